@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import keyrange
-from brokers import Record, Topics
+from brokers import Record, Topics, wait_until
 from sources import options
 
 
@@ -34,6 +34,16 @@ class TableJob:
         query = self.start(*job, **given)
         assert query.awaitTermination(240)
         return query
+
+    def run_until(self, count: int, *job: Any, **given: Any) -> None:
+        """Runs one after the other until the table has `count` rows: when a record that failed is
+        due again depends on how often a slow machine has tried it."""
+
+        def has_all() -> bool:
+            self.run(*job, **given)
+            return len(self.rows()) >= count
+
+        wait_until(has_all)
 
     def start(
         self,

@@ -19,7 +19,7 @@ from handmade_batches import Graveyard, Sent, Stage, done
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.each_batch import EachBatch
 from keyrange.individual_commits.model.redelivery import RedeliveryPolicy
-from keyrange.individual_commits.verdicts import VerdictStore
+from keyrange.individual_commits.verdict_store import VerdictStore
 from keyrange.storage.sink_table import SinkTable
 
 # Executors cannot import this file: its functions travel whole.

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 import keyrange
 from handmade_batches import Sent, Sink, Stage, done, refused, upper, working
 from keyrange.individual_commits.model.redelivery import RedeliveryPolicy
-from keyrange.individual_commits.verdicts import VerdictStore
+from keyrange.individual_commits.verdict_store import VerdictStore
 
 SCHEMA = "at long, text string"
 

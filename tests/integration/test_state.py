@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from commanding import document, refusal, run, succeed
 from individual import SOON, failure_of
 from keyrange.individual_commits.each_batch import EachBatch
 from keyrange.individual_commits.table.commit_table import DeltaCommitTable
-from keyrange.individual_commits.verdicts import VerdictStore
+from keyrange.individual_commits.verdict_store import VerdictStore
 from keyrange.storage.sink_table import SinkTable
 from table_jobs import TableJob, individual
 
@@ -119,8 +118,7 @@ def test_a_record_that_fails_leaves_no_state_behind(job: TableJob, tmp_path: Pat
     # What comes of its key behind it waits.
     assert counted(job.rows()) == {"k0": [1, 2, 3, 4], "k1": [1, 2, 3, 4], "k2": [1]}
     gate.touch()
-    time.sleep(2)
-    job.run(work, SCHEMA, state=TOTAL, **own(tmp_path, **SOON))
+    job.run_until(12, work, SCHEMA, state=TOTAL, **own(tmp_path, **SOON))
     assert counted(job.rows())["k2"] == [1, 2, 3, 4]
 
 

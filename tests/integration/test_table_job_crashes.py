@@ -17,7 +17,7 @@ from brokers import Record, Topics
 from individual import AT_ONCE, failure_of
 from keyrange.individual_commits.each_batch import EachBatch
 from keyrange.individual_commits.table.commit_table import DeltaCommitTable
-from keyrange.individual_commits.verdicts import VerdictStore
+from keyrange.individual_commits.verdict_store import VerdictStore
 from keyrange.storage.sink_table import SinkTable
 from sources import committed, options, planned_offsets, run_available_now, stream
 

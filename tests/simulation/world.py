@@ -16,7 +16,7 @@ from unittest.mock import patch
 
 from pyspark.sql.types import IntegerType, LongType, StringType, StructType
 
-from keyrange.kafka import cluster, deadline
+from keyrange.kafka import cluster, retry_deadline
 from keyrange.members.coordinator_client import GroupMemberView, GroupView
 from keyrange.members.model.join_metadata import MemberMetadata
 from keyrange.members.status import MemberStatus, now_ms
@@ -95,7 +95,7 @@ class World:
                 stack.enter_context(frames.functions())
                 stack.enter_context(sockets())
                 # How long a client waits for another try, and which broker it asks first.
-                for each in (cluster, deadline):
+                for each in (cluster, retry_deadline):
                     stack.enter_context(patch.object(each, "random", self._chance))
                 # Which of two runs or files has the name that comes first.
                 stack.enter_context(patch.object(uuid, "uuid4", self._uuid4))

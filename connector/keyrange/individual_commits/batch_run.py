@@ -22,7 +22,7 @@ from keyrange.individual_commits.model.progress_after_batch import Outcome, appl
 from keyrange.individual_commits.reported_outcomes import HIDDEN_SPARK, ReportedResults
 from keyrange.individual_commits.transactional_output import floors_of, needed, released, staged
 from keyrange.individual_commits.verdict_files import Wanted, merged
-from keyrange.individual_commits.verdicts import VerdictStore
+from keyrange.individual_commits.verdict_store import VerdictStore
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.storage.model.sink_driver import Driver
 from keyrange.work import appended_files

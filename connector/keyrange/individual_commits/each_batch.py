@@ -37,7 +37,7 @@ from keyrange.individual_commits.model.offset_reset import carried
 from keyrange.individual_commits.model.partition_progress import PartitionState
 from keyrange.individual_commits.model.progress_after_batch import Outcome
 from keyrange.individual_commits.pending_errors import PendingErrors
-from keyrange.individual_commits.verdicts import VerdictStore, as_spark_names, unwritable
+from keyrange.individual_commits.verdict_store import VerdictStore, as_spark_names, unwritable
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options import SourceOptions, parse_options
 from keyrange.storage.directory import FAILURES

@@ -21,7 +21,7 @@ from keyrange.individual_commits.batch_in_checkpoint import Planned
 from keyrange.individual_commits.model.manifest import Floors, Manifest
 from keyrange.individual_commits.model.partition_progress import PartitionState, is_left
 from keyrange.individual_commits.reported_outcomes import is_output
-from keyrange.individual_commits.verdicts import VerdictStore
+from keyrange.individual_commits.verdict_store import VerdictStore
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.source.model.checkpoint import Checkpoint, read_checkpoint
 from keyrange.work.outcome_rows import HIDDEN

@@ -15,7 +15,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from keyrange.individual_commits.verdicts import plan_attempt
+from keyrange.individual_commits.verdict_store import plan_attempt
 from keyrange.jobs.definition import JobDefinition, digest_of
 from keyrange.jobs.keyed_task import partitions_of, state_rows, state_settings
 from keyrange.keyed_state.task_states import TaskStates

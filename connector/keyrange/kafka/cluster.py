@@ -16,10 +16,10 @@ from typing import Any, Final
 from keyrange.errors import DeniedError, InvalidError, KeyrangeError, error
 from keyrange.kafka.cluster_view import Broker, ClusterView, read_metadata, read_offsets
 from keyrange.kafka.connection import Connection, ConnectionLost
-from keyrange.kafka.deadline import Deadline
 from keyrange.kafka.leader_requests import LeaderQuestion, ask_leaders
 from keyrange.kafka.messages import protocol
 from keyrange.kafka.model.offsets import TopicPartition, by_topic, topic_name_fault
+from keyrange.kafka.retry_deadline import Deadline
 from keyrange.options.kafka_properties import ClientSettings
 
 _log = logging.getLogger(__name__)

@@ -10,8 +10,8 @@ from typing import Any, Final, Protocol
 from keyrange.errors import KeyrangeError, error
 from keyrange.kafka.cluster_view import Broker, ClusterView
 from keyrange.kafka.connection import Connection, ConnectionLost
-from keyrange.kafka.deadline import Deadline
 from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.kafka.retry_deadline import Deadline
 from keyrange.options.kafka_properties import ClientSettings
 
 # Two numbers per partition: offset and leader epoch, or the other way round.

@@ -25,9 +25,9 @@ from keyrange.guard.model.volume_readings import LogDirs, Volume, VolumeReading
 from keyrange.kafka.cluster import FIRST_CONTACT_MS, Cluster
 from keyrange.kafka.cluster_view import Broker
 from keyrange.kafka.connection import Connection, ConnectionLost
-from keyrange.kafka.deadline import Deadline
 from keyrange.kafka.messages import protocol
 from keyrange.kafka.messages.volumes import DESCRIBE_LOG_DIRS, describe_log_dirs
+from keyrange.kafka.retry_deadline import Deadline
 from keyrange.kafka.security.exposure import warn_of_exposure
 from keyrange.options.kafka_properties import ClientSettings
 from keyrange.options.volume_checks import ADMIN_PREFIX

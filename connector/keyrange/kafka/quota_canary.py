@@ -21,8 +21,8 @@ from keyrange.kafka.client_quotas import alter_quotas, read_quotas
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.cluster_view import Broker
 from keyrange.kafka.connection import Connection, ConnectionLost
-from keyrange.kafka.deadline import Deadline
 from keyrange.kafka.messages.produce import PRODUCE, ProducedRecord, produce, record_batch
+from keyrange.kafka.retry_deadline import Deadline
 
 _log = logging.getLogger(__name__)
 

@@ -29,7 +29,7 @@ from keyrange.individual_commits.model.partition_progress import (
     PendingRecord,
     fresh,
 )
-from keyrange.individual_commits.verdicts import VerdictStore
+from keyrange.individual_commits.verdict_store import VerdictStore
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options import parse_options
 from keyrange.options.commits import CommitOptions

@@ -13,7 +13,7 @@ from keyrange.errors import KeyrangeError
 from keyrange.individual_commits import verdict_files
 from keyrange.individual_commits.model.manifest import Manifest, planned
 from keyrange.individual_commits.reported_outcomes import REPORTED, reported_in
-from keyrange.individual_commits.verdicts import VerdictStore
+from keyrange.individual_commits.verdict_store import VerdictStore
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import KeyRange
 from keyrange.source.model.checkpoint import Checkpoint, CommitMark

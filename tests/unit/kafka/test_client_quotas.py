@@ -12,7 +12,7 @@ from keyrange.guard.model.quota_entities import RATE, Alteration, QuotaEntity
 from keyrange.kafka.client_quotas import alter_quotas, quota_callback, read_quotas
 from keyrange.kafka.cluster_view import Broker, ClusterView
 from keyrange.kafka.connection import ConnectionLost
-from keyrange.kafka.deadline import Deadline
+from keyrange.kafka.retry_deadline import Deadline
 from keyrange.options.kafka_properties import ClientSettings
 
 ALICE, APP = QuotaEntity("alice", None), QuotaEntity(None, "app")

@@ -11,11 +11,11 @@ import pytest
 from keyrange.errors import KeyrangeError, error
 from keyrange.kafka.cluster_view import Broker, ClusterView, Leader, Topic
 from keyrange.kafka.connection import ConnectionLost
-from keyrange.kafka.deadline import Deadline
 from keyrange.kafka.groups import commit_group_offsets, epoch_ends, group_metadata, group_offsets
 from keyrange.kafka.messages import protocol
 from keyrange.kafka.messages.protocol import Code
 from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.kafka.retry_deadline import Deadline
 from keyrange.options.kafka_properties import ClientSettings
 
 NOT_COORDINATOR, LOADING, NOT_AVAILABLE = 16, 14, 15

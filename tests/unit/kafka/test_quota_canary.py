@@ -14,8 +14,8 @@ from keyrange.guard.model.quota_entities import CANARY, RATE, Alteration, QuotaE
 from keyrange.kafka import quota_canary
 from keyrange.kafka.cluster_view import Broker
 from keyrange.kafka.connection import ConnectionLost
-from keyrange.kafka.deadline import Deadline
 from keyrange.kafka.quota_canary import brokers_that_ignore_quotas
+from keyrange.kafka.retry_deadline import Deadline
 from keyrange.options.kafka_properties import ClientSettings
 
 

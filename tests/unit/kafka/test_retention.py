@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from keyrange.errors import error
-from keyrange.kafka.deadline import Deadline
 from keyrange.kafka.model.retention_deadline import Retention
 from keyrange.kafka.retention import retentions
+from keyrange.kafka.retry_deadline import Deadline
 from keyrange.options.kafka_properties import ClientSettings
 
 

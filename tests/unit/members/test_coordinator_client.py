@@ -14,8 +14,8 @@ from kafka.protocol.consumer.group import JoinGroupRequest, SyncGroupRequest
 
 from keyrange.errors import DeniedError, InvalidError, KeyrangeError, error
 from keyrange.kafka.connection import ConnectionLost
-from keyrange.kafka.deadline import Deadline
 from keyrange.kafka.messages import groups, protocol
+from keyrange.kafka.retry_deadline import Deadline
 from keyrange.members.coordinator_client import (
     GroupMemberView,
     GroupView,

@@ -16,10 +16,10 @@ from typing import Final
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.cluster_view import ClusterView
 from keyrange.kafka.connection import ConnectionLost
-from keyrange.kafka.deadline import Deadline
 from keyrange.kafka.fetching.cursor import Cursor, InFlight
 from keyrange.kafka.fetching.receive_buffer import Bytes, ReceiveBuffer
 from keyrange.kafka.messages import protocol
+from keyrange.kafka.retry_deadline import Deadline
 from keyrange.wire import fetch_response
 from keyrange.wire.fetch_response import FetchResponse
 

@@ -5,7 +5,7 @@ network work meanwhile; across the border of two splits too. One receive buffer 
 chunks: the next answer waits in the kernel until the present chunk has been handed over.
 
 What passes by itself is tried again for as long as `poll_timeout_ms` brings no progress.
-`data_loss_in_task` decides about records that are gone.
+`data_loss` decides about records that are gone.
 """
 
 from __future__ import annotations
@@ -22,9 +22,8 @@ from keyrange.errors import KeyrangeError, error
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.cluster_view import ClusterView
 from keyrange.kafka.connection import ConnectionLost
-from keyrange.kafka.deadline import Deadline
 from keyrange.kafka.fetching.cursor import Cursor, InFlight, may_join, take_back
-from keyrange.kafka.fetching.data_loss_in_task import LostRecords
+from keyrange.kafka.fetching.data_loss import LostRecords
 from keyrange.kafka.fetching.exchange import receive_fetch, send_fetch, wait_throttled
 from keyrange.kafka.fetching.leader_epoch_check import LogChecks, read_elsewhere
 from keyrange.kafka.fetching.read_settings import ReadSettings
@@ -33,6 +32,7 @@ from keyrange.kafka.messages import protocol
 from keyrange.kafka.messages.protocol import Code
 from keyrange.kafka.model.offsets import EARLIEST
 from keyrange.kafka.position_lookup import bind_splits
+from keyrange.kafka.retry_deadline import Deadline
 from keyrange.ranges.model.offset_splits import Split
 from keyrange.wire import fetch_response
 from keyrange.wire.chunk_decoder import Chunk, Decoder, Workspace, scan_chunk

@@ -21,9 +21,9 @@ from typing import Final
 
 import pyarrow as pa
 
-from keyrange.kafka.deadline import Deadline
 from keyrange.kafka.fetching.cursor import Cursor
 from keyrange.kafka.fetching.fetch import SplitReader
+from keyrange.kafka.retry_deadline import Deadline
 from keyrange.ranges.model.offset_splits import Split
 from keyrange.ranges.sharing.chunk_chain import Chain, ChainEnd, ChunkState, Link
 from keyrange.ranges.sharing.chunk_results import ResultWriter, mapped_results, read_results
