@@ -7,9 +7,12 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 import pytest
+import typer.main
+import typer.testing
 from hypothesis import HealthCheck, settings
 from pyspark.sql import SparkSession
 
@@ -22,6 +25,9 @@ from worker_python import WORKER_PYTHON
 os.environ.setdefault("JAVA_TOOL_OPTIONS", jvms.tool_options())
 if jvms.BROKER_CLASSES.exists():
     process.JVM_OPTIONS += (f"-XX:SharedArchiveFile={jvms.BROKER_CLASSES}",)
+
+# Typer makes all commands anew for each call of one, which tests do by the hundred.
+typer.main.get_command = typer.testing._get_command = cache(typer.main.get_command)
 
 # A shell ignores Ctrl-C for what it starts in the background, and so would whom a test sends one.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
