@@ -7,6 +7,7 @@ is lost with a crash.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -325,14 +326,17 @@ class Worker:
 def new_records(
     world: World, partition: TopicPartition, delivery: PartitionDelivery
 ) -> Sequence[Record]:
-    return [
-        each
-        for at, each in sorted(world.log[partition].items())
-        if any(
-            cell.span.contains(each.key_hash) and cell.from_offset <= at < cell.until_offset
-            for cell in delivery.cells
-        )
-    ]
+    log = world.log[partition]
+    offsets = sorted(log)
+    wanted = {
+        offset
+        for cell in delivery.cells
+        for offset in offsets[
+            bisect_left(offsets, cell.from_offset) : bisect_left(offsets, cell.until_offset)
+        ]
+        if cell.span.contains(log[offset].key_hash)
+    }
+    return [log[offset] for offset in sorted(wanted)]
 
 
 def _fresh(world: World) -> Checkpoint:
