@@ -328,14 +328,10 @@ def new_records(
 ) -> Sequence[Record]:
     log = world.log[partition]
     offsets = sorted(log)
-    wanted = {
-        offset
-        for cell in delivery.cells
-        for offset in offsets[
-            bisect_left(offsets, cell.from_offset) : bisect_left(offsets, cell.until_offset)
-        ]
-        if cell.span.contains(log[offset].key_hash)
-    }
+    wanted: set[int] = set()
+    for cell in delivery.cells:
+        begin, end = (bisect_left(offsets, at) for at in (cell.from_offset, cell.until_offset))
+        wanted.update(at for at in offsets[begin:end] if cell.span.contains(log[at].key_hash))
     return [log[offset] for offset in sorted(wanted)]
 
 

@@ -35,6 +35,9 @@ class Shared:
         self.landed(rows)
 
 
+_EMPTY = SCHEMA.empty_table()
+
+
 class MemoryStore:
     """One handle on a table, which sees it as its last `refresh` found it."""
 
@@ -63,8 +66,9 @@ class MemoryStore:
         parts = zip(self._shared.parts[: self._seen], self._shared.firsts, strict=False)
         # A part is one commit, whose rows agree in what is asked for.
         found = [rows for rows, first in parts if _is_within(first, bounds)]
-        rows = pa.concat_tables([SCHEMA.empty_table(), *found])
-        return rows.select(list(columns)) if columns else rows
+        if columns:
+            found = [rows.select(columns) for rows in found]
+        return pa.concat_tables(found) if found else _EMPTY.select(columns or SCHEMA.names)
 
     def greatest(self, column: str, bounds: Bounds) -> Any:
         return pc.max(self.read(bounds, [column]).column(column)).as_py()
