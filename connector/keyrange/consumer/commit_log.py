@@ -14,7 +14,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
-from keyrange.consumer.truncated_logs import (
+from keyrange.consumer.leader_epoch_agreement import (
     ANEW,
     NO_LEADERS,
     Leaders,

@@ -16,9 +16,9 @@ from dataclasses import replace
 from typing import Final
 
 from keyrange.consumer.group_leader import GroupLeader
+from keyrange.consumer.leader_epoch_agreement import Turn
 from keyrange.consumer.member import MemberThread
 from keyrange.consumer.owned_ranges import OwnedRanges
-from keyrange.consumer.truncated_logs import Turn
 from keyrange.errors import KeyrangeError, error
 from keyrange.individual_commits.model.range_claims import Claim, Spans
 from keyrange.kafka.model.offsets import TopicPartition

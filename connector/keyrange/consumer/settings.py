@@ -9,10 +9,10 @@ from typing import Final
 
 from keyrange.errors import InvalidError
 from keyrange.options import OPTIONS, SourceOptions, parse_options
-from keyrange.options.given_options import GivenOptions, by_name, near_option
-from keyrange.options.kafka_properties import property_without_prefix
+from keyrange.options.given_options import GivenOptions, by_name
 from keyrange.options.members import MemberOptions
 from keyrange.options.option import option, rows_of
+from keyrange.options.option_names import unknown
 from keyrange.options.value_parsers import Violations, duration_ms, int_between
 
 _TIME: Final = "a time, such as 10s; a bare number is ms"
@@ -128,5 +128,4 @@ def _unknown(name: str) -> str:
     if name in _OF_SOURCE:
         return "is not valid for keyrange.Consumer: it is about Spark, or is said by its methods"
     shared = {key: row for key, row in _OF_SOURCE.items() if row.name in _SHARED}
-    near = near_option(name, {**_BY_NAME, **shared})
-    return property_without_prefix(name) or f"does not exist{near}"
+    return unknown(name, {**_BY_NAME, **shared})

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame, SparkSession
 
 from keyrange.errors import KeyrangeError, error, invalid_options
-from keyrange.individual_commits import committed_state_runs, dead_letter_sink, last_results
+from keyrange.individual_commits import dead_letter_sink, last_results, state_runs_after_batch
 from keyrange.individual_commits.batch_deliveries import (
     cut_of,
     idle_deliveries,
@@ -259,7 +259,7 @@ class EachBatch:
             for p in judged
         }
         whole = whole_is_due(seq)
-        runs = committed_state_runs.runs_after(running, known, seq)
+        runs = state_runs_after_batch.runs_after(running, known, seq)
         return Commit(
             seq=seq,
             kind=CommitKind.BATCH,
@@ -332,7 +332,7 @@ class EachBatch:
                 return over and batch_id not in needed
 
             store.remove_old(is_over, running.manifest)
-            committed_state_runs.remove_old(
+            state_runs_after_batch.remove_old(
                 running, run.table, commit, self.options.commits, _now_ms()
             )
         except KeyrangeError as failure:

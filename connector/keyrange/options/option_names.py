@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from keyrange.options.commits import STORAGE_PREFIX
 from keyrange.options.given_options import by_name, near_option
 from keyrange.options.kafka_properties import property_without_prefix, unknown_property
+from keyrange.options.option import Option
 from keyrange.options.source import OPTIONS
 from keyrange.options.value_parsers import Violations
 from keyrange.options.volume_checks import ADMIN_PREFIX
@@ -40,6 +41,6 @@ def check_names(names: Iterable[str]) -> None:
     violations.check()
 
 
-def unknown(name: str) -> str:
-    """What is said of an option that does not exist: the one that may be meant."""
-    return property_without_prefix(name) or f"does not exist{near_option(name, BY_NAME)}"
+def unknown(name: str, rows: Mapping[str, Option] = BY_NAME) -> str:
+    """What is said of an option that does not exist: the one of `rows` that may be meant."""
+    return property_without_prefix(name) or f"does not exist{near_option(name, rows)}"

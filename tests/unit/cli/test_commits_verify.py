@@ -18,11 +18,11 @@ from commit_samples import Query, place_of, put_in_place
 from documents import read_document
 from keyrange.cli.commits import verify as commits_verify
 from keyrange.cli.commits.recount import Log, recount
-from keyrange.consumer import truncated_logs as following_module
+from keyrange.consumer import leader_epoch_agreement as following_module
 from keyrange.consumer.commit_log import CommitLog
+from keyrange.consumer.leader_epoch_agreement import Leaders
 from keyrange.consumer.settings import parse_consumer_options
 from keyrange.consumer.table_opening import new_commit_log
-from keyrange.consumer.truncated_logs import Leaders
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.model.auditing import audit
 from keyrange.individual_commits.model.commit import CommitKind

@@ -12,9 +12,9 @@ import pytest
 from keyrange.consumer import api
 from keyrange.consumer.api import Consumer
 from keyrange.consumer.commit_log import CommitLog
+from keyrange.consumer.leader_epoch_agreement import Turn
 from keyrange.consumer.settings import parse_consumer_options
 from keyrange.consumer.table_opening import new_commit_log
-from keyrange.consumer.truncated_logs import Turn
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.model.partition_progress import KeyRangeState
 from keyrange.kafka.model.offsets import TopicPartition

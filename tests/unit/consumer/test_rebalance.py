@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from keyrange.consumer import rebalance as module
+from keyrange.consumer.leader_epoch_agreement import Turn
 from keyrange.consumer.member import GroupMembership
 from keyrange.consumer.rebalance import Sharing
-from keyrange.consumer.truncated_logs import Turn
 from keyrange.errors import KeyrangeError, error
 from keyrange.individual_commits.model.range_claims import Claim
 from keyrange.kafka.cluster_view import ClusterView, Topic

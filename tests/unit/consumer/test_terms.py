@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from keyrange.consumer.truncated_logs import Turn
+from keyrange.consumer.leader_epoch_agreement import Turn
 from keyrange.errors import KeyrangeError
 from keyrange.ranges.model.key_ranges import SPACE, split_evenly
 from scripted_broker import World

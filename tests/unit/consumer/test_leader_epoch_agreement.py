@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+import keyrange.consumer.data_loss as data_loss_module
 import keyrange.consumer.owned_ranges as owned_ranges_module
-import keyrange.consumer.reading as reading_module
+from keyrange.consumer.leader_epoch_agreement import Leaders, follow, read_on
 from keyrange.consumer.owned_ranges import OwnedRanges
-from keyrange.consumer.truncated_logs import Leaders, follow, read_on
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.model.partition_progress import (
     KeyRangeState,
@@ -39,7 +39,7 @@ class Log:
         self.world = World(self._fetch, latest=10, epoch=1)
         self.written = [1] * 10
         self.asked: list[int] = []
-        for module in (owned_ranges_module, reading_module):
+        for module in (owned_ranges_module, data_loss_module):
             monkeypatch.setattr(module, "epoch_ends", self._ends)
 
     def elect(self, keeps: int, count: int) -> None:
