@@ -57,6 +57,8 @@ _SIZES_AGE_S: Final = 60.0
 # A latest offset below a known one is asked for again: a new leader may be behind (KAFKA-7703).
 _STALE_TRIES: Final = 3
 _STALE_PAUSE_S: Final = 0.1
+# Where topics are deleted one after the other, each look may know of one that is gone.
+_VANISHED_TRIES: Final = 10
 
 
 class PlanningSession:
@@ -339,13 +341,14 @@ class PlanningSession:
         """
 
         def once() -> T:
-            try:
-                return ask()
-            except KeyrangeError as failure:
-                is_unknown = failure.condition.name == "UNKNOWN_TOPIC_OR_PARTITION"
-                if not is_unknown or not self._metadata.forget():
-                    raise
-                return ask()
+            for _ in range(_VANISHED_TRIES):
+                try:
+                    return ask()
+                except KeyrangeError as failure:
+                    is_unknown = failure.condition.name == "UNKNOWN_TOPIC_OR_PARTITION"
+                    if not is_unknown or not self._metadata.forget():
+                        raise
+            return ask()
 
         options = self._options
         tries, pause_ms = options.fetch_offset_tries, options.fetch_offset_pause_ms

@@ -64,6 +64,22 @@ def test_a_topic_that_vanishes_between_two_questions_is_a_loss_and_no_wrong_name
         named.latest(end, limited=True)
 
 
+def test_topics_may_vanish_one_after_the_other() -> None:
+    class Deleting(ScriptedCluster):
+        def list_offsets(self, *asked: Any, **given: Any) -> dict[TopicPartition, tuple[int, int]]:
+            if len(self.topics) > 1:
+                self.topics.popitem()
+            return super().list_offsets(*asked, **given)
+
+    cluster = Deleting(5)
+    run = session(cluster, PATTERN, **EARLIEST_START, failOnDataLoss="false")
+    end = planned(run)
+    cluster.topics |= {f"t{number}": "b" * 32 for number in range(4)}
+    forget_metadata(run)
+    cluster.latest = 7
+    assert run.latest(end, limited=True)["t"] == {"0": 7}
+
+
 def two_topics() -> ScriptedCluster:
     cluster = ScriptedCluster(5)
     cluster.topics = {"t": "a" * 32, "u": "b" * 32}
