@@ -138,7 +138,7 @@ def _say_usage(failure: Any) -> int:
 def _leave_pipe() -> int:
     """The reader has seen enough. Without this, Python complains of the pipe when it ends."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 1  # as typer does where it is the one to notice
+    return ERROR  # as typer does where it is the one to notice
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from commit_samples import Query, place_of, put_in_place
 from documents import read_document
 from keyrange.cli.commits import verify as commits_verify
 from keyrange.cli.commits.recount import Log, recount
-from keyrange.consumer import leader_epoch_agreement as following_module
+from keyrange.consumer import leader_epoch_agreement
 from keyrange.consumer.commit_log import CommitLog
 from keyrange.consumer.leader_epoch_agreement import Leaders
 from keyrange.consumer.settings import parse_consumer_options
@@ -286,7 +286,7 @@ def test_a_claim_brings_the_state_of_what_it_takes_over(
     with monkeypatch.context() as faulty:
         # It copies what somebody left who is not believed any more.
         old = [KeyRangeState(high, 50, (PendingRecord(7, high.from_hash),))]
-        faulty.setattr(following_module, "pieces_done", lambda *_: old)
+        faulty.setattr(leader_epoch_agreement, "pieces_done", lambda *_: old)
         one.take({A: [high]}, {})
     assert verified(tmp_path, "two") == []
     [said] = verified(tmp_path, "one")
@@ -295,7 +295,7 @@ def test_a_claim_brings_the_state_of_what_it_takes_over(
     with monkeypatch.context() as faulty:
         # It holds the range, and goes back to what it found when it took it.
         one.commit({A: [KeyRangeState(high, 70)]})
-        faulty.setattr(following_module, "pieces_done", lambda *_: [KeyRangeState(high, 60)])
+        faulty.setattr(leader_epoch_agreement, "pieces_done", lambda *_: [KeyRangeState(high, 60)])
         one.take({A: [high]}, {})
     assert verified(tmp_path, "one")[1:] == [
         f"a claim took {high} over, not as source consumer/g/one has left it"

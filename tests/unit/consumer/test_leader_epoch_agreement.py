@@ -117,16 +117,21 @@ class TestWhileItReads:
         assert log.asked == [1, 2]
 
 
+def cut_back_when_done(log: Log, home: Path) -> None:
+    """One consumer has done the whole log, and a new leader keeps the first six records of it."""
+    made = holding(log.world, home)
+    made.take(log.world.view(), {FIRST: [SPACE]})
+    polled(made)
+    done(made, *range(10))
+    log.elect(keeps=6, count=15)
+
+
 class TestWhoTakesOver:
     @pytest.mark.parametrize("slot", ["a", "b"])
     def test_a_log_that_was_cut_back_meanwhile_is_a_loss(
         self, log: Log, tmp_path: Path, slot: str
     ) -> None:
-        made = holding(log.world, tmp_path)
-        made.take(log.world.view(), {FIRST: [SPACE]})
-        polled(made)
-        done(made, *range(10))
-        log.elect(keeps=6, count=15)
+        cut_back_when_done(log, tmp_path)
         with pytest.raises(KeyrangeError, match="LOG_TRUNCATED"):
             holding(log.world, tmp_path, slot).take(log.world.view(), {FIRST: [SPACE]})
 
@@ -134,11 +139,7 @@ class TestWhoTakesOver:
     def test_where_losses_pass_it_begins_where_the_logs_part(
         self, log: Log, tmp_path: Path, slot: str
     ) -> None:
-        made = holding(log.world, tmp_path)
-        made.take(log.world.view(), {FIRST: [SPACE]})
-        polled(made)
-        done(made, *range(10))
-        log.elect(keeps=6, count=15)
+        cut_back_when_done(log, tmp_path)
         heir = holding(log.world, tmp_path, slot, fails=False)
         heir.take(log.world.view(), {FIRST: [SPACE]})
         assert polled(heir) == [(at, 2) for at in range(6, 15)]
