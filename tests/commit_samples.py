@@ -18,7 +18,7 @@ from keyrange.individual_commits.model.commit import (
     CommitKind,
     CommitSettings,
 )
-from keyrange.individual_commits.model.partition_delivery import DeliveryLimits, plan_delivery
+from keyrange.individual_commits.model.new_and_due_records import DeliveryLimits, plan_delivery
 from keyrange.individual_commits.model.partition_progress import (
     PartitionState,
     PendingRecord,

@@ -17,9 +17,9 @@ import pytest
 
 from commit_tables import MemoryCommitTable
 from keyrange.errors import KeyrangeError
-from keyrange.individual_commits.batch_deliveries import plan_batch_deliveries, state_of
+from keyrange.individual_commits.batch_deliveries import plan_batch_deliveries
 from keyrange.individual_commits.model.commit import Commit, CommitKind, Snapshot
-from keyrange.individual_commits.model.partition_delivery import (
+from keyrange.individual_commits.model.new_and_due_records import (
     CellDelivery,
     DeliveryLimits,
     PartitionDelivery,
@@ -27,11 +27,9 @@ from keyrange.individual_commits.model.partition_delivery import (
     next_due_ms,
 )
 from keyrange.individual_commits.model.partition_progress import PartitionState
-from keyrange.individual_commits.model.progress_after_batch import (
-    PartitionVerdict,
-    apply_verdict,
-)
+from keyrange.individual_commits.model.progress_after_batch import PartitionVerdict, apply_verdict
 from keyrange.individual_commits.model.redelivery import RedeliveryPolicy
+from keyrange.individual_commits.model.state_before_batch import state_of
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options import parse_options
 from keyrange.source.model.checkpoint import NEVER_DUE, Checkpoint, CommitMark

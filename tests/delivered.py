@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from hypothesis import strategies as st
 
-from keyrange.individual_commits.model.partition_delivery import (
+from keyrange.individual_commits.model.new_and_due_records import (
     DeliveryLimits,
     PartitionDelivery,
     plan_delivery,

@@ -20,7 +20,7 @@ from keyrange.kafka.cluster import Cluster
 from keyrange.members.coordinator_client import GroupView, describe_members
 from keyrange.members.executor_names import NameSettings
 from keyrange.members.launch import ensure_member, member_directory
-from keyrange.members.setup import MemberSetup, Owner
+from keyrange.members.process_start import MemberSetup, Owner
 from keyrange.members.status import MemberStatus, read_status
 from keyrange.options.kafka_properties import ClientSettings
 from keyrange.ranges.sharing.shared_directory import is_alive, start_time

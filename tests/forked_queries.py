@@ -30,7 +30,7 @@ _IMPORTED = (
     "keyrange.jobs.data_source",
     "keyrange.individual_commits.table.commit_table",
     "keyrange.source.individual_commit_strategy",
-    "keyrange.source.metadata",
+    "keyrange.source.metadata_cache",
     "keyrange.source.planning_session",
     "keyrange.source.stream",
     "keyrange.storage.delta_rs",

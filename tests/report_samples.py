@@ -13,8 +13,8 @@ from unittest.mock import patch
 
 from commit_samples import BATCH_MS, BEGAN_MS, GROUP, QUERY, SOURCE, TOPIC_ID, Query
 from keyrange.cli.commits.document import LogEnd, describe, gaps
-from keyrange.cli.report import documents_read as report_sources
-from keyrange.cli.report.documents_read import Collector, ReportWhere, causes
+from keyrange.cli.report import report_inputs
+from keyrange.cli.report.report_inputs import Collector, ReportWhere, causes
 from keyrange.cli.times import iso
 from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.individual_commits.model.partition_progress import (
@@ -285,7 +285,7 @@ def one_batch(path: Path) -> dict[str, str]:
 def read_at(now_ms: int, **places: Any) -> Sources:
     """The sources of a page that is made at a time."""
     usual: dict[str, Any] = {"source": None, "batches": 200, "letters": "", "named": {}}
-    with patch.object(report_sources, "now", lambda: now_ms):
+    with patch.object(report_inputs, "now", lambda: now_ms):
         return Collector(ReportWhere(**usual | places)).collect()
 
 

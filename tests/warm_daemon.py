@@ -16,11 +16,11 @@ _IMPORTED: Final = (
     "keyrange.jobs.job_task",
     "keyrange.jobs.keyed_task",
     "keyrange.source.batch",
-    "keyrange.source.metadata",
+    "keyrange.source.metadata_cache",
     "keyrange.source.task_reader",
     "keyrange.storage.delta_rs",
     "keyrange.wire.chunk_decoder",
-    "keyrange.work.keyed",
+    "keyrange.work.keyed_state_workers",
 )
 
 if __name__ == "__main__":

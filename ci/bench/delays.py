@@ -19,7 +19,7 @@ from statistics import median
 
 from bench.figures import Figure, from_runs, percentile
 from keyrange.guard.factor_sources import Figures, ThrottleFactorSource
-from keyrange.guard.watch import Watch
+from keyrange.guard.volume_watch import Watch
 
 # What a plan waits for, so many times, and how much it has to go through each time.
 _ANSWERS = 5

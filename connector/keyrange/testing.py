@@ -11,14 +11,14 @@ import pyarrow as pa
 
 from keyrange.errors import invalid_options
 from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.keyed_state.handles import ABSENT, Entries
 from keyrange.keyed_state.sorted_blocks import Keys
+from keyrange.keyed_state.state_handles import ABSENT, Entries
 from keyrange.keyed_state.variables import KEY, State, StateForm, row_type, variables_of
 from keyrange.ranges.model.key_hash import hash_of
 from keyrange.ranges.model.key_ranges import SPACE
 from keyrange.source.model.ddl import parse_ddl
 from keyrange.work.model.outcome import Cause
-from keyrange.work.model.task_results import TaskPartition, WorkSettings
+from keyrange.work.model.work_order import TaskPartition, WorkSettings
 from keyrange.work.outcome_rows import HIDDEN
 from keyrange.work.state_in_memory import FoldedState, fold, outcomes_in
 from keyrange.work.task_context import Job

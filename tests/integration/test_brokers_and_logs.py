@@ -19,7 +19,7 @@ from keyrange.embedded.broker import EmbeddedBroker, EmbeddedCluster
 from keyrange.embedded.settings import BrokerSettings
 from keyrange.errors import KeyrangeError
 from keyrange.kafka.cluster import Cluster
-from keyrange.kafka.fetching import exchange
+from keyrange.kafka.fetching import fetch_request
 from old_brokers import OldBroker
 from sources import batch, client, read_all
 
@@ -63,7 +63,7 @@ def test_replica_in_the_clients_rack(monkeypatch: pytest.MonkeyPatch) -> None:
         admin.close()
 
         def spy(self: Cluster, host: str, port: int, *more: Any, **named: Any) -> object:
-            if sys._getframe(1).f_code.co_filename == exchange.__file__:
+            if sys._getframe(1).f_code.co_filename == fetch_request.__file__:
                 asked.append(ports[port])
             return connection(self, host, port, *more, **named)
 

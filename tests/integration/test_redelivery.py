@@ -22,7 +22,7 @@ from pyspark.sql.functions import spark_partition_id
 from brokers import Record, Topics, wait_until
 from committing import commit_batch
 from keyrange.individual_commits.model.commit import Snapshot
-from keyrange.individual_commits.model.partition_delivery import PartitionDelivery
+from keyrange.individual_commits.model.new_and_due_records import PartitionDelivery
 from keyrange.individual_commits.model.progress_after_batch import PartitionVerdict
 from keyrange.individual_commits.table.commit_table import open_commit_table
 from keyrange.kafka.model.offsets import TopicPartition

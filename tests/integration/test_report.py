@@ -9,7 +9,7 @@ import pytest
 
 from brokers import Record, Topics
 from commit_samples import BEGAN_MS, QUERY
-from keyrange.cli.report.documents_read import Collector, ReportWhere
+from keyrange.cli.report.report_inputs import Collector, ReportWhere
 from keyrange.report.sections.batches import batches_of
 from keyrange.report.sections.lag import standings
 

@@ -18,7 +18,7 @@ import pytest
 from chromium import Page, browser
 from commanding import succeed
 from keyrange.cli.report.commands import load_library
-from keyrange.cli.report.documents_read import Collector
+from keyrange.cli.report.report_inputs import Collector
 from keyrange.cli.report.server import ADDRESS, Press, _Server
 from keyrange.errors import error
 from keyrange.report.html import page as make_page

@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 
 from keyrange.errors import InvalidError, KeyrangeError, UnavailableError
 from keyrange.individual_commits.batch_in_checkpoint import read_offsets
-from keyrange.individual_commits.model.manifest import Manifest, planned
+from keyrange.individual_commits.model.verdict_manifest import Manifest, planned
 from keyrange.individual_commits.verdict_store import VerdictStore, plan_attempt
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.source.model.checkpoint import Checkpoint, CommitMark

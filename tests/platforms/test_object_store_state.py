@@ -22,7 +22,7 @@ from brokers import Record, Topics, wait_until
 from commanding import document, succeed
 from ingesting import JOBS, TESTS, Ingest, ingest
 from keyrange.errors import UnavailableError
-from keyrange.individual_commits.model.manifest import Manifest, planned
+from keyrange.individual_commits.model.verdict_manifest import Manifest, planned
 from keyrange.individual_commits.verdict_store import VerdictStore
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.keyed_state.model.state_runs import StateRun

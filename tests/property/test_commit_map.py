@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import strategies  # noqa: F401  registers the hypothesis profiles
-from keyrange.individual_commits.model.partition_delivery import (
+from keyrange.individual_commits.model.new_and_due_records import (
     DeliveryLimits,
     PartitionDelivery,
     next_due_ms,

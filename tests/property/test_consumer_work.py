@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from keyrange.consumer.partition_work import PartitionWork
+from keyrange.consumer.acknowledgements import PartitionWork
 from keyrange.individual_commits.model.partition_progress import (
     KeyRangeState,
     PartitionState,

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 import strategies  # noqa: F401  registers the hypothesis profiles
 from delivered import Log, delivered, handed_out, partitions
-from keyrange.individual_commits.model.partition_delivery import PartitionDelivery
-from keyrange.individual_commits.model.task_deliveries import plan_cells, plan_deliveries
+from keyrange.individual_commits.model.delivery_splits import plan_cells, plan_deliveries
+from keyrange.individual_commits.model.new_and_due_records import PartitionDelivery
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import KeyRange
 from keyrange.ranges.model.range_plan import cut_line

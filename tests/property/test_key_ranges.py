@@ -31,7 +31,7 @@ from keyrange.ranges.model.key_ranges import (
     split_evenly,
     write_ranges,
 )
-from keyrange.ranges.model.placement import NOBODY, Placement, placement_of
+from keyrange.ranges.model.reader_ranges import NOBODY, Placement, placement_of
 
 END = HASH_MAX + 1
 # Few, so that ranges often touch; some beside one another, some at the ends.

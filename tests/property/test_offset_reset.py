@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import strategies  # noqa: F401  registers the hypothesis profiles
+from keyrange.individual_commits.model.new_and_due_records import DeliveryLimits, plan_delivery
 from keyrange.individual_commits.model.offset_reset import carried, reopen, rewind, skip
-from keyrange.individual_commits.model.partition_delivery import DeliveryLimits, plan_delivery
 from keyrange.individual_commits.model.partition_progress import (
     KeyRangeState,
     PartitionState,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import strategies  # noqa: F401  registers the hypothesis profiles
 from delivered import Log, cuts, delivered, handed_out, partitions
-from keyrange.individual_commits.model.partition_delivery import (
+from keyrange.individual_commits.model.new_and_due_records import (
     DeliveryLimits,
     PartitionDelivery,
     plan_delivery,

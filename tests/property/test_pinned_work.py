@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import strategies  # noqa: F401  registers the hypothesis profiles
 from delivered import delivered
-from keyrange.individual_commits.batch_deliveries import plan_batch_deliveries, spans_of
+from keyrange.individual_commits.batch_deliveries import plan_batch_deliveries
 from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.individual_commits.model.partition_progress import PartitionState, fresh
 from keyrange.individual_commits.model.progress_after_batch import (
@@ -22,6 +22,7 @@ from keyrange.individual_commits.model.progress_after_batch import (
     apply_verdict,
 )
 from keyrange.individual_commits.model.redelivery import RedeliveryPolicy
+from keyrange.individual_commits.ranges_of_batch import spans_of
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.members.model.assignment import Owned
 from keyrange.members.model.pinned_plan import Shape, WorkUnit, plan_pinned_deliveries, portion_cuts
@@ -29,7 +30,7 @@ from keyrange.options import parse_options
 from keyrange.ranges.model.key_ranges import HASH_MAX, KeyRange
 from keyrange.source.model.checkpoint import Checkpoint, CommitMark
 from keyrange.work.model.outcome import Cause, RecordOutcome
-from keyrange.work.model.task_results import TaskPartition, WorkSettings
+from keyrange.work.model.work_order import TaskPartition, WorkSettings
 from keyrange.work.task_context import Job
 from working import OUTPUT, Sent, VirtualHands, batches_of, run
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from keyrange.ranges.model.key_ranges import HASH_MAX
 from keyrange.ranges.model.offset_splits import Delivery
-from keyrange.ranges.model.placement import Placement
+from keyrange.ranges.model.reader_ranges import Placement
 from keyrange.source.model.columns import COLUMNS, USUAL
 from keyrange.wire.chunk_decoder import Decoder, DecodeSettings
 from keyrange.wire.key_range_selection import Selection

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keyrange.ranges.model.key_ranges import HASH_MAX
-from keyrange.ranges.model.placement import NOBODY, Placement
+from keyrange.ranges.model.reader_ranges import NOBODY, Placement
 from keyrange.source.model.columns import COLUMNS, USUAL
 from keyrange.wire.chunk_decoder import Decoder, DecodeSettings, scan_chunk
 from keyrange.wire.key_range_selection import Selection

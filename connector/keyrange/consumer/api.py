@@ -26,7 +26,7 @@ from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.kafka.security.exposure import warn_of_exposure
 from keyrange.members.coordinator_client import describe_members
 from keyrange.members.executor_names import Surroundings, find_name, name_settings
-from keyrange.members.model.shares import read_interest
+from keyrange.members.model.consumer_messages import read_interest
 from keyrange.members.range_listener import KeyRangeListener
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange
 

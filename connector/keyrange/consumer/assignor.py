@@ -11,7 +11,7 @@ from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.cluster_view import ClusterView
 from keyrange.kafka.model.offsets import EARLIEST, LATEST, TopicPartition
 from keyrange.members.model.assignment import Assignment, Owned, assign, tempered
-from keyrange.members.model.shares import Interest, subscribers
+from keyrange.members.model.consumer_messages import Interest, subscribers
 from keyrange.ranges.model.key_ranges import SPACE
 
 _log = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Mapping
 
-from keyrange.consumer.partition_work import PartitionWork
+from keyrange.consumer.acknowledgements import PartitionWork
 from keyrange.errors import error
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.cluster_view import ClusterView

@@ -24,10 +24,10 @@ from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.kafka.model.subscription import SubscribePattern
 from keyrange.members.assignment_log import AssignmentLog, Sighting
 from keyrange.members.model.assignment import Assignment, without
+from keyrange.members.model.consumer_messages import Interest, Share, interests_of, write_share
 from keyrange.members.model.group_messages import Peer
 from keyrange.members.model.join_metadata import MemberMetadata
 from keyrange.members.model.reassignment_timing import Present
-from keyrange.members.model.shares import Interest, Share, interests_of, write_share
 from keyrange.members.status import now_ms as passed_ms
 from keyrange.members.table.assignment_schema import Stored
 from keyrange.members.table.assignments import AssignmentTable, open_assignments

@@ -17,8 +17,8 @@ from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.model.subscription import Subscribe, SubscribePattern
 from keyrange.members.coordinator_client import check_session_timeout
 from keyrange.members.executor_names import Name
+from keyrange.members.model.consumer_messages import Interest, write_interest
 from keyrange.members.model.member_settings import MemberSettings
-from keyrange.members.model.shares import Interest, write_interest
 from keyrange.options import source_values
 
 

@@ -7,11 +7,11 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
+from keyrange.consumer.acknowledgements import Longs, PartitionWork
 from keyrange.consumer.commit_log import CommitLog
 from keyrange.consumer.group_offset_mirror import Mirroring
 from keyrange.consumer.leader_epoch_agreement import ANEW, Leaders, Turn
-from keyrange.consumer.partition_work import Longs, PartitionWork
-from keyrange.consumer.reading import Batch, OwnedRangeReader
+from keyrange.consumer.reading_order import Batch, OwnedRangeReader
 from keyrange.consumer.requested_ranges import recreated, tell_lost
 from keyrange.consumer.settings import ConsumerSettings
 from keyrange.consumer.table_opening import new_commit_log

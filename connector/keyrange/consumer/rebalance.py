@@ -24,7 +24,7 @@ from keyrange.individual_commits.model.range_claims import Claim, Spans
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.kafka.model.subscription import SubscribePattern
 from keyrange.members.model.assignment import without
-from keyrange.members.model.shares import Interest, Share, read_share, write_interest
+from keyrange.members.model.consumer_messages import Interest, Share, read_share, write_interest
 from keyrange.members.range_listener import KeyRangeListener
 from keyrange.ranges.model.key_ranges import KeyRange, merge, subtract
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 import numpy as np
 import pyarrow as pa
 
-from keyrange.consumer.partition_work import Longs
+from keyrange.consumer.acknowledgements import Longs
 from keyrange.kafka.model.offsets import TopicPartition
 
 

@@ -9,8 +9,8 @@ from typing import Final
 
 from keyrange.errors import KeyrangeError
 from keyrange.guard.model.throttle_factor import Factor
-from keyrange.guard.shared_watches import leave_watch, take_watch
-from keyrange.guard.watch import Watch
+from keyrange.guard.shared_volume_watches import leave_watch, take_watch
+from keyrange.guard.volume_watch import Watch
 from keyrange.options.volume_checks import VolumeOptions, parse_volume_options
 
 _log = logging.getLogger(__name__)

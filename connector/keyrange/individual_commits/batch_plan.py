@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from keyrange.individual_commits.batch_deliveries import work_of, work_settings
 from keyrange.individual_commits.batch_in_checkpoint import Planned
-from keyrange.individual_commits.model.partition_delivery import (
+from keyrange.individual_commits.model.new_and_due_records import (
     PartitionDeliveries,
 )
 from keyrange.individual_commits.model.partition_progress import PartitionState
@@ -15,7 +15,7 @@ from keyrange.individual_commits.model.redelivery import RedeliveryPolicy
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.keyed_state.model.state_runs import StateRun
 from keyrange.options.commits import CommitOptions
-from keyrange.work.model.task_results import TaskPartition, WorkSettings
+from keyrange.work.model.work_order import TaskPartition, WorkSettings
 
 
 @dataclass(frozen=True)

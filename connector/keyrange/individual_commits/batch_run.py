@@ -15,10 +15,10 @@ from keyrange.errors import KeyrangeError, error
 from keyrange.individual_commits import reported_outcomes
 from keyrange.individual_commits.batch_failure_limit import check_failures
 from keyrange.individual_commits.batch_plan import BatchPlan
-from keyrange.individual_commits.model import manifest as manifests
+from keyrange.individual_commits.model import verdict_manifest
 from keyrange.individual_commits.model.batch_results import Failure
-from keyrange.individual_commits.model.manifest import Floors, Found, Manifest
 from keyrange.individual_commits.model.progress_after_batch import Outcome, apply_verdict
+from keyrange.individual_commits.model.verdict_manifest import Floors, Found, Manifest
 from keyrange.individual_commits.reported_outcomes import HIDDEN_SPARK, ReportedResults
 from keyrange.individual_commits.transactional_output import floors_of, needed, released, staged
 from keyrange.individual_commits.verdict_files import Wanted, merged
@@ -164,7 +164,7 @@ class BatchRun:
     def _publish(self, verdict: _Made, schema: Mapping[str, Any], table: str = "") -> Manifest:
         at = self.plan.planned
         staged = tuple(each.batch_id for each in self.staged())
-        start, end = manifests.planned(at.start, at.end)
+        start, end = verdict_manifest.planned(at.start, at.end)
         terms = self.plan.verdict_terms
         made = Manifest(
             at.batch_id,
@@ -197,7 +197,7 @@ class BatchRun:
         """Raises COMMIT_TERMS_CHANGED where a verdict that was made before says less, or something
         else, than one that was made by the options of this run, or its output is elsewhere or of
         another schema than one that is given."""
-        manifests.check_output(manifest, table, schema)
+        verdict_manifest.check_output(manifest, table, schema)
         for name, is_now in self.plan.verdict_terms.items():
             was = manifest.terms.get(name, is_now)
             if was != is_now:

@@ -1,4 +1,8 @@
-"""Records that were given up: the record itself, its error, and where both are written."""
+"""Records that were given up: the record itself, its error, and where both are written.
+
+`each_batch` writes the table before it commits, so that no record is committed without its letter,
+and the topic after it, which is at least once.
+"""
 
 from __future__ import annotations
 

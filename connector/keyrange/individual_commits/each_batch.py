@@ -18,13 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from keyrange.errors import KeyrangeError, error, invalid_options
 from keyrange.individual_commits import dead_letter_sink, last_results, state_runs_after_batch
-from keyrange.individual_commits.batch_deliveries import (
-    cut_of,
-    idle_deliveries,
-    plan_batch_deliveries,
-    planned_from,
-    state_of,
-)
+from keyrange.individual_commits.batch_deliveries import idle_deliveries, plan_batch_deliveries
 from keyrange.individual_commits.batch_in_checkpoint import Planned, read_planned
 from keyrange.individual_commits.batch_plan import BatchPlan
 from keyrange.individual_commits.batch_run import BatchRun
@@ -36,6 +30,7 @@ from keyrange.individual_commits.model.commit_table_protocol import CommitTable
 from keyrange.individual_commits.model.offset_reset import carried
 from keyrange.individual_commits.model.partition_progress import PartitionState
 from keyrange.individual_commits.model.progress_after_batch import Outcome
+from keyrange.individual_commits.model.state_before_batch import cut_of, planned_from, state_of
 from keyrange.individual_commits.pending_errors import PendingErrors
 from keyrange.individual_commits.verdict_store import VerdictStore, as_spark_names, unwritable
 from keyrange.kafka.model.offsets import TopicPartition

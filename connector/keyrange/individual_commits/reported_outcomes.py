@@ -14,8 +14,8 @@ from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import StructType
 
 from keyrange.errors import error, invalid_options
-from keyrange.individual_commits.model.manifest import Found
 from keyrange.individual_commits.model.progress_after_batch import PartitionVerdict
+from keyrange.individual_commits.model.verdict_manifest import Found
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import KeyRange
 from keyrange.work.appended_files import HANDED_ON

@@ -18,8 +18,8 @@ from pyspark.sql.types import StructType
 
 from keyrange.errors import error
 from keyrange.individual_commits.batch_in_checkpoint import Planned
-from keyrange.individual_commits.model.manifest import Floors, Manifest
 from keyrange.individual_commits.model.partition_progress import PartitionState, is_left
+from keyrange.individual_commits.model.verdict_manifest import Floors, Manifest
 from keyrange.individual_commits.reported_outcomes import is_output
 from keyrange.individual_commits.verdict_store import VerdictStore
 from keyrange.kafka.model.offsets import TopicPartition

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from keyrange.individual_commits.model.batch_results import Failure
-from keyrange.individual_commits.model.manifest import Found
+from keyrange.individual_commits.model.verdict_manifest import Found
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.work.model.outcome import Cause
 from keyrange.work.outcome_rows import HIDDEN

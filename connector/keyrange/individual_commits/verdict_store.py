@@ -25,7 +25,12 @@ import pyarrow as pa
 from keyrange.errors import KeyrangeError, error
 from keyrange.individual_commits import verdict_files
 from keyrange.individual_commits.model.batch_results import Failure
-from keyrange.individual_commits.model.manifest import Found, Manifest, planned, read_manifest
+from keyrange.individual_commits.model.verdict_manifest import (
+    Found,
+    Manifest,
+    planned,
+    read_manifest,
+)
 from keyrange.individual_commits.verdict_files import Wanted
 from keyrange.source.model.checkpoint import Checkpoint
 from keyrange.storage.directory import FAILURES, Directory, answered, is_unanswered

@@ -18,7 +18,7 @@ from keyrange.errors import error
 from keyrange.individual_commits import reported_outcomes
 from keyrange.individual_commits.batch_in_checkpoint import Planned, read_offsets
 from keyrange.individual_commits.batch_run import current
-from keyrange.individual_commits.model.manifest import Manifest, check_output, planned
+from keyrange.individual_commits.model.verdict_manifest import Manifest, check_output, planned
 from keyrange.individual_commits.verdict_store import VerdictStore
 from keyrange.jobs.definition import JobDefinition
 from keyrange.storage.model.sink_driver import application_of

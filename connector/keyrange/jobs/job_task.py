@@ -25,7 +25,7 @@ from keyrange.ranges.read_tasks import ReadTask
 from keyrange.source.task_reader import read_rows
 from keyrange.storage.data_files import FILE_SETTINGS, FileSettings
 from keyrange.work.appended_files import Target, write_output
-from keyrange.work.keyed import KEYED_WORKERS
+from keyrange.work.keyed_state_workers import KEYED_WORKERS
 from keyrange.work.model.work_order import WorkOrder
 from keyrange.work.outcome_rows import other_rows
 from keyrange.work.record_timer import RecordTimer

@@ -1,5 +1,5 @@
 """What a job's function keeps for a key: variables, their types, and how a state that was written
-with other types is read."""
+with other types is read. `expiry` says when a value is gone whose time to live is over."""
 
 from __future__ import annotations
 

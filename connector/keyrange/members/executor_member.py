@@ -16,11 +16,11 @@ from keyrange.members.binding.channel import BadLine
 from keyrange.members.executor import Executor, task_property, this_executor
 from keyrange.members.executor_names import name_settings
 from keyrange.members.launch import ensure_member, executor_directory, member_directory
-from keyrange.members.model.greeting import Greeting
 from keyrange.members.model.late_binding import NO_SLOT
+from keyrange.members.model.task_greeting import Greeting
+from keyrange.members.process_start import MemberSetup, executor_process
 from keyrange.members.range_listener_calls import Held, Listening
 from keyrange.members.read_batches_file import ReadRecord
-from keyrange.members.setup import MemberSetup, executor_process
 from keyrange.members.slot_directories import (
     SlotLocation,
     batch_of_task,

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from keyrange.errors import error
-from keyrange.members.setup import MemberSetup, Owner, executor_process, to_json
+from keyrange.members.process_start import MemberSetup, Owner, executor_process, to_json
 from keyrange.members.status import MemberStatus, now_ms, read_status
 from keyrange.ranges.sharing.locks import lock_within
 from keyrange.ranges.sharing.shared_directory import (

@@ -25,11 +25,11 @@ from keyrange.members.assignment_log import AssignmentLog, Sighting
 from keyrange.members.binding.service import BindingService
 from keyrange.members.coordinator_client import GroupView, describe_members, remove_member
 from keyrange.members.model.assignment import Assignment, Since, assign, tempered
-from keyrange.members.model.greeting import Address, Greeting
 from keyrange.members.model.join_metadata import MemberMetadata, read_metadata
 from keyrange.members.model.late_binding import count_tasks
 from keyrange.members.model.pinned_plan import Shape, WorkUnit, portion_cuts
 from keyrange.members.model.reassignment_timing import Membership, Present, Reassign
+from keyrange.members.model.task_greeting import Address, Greeting
 from keyrange.members.status import now_ms as passed_ms
 from keyrange.members.table.assignment_schema import REACHED, TRIED
 from keyrange.members.table.assignments import open_assignments

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 from keyrange.errors import KeyrangeError, invalid_options
 from keyrange.members.executor_names import Surroundings as NameSurroundings
 from keyrange.members.executor_names import find_name
-from keyrange.members.setup import MemberSetup, Owner, from_json
+from keyrange.members.process_start import MemberSetup, Owner, from_json
 from keyrange.members.status import MemberStatus, now_ms, oldest_progress, write_status
 from keyrange.observing.logs import TextFormatter
 from keyrange.ranges.sharing.locks import lock_within

@@ -22,7 +22,7 @@ from keyrange.kafka.model.offsets import TopicPartition, by_partition
 from keyrange.members.executor import task_attempt, task_property
 from keyrange.members.executor_names import user_state
 from keyrange.members.launch import executor_directory
-from keyrange.members.model.greeting import SlotRanges
+from keyrange.members.model.task_greeting import SlotRanges
 from keyrange.members.read_batches_file import ReadRecord
 from keyrange.ranges.model.key_ranges import KeyRange, read_ranges
 from keyrange.ranges.sharing.shared_directory import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from keyrange.individual_commits.model.partition_delivery import DeliveryLimits
+from keyrange.individual_commits.model.new_and_due_records import DeliveryLimits
 from keyrange.individual_commits.model.redelivery import RedeliveryPolicy
 from keyrange.options.commits import DEAD_LETTERS, IS_PATH, PENDING_BYTES_MAX, CommitOptions, beside
 from keyrange.options.option import Mode

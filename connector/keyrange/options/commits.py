@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from keyrange.individual_commits.model.commit import CommitSettings
-from keyrange.individual_commits.model.partition_delivery import DeliveryLimits
+from keyrange.individual_commits.model.new_and_due_records import DeliveryLimits
 from keyrange.individual_commits.model.redelivery import RedeliveryPolicy
 from keyrange.kafka.model.offsets import topic_name_fault
 from keyrange.options.option import BOTH, INT32_MAX, INT64_MAX, option

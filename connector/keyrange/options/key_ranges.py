@@ -21,7 +21,7 @@ from keyrange.options.value_parsers import (
     size_between,
 )
 from keyrange.ranges.model.key_ranges import HASH_MAX, KeyRange, complement
-from keyrange.ranges.model.ownership import EVERY, Ownership, owned, read_ownership
+from keyrange.ranges.model.query_ranges import EVERY, Ownership, owned, read_ownership
 
 _RANGES_MAX: Final = 65_536
 _NO_RANGES: Final[Ownership] = {}

@@ -15,7 +15,7 @@ from keyrange.ranges.model.offset_splits import Split, read_split, write_split
 from keyrange.work.model.work_order import WorkOrder, read_work_order, write_work_order
 
 if TYPE_CHECKING:
-    from keyrange.members.model.greeting import Greeting
+    from keyrange.members.model.task_greeting import Greeting
 
 
 class ReadTask(InputPartition):

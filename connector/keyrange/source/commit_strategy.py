@@ -19,8 +19,7 @@ from keyrange.options.commits import CommitOptions
 from keyrange.source.model.checkpoint import Checkpoint
 from keyrange.source.planning import BatchReads
 from keyrange.source.trigger_limits import SizesOf, TriggerLimits
-from keyrange.work.model.task_results import WorkSettings
-from keyrange.work.model.work_order import StateOrder
+from keyrange.work.model.work_order import StateOrder, WorkSettings
 
 OpenTable = Callable[[CommitOptions, str], CommitTable]
 

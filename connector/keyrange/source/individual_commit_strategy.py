@@ -16,18 +16,11 @@ from itertools import chain
 from typing import Any, Final
 
 from keyrange.errors import error
-from keyrange.individual_commits.batch_deliveries import (
-    plan_batch_deliveries,
-    planned_from,
-    resumed_from,
-    spans_of,
-    state_of,
-    work_settings,
-)
+from keyrange.individual_commits.batch_deliveries import plan_batch_deliveries, work_settings
 from keyrange.individual_commits.model.checkpoint_agreement import check_agreement, check_terms
 from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.individual_commits.model.commit_table_protocol import CommitTable
-from keyrange.individual_commits.model.partition_delivery import (
+from keyrange.individual_commits.model.new_and_due_records import (
     PartitionDeliveries,
     PartitionDelivery,
     due_records,
@@ -36,6 +29,12 @@ from keyrange.individual_commits.model.partition_delivery import (
     next_due_ms,
 )
 from keyrange.individual_commits.model.partition_progress import PartitionState
+from keyrange.individual_commits.model.state_before_batch import (
+    planned_from,
+    resumed_from,
+    state_of,
+)
+from keyrange.individual_commits.ranges_of_batch import spans_of
 from keyrange.kafka.cluster_view import ClusterView
 from keyrange.kafka.model.offsets import OffsetRange, Positions, TopicPartition, nested
 from keyrange.keyed_state.model.state_runs import last_seq
@@ -46,8 +45,7 @@ from keyrange.source.model.checkpoint import NEVER_DUE, Checkpoint, CommitMark
 from keyrange.source.model.topology import grown
 from keyrange.source.planning import Deliveries, check_partitions, count_ranges
 from keyrange.source.trigger_limits import SizesOf
-from keyrange.work.model.task_results import WorkSettings
-from keyrange.work.model.work_order import StateOrder
+from keyrange.work.model.work_order import StateOrder, WorkSettings
 
 _log = logging.getLogger(__name__)
 

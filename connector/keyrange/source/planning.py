@@ -15,8 +15,8 @@ from functools import partial
 
 from keyrange.errors import error
 from keyrange.individual_commits.batch_deliveries import work_of
-from keyrange.individual_commits.model import task_deliveries
-from keyrange.individual_commits.model.partition_delivery import PartitionDeliveries
+from keyrange.individual_commits.model import delivery_splits
+from keyrange.individual_commits.model.new_and_due_records import PartitionDeliveries
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.members.model import pinned_plan
 from keyrange.members.model.pinned_plan import Owners, Shape, WorkUnit
@@ -32,7 +32,7 @@ from keyrange.ranges.model.range_plan import (
     weigh,
 )
 from keyrange.ranges.sharing.shared_directory import name_of
-from keyrange.work.model.task_results import TaskPartition
+from keyrange.work.model.work_order import TaskPartition
 
 Ranges = Mapping[TopicPartition, OffsetRange]
 Sizes = Mapping[TopicPartition, float]
@@ -98,7 +98,7 @@ class Deliveries:
 
     def splits(self, bytes_per_offset: Sizes, key_hashes: SampledHashes) -> list[tuple[Split, ...]]:
         """The splits of each task, where tasks run anywhere."""
-        cells = task_deliveries.plan_cells(
+        cells = delivery_splits.plan_cells(
             self.deliveries, self.spans, bytes_per_offset, key_hashes
         )
         options, name = self.options, naming(self.options)
@@ -115,7 +115,7 @@ class Deliveries:
             count = len(cells) if options.bytes_per_task == 0 else wanted
             stretches = cut_line(cells, lambda cell: cell.bytes, count)
         filled = [each for each in stretches if each]
-        return task_deliveries.plan_deliveries(filled, self.deliveries, bytes_per_offset, name)
+        return delivery_splits.plan_deliveries(filled, self.deliveries, bytes_per_offset, name)
 
     def portions(
         self, owners: Owners, shape: Shape, bytes_per_offset: Sizes, key_hashes: SampledHashes

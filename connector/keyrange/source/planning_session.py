@@ -36,7 +36,7 @@ from keyrange.source.commit_strategy import CommitStrategy, NextBatch, OpenTable
 from keyrange.source.data_loss_in_planning import DataLossCheck
 from keyrange.source.guard_admission import Admission
 from keyrange.source.individual_commit_strategy import IndividualCommits
-from keyrange.source.metadata import IDLE_SHARE, PATIENCE_S, Metadata
+from keyrange.source.metadata_cache import IDLE_SHARE, PATIENCE_S, Metadata
 from keyrange.source.model.checkpoint import RESERVED, Checkpoint, read_checkpoint
 from keyrange.source.model.resuming import check_foreign, check_ownership, check_works
 from keyrange.source.model.topology import Findings

@@ -10,7 +10,7 @@ from pyspark.sql.datasource import InputPartition
 
 from keyrange.kafka.cluster_view import ClusterView
 from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.members.model.greeting import Greeting
+from keyrange.members.model.task_greeting import Greeting
 from keyrange.ranges.model.offset_splits import Split
 from keyrange.ranges.model.plan_figures import plan_figures
 from keyrange.ranges.read_tasks import ReadTask

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from keyrange.errors import KeyrangeError, error
 from keyrange.ranges.model.offset_splits import Delivery
-from keyrange.ranges.model.placement import Placement
+from keyrange.ranges.model.reader_ranges import Placement
 from keyrange.source.model.columns import USUAL
 from keyrange.wire import record_batches, record_kernels
 from keyrange.wire.aborted_transactions import leave_out_aborted

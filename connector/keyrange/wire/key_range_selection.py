@@ -15,7 +15,7 @@ import numpy as np
 
 from keyrange.ranges.model.key_hash import hash_of
 from keyrange.ranges.model.offset_splits import Delivery
-from keyrange.ranges.model.placement import Placement
+from keyrange.ranges.model.reader_ranges import Placement
 from keyrange.wire import record_kernels
 from keyrange.wire.compression import Bytes
 

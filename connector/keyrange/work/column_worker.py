@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from keyrange.work.model.outcome import Cause
 from keyrange.work.outcome_rows import OutcomeRows
-from keyrange.work.record_runs import RecordRun, rows_at
+from keyrange.work.record_stretches import RecordStretch, rows_at
 from keyrange.work.task_context import Task
 
 
@@ -20,16 +20,16 @@ class ColumnWorker:
     def __init__(self, task: Task) -> None:
         self._task = task
 
-    def work(self, stretch: RecordRun, not_done: OutcomeRows) -> Iterator[pa.RecordBatch]:
+    def work(self, stretch: RecordStretch, not_done: OutcomeRows) -> Iterator[pa.RecordBatch]:
         task = self._task
-        blocked, batch = task.state.blocked(stretch.partition), stretch.batch
+        held, batch = task.held.of(stretch.partition), stretch.batch
         texts = self._texts(batch)
         rows = np.arange(batch.num_rows)
-        if texts is not None or blocked:
+        if texts is not None or held:
             kept: list[int] = []
             key_hashes = stretch.key_hashes.tolist()
             for at in range(batch.num_rows):
-                if blocked and key_hashes[at] in blocked and stretch.row_has_key(at):
+                if held and key_hashes[at] in held and stretch.row_has_key(at):
                     not_done.add(at, Cause.HELD_BACK)
                 elif texts is not None and texts[at] is not None:
                     text = str(texts[at])

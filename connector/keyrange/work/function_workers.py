@@ -13,9 +13,9 @@ import pyarrow as pa
 
 from keyrange.errors import KeyrangeError
 from keyrange.work.model.outcome import UNFIT_TEXT, Cause
-from keyrange.work.model.task_results import ANY_TIME, Interruption
+from keyrange.work.model.time_limits import ANY_TIME, Interruption
 from keyrange.work.outcome_rows import OutcomeRows, bounded, output_rows
-from keyrange.work.record_runs import Numbers, RecordRun, rows_at
+from keyrange.work.record_stretches import Numbers, RecordStretch, rows_at
 from keyrange.work.record_timer import RecordTimeout
 from keyrange.work.records import UNFIT, Columns, Record, Row, RowForm, WrongResult
 from keyrange.work.task_context import Task
@@ -26,7 +26,7 @@ FAILURES: Final = (Exception, SystemExit)
 
 
 class Worker(Protocol):
-    def work(self, stretch: RecordRun, not_done: OutcomeRows) -> Iterator[pa.RecordBatch]:
+    def work(self, stretch: RecordStretch, not_done: OutcomeRows) -> Iterator[pa.RecordBatch]:
         """The output of some rows; what is not done of them goes to `not_done`."""
         ...
 
@@ -40,40 +40,40 @@ class RecordWorker:
         self._function = task.job.function
         self._form = RowForm(task.job.schema)
 
-    def work(self, stretch: RecordRun, not_done: OutcomeRows) -> Iterator[pa.RecordBatch]:
+    def work(self, stretch: RecordStretch, not_done: OutcomeRows) -> Iterator[pa.RecordBatch]:
         task, hands, function = self._task, self._task.hands, self._function
-        state, limited = task.state, task.job.terms.has_limits
-        columns = Columns(stretch, state.work_of(stretch.partition).deliveries)
-        blocked, key_hashes = state.blocked(stretch.partition), stretch.key_hashes.tolist()
+        limits, limited = task.limits, task.job.terms.has_limits
+        columns = Columns(stretch, task.deliveries(stretch.partition))
+        held, key_hashes = task.held.of(stretch.partition), stretch.key_hashes.tolist()
         rows: list[Row] = []
         owners: list[int] = []
         done: list[int] = []
         allowance, width = ANY_TIME, len(task.job.schema)
         for at in range(len(key_hashes)):
-            if blocked and key_hashes[at] in blocked and stretch.row_has_key(at):
+            if held and key_hashes[at] in held and stretch.row_has_key(at):
                 not_done.add(at, Cause.HELD_BACK)
                 continue
             if limited:
-                allowance = state.allowance(hands.now_ms())
-                if state.spent:
+                allowance = limits.allowance(hands.now_ms())
+                if limits.spent:
                     task.hand_back(stretch, slice(at, None))
                     break
             try:
                 record = Record(columns, at)
                 if limited:
                     result = hands.call(function, record, allowance.timeout_ms)
-                    state.settled()
+                    limits.settled()
                 else:
                     result = function(record)
             except RecordTimeout:
-                what = state.interrupted(allowance, 1, hands.now_ms())
+                what = limits.interrupted(allowance, 1, hands.now_ms())
                 if what is Interruption.HAND_BACK:
                     self._take_back(at)
                     task.hand_back(stretch, slice(at, None))
                     break
                 text = _overtime(allowance.timeout_ms)
                 self._failed(stretch, at, Cause.TIMED_OUT, text, not_done)
-                if state.spent:
+                if limits.spent:
                     task.hand_back(stretch, slice(at + 1, None))
                     break
             except WrongResult as failure:
@@ -95,14 +95,14 @@ class RecordWorker:
         """What the function was given is not done."""
 
     def _failed(
-        self, stretch: RecordRun, at: int, cause: Cause, text: str, not_done: OutcomeRows
+        self, stretch: RecordStretch, at: int, cause: Cause, text: str, not_done: OutcomeRows
     ) -> None:
         self._take_back(at)
         self._task.fail(stretch, at, cause, text, not_done)
 
     def _output(
         self,
-        stretch: RecordRun,
+        stretch: RecordStretch,
         rows: list[Row],
         owners: list[int],
         done: list[int],
@@ -122,7 +122,7 @@ class RecordWorker:
 
     def _reject_unfit(
         self,
-        stretch: RecordRun,
+        stretch: RecordStretch,
         rows: list[Row],
         owners: list[int],
         done: list[int],
@@ -161,25 +161,25 @@ class ArrowWorker:
         self._task = task
         self._form = RowForm(task.job.schema)
 
-    def work(self, stretch: RecordRun, not_done: OutcomeRows) -> Iterator[pa.RecordBatch]:
+    def work(self, stretch: RecordStretch, not_done: OutcomeRows) -> Iterator[pa.RecordBatch]:
         yield from self._piece(stretch, np.arange(len(stretch.offsets)), not_done)
 
     def _piece(
-        self, stretch: RecordRun, rows: Numbers, not_done: OutcomeRows
+        self, stretch: RecordStretch, rows: Numbers, not_done: OutcomeRows
     ) -> Iterator[pa.RecordBatch]:
-        task, state = self._task, self._task.state
+        task, limits = self._task, self._task.limits
         rows = task.free_rows(stretch, rows, not_done)
         if not len(rows):
             return
-        allowance = state.allowance(task.hands.now_ms())
-        if state.spent:
+        allowance = limits.allowance(task.hands.now_ms())
+        if limits.spent:
             task.hand_back(stretch, rows)
             return
         argument = rows_at(stretch.batch, rows)
         try:
             output = task.hands.call(self._call, argument, allowance.timeout_ms)
         except RecordTimeout:
-            what = state.interrupted(allowance, len(rows), task.hands.now_ms())
+            what = limits.interrupted(allowance, len(rows), task.hands.now_ms())
             if what is Interruption.HAND_BACK:
                 task.hand_back(stretch, rows)
             elif what is Interruption.TIMED_OUT:
@@ -195,14 +195,14 @@ class ArrowWorker:
             else:
                 yield from self._halves(stretch, rows, not_done)
         else:
-            state.settled()
+            limits.settled()
             self._keep()
             task.count(stretch.partition, len(rows))
             if output.num_rows:
                 yield self._with_places(output)
 
     def _halves(
-        self, stretch: RecordRun, rows: Numbers, not_done: OutcomeRows
+        self, stretch: RecordStretch, rows: Numbers, not_done: OutcomeRows
     ) -> Iterator[pa.RecordBatch]:
         """The left half first: what fails there holds back what is in the right one."""
         middle = len(rows) // 2

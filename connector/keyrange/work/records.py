@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from keyrange.errors import KeyrangeError, error
 from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.work.record_runs import RecordRun
+from keyrange.work.record_stretches import RecordStretch
 from keyrange.work.value_types import is_of_wrong_type
 
 # What Arrow raises for a value that a column does not take.
@@ -27,7 +27,7 @@ class Columns:
     timestamp: list[datetime | None]
     headers: list[Any]
 
-    def __init__(self, stretch: RecordRun, deliveries: Mapping[int, int]) -> None:
+    def __init__(self, stretch: RecordStretch, deliveries: Mapping[int, int]) -> None:
         self._batch = stretch.batch
         self.partition = stretch.partition
         self.deliveries = deliveries

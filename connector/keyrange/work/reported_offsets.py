@@ -17,7 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.work.record_runs import Numbers
+from keyrange.work.record_stretches import Numbers
 
 _SHIFT: Final = 16
 BLOCK: Final = 1 << _SHIFT

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.keyed_state.expiry import alive, with_state
 from keyrange.keyed_state.sorted_blocks import (
     Blocks,
     ChangedRows,
@@ -20,10 +21,9 @@ from keyrange.keyed_state.sorted_blocks import (
     sorted_by_hash,
     within,
 )
-from keyrange.keyed_state.task_states import alive, with_state
 from keyrange.keyed_state.variables import StateForm
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange
-from keyrange.work.keyed import KEYED_WORKERS
+from keyrange.work.keyed_state_workers import KEYED_WORKERS
 from keyrange.work.outcome_rows import HIDDEN
 from keyrange.work.record_timer import RecordTimer
 from keyrange.work.task_context import Job, Task

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -11,8 +11,10 @@ import pyarrow as pa
 
 from keyrange.errors import error
 from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.work.model.held_keys import HeldKeys
 from keyrange.work.model.outcome import Cause
-from keyrange.work.model.task_results import TaskPartition, TaskState, WorkSettings
+from keyrange.work.model.time_limits import TimeLimits
+from keyrange.work.model.work_order import TaskPartition, WorkSettings
 from keyrange.work.outcome_rows import (
     OutcomeRows,
     bounded,
@@ -21,7 +23,7 @@ from keyrange.work.outcome_rows import (
     member_rows,
     output_rows,
 )
-from keyrange.work.record_runs import Numbers, OrderCheck, RecordRun, lower_ends
+from keyrange.work.record_stretches import Numbers, OrderCheck, RecordStretch, lower_ends
 from keyrange.work.reported_offsets import Blocks
 
 
@@ -82,7 +84,10 @@ class Task:
     def __init__(self, job: Job, hands: FunctionRunner) -> None:
         self.job = job
         self.hands = hands
-        self.state = TaskState(job.terms)
+        self.held = HeldKeys(job.terms.keeps_order)
+        self.limits = TimeLimits(job.terms.record_timeout_ms, job.terms.budget_ms)
+        self._partitions: dict[TopicPartition, TaskPartition] = {}
+        self._handed_back: dict[TopicPartition, dict[int, int]] = {}
         self.bounds: dict[TopicPartition, Numbers] = {}
         self.order = OrderCheck(self.bounds)
         self.blocks = Blocks()
@@ -90,17 +95,28 @@ class Task:
         self.begin(job.works)
 
     def begin(self, works: Mapping[TopicPartition, TaskPartition]) -> None:
-        """Records of these partitions come; a task that asks what it reads learns it bit by bit."""
-        self.state.begin(works)
-        self.bounds.update({p: lower_ends(work.cells) for p, work in works.items()})
+        """Records of these partitions come; a task that asks what it reads learns it bit by bit, of
+        one that was named before with other keys."""
+        for partition, work in works.items():
+            deliveries = {**self.deliveries(partition), **work.deliveries}
+            self._partitions[partition] = replace(work, deliveries=deliveries)
+            self.held.begin(partition, work.held)
+            self.bounds[partition] = lower_ends(work.cells)
 
-    def hand_back(self, stretch: RecordRun, rows: Any = slice(None)) -> None:
+    def deliveries(self, partition: TopicPartition) -> Mapping[int, int]:
+        """How often redelivered records were worked on before, by offset."""
+        known = self._partitions.get(partition)
+        return known.deliveries if known else {}
+
+    def hand_back(self, stretch: RecordStretch, rows: Any = slice(None)) -> None:
+        """Rows were not worked on, and nothing behind them in their key ranges is."""
+        back = self._handed_back.setdefault(stretch.partition, {})
         for cell, offset in stretch.cells(self.bounds[stretch.partition], rows):
-            self.state.hand_back_cell(stretch.partition, cell, offset)
+            back[cell] = min(back.get(cell, offset), offset)
 
     def fail(
         self,
-        stretch: RecordRun,
+        stretch: RecordStretch,
         at: int,
         cause: Cause,
         text: str,
@@ -115,17 +131,18 @@ class Task:
             )
         partition, offset = stretch.partition, int(stretch.offsets[at])
         key_hash, has_key = int(stretch.key_hashes[at]), stretch.row_has_key(at)
-        last = cause.is_final or self.state.is_last_delivery(partition, offset)
-        waits = self.state.failed(partition, key_hash, has_key and not last)
-        not_done.add(at, cause, bounded(text), last and keeps_record)
-        return waits
+        delivery = self.deliveries(partition).get(offset, 0) + 1
+        given_up = cause.is_given_up(delivery, self.job.terms.deliveries_max)
+        self.limits.settled()
+        not_done.add(at, cause, bounded(text), given_up and keeps_record)
+        return self.held.failed(partition, key_hash, has_key and not given_up)
 
-    def free_rows(self, stretch: RecordRun, rows: Numbers, not_done: OutcomeRows) -> Numbers:
+    def free_rows(self, stretch: RecordStretch, rows: Numbers, not_done: OutcomeRows) -> Numbers:
         """The rows whose key does not wait; the others are held back."""
-        blocked = self.state.blocked(stretch.partition)
-        if not blocked:
+        keys = self.held.of(stretch.partition)
+        if not keys:
             return rows
-        held = np.isin(stretch.key_hashes[rows], np.fromiter(blocked, np.int64, len(blocked)))
+        held = np.isin(stretch.key_hashes[rows], np.fromiter(keys, np.int64, len(keys)))
         if stretch.has_key is not None:
             held &= stretch.has_key[rows]
         for at in rows[held].tolist():
@@ -135,7 +152,9 @@ class Task:
     def count(self, partition: TopicPartition, records: int) -> None:
         self.done[partition] = self.done.get(partition, 0) + records
 
-    def output(self, output: pa.RecordBatch, stretch: RecordRun, of: pa.Array) -> pa.RecordBatch:
+    def output(
+        self, output: pa.RecordBatch, stretch: RecordStretch, of: pa.Array
+    ) -> pa.RecordBatch:
         """Rows of output; `of` says of which row of the stretch each is."""
         if not self.job.keeps_offsets:
             return output_rows(output, None)
@@ -144,7 +163,8 @@ class Task:
 
     def last_rows(self) -> Iterator[pa.StructArray]:
         """What a task says at its end."""
-        yield handed_back_rows(self.state.handed_back, self.state.cells)
+        cells = {partition: work.cells for partition, work in self._partitions.items()}
+        yield handed_back_rows(self._handed_back, cells)
         yield done_rows(self.done)
         yield member_rows(
             "mentioned",

@@ -16,7 +16,7 @@ import pyarrow as pa
 from keyrange.work.column_worker import ColumnWorker
 from keyrange.work.function_workers import ArrowWorker, RecordWorker, Worker
 from keyrange.work.outcome_rows import OutcomeRows, other_rows
-from keyrange.work.record_runs import cut
+from keyrange.work.record_stretches import cut
 from keyrange.work.record_timer import RecordTimer
 from keyrange.work.task_context import Job, Task
 from keyrange.work.value_decoding import JsonWorker
@@ -62,7 +62,7 @@ def _run(task: Task, batches: Iterable[pa.RecordBatch], worker: Worker) -> Itera
                 task.order.check(stretch)
             if job.mentions:
                 task.blocks.add(stretch.partition, stretch.offsets)
-            if task.state.spent:
+            if task.limits.spent:
                 task.hand_back(stretch)
                 continue
             not_done = OutcomeRows(stretch.batch)

@@ -10,7 +10,7 @@ import pyarrow as pa
 from keyrange.errors import error
 from keyrange.work.model.outcome import Cause
 from keyrange.work.outcome_rows import OutcomeRows, output_rows
-from keyrange.work.record_runs import RecordRun, rows_at
+from keyrange.work.record_stretches import RecordStretch, rows_at
 from keyrange.work.task_context import Task
 
 
@@ -26,7 +26,7 @@ class JsonWorker:
         self._bad = task.job.values.bad
         self._decoder = JsonDecoder(task.job.values.schema)
 
-    def work(self, stretch: RecordRun, not_done: OutcomeRows) -> Iterator[pa.RecordBatch]:
+    def work(self, stretch: RecordStretch, not_done: OutcomeRows) -> Iterator[pa.RecordBatch]:
         task = self._task
         rows = task.free_rows(stretch, np.arange(len(stretch.offsets)), not_done)
         if not len(rows):
@@ -47,7 +47,7 @@ class JsonWorker:
             output = pa.RecordBatch.from_arrays(columns, schema=task.job.schema)
             yield output_rows(output, None)
 
-    def _refuse(self, stretch: RecordRun, at: int, text: str, not_done: OutcomeRows) -> None:
+    def _refuse(self, stretch: RecordStretch, at: int, text: str, not_done: OutcomeRows) -> None:
         if self._bad == "fail":
             offset = int(stretch.offsets[at])
             raise error("BAD_VALUE", text, partition=stretch.partition, offset=offset)

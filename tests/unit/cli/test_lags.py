@@ -9,8 +9,8 @@ import pytest
 
 from commit_samples import SOURCE
 from keyrange.cli.commits.document import LogEnd, describe
-from keyrange.cli.report import documents_read as report_sources
-from keyrange.cli.report.documents_read import Collector, ReportWhere
+from keyrange.cli.report import report_inputs
+from keyrange.cli.report.report_inputs import Collector, ReportWhere
 from keyrange.cli.times import iso
 from keyrange.cli.watch.document import Seen
 from keyrange.cli.watch.document import describe as describe_look
@@ -49,7 +49,7 @@ def test_watch_report_and_commits_show_say_the_same_of_lag(
         beside.ends = Ends(ends)
         return asked
 
-    monkeypatch.setattr(report_sources, "_ends", told_ends)
+    monkeypatch.setattr(report_inputs, "_ends", told_ends)
     named = {"kafka.bootstrap.servers": "unused:9092"}
     where = ReportWhere(
         checkpoint=str(lake.checkpoint),

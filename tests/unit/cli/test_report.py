@@ -15,9 +15,9 @@ import commanding
 from commit_samples import QUERY
 from keyrange.cli.report import commands as command
 from keyrange.cli.report import document as report_document
-from keyrange.cli.report import documents_read as report_sources
+from keyrange.cli.report import report_inputs
 from keyrange.cli.report.document import event, last_events
-from keyrange.cli.report.documents_read import Collector, ReportWhere
+from keyrange.cli.report.report_inputs import Collector, ReportWhere
 from keyrange.errors import KeyrangeError
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.report.sections.lag import standings
@@ -257,8 +257,8 @@ def test_the_last_lines_of_a_query_count(lake: Lake) -> None:
 def test_of_a_large_progress_file_only_its_end_is_read(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(report_sources, "_TAIL_BYTES", len(lake.line(BATCHES - 1)) * 3)
-    lines = report_sources._tail(str(lake.progress))
+    monkeypatch.setattr(report_inputs, "_TAIL_BYTES", len(lake.line(BATCHES - 1)) * 3)
+    lines = report_inputs._tail(str(lake.progress))
     found = last_events(lines, 0, QUERY, 100)
     assert [each["batch"] for each in found["events"]] == [BATCHES - 2, BATCHES - 1]
     assert found["unreadable"] == 0

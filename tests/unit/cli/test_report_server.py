@@ -19,7 +19,7 @@ from typing import Any, cast
 import pytest
 
 from brokers import wait_until
-from keyrange.cli.report.documents_read import Collector
+from keyrange.cli.report.report_inputs import Collector
 from keyrange.cli.report.server import ADDRESS, Press, _Server, hosts_of, serve_report
 from keyrange.errors import KeyrangeError, error
 from keyrange.report.page_parts import Source, Sources

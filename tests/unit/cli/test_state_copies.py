@@ -24,8 +24,7 @@ from keyrange.ranges.model.key_ranges import SPACE, KeyRange
 from keyrange.ranges.model.offset_splits import Split
 from keyrange.ranges.read_tasks import ReadTask
 from keyrange.ranges.sharing.shared_directory import make_private, private_name
-from keyrange.work.model.task_results import WorkSettings
-from keyrange.work.model.work_order import StateOrder, WorkOrder
+from keyrange.work.model.work_order import StateOrder, WorkOrder, WorkSettings
 from member_samples import PARTITIONS, append_all, assignment, member, owned, stored, table_at
 
 AT = TopicPartition("flights", 1)

@@ -19,7 +19,7 @@ from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.model.partition_progress import KeyRangeState
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.members.coordinator_client import GroupMemberView, GroupView
-from keyrange.members.model.shares import Interest, write_interest
+from keyrange.members.model.consumer_messages import Interest, write_interest
 from keyrange.ranges.model.key_ranges import SPACE, split_evenly
 
 PREFIX = "g-dynamic-"

@@ -18,8 +18,8 @@ from keyrange.consumer.api import Consumer
 from keyrange.consumer.commit_log import CommitLog
 from keyrange.consumer.member import GroupMembership
 from keyrange.errors import KeyrangeError, error
+from keyrange.members.model.consumer_messages import Interest, Share, read_interest, write_share
 from keyrange.members.model.group_member_states import GroupState
-from keyrange.members.model.shares import Interest, Share, read_interest, write_share
 from keyrange.members.range_listener import KeyRangeListener
 from keyrange.ranges.model.key_ranges import SPACE
 from scripted_broker import ScriptedCluster, World

@@ -19,8 +19,8 @@ from keyrange.consumer.settings import parse_consumer_options
 from keyrange.errors import KeyrangeError, error
 from keyrange.kafka.cluster_view import ClusterView, Topic
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
+from keyrange.members.model.consumer_messages import Interest, Share, write_share
 from keyrange.members.model.group_member_states import GroupState
-from keyrange.members.model.shares import Interest, Share, write_share
 from keyrange.members.range_listener import KeyRangeListener
 from keyrange.ranges.model.key_ranges import SPACE
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from keyrange.consumer import reading as reading_module
+from keyrange.consumer import reading_order as reading_module
 from keyrange.consumer.owned_ranges import OwnedRanges
 from keyrange.errors import KeyrangeError
 from keyrange.kafka.model.offsets import TopicPartition
@@ -217,7 +217,7 @@ class TestPause:
         by_partition(made)
         made.pause([FIRST], pauses=True)
         passed_ms = reading_module.passed_ms()
-        for module in ("data_loss", "reading", "owned_ranges"):
+        for module in ("data_loss", "reading_order", "owned_ranges"):
             monkeypatch.setattr(f"keyrange.consumer.{module}.passed_ms", lambda: passed_ms + 10**6)
         assert by_partition(made) == {1: list(range(10))}
         made.pause([FIRST], pauses=False)
@@ -229,7 +229,7 @@ class TestPause:
         by_partition(made)
         made.pause([FIRST, SECOND], pauses=True)
         passed_ms = reading_module.passed_ms()
-        for module in ("data_loss", "reading", "owned_ranges"):
+        for module in ("data_loss", "reading_order", "owned_ranges"):
             monkeypatch.setattr(f"keyrange.consumer.{module}.passed_ms", lambda: passed_ms + 10**6)
         for work in made._works.values():
             [stretch] = work._stretches

@@ -17,8 +17,8 @@ from keyrange.individual_commits.model.range_claims import Claim
 from keyrange.kafka.cluster_view import ClusterView, Topic
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.kafka.model.subscription import SubscribePattern
+from keyrange.members.model.consumer_messages import Interest, Share, read_interest, write_share
 from keyrange.members.model.group_member_states import GroupState
-from keyrange.members.model.shares import Interest, Share, read_interest, write_share
 from keyrange.members.range_listener import KeyRangeListener
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange, split_evenly
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from keyrange.individual_commits.batch_deliveries import cut_of, plan_batch_deliveries, state_of
+from keyrange.individual_commits.batch_deliveries import plan_batch_deliveries
 from keyrange.individual_commits.batch_in_checkpoint import Planned
 from keyrange.individual_commits.each_batch import cut_back
 from keyrange.individual_commits.model.commit import Snapshot
-from keyrange.individual_commits.model.partition_delivery import (
+from keyrange.individual_commits.model.new_and_due_records import (
     CellDelivery,
     DeliveryLimits,
     PartitionDelivery,
@@ -22,6 +22,7 @@ from keyrange.individual_commits.model.partition_progress import (
     PendingRecord,
     fresh,
 )
+from keyrange.individual_commits.model.state_before_batch import cut_of, state_of
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options import SourceOptions, parse_options
 from keyrange.ranges.model.key_ranges import SPACE, split_evenly

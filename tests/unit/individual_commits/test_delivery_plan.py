@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from keyrange.individual_commits.model.partition_delivery import CellDelivery, PartitionDelivery
+from keyrange.individual_commits.model.delivery_splits import plan_deliveries
+from keyrange.individual_commits.model.new_and_due_records import CellDelivery, PartitionDelivery
 from keyrange.individual_commits.model.partition_progress import PendingRecord
-from keyrange.individual_commits.model.task_deliveries import plan_deliveries
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import SPACE
 from keyrange.ranges.model.range_plan import RangeEstimate

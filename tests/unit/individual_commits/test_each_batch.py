@@ -21,14 +21,14 @@ from keyrange.individual_commits.batch_plan import BatchPlan
 from keyrange.individual_commits.batch_run import BatchRun, current
 from keyrange.individual_commits.each_batch import EachBatch, _Run
 from keyrange.individual_commits.model.commit import CommitKind
-from keyrange.individual_commits.model.manifest import Manifest, planned
-from keyrange.individual_commits.model.partition_delivery import DeliveryLimits, plan_delivery
+from keyrange.individual_commits.model.new_and_due_records import DeliveryLimits, plan_delivery
 from keyrange.individual_commits.model.partition_progress import (
     KeyRangeState,
     PartitionState,
     PendingRecord,
     fresh,
 )
+from keyrange.individual_commits.model.verdict_manifest import Manifest, planned
 from keyrange.individual_commits.verdict_store import VerdictStore
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options import parse_options

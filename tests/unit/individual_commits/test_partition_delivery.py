@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from keyrange.individual_commits.model.partition_delivery import (
+from keyrange.individual_commits.model.new_and_due_records import (
     CellDelivery,
     DeliveryLimits,
     PartitionDelivery,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from keyrange.individual_commits.model.partition_delivery import (
+from keyrange.individual_commits.model.new_and_due_records import (
     DeliveryLimits,
     PartitionDelivery,
     plan_delivery,

@@ -11,7 +11,7 @@ import pytest
 
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits import verdict_files
-from keyrange.individual_commits.model.manifest import Manifest, planned
+from keyrange.individual_commits.model.verdict_manifest import Manifest, planned
 from keyrange.individual_commits.reported_outcomes import REPORTED, reported_in
 from keyrange.individual_commits.verdict_store import VerdictStore
 from keyrange.kafka.model.offsets import TopicPartition

@@ -19,9 +19,9 @@ from keyrange.members.binding.service import BindingService
 from keyrange.members.executor_member import greeted, read_bound
 from keyrange.members.executor_names import NameSettings
 from keyrange.members.launch import member_directory
-from keyrange.members.model.greeting import Greeting
 from keyrange.members.model.late_binding import PinRule, WorkUnitCounts
-from keyrange.members.setup import MemberSetup
+from keyrange.members.model.task_greeting import Greeting
+from keyrange.members.process_start import MemberSetup
 from keyrange.members.slot_directories import Slot, slot
 from keyrange.members.status import MemberStatus, now_ms, write_status
 from keyrange.options import SourceOptions, parse_options

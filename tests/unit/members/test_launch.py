@@ -14,7 +14,7 @@ import pytest
 from keyrange.members import launch
 from keyrange.members.executor_names import NameSettings
 from keyrange.members.launch import ensure_member, executor_directory, member_directory
-from keyrange.members.setup import (
+from keyrange.members.process_start import (
     MemberSetup,
     Owner,
     executor_process,
@@ -161,7 +161,7 @@ def below(name: str, tmp_path: Path, code: str) -> str:
 
 
 def test_an_executor_is_the_jvm_above_a_worker(tmp_path: Path) -> None:
-    code = "from keyrange.members.setup import *\nprint(executor_process().pid)"
+    code = "from keyrange.members.process_start import *\nprint(executor_process().pid)"
     first, second = below("java", tmp_path, code).split()
     assert first == second
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from keyrange.individual_commits.batch_deliveries import spans_of
-from keyrange.individual_commits.model.partition_delivery import DeliveryLimits, plan_delivery
+from keyrange.individual_commits.model.new_and_due_records import DeliveryLimits, plan_delivery
 from keyrange.individual_commits.model.partition_progress import fresh
+from keyrange.individual_commits.ranges_of_batch import spans_of
 from keyrange.kafka.cluster_view import ClusterView, Leader, Topic
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.members.binding.caller import Caller, greet

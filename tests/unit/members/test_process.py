@@ -18,7 +18,7 @@ from keyrange.members.executor_names import NameSettings
 from keyrange.members.model.group_member import GroupMember
 from keyrange.members.model.group_member_states import GroupState
 from keyrange.members.process import OwnerWatch, ProcessSurroundings
-from keyrange.members.setup import MemberSetup, Owner
+from keyrange.members.process_start import MemberSetup, Owner
 from keyrange.members.status import MemberStatus, read_status, write_status
 from keyrange.ranges.sharing.shared_directory import start_time
 

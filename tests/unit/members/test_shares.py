@@ -6,7 +6,7 @@ import pytest
 
 from keyrange.errors import KeyrangeError
 from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.members.model.shares import (
+from keyrange.members.model.consumer_messages import (
     INTEREST_BYTES_MAX,
     Interest,
     Share,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from keyrange.errors import InvalidError
-from keyrange.individual_commits.model.partition_delivery import DeliveryLimits
+from keyrange.individual_commits.model.new_and_due_records import DeliveryLimits
 from keyrange.individual_commits.model.redelivery import RedeliveryPolicy
 from keyrange.options import Mode, parse_options
 from keyrange.options.commits import CommitOptions

@@ -8,7 +8,7 @@ import pytest
 
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import HASH_MAX, SPACE, KeyRange
-from keyrange.ranges.model.ownership import (
+from keyrange.ranges.model.query_ranges import (
     EVERY,
     first_change,
     owned,

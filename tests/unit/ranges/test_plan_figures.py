@@ -5,8 +5,8 @@ from __future__ import annotations
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import SPACE, split_evenly
 from keyrange.ranges.model.offset_splits import Split
-from keyrange.ranges.model.placement import placement_of
 from keyrange.ranges.model.plan_figures import covered, plan_figures
+from keyrange.ranges.model.reader_ranges import placement_of
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 

@@ -10,8 +10,8 @@ import pytest
 from committing import INDIVIDUAL, Committed
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.members.model.assignment import Assignment, Owned
-from keyrange.members.model.greeting import Address, Greeting
 from keyrange.members.model.pinned_plan import Shape, WorkUnit, portion_cuts
+from keyrange.members.model.task_greeting import Address, Greeting
 from keyrange.options import parse_options
 from keyrange.ranges.model.key_ranges import SPACE, split_evenly
 from keyrange.ranges.read_tasks import ReadTask

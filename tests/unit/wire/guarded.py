@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from keyrange.errors import KeyrangeError
 from keyrange.ranges.model.key_ranges import HASH_MAX
-from keyrange.ranges.model.placement import Placement
+from keyrange.ranges.model.reader_ranges import Placement
 from keyrange.source.model.columns import COLUMNS, USUAL
 from keyrange.wire import (
     aborted_transactions,

@@ -15,7 +15,7 @@ from keyrange.errors import KeyrangeError
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import SPACE, split_evenly
 from keyrange.work.model.outcome import Cause
-from keyrange.work.model.task_results import TaskPartition, WorkSettings
+from keyrange.work.model.work_order import TaskPartition, WorkSettings
 from keyrange.work.outcome_rows import ERROR_BYTES_MAX, HIDDEN
 from keyrange.work.record_timer import RecordTimeout, RecordTimer
 from keyrange.work.task_context import Job, Task

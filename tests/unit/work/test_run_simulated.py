@@ -11,7 +11,7 @@ import pytest
 
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange, split_evenly
 from keyrange.work.model.outcome import Cause
-from keyrange.work.model.task_results import TaskPartition, WorkSettings
+from keyrange.work.model.work_order import TaskPartition, WorkSettings
 from keyrange.work.task_context import Job
 from working import OUTPUT, PLACE, Sent, VirtualHands, batches_of, run
 

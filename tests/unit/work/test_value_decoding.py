@@ -10,7 +10,7 @@ import pytest
 from keyrange.errors import KeyrangeError
 from keyrange.ranges.model.key_ranges import SPACE
 from keyrange.work.model.outcome import Cause
-from keyrange.work.model.task_results import TaskPartition, WorkSettings
+from keyrange.work.model.work_order import TaskPartition, WorkSettings
 from keyrange.work.outcome_rows import HIDDEN
 from keyrange.work.task_context import Job, JsonValues, Task
 from keyrange.work.task_run import run_task

@@ -8,8 +8,13 @@ from random import Random
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import SPACE
 from keyrange.ranges.model.range_counts import even_ranges
-from keyrange.work.model.task_results import TaskPartition, WorkSettings
-from keyrange.work.model.work_order import WorkOrder, read_work_order, write_work_order
+from keyrange.work.model.work_order import (
+    TaskPartition,
+    WorkOrder,
+    WorkSettings,
+    read_work_order,
+    write_work_order,
+)
 
 
 def test_orders_read_as_they_were_written() -> None:

@@ -76,7 +76,7 @@ def report(
     (--option commitTable=..., kafka.admin.bootstrap.servers=...). What cannot be read is said on
     the page, and the command ends with exit code 1.
     """
-    from keyrange.cli.report.documents_read import Collector, ReportWhere
+    from keyrange.cli.report.report_inputs import Collector, ReportWhere
     from keyrange.cli.watch.observers import tables
 
     library = load_library()

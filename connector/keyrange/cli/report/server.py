@@ -17,7 +17,7 @@ from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
 from keyrange.cli.render import note
-from keyrange.cli.report.documents_read import Collector
+from keyrange.cli.report.report_inputs import Collector
 from keyrange.cli.times import iso, now
 from keyrange.errors import invalid_options
 from keyrange.report.html import page, report

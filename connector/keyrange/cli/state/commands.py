@@ -40,7 +40,7 @@ from keyrange.cli.source import (
     folded,
     named_options,
 )
-from keyrange.cli.state.differing import differences, jsonable, print_states, state_row
+from keyrange.cli.state.differences import differences, jsonable, print_states, state_row
 from keyrange.cli.state.picture import described, line_of
 from keyrange.cli.state.verify import KEYED_MODES, find_function, print_fold, verify_fold
 from keyrange.cli.times import iso, now

@@ -13,7 +13,7 @@ import typer
 
 from keyrange.cli.render import note, print_text, print_words
 from keyrange.cli.source import ReadPlan, folded, open_reading, storage_of
-from keyrange.cli.state.differing import differences, print_states, state_row
+from keyrange.cli.state.differences import differences, print_states, state_row
 from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition, by_topic, nested
 from keyrange.text.formats import number

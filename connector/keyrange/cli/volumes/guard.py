@@ -25,7 +25,7 @@ from keyrange.guard.model import quota_requests
 from keyrange.options.volume_checks import VolumeOptions
 
 if TYPE_CHECKING:
-    from keyrange.guard.watch import Watch
+    from keyrange.guard.volume_watch import Watch
     from keyrange.kafka.cluster import Cluster
 
 _CHANCE_BITS = 20
@@ -45,7 +45,7 @@ def guard(
     releases what is held, as do Ctrl-C, a hang-up, and the end of whoever reads what is said; exit
     code 3 says that this could not be done in time.
     """
-    from keyrange.guard.shared_watches import take_watch
+    from keyrange.guard.shared_volume_watches import take_watch
 
     options = guard_options(bootstrap_servers, option)
     stop = threading.Event()

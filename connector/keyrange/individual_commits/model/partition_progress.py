@@ -9,8 +9,9 @@ A range that is split hands each pending record to the side that its key lies on
 become one again when nothing tells them apart. How a batch is split does not depend on where the
 map is cut.
 
-Around it: `partition_delivery` is what a batch delivers of a state, `progress_after_batch` what
-becomes of it when the batch has been worked on, `commit` and `commit_table_protocol` what is kept.
+Around it: `state_before_batch` is the state that a batch begins with, `new_and_due_records` what it
+delivers of that, `progress_after_batch` what becomes of it when the batch has been worked on,
+`commit` and `commit_table_protocol` what is kept.
 All of it is pure: the planning process and the committing one come to the same from the same rows.
 """
 

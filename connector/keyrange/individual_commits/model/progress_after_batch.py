@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from keyrange.individual_commits.model.partition_delivery import CellDelivery, PartitionDelivery
+from keyrange.individual_commits.model.new_and_due_records import CellDelivery, PartitionDelivery
 from keyrange.individual_commits.model.partition_progress import (
     KeyRangeState,
     PartitionState,
@@ -14,11 +14,7 @@ from keyrange.individual_commits.model.partition_progress import (
     by_offset,
     cut_at,
 )
-from keyrange.individual_commits.model.redelivery import (
-    RedeliveryPolicy,
-    delivered_again,
-    is_given_up,
-)
+from keyrange.individual_commits.model.redelivery import RedeliveryPolicy, delivered_again
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange
 from keyrange.work.model.outcome import RecordOutcome
 
@@ -80,7 +76,7 @@ def apply_verdict(
         if record is None or record.key_hash != each.key_hash or each.offset >= backs[at]:
             raise ValueError(f"offset {each.offset} was not handed out by this batch as {each}")
         again = delivered_again(record, each.cause, policy, now_ms)
-        given_up = is_given_up(record, again, each.cause, policy)
+        given_up = each.cause.is_given_up(again.deliveries, policy.deliveries_max)
         (dead if given_up else pending[at]).append(again)
     after = PartitionState(
         state.topic_id,

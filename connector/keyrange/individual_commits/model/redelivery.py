@@ -1,4 +1,5 @@
-"""How often keyrange delivers a record that was not done, when it is due, when it is given up."""
+"""How often keyrange delivers a record that was not done, and when it is due. When it is given up
+says `Cause.is_given_up`."""
 
 from __future__ import annotations
 
@@ -9,7 +10,6 @@ from keyrange.individual_commits.model.partition_progress import PendingRecord
 from keyrange.work.model.outcome import Cause
 
 _TIME_MAX_MS: Final = 2**63 - 1
-_WORKED_ON: Final = frozenset(set(Cause) - {Cause.HELD_BACK})
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +33,7 @@ def delivered_again(
 ) -> PendingRecord:
     """A pending record that stays one, with one delivery more where it was worked on."""
     deliveries, due_ms = record.deliveries, record.due_ms
-    if cause in _WORKED_ON:
+    if cause.was_worked_on:
         deliveries += 1
         due_ms = policy.due_ms(deliveries, now_ms)
     return PendingRecord(record.offset, record.key_hash, deliveries, due_ms, record.since_ms, cause)
-
-
-def is_given_up(
-    before: PendingRecord, after: PendingRecord, cause: Cause, policy: RedeliveryPolicy
-) -> bool:
-    """Whether a record becomes a dead letter, where `after` is what a delivery made of `before`: by
-    a cause that no further delivery mends, or after `deliveries_max` of them."""
-    was_worked_on = after.deliveries > before.deliveries
-    return cause.is_final or (was_worked_on and after.deliveries >= policy.deliveries_max)

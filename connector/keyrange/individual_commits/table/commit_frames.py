@@ -11,8 +11,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from keyrange.errors import invalid_options
+from keyrange.individual_commits.table.blobs_for_sql import unnest_done, unnest_pending
 from keyrange.individual_commits.table.commit_schema import SCHEMA
-from keyrange.individual_commits.table.unnest import unnest_done, unnest_pending
 
 _READ: Final = ("group", "source_id", "commit_seq", "topic", "partition", "lo", "hi", "done")
 _WAYS: Final = {"done": unnest_done, "pending": unnest_pending}

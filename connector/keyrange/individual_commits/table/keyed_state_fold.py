@@ -21,7 +21,7 @@ from keyrange.keyed_state.variables import StateForm
 from keyrange.ranges.model.key_ranges import SPACE
 from keyrange.storage.directory import Directory
 from keyrange.work.model.outcome import Cause
-from keyrange.work.model.task_results import TaskPartition, WorkSettings
+from keyrange.work.model.work_order import TaskPartition, WorkSettings
 from keyrange.work.state_in_memory import FoldedState, fold, outcomes_in
 from keyrange.work.task_context import Job
 

@@ -15,10 +15,10 @@ from keyrange.errors import KeyrangeError, invalid_options
 from keyrange.individual_commits.model.commit import Commit, Snapshot
 from keyrange.individual_commits.table.commit_admin import Commits
 from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.keyed_state.expiry import with_state
 from keyrange.keyed_state.model.state_runs import StateRun, clipped
 from keyrange.keyed_state.sorted_blocks import Blocks, Keys, look_up, merged
 from keyrange.keyed_state.state_files import FileBlocks
-from keyrange.keyed_state.task_states import with_state
 from keyrange.keyed_state.variables import KEY, StateForm, form_of
 from keyrange.options.commits import beside
 from keyrange.ranges.model.key_hash import hash_of

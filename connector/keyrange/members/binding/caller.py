@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from keyrange.errors import error
 from keyrange.members.binding.channel import ANSWER_BYTES_MAX, BadLine, Channel
-from keyrange.members.model.greeting import Address, SlotRanges
+from keyrange.members.model.task_greeting import Address, SlotRanges
 
 _CONNECT_S: Final = 5.0
 _ANSWER_S: Final = 30.0

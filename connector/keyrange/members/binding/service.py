@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from keyrange.members.binding.channel import ASK_BYTES_MAX, BadLine, Channel
-from keyrange.members.model.greeting import Address
 from keyrange.members.model.late_binding import (
     NO_SLOT,
     Binding,
@@ -28,6 +27,7 @@ from keyrange.members.model.late_binding import (
     Wait,
     WorkUnitCounts,
 )
+from keyrange.members.model.task_greeting import Address
 
 _log = logging.getLogger(__name__)
 

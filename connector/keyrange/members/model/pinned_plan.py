@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from keyrange.individual_commits.model import task_deliveries
-from keyrange.individual_commits.model.partition_delivery import (
+from keyrange.individual_commits.model import delivery_splits
+from keyrange.individual_commits.model.new_and_due_records import (
     PartitionDeliveries,
 )
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
@@ -94,7 +94,7 @@ def plan_pinned_deliveries(
     records of one only a single task may speak.
     """
     found: dict[str, list[RangeEstimate]] = {}
-    for cell in task_deliveries.plan_cells(deliveries, spans, bytes_per_offset, key_hashes):
+    for cell in delivery_splits.plan_cells(deliveries, spans, bytes_per_offset, key_hashes):
         slot = _owner(owners[cell.partition], cell.span)
         if slot is None:
             return None
@@ -103,7 +103,7 @@ def plan_pinned_deliveries(
     for slot, cells in sorted(found.items()):
         count = shape.of(slot, _total(cells))
         stretches = [each for each in cut_line(cells, lambda cell: cell.bytes, count) if each]
-        planned = task_deliveries.plan_deliveries(stretches, deliveries, bytes_per_offset, naming())
+        planned = delivery_splits.plan_deliveries(stretches, deliveries, bytes_per_offset, naming())
         portions += [WorkUnit(slot, splits) for splits in planned]
     return portions
 

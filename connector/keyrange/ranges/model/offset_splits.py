@@ -14,7 +14,7 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
-from keyrange.ranges.model.placement import Placement
+from keyrange.ranges.model.reader_ranges import Placement
 
 
 @dataclass(frozen=True, slots=True)

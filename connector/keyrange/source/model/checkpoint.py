@@ -33,7 +33,7 @@ from keyrange.kafka.model.offsets import (
     nested,
     topic_name_fault,
 )
-from keyrange.ranges.model.ownership import Ownership, read_ownership, write_ownership
+from keyrange.ranges.model.query_ranges import Ownership, read_ownership, write_ownership
 
 RESERVED: Final = "@keyrange"
 VERSION: Final = 2

@@ -1,4 +1,8 @@
-"""Whether a query may go on from a checkpoint with the options that it has."""
+"""Whether a query may go on from a checkpoint with the options that it has.
+
+`individual_commits/model/checkpoint_agreement` says how checkpoint and commit table have to agree.
+The number of key ranges may change with any batch (`individual_commits/ranges_of_batch`).
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ from collections.abc import Iterable
 from keyrange.errors import error
 from keyrange.kafka.model.position_options import Offsets, PositionSpec
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange
-from keyrange.ranges.model.ownership import Ownership, first_change, owned
+from keyrange.ranges.model.query_ranges import Ownership, first_change, owned
 from keyrange.source.model.checkpoint import Checkpoint
 
 

@@ -29,6 +29,15 @@ class Cause(IntEnum):
         """Whether no further delivery can help."""
         return self in (Cause.UNREADABLE, Cause.NO_KEY)
 
+    @property
+    def was_worked_on(self) -> bool:
+        return self is not Cause.HELD_BACK
+
+    def is_given_up(self, deliveries: int, deliveries_max: int) -> bool:
+        """Whether a record becomes a dead letter that was not done in its `deliveries`th delivery:
+        by a cause that no further one mends, or after `deliveries_max` of them."""
+        return self.is_final or (self.was_worked_on and deliveries >= deliveries_max)
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class RecordOutcome:

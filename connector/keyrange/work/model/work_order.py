@@ -3,13 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.keyed_state.model.state_runs import StateRun
 from keyrange.ranges.model.key_ranges import KeyRange
-from keyrange.work.model.task_results import TaskPartition, WorkSettings
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPartition:
+    """What a task knows of a partition before it begins.
+
+    `cells` cover the hash space once, in order. Records of the keys at the places `held` are not
+    worked on. `deliveries`: how often redelivered records were worked on before, by offset.
+    """
+
+    cells: tuple[KeyRange, ...]
+    held: frozenset[int] = frozenset()
+    deliveries: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkSettings:
+    """How records are worked on. Durations are in ms, 0 for no limit."""
+
+    keeps_order: bool = True
+    deliveries_max: int = 5
+    record_timeout_ms: int = 0
+    budget_ms: int = 0
+
+    @property
+    def has_limits(self) -> bool:
+        return bool(self.record_timeout_ms or self.budget_ms)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,9 @@ from keyrange.individual_commits.model.partition_progress import (
     PartitionState,
     PendingRecord,
 )
+from keyrange.individual_commits.table.blobs_for_sql import unnest_done, unnest_pending
 from keyrange.individual_commits.table.commit_schema import SCHEMA, commits_of, rows_of
 from keyrange.individual_commits.table.done_column import write_piece
-from keyrange.individual_commits.table.unnest import unnest_done, unnest_pending
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import HASH_MAX, SPACE, KeyRange
 from keyrange.work.model.outcome import Cause

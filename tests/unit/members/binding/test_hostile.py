@@ -19,8 +19,8 @@ from keyrange.members.binding import service as service_module
 from keyrange.members.binding.caller import Caller, greet
 from keyrange.members.binding.channel import BadLine, Channel
 from keyrange.members.binding.service import BindingService, Connections
-from keyrange.members.model.greeting import Address
 from keyrange.members.model.late_binding import PinRule, WorkUnitCounts
+from keyrange.members.model.task_greeting import Address
 
 QUICK = PinRule(wait_ms=40, pause_ms=5)
 

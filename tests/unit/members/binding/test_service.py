@@ -17,7 +17,7 @@ from keyrange.members.binding.service import BindingService
 from keyrange.members.model.late_binding import PinRule, WorkUnitCounts
 from keyrange.ranges.model.key_ranges import HASH_MAX
 from keyrange.ranges.model.offset_splits import Delivery, Split, read_split, write_split
-from keyrange.ranges.model.placement import Placement
+from keyrange.ranges.model.reader_ranges import Placement
 
 QUICK = PinRule(wait_ms=40, pause_ms=5)
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from keyrange.guard.factor_sources import BUILT_IN, ThrottleFactorSource, open_factor_source
 from keyrange.guard.foreign_factor import ForeignFactor
-from keyrange.guard.watch import Watch, Watches
+from keyrange.guard.volume_watch import Watch, Watches
 from keyrange.options.volume_checks import VolumeOptions
 
 _WATCHES: Final = Watches()

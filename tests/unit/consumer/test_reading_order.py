@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from keyrange.consumer import reading as reading_module
+from keyrange.consumer import reading_order as reading_module
 from keyrange.consumer.owned_ranges import OwnedRanges
 from keyrange.consumer.settings import parse_consumer_options
 from keyrange.kafka.cluster_view import ClusterView

@@ -12,7 +12,7 @@ from brokers import wait_until
 from keyrange.errors import KeyrangeError, error
 from keyrange.guard.factor_sources import Figures
 from keyrange.guard.model.throttle_factor import Factor
-from keyrange.guard.watch import Watch, Watches
+from keyrange.guard.volume_watch import Watch, Watches
 
 
 class Scripted:

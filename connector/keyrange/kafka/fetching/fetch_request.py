@@ -1,4 +1,5 @@
-"""One fetch from one leader: the request, and its whole answer by a deadline.
+"""One fetch from one leader: the request, how large its answer may be, and the whole answer by a
+deadline.
 
 As with Kafka's own clients a whole answer has to come within `request.timeout.ms`; but here it
 holds up to 8 MiB, which a slow link may take longer for. So what comes at 4 KiB/s or more is waited

@@ -15,13 +15,13 @@ import pyarrow.compute as pc
 
 from keyrange.errors import KeyrangeError, error
 from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.keyed_state.handles import Current, Entries, Entry, KeyState, check_of
 from keyrange.keyed_state.sorted_blocks import Keys, Numbers
+from keyrange.keyed_state.state_handles import Current, Entries, Entry, KeyState, check_of
 from keyrange.keyed_state.variables import StateForm
 from keyrange.work.function_workers import ArrowWorker, RecordWorker
 from keyrange.work.model.outcome import Cause
 from keyrange.work.outcome_rows import OutcomeRows
-from keyrange.work.record_runs import RecordRun
+from keyrange.work.record_stretches import RecordStretch
 from keyrange.work.records import UNFIT, Record, Row, RowForm, WrongResult
 from keyrange.work.task_context import Task
 
@@ -90,7 +90,7 @@ class KeyedRecords:
         self._group = 0
         self._has_key: Any = None
 
-    def begin(self, stretch: RecordRun) -> None:
+    def begin(self, stretch: RecordStretch) -> None:
         """Read ahead what there is of the keys of some records."""
         self.finish()
         self._partition = stretch.partition
@@ -255,7 +255,7 @@ class KeyedRecordWorker(RecordWorker):
         self._keyed = KeyedRecords(states, task.job.function, RowForm(task.job.schema))
         self._function = self._keyed.call
 
-    def work(self, stretch: RecordRun, not_done: OutcomeRows) -> Iterator[pa.RecordBatch]:
+    def work(self, stretch: RecordStretch, not_done: OutcomeRows) -> Iterator[pa.RecordBatch]:
         self._keyed.begin(stretch)
         yield from super().work(stretch, not_done)
 
@@ -263,7 +263,7 @@ class KeyedRecordWorker(RecordWorker):
         self._keyed.finish()
 
     def _failed(
-        self, stretch: RecordRun, at: int, cause: Cause, text: str, not_done: OutcomeRows
+        self, stretch: RecordStretch, at: int, cause: Cause, text: str, not_done: OutcomeRows
     ) -> None:
         if not stretch.row_has_key(at):
             cause, text = Cause.NO_KEY, str(NoKey())
@@ -282,7 +282,7 @@ class KeyedArrowWorker(ArrowWorker):
         self._keyed = KeyedBatches(states, task.job.function)
         self._partition = TopicPartition("", 0)
 
-    def work(self, stretch: RecordRun, not_done: OutcomeRows) -> Iterator[pa.RecordBatch]:
+    def work(self, stretch: RecordStretch, not_done: OutcomeRows) -> Iterator[pa.RecordBatch]:
         self._partition = stretch.partition
         rows = np.arange(len(stretch.offsets))
         if stretch.has_key is not None and not stretch.has_key.all():

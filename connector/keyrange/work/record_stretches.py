@@ -20,7 +20,7 @@ Numbers = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class RecordRun:
+class RecordStretch:
     """Rows of one partition. `has_key` None stands for a key in every row."""
 
     batch: pa.RecordBatch
@@ -50,7 +50,7 @@ def rows_at(batch: pa.RecordBatch, rows: Numbers) -> pa.RecordBatch:
     return batch.take(pa.array(rows))
 
 
-def cut(batch: pa.RecordBatch, nulls_first: bool) -> Iterator[RecordRun]:
+def cut(batch: pa.RecordBatch, nulls_first: bool) -> Iterator[RecordStretch]:
     """The stretches of a batch. With `nulls_first` place 0 stands for no key where the key is not
     among the columns; elsewhere records without a key have places of their own."""
     partitions = batch.column("partition").to_numpy(zero_copy_only=False)
@@ -67,7 +67,7 @@ def cut(batch: pa.RecordBatch, nulls_first: bool) -> Iterator[RecordRun]:
         key_hashes = np.zeros(batch.num_rows, np.int64)
     has_key = _has_key(batch, key_hashes, nulls_first)
     for start, end in itertools.pairwise(bounds):
-        yield RecordRun(
+        yield RecordStretch(
             batch.slice(start, end - start),
             TopicPartition(names[indices[start]], int(partitions[start])),
             offsets[start:end],
@@ -105,7 +105,7 @@ class OrderCheck:
         self._bounds = bounds
         self._last: dict[TopicPartition, Numbers] = {}
 
-    def check(self, stretch: RecordRun) -> None:
+    def check(self, stretch: RecordStretch) -> None:
         bounds = self._bounds[stretch.partition]
         last = self._last.get(stretch.partition)
         if last is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from keyrange.consumer.partition_work import PartitionWork
+from keyrange.consumer.acknowledgements import PartitionWork
 from keyrange.individual_commits.model.partition_progress import KeyRangeState
 from keyrange.ranges.model.key_ranges import SPACE
 

@@ -11,11 +11,11 @@ from typing import Final
 
 import pyarrow as pa
 
+from keyrange.consumer.acknowledgements import PartitionWork
 from keyrange.consumer.data_loss import LogEnds, Works
-from keyrange.consumer.partition_work import PartitionWork
 from keyrange.consumer.records import partition_of
-from keyrange.individual_commits.model import task_deliveries
-from keyrange.individual_commits.model.partition_delivery import (
+from keyrange.individual_commits.model import delivery_splits
+from keyrange.individual_commits.model.new_and_due_records import (
     DeliveryLimits,
     PartitionDeliveries,
     PartitionDelivery,
@@ -93,10 +93,10 @@ class OwnedRangeReader:
         per_offset = received / self._offsets_read if self._offsets_read else _FIRST_BYTES
         sizes = dict.fromkeys(deliveries, max(per_offset, 1.0))
         spans = {partition: works[partition].spans for partition in deliveries}
-        cells = task_deliveries.plan_cells(deliveries, spans, sizes, lambda _: ())
+        cells = delivery_splits.plan_cells(deliveries, spans, sizes, lambda _: ())
         if not cells:
             return []
-        [task] = task_deliveries.plan_deliveries([cells], deliveries, sizes, lambda _: "")
+        [task] = delivery_splits.plan_deliveries([cells], deliveries, sizes, lambda _: "")
         # Whatever the keys, all bytes of the offsets are fetched.
         return [
             replace(

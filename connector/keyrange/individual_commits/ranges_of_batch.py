@@ -1,0 +1,22 @@
+"""The key ranges of a planned batch. Their number is the plan's, not the options': these may change
+between any two batches, and the state of a partition is cut where the ranges end."""
+
+from __future__ import annotations
+
+from keyrange.individual_commits.model.partition_progress import cut_span
+from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.options import SourceOptions
+from keyrange.ranges.model.key_ranges import KeyRange, complement
+from keyrange.ranges.model.range_counts import even_ranges
+from keyrange.source.model.checkpoint import CommitMark
+
+
+def spans_of(partition: TopicPartition, mark: CommitMark, options: SourceOptions) -> list[KeyRange]:
+    """The key ranges that a batch cuts a partition into; what others read is among them."""
+    given = options.key_ranges.given(partition)
+    if given is not None:
+        return sorted([*given, *complement(given)])
+    cuts = mark.cuts.get(partition, ())
+    return [
+        each for span in even_ranges(mark.ranges.get(partition, 1)) for each in cut_span(span, cuts)
+    ]
