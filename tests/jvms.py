@@ -25,7 +25,7 @@ _SPARK = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     # The defaults of Spark and Delta are for clusters, and tables here have some kilobytes.
     "spark.sql.shuffle.partitions": "2",
-    "spark.databricks.delta.snapshotPartitions": "2",
+    "spark.databricks.delta.snapshotPartitions": "1",
 }
 
 

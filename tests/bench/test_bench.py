@@ -216,6 +216,7 @@ def test_the_tiny_benchmark_of_commits_yields_its_figures(tmp_path: Path) -> Non
 
 @pytest.mark.broker
 @pytest.mark.spark
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_tiny_benchmark_of_a_slow_key_yields_its_figures(tmp_path: Path) -> None:
     figures = tiny_figures(tmp_path, "commits_slow_key", timeout_s=580)
