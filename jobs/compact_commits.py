@@ -41,7 +41,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from keyrange.cli.arguments import named_values
-from keyrange.cli.source import storage_of
+from keyrange.cli.source_options import storage_of
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.table import commit_table, dead_letters
 from keyrange.members.table import assignments

@@ -52,7 +52,7 @@ from keyrange.errors import KeyrangeError, invalid_options
 from keyrange.jobs.delta_jars import check_delta
 from keyrange.jobs.run_summary import is_of_a_job, pending_records
 from keyrange.observing import logs, prometheus
-from keyrange.observing.model.causes import cause_of
+from keyrange.observing.model.failure_causes import cause_of
 from keyrange.observing.model.query_progress import QueryProgress
 from keyrange.options import SourceOptions, parse_options
 from keyrange.options.commits import IS_PATH

@@ -17,7 +17,7 @@ import typer
 
 from keyrange.cli.keys import KeysOption, in_json, keys_option, read_key, shown
 from keyrange.cli.render import OutputFormat, OutputOption, note, print_document, print_table
-from keyrange.cli.source import (
+from keyrange.cli.source_options import (
     ReadPlan,
     ServersOption,
     SourceOptionsOption,

@@ -14,6 +14,7 @@ from keyrange.consumer.leader_epoch_agreement import ANEW, Leaders, Turn
 from keyrange.consumer.reading_order import Batch, OwnedRangeReader
 from keyrange.consumer.requested_ranges import recreated, tell_lost
 from keyrange.consumer.settings import ConsumerSettings
+from keyrange.consumer.start_positions import start_positions
 from keyrange.consumer.table_opening import new_commit_log
 from keyrange.errors import KeyrangeError, error
 from keyrange.individual_commits.model.range_claims import Spans
@@ -21,9 +22,8 @@ from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.cluster_view import ClusterView
 from keyrange.kafka.fetching.read_settings import read_settings
 from keyrange.kafka.groups import epoch_ends
-from keyrange.kafka.model.offsets import EARLIEST, LATEST, Positions, TopicPartition
+from keyrange.kafka.model.offsets import LATEST, Positions, TopicPartition
 from keyrange.kafka.model.subscription import SubscribePattern
-from keyrange.kafka.position_lookup import bind, resolve_positions
 from keyrange.members.model.assignment import without
 from keyrange.members.range_listener import KeyRangeListener
 from keyrange.members.status import now_ms as passed_ms
@@ -386,10 +386,5 @@ class OwnedRanges:
             _log.warning("%d records of %s were given up", len(spent), partition)
 
     def _begin(self, partitions: Iterable[TopicPartition], found_later: bool) -> Positions:
-        """Where the group begins: as the options say, and at the beginning of partitions that were
-        found later."""
-        wanted = list(partitions)
-        positions: Positions = dict.fromkeys(wanted, EARLIEST)
-        if not found_later:
-            positions = resolve_positions(self._cluster, self._view, self._settings.source.start)
-        return bind(self._cluster, self._view, {p: positions[p] for p in wanted})
+        start = None if found_later else self._settings.source.start
+        return start_positions(self._cluster, self._view, partitions, start)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Final
 
+from keyrange.guard.factor_plugin import ForeignFactor
 from keyrange.guard.factor_sources import BUILT_IN, ThrottleFactorSource, open_factor_source
-from keyrange.guard.foreign_factor import ForeignFactor
 from keyrange.guard.volume_watch import Watch, Watches
 from keyrange.options.volume_checks import VolumeOptions
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame, SparkSession
 
 from keyrange.errors import KeyrangeError, error, invalid_options
-from keyrange.individual_commits import dead_letter_sink, last_results, state_runs_after_batch
+from keyrange.individual_commits import dead_letter_sink, last_batch_results, state_runs_after_batch
 from keyrange.individual_commits.batch_deliveries import idle_deliveries, plan_batch_deliveries
 from keyrange.individual_commits.batch_in_checkpoint import Planned, read_planned
 from keyrange.individual_commits.batch_plan import BatchPlan
@@ -32,10 +32,11 @@ from keyrange.individual_commits.model.partition_progress import PartitionState
 from keyrange.individual_commits.model.progress_after_batch import Outcome
 from keyrange.individual_commits.model.state_before_batch import cut_of, planned_from, state_of
 from keyrange.individual_commits.pending_errors import PendingErrors
-from keyrange.individual_commits.verdict_store import VerdictStore, as_spark_names, unwritable
+from keyrange.individual_commits.verdict_store import VerdictStore, unwritable
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options import SourceOptions, parse_options
 from keyrange.storage.directory import FAILURES
+from keyrange.storage.locations import as_spark_names
 from keyrange.storage.model.sink_driver import Driver
 from keyrange.text.escaping import one_line
 from keyrange.work.model.outcome import Cause
@@ -289,7 +290,7 @@ class EachBatch:
         before the commit, which is written: nothing that goes wrong here changes the batch."""
         planned, states = running.plan.planned, {**known.states, **commit.states}
         result = result_of(commit, states)
-        last_results.keep(planned.query_id, planned.batch_id, result)
+        last_batch_results.keep(planned.query_id, planned.batch_id, result)
         try:
             failures = running.failures() if result.failed else []
             if failures:

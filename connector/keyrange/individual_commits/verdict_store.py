@@ -58,16 +58,6 @@ _NO_FILES: Final = (
 _T = TypeVar("_T")
 
 
-def as_spark_names(location: str, checkpoint: str) -> str:
-    """A place in S3 by the scheme that Spark's filesystem has: that of the query's checkpoint.
-
-    Outside of EMR and Databricks, Hadoop knows `s3a://` alone, and delta-rs and the pages of S3 say
-    `s3://`, as a commit table does, beside which verdicts lie.
-    """
-    is_hadoops = checkpoint.startswith("s3a://") and location.startswith("s3://")
-    return f"s3a{location[2:]}" if is_hadoops else location
-
-
 class VerdictStore:
     """The verdicts of one source, for all batches of a run."""
 

@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 from keyrange.individual_commits.verdict_store import plan_attempt
 from keyrange.jobs.definition import JobDefinition, digest_of
 from keyrange.jobs.keyed_task import partitions_of, state_rows, state_settings
-from keyrange.keyed_state.task_states import TaskStates
+from keyrange.keyed_state.states_of_task import TaskStates
 from keyrange.keyed_state.variables import StateForm
 from keyrange.options import SourceOptions
 from keyrange.ranges.read_tasks import ReadTask

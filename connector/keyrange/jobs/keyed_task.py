@@ -13,7 +13,7 @@ from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.keyed_state.cache import copies_of, place_of
 from keyrange.keyed_state.model.figures import StateFigures
 from keyrange.keyed_state.model.state_runs import MadeRun
-from keyrange.keyed_state.task_states import PartitionRuns, StateSettings
+from keyrange.keyed_state.states_of_task import PartitionRuns, StateSettings
 from keyrange.members.slot_directories import made_slots_directory, portion_of_process
 from keyrange.options import SourceOptions
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange, complement, merge

@@ -16,8 +16,8 @@ from typing import Any, Final
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from keyrange.individual_commits.last_results import result_of
-from keyrange.observing.model.causes import first_cause, last_cause
+from keyrange.individual_commits.last_batch_results import result_of
+from keyrange.observing.model.failure_causes import first_cause, last_cause
 from keyrange.observing.model.query_metrics import QueryMetrics, Sample
 from keyrange.observing.model.query_progress import (
     QueryProgress,

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from keyrange.errors import invalid_options
-from keyrange.observing.merging import MergedFigures, Samples
+from keyrange.observing.merged_listeners import MergedFigures, Samples
 from keyrange.observing.model.metric_table import TABLE, Metric, MetricKind
 from keyrange.text.packages import install_line
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from keyrange.errors import invalid_options
-from keyrange.observing.merging import MergedFigures
+from keyrange.observing.merged_listeners import MergedFigures
 from keyrange.observing.model.metric_table import TABLE, Metric, MetricKind, prometheus_name
 from keyrange.observing.model.query_metrics import Sample
 from keyrange.text.packages import install_line

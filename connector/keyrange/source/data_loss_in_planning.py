@@ -16,7 +16,7 @@ from keyrange.kafka.position_lookup import earliest
 from keyrange.options import SourceOptions
 from keyrange.source.model.checkpoint import Checkpoint
 from keyrange.source.model.lost_offset_counts import Lost, LostOffsets, left_behind, passed_over
-from keyrange.source.model.topology import ABSENT_MAX, Findings, compare
+from keyrange.source.model.partition_changes import ABSENT_MAX, Findings, compare
 
 _log = logging.getLogger(__name__)
 

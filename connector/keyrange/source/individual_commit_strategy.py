@@ -42,7 +42,7 @@ from keyrange.options import SourceOptions
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange
 from keyrange.source.commit_strategy import CommitStrategy, NextBatch, OpenTable
 from keyrange.source.model.checkpoint import NEVER_DUE, Checkpoint, CommitMark
-from keyrange.source.model.topology import grown
+from keyrange.source.model.partition_changes import grown
 from keyrange.source.planning import Deliveries, check_partitions, count_ranges
 from keyrange.source.trigger_limits import SizesOf
 from keyrange.work.model.work_order import StateOrder, WorkSettings

@@ -38,8 +38,8 @@ from keyrange.source.guard_admission import Admission
 from keyrange.source.individual_commit_strategy import IndividualCommits
 from keyrange.source.metadata_cache import IDLE_SHARE, PATIENCE_S, Metadata
 from keyrange.source.model.checkpoint import RESERVED, Checkpoint, read_checkpoint
+from keyrange.source.model.partition_changes import Findings
 from keyrange.source.model.resuming import check_foreign, check_ownership, check_works
-from keyrange.source.model.topology import Findings
 from keyrange.source.pinned_tasks import PinnedTaskPlans
 from keyrange.source.planning import BatchReads, Ranges
 from keyrange.source.tasks import TaskMaker, TaskPlans

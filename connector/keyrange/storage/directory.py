@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-import re
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from keyrange.storage.locations import as_arrow_names
 
 if TYPE_CHECKING:
     from pyarrow import NativeFile
@@ -77,7 +78,7 @@ class Directory:
         from pyarrow import fs
 
         # Hadoop's names for S3, and its short form of file URIs.
-        uri = re.sub(r"^s3[an]://", "s3://", re.sub(r"^file:/(?!/)", "file:///", location))
+        uri = as_arrow_names(location)
         self.location = location
         self._made: set[str] = set()
         self._uri = uri.rstrip("/")

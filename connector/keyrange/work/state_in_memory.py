@@ -49,13 +49,13 @@ class FoldedState:
         self._changes: defaultdict[TopicPartition, ChangedRows] = defaultdict(ChangedRows)
 
     def look_up(self, partition: TopicPartition, wanted: Keys) -> pa.RecordBatch:
-        """As of `keyrange.keyed_state.task_states.TaskStates`."""
+        """As of `keyrange.keyed_state.states_of_task.TaskStates`."""
         runs = [*self._changes[partition].runs(), *self._below(partition, SPACE)]
         found = look_up(runs, wanted, self.form)
         return alive(found, self.form, self.time_ms)
 
     def change(self, partition: TopicPartition, rows: pa.RecordBatch) -> None:
-        """As of `keyrange.keyed_state.task_states.TaskStates`."""
+        """As of `keyrange.keyed_state.states_of_task.TaskStates`."""
         self._changes[partition].add(sorted_by_hash(rows))
 
     def rows(self, partition: TopicPartition, span: KeyRange = SPACE) -> Iterator[pa.RecordBatch]:

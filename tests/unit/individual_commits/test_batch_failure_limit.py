@@ -21,7 +21,7 @@ from keyrange.individual_commits import each_batch as module
 from keyrange.individual_commits.batch_in_checkpoint import Planned
 from keyrange.individual_commits.batch_run import current
 from keyrange.individual_commits.each_batch import EachBatch
-from keyrange.individual_commits.last_results import result_of
+from keyrange.individual_commits.last_batch_results import result_of
 from keyrange.individual_commits.model.batch_results import BatchResult, Failure
 from keyrange.individual_commits.model.commit import CommitKind
 from keyrange.individual_commits.model.partition_progress import (

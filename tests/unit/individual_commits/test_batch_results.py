@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from keyrange.individual_commits import last_results
+from keyrange.individual_commits import last_batch_results
 from keyrange.individual_commits.model.batch_results import (
     BatchResult,
     Failure,
@@ -75,7 +75,7 @@ def test_pending_records_are_counted_by_what_is_known_of_them() -> None:
 def test_results_are_kept_for_a_while() -> None:
     result = BatchResult(1, 0, 0, 0, 0)
     for batch_id in range(1_500):
-        last_results.keep("q", batch_id, result)
-    assert last_results.result_of("q", 1_499) == result
-    assert last_results.result_of("q", 0) is None
-    assert last_results.result_of("other", 1_499) is None
+        last_batch_results.keep("q", batch_id, result)
+    assert last_batch_results.result_of("q", 1_499) == result
+    assert last_batch_results.result_of("q", 0) is None
+    assert last_batch_results.result_of("other", 1_499) is None

@@ -11,11 +11,12 @@ import pytest
 
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.model.verdict_manifest import Manifest, planned
-from keyrange.individual_commits.verdict_store import VerdictStore, as_spark_names, plan_attempt
+from keyrange.individual_commits.verdict_store import VerdictStore, plan_attempt
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.source.model.checkpoint import Checkpoint, CommitMark
 from keyrange.storage import directory
 from keyrange.storage.directory import Directory
+from keyrange.storage.locations import as_spark_names
 from racing_writers import in_threads
 
 PLACE = TopicPartition("t", 0)

@@ -16,7 +16,7 @@ from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.keyed_state import cache
 from keyrange.keyed_state.model.state_runs import StateRun, after_batch
 from keyrange.keyed_state.sorted_blocks import Keys
-from keyrange.keyed_state.task_states import PartitionRuns, StateSettings, TaskStates
+from keyrange.keyed_state.states_of_task import PartitionRuns, StateSettings, TaskStates
 from keyrange.keyed_state.variables import StateForm, ValueState, variables_of
 from keyrange.ranges.model.key_ranges import SPACE
 

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql.streaming.listener import QueryProgressEvent
 
 from keyrange.errors import InvalidError
-from keyrange.individual_commits import last_results
+from keyrange.individual_commits import last_batch_results
 from keyrange.individual_commits.model.batch_results import BatchResult
 from keyrange.observing.listener import ProgressListener
 from keyrange.observing.model.query_progress import QueryProgress
@@ -48,7 +48,7 @@ def test_a_batch_that_this_process_committed_is_told_with_what_it_came_to(
 ) -> None:
     got: list[QueryProgress] = []
     listener = ProgressListener(report=got.append)
-    last_results.keep(QUERY_ID, 8, BatchResult(3, 1, 14, 0, 15))
+    last_batch_results.keep(QUERY_ID, 8, BatchResult(3, 1, 14, 0, 15))
     for batch_id in (8, 9):
         document = progress(batch_id, source({"0": 1}, {"0": 3}, commits={"pending": 37}))
         listener.onQueryProgress(event(document))

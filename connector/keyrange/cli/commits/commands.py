@@ -40,7 +40,7 @@ from keyrange.cli.render import (
     print_words,
     terminal_width,
 )
-from keyrange.cli.source import (
+from keyrange.cli.source_options import (
     LiveOption,
     PartitionOption,
     ServersOption,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from keyrange.cli.render import note
-from keyrange.cli.source import check_partition, connected, folded, storage_of
+from keyrange.cli.source_options import check_partition, connected, folded, storage_of
 from keyrange.errors import invalid_options
 from keyrange.individual_commits.model.batch_results import ErrorsByOffset
 from keyrange.individual_commits.model.commit import Snapshot

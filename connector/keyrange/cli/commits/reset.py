@@ -19,7 +19,13 @@ from keyrange.cli.commits.commit_source import (
     open_commits,
 )
 from keyrange.cli.render import OutputFormat, OutputOption, note, print_document, print_table
-from keyrange.cli.source import SERVERS, ServersOption, SourceOptionsOption, named_options, names
+from keyrange.cli.source_options import (
+    SERVERS,
+    ServersOption,
+    SourceOptionsOption,
+    named_options,
+    names,
+)
 from keyrange.cli.times import now, read_time
 from keyrange.errors import error, invalid_options
 from keyrange.individual_commits.model.commit import Snapshot

@@ -30,7 +30,7 @@ from keyrange.cli.render import (
     print_text,
     print_words,
 )
-from keyrange.cli.source import (
+from keyrange.cli.source_options import (
     LiveOption,
     PartitionOption,
     ServersOption,

@@ -32,7 +32,7 @@ from keyrange.cli.render import (
     print_record,
     print_words,
 )
-from keyrange.cli.source import (
+from keyrange.cli.source_options import (
     LiveOption,
     PartitionOption,
     ServersOption,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from keyrange.cli.source import connected, storage_of
+from keyrange.cli.source_options import connected, storage_of
 from keyrange.members.model.join_metadata import MemberMetadata, read_metadata
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from keyrange.cli.keys import KeyOption, read_key
-from keyrange.cli.ranges.whereabouts import (
+from keyrange.cli.ranges.key_owner import (
     owned_by,
     show_owner,
     state_copies,
@@ -29,7 +29,7 @@ from keyrange.cli.render import (
     print_table,
     print_text,
 )
-from keyrange.cli.source import (
+from keyrange.cli.source_options import (
     SERVERS,
     ReadPlan,
     ServersOption,

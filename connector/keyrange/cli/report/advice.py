@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from keyrange.cli.source import SERVERS, folded
+from keyrange.cli.source_options import SERVERS, folded
 from keyrange.cli.watch.reasons import Cause, Reason
 
 if TYPE_CHECKING:

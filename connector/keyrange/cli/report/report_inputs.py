@@ -23,7 +23,7 @@ from keyrange.cli.keys import short_key
 from keyrange.cli.members.member_table import ask as ask_members
 from keyrange.cli.members.member_table import open_table
 from keyrange.cli.ranges.commands import describe_plan, sample
-from keyrange.cli.source import ReadPlan, is_of_kafka, storage_of
+from keyrange.cli.source_options import ReadPlan, is_of_kafka, storage_of
 from keyrange.cli.times import iso, now
 from keyrange.cli.volumes.observations import VolumeLooks
 from keyrange.cli.watch.document import Seen

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 
 from keyrange.cli.render import note, print_text, print_words
-from keyrange.cli.source import ReadPlan, folded, open_reading, storage_of
+from keyrange.cli.source_options import ReadPlan, folded, open_reading, storage_of
 from keyrange.cli.state.differences import differences, print_states, state_row
 from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition, by_topic, nested

@@ -20,7 +20,7 @@ from keyrange.cli.render import (
     print_text,
     print_words,
 )
-from keyrange.cli.source import SourceOptionsOption
+from keyrange.cli.source_options import SourceOptionsOption
 from keyrange.cli.times import read_pause
 from keyrange.cli.volumes.guard import guard, reap, release
 from keyrange.cli.volumes.observations import AdminServersOption, guard_options, looks

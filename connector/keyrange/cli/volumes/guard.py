@@ -18,7 +18,7 @@ import typer
 from keyrange.cli.commits.reset import ConfirmOption
 from keyrange.cli.exit_codes import THROTTLED
 from keyrange.cli.render import note, print_document
-from keyrange.cli.source import SourceOptionsOption
+from keyrange.cli.source_options import SourceOptionsOption
 from keyrange.cli.times import iso, now
 from keyrange.cli.volumes.observations import AdminServersOption, guard_options
 from keyrange.guard.model import quota_requests

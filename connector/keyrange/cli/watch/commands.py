@@ -26,7 +26,7 @@ from keyrange.cli.render import (
     print_drawn,
     print_text,
 )
-from keyrange.cli.source import ServersOption, SourceOptionsOption, named_options
+from keyrange.cli.source_options import ServersOption, SourceOptionsOption, named_options
 from keyrange.cli.times import now, read_pause
 from keyrange.cli.volumes.observations import VolumeLooks
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from keyrange.cli.commits.commit_source import errors_of
 from keyrange.cli.members.member_table import ask, open_table
-from keyrange.cli.source import SERVERS, folded, names, of_kafka, storage_of
+from keyrange.cli.source_options import SERVERS, folded, names, of_kafka, storage_of
 from keyrange.cli.times import ms_of, now
 from keyrange.errors import KeyrangeError
 from keyrange.kafka.model.offsets import LATEST, TopicPartition

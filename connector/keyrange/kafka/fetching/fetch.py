@@ -23,9 +23,10 @@ from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.cluster_view import ClusterView
 from keyrange.kafka.connection import ConnectionLost
 from keyrange.kafka.fetching.cursor import Cursor, InFlight, may_join, take_back
+from keyrange.kafka.fetching.damaged_batch import read_elsewhere
 from keyrange.kafka.fetching.data_loss import LostRecords
 from keyrange.kafka.fetching.fetch_request import receive_fetch, send_fetch, wait_throttled
-from keyrange.kafka.fetching.leader_epoch_check import LogChecks, read_elsewhere
+from keyrange.kafka.fetching.leader_epoch_check import LogChecks
 from keyrange.kafka.fetching.read_settings import ReadSettings
 from keyrange.kafka.fetching.receive_buffer import ReceiveBuffer
 from keyrange.kafka.messages import protocol

@@ -3,7 +3,9 @@
 A run covers a rectangle, key range by commits. It holds, for keys of its `span`, their state after
 the last of the commits [from_seq, until_seq) that changed it, and nothing of keys that none of them
 changed. The state of a key at a commit is what the newest run says that has the key. One batch
-makes one run for each key range; runs that were merged are superseded by their merger, so that a
+makes one run for each key range, and a batch that runs again reads those of the commit that it was
+planned from (`individual_commits/model/state_before_batch`), so that no change counts twice. Runs
+that were merged are superseded by their merger, so that a
 key is looked up in few of them.
 """
 

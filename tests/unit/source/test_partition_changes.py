@@ -11,7 +11,7 @@ from keyrange.errors import DataLossError
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition, pending
 from keyrange.kafka.model.subscription import Assign, Subscribe, SubscribePattern, Subscription
 from keyrange.source.model.checkpoint import Checkpoint
-from keyrange.source.model.topology import ABSENT_MAX, Findings, compare
+from keyrange.source.model.partition_changes import ABSENT_MAX, Findings, compare
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 

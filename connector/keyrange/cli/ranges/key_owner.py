@@ -14,7 +14,7 @@ from keyrange.cli.keys import shown
 from keyrange.cli.members.document import owner as owner_of
 from keyrange.cli.members.member_table import open_table
 from keyrange.cli.render import print_record
-from keyrange.cli.source import folded
+from keyrange.cli.source_options import folded
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.keyed_state.model.state_runs import clipped
 from keyrange.ranges.model.key_ranges import KeyRange

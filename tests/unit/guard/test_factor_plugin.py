@@ -13,8 +13,8 @@ import pytest
 from brokers import wait_until
 from keyrange.errors import InvalidError, KeyrangeError
 from keyrange.guard import entry_points
+from keyrange.guard.factor_plugin import ForeignFactor
 from keyrange.guard.factor_sources import Figures, ThrottleFactorSource, open_factor_source
-from keyrange.guard.foreign_factor import ForeignFactor
 from keyrange.guard.model.throttle_factor import Factor
 from keyrange.guard.model.throttle_states import ThrottleState
 from keyrange.guard.shared_volume_watches import leave_watch, take_watch
@@ -111,7 +111,7 @@ def test_what_it_raises_is_a_failed_check(what: str) -> None:
 
 
 def test_one_that_hangs_is_a_failed_check(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("keyrange.guard.foreign_factor.check_timeout_ms", lambda _: 50)
+    monkeypatch.setattr("keyrange.guard.factor_plugin.check_timeout_ms", lambda _: 50)
     theirs, clock = Theirs(), Clock()
     source = ForeignFactor(theirs, OPTIONS, clock)
     source.check()

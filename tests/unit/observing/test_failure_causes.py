@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from keyrange.observing.model.causes import cause_of, first_cause, last_cause
+from keyrange.observing.model.failure_causes import cause_of, first_cause, last_cause
 
 OURS = "[KAFKA_DATA_LOSS.LOG_TRUNCATED] gone (offset=3). To mend it: wait."
 

@@ -1,0 +1,22 @@
+"""One place under the names that Spark, Arrow and delta-rs have for it."""
+
+from __future__ import annotations
+
+import re
+
+
+def as_arrow_names(location: str) -> str:
+    """A path or URI by the schemes that Arrow knows: Hadoop's `s3a://` and `s3n://` are `s3://`,
+    and `file:/x`, as Java writes it, is `file:///x`.
+    """
+    return re.sub(r"^s3[an]://", "s3://", re.sub(r"^file:/(?!/)", "file:///", location))
+
+
+def as_spark_names(location: str, checkpoint: str) -> str:
+    """A place in S3 by the scheme that Spark's filesystem has: that of the query's checkpoint.
+
+    Outside of EMR and Databricks, Hadoop knows `s3a://` alone, and delta-rs and the pages of S3 say
+    `s3://`, as a commit table does, beside which verdicts lie.
+    """
+    is_hadoops = checkpoint.startswith("s3a://") and location.startswith("s3://")
+    return f"s3a{location[2:]}" if is_hadoops else location
