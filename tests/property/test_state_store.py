@@ -16,7 +16,7 @@ from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.keyed_state import cache, sorted_blocks
 from keyrange.keyed_state.model.state_runs import StateRun, after_batch
 from keyrange.keyed_state.sorted_blocks import Keys
-from keyrange.keyed_state.task_states import PartitionRuns, StateSettings, TaskStates
+from keyrange.keyed_state.states_of_task import PartitionRuns, StateSettings, TaskStates
 from keyrange.keyed_state.variables import StateForm, ValueState, variables_of
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange, complement
 
@@ -75,16 +75,37 @@ class World:
         settings = StateSettings(str(self.home / "state"), "source", self.seq, self.now_ms, host)
         states = TaskStates(FORM, settings)
         own = random.random() < 0.7
-        others = tuple(complement([span]))
-        # Of what it shares it has no key here, and may have been given any.
-        shared = others if random.random() < 0.3 else ()
-        given = PartitionRuns((span,), tuple(self.runs), own, "p", shared)
-        if random.random() < 0.2:
-            given = PartitionRuns((), tuple(self.runs), own, "p", (SPACE,))
-        states.begin({AT: given})
         changed: dict[bytes, Any] = {}
+        for portion in self._portions(span):
+            # What comes again may have any key, and a task has some of its own only.
+            comes_again = random.random() < 0.4
+            shared = tuple(complement(portion)) if comes_again else ()
+            given = PartitionRuns(tuple(portion), tuple(self.runs), own, "p", shared)
+            states.begin({AT: given})
+            self._work(states, [span] if comes_again else portion, changed)
+        made = [run for _, run in states.finish()]
+        self.restored += states.figures.restored_bytes
+        return made, changed
+
+    def _portions(self, span: KeyRange) -> list[list[KeyRange]]:
+        """The key ranges of each portion that a task reads; some have only what comes again."""
+        random = self.random
+        inside = range(span.from_hash + 1, span.until_hash)
+        borders = sorted({random.choice(inside) for _ in range(random.choice([0, 0, 1, 3]))})
+        bounds = [span.from_hash, *borders, span.until_hash]
+        portions: list[list[KeyRange]] = [[] for _ in range(random.randint(1, 3))]
+        for piece in map(KeyRange, bounds[:-1], bounds[1:]):
+            random.choice(portions).append(piece)
+        return portions
+
+    def _work(self, states: TaskStates, spans: list[KeyRange], changed: dict[bytes, Any]) -> None:
+        random = self.random
         for _ in range(random.randint(0, 3)):
-            keys = [key for key in KEYS if span.contains(hash_of(key)) and random.random() < 0.4]
+            keys = [
+                key
+                for key in KEYS
+                if any(span.contains(hash_of(key)) for span in spans) and random.random() < 0.4
+            ]
             keys.sort(key=hash_of)
             if keys:
                 wanted = Keys(np.array([*map(hash_of, keys)]), pa.array(keys, pa.binary()))
@@ -94,9 +115,6 @@ class World:
                     self._expected({**self.truth, **changed}.get(key)) for key in keys
                 ]
                 changed |= self._change(states, keys)
-        made = [run for _, run in states.finish()]
-        self.restored += states.figures.restored_bytes
-        return made, changed
 
     def _change(self, states: TaskStates, keys: list[bytes]) -> dict[bytes, Any]:
         rows, changed = [], {}

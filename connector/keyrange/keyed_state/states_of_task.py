@@ -44,7 +44,7 @@ from keyrange.keyed_state.sorted_blocks import (
 )
 from keyrange.keyed_state.state_files import FileBlocks, StateFileWriter
 from keyrange.keyed_state.variables import KEY_HASH, StateForm
-from keyrange.ranges.model.key_ranges import KeyRange, subtract
+from keyrange.ranges.model.key_ranges import KeyRange, merge, subtract
 from keyrange.storage.directory import Directory
 
 # From how many runs on somebody merges them who reads the key range for its owner.
@@ -88,14 +88,17 @@ class TaskStates:
         self._ranges: dict[TopicPartition, list[_RangeState]] = {}
 
     def begin(self, partitions: Mapping[TopicPartition, PartitionRuns]) -> None:
-        """Records of these keys come."""
+        """Records of these keys come, also where a portion of the partition with other keys came
+        before: each key is in one range of the task, in which it is looked up and changed."""
         for partition, given in partitions.items():
-            ranges = self._ranges.setdefault(partition, [])
-            known = {each.span for each in ranges}
-            for span in (*given.spans, *given.shared):
-                if span not in known:
-                    ranges.append(_RangeState(self, span, given))
-            ranges.sort(key=lambda each: each.span)
+            # What is shared is cut anew as long as nothing was changed there.
+            known = self._ranges.get(partition, [])
+            kept = [each for each in known if not each.may_be_cut]
+            shared = [*given.shared, *(each.span for each in known if each.may_be_cut)]
+            for spans, is_shared in ((given.spans, False), (shared, True)):
+                new = subtract(merge(spans), [each.span for each in kept])
+                kept += [_RangeState(self, span, given, is_shared) for span in new]
+            self._ranges[partition] = sorted(kept, key=lambda each: each.span)
 
     def look_up(self, partition: TopicPartition, wanted: Keys) -> pa.RecordBatch:
         """The state of distinct keys, in their order: columns of the form, nulls where there is
@@ -105,6 +108,7 @@ class TaskStates:
             for each, start, stop in self._cut(partition, wanted.hashes)
         ]
         batch = found[0] if len(found) == 1 else joined(found, self.form.schema)
+        assert batch.num_rows == len(wanted), "a key lies in one range of a task"
         self.figures.looked_up += len(wanted)
         first = batch.column(self.form.names[0])
         self.figures.found += len(wanted) - first.null_count
@@ -170,15 +174,21 @@ class TaskStates:
 class _RangeState:
     """The state of one key range of a partition."""
 
-    def __init__(self, states: TaskStates, span: KeyRange, given: PartitionRuns) -> None:
+    def __init__(
+        self, states: TaskStates, span: KeyRange, given: PartitionRuns, is_shared: bool
+    ) -> None:
         self.span = span
         self._states = states
-        self._is_shared = span in given.shared
+        self._is_shared = is_shared
         self._is_own = given.is_own and not self._is_shared
         self._cache = states.cache(given)
         self._known = clipped(given.runs, span)
         self._runs: dict[StateRun, Blocks] = {}
         self._changes = ChangedRows()
+
+    @property
+    def may_be_cut(self) -> bool:
+        return self._is_shared and not self._changes
 
     def look_up(self, wanted: Keys) -> pa.RecordBatch:
         known = [self._opened(run) for run in self._known]
