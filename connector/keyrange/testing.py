@@ -14,7 +14,7 @@ from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.keyed_state.sorted_blocks import Keys
 from keyrange.keyed_state.state_handles import ABSENT, Entries
 from keyrange.keyed_state.variables import KEY, State, StateForm, row_type, variables_of
-from keyrange.ranges.model.key_hash import hash_of
+from keyrange.ranges.model.key_hash import hash_of, hash_of_record
 from keyrange.ranges.model.key_ranges import SPACE
 from keyrange.source.model.ddl import parse_ddl
 from keyrange.work.model.outcome import Cause
@@ -128,7 +128,7 @@ class StateHarness:
                 "partition": partition,
                 "offset": self._offset + at,
                 "timestamp": now,
-                "keyHash": hash_of(key or b""),
+                "keyHash": hash_of_record(key, self._offset + at, nulls_first=False),
             }
             for at, (key, value, partition) in enumerate(records)
         ]

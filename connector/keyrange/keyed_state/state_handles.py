@@ -7,6 +7,7 @@ back is noted until the record is done.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -75,6 +76,9 @@ class Rows:
         self._names = tuple(kind.names)
         self._check = check_of([field.type for field in kind])
         self.is_bare = len(self._names) == 1
+        # A list or map within a row could be changed by who has it. Entries have their own, so that
+        # what a record that failed did to it leaves nothing.
+        self._is_nested = any(pa.types.is_nested(field.type) for field in kind)
 
     def taken(self, row: Any) -> Any:
         """A row as entries hold it. Raises one of `UNFIT`."""
@@ -82,13 +86,17 @@ class Rows:
             if isinstance(row, (tuple, dict)) and not pa.types.is_nested(self._kind[0].type):
                 raise TypeError(f"a value of type {type(row).__name__}, and one column is kept")
             self._check((row,))
-            return row
+            return self.given(row)
         if type(row) is not tuple:
             row = self._tuple(row)
         if len(row) != len(self._names):
             raise TypeError(f"a row is a tuple or dict of {', '.join(self._names)}")
         self._check(row)
-        return row
+        return self.given(row)
+
+    def given(self, row: Any) -> Any:
+        """A row as functions get it, to change it as they like."""
+        return copy.deepcopy(row) if self._is_nested else row
 
     def _tuple(self, row: Any) -> tuple[Any, ...]:
         if isinstance(row, dict):
@@ -282,7 +290,7 @@ class ValueHandle(_Handle):
     def get(self, default: Any = None) -> Any:
         """The value, `default` where there is none."""
         value = self._current.entry[self._at]
-        return default if value is ABSENT else value
+        return default if value is ABSENT else self._rows.given(value)
 
     def update(self, value: Any) -> None:
         """Raises TypeError or ValueError for what the variable's schema does not take."""
@@ -297,7 +305,7 @@ class ListHandle(_Handle):
     def get(self) -> Iterator[Any]:
         """The rows, in the order in which they were appended."""
         value = self._current.entry[self._at]
-        return iter(()) if value is ABSENT else iter(tuple(value))
+        return iter(()) if value is ABSENT else map(self._rows.given, tuple(value))
 
     def put(self, rows: Iterable[Any]) -> None:
         """Let these be the list."""
@@ -333,7 +341,9 @@ class MapHandle(_Handle):
     def get(self, key: Any, default: Any = None) -> Any:
         """The value of a key of the map, `default` where there is none."""
         value = self._current.entry[self._at]
-        return default if value is ABSENT else value.get(key, default)
+        if value is ABSENT or key not in value:
+            return default
+        return self._rows.given(value[key])
 
     def contains(self, key: Any) -> bool:
         value = self._current.entry[self._at]
@@ -369,14 +379,16 @@ class MapHandle(_Handle):
             self._set(left or ABSENT)
 
     def keys(self) -> Iterator[Any]:
-        return iter([each for each, _ in self.items()])
+        value = self._current.entry[self._at]
+        return iter(()) if value is ABSENT else iter(tuple(value))
 
     def values(self) -> Iterator[Any]:
         return iter([each for _, each in self.items()])
 
     def items(self) -> Iterator[tuple[Any, Any]]:
         value = self._current.entry[self._at]
-        return iter(()) if value is ABSENT else iter(tuple(value.items()))
+        items = () if value is ABSENT else tuple(value.items())
+        return ((key, self._rows.given(row)) for key, row in items)
 
 
 _HANDLES: Final[Mapping[str, type[_Handle]]] = {

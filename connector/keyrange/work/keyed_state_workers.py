@@ -27,7 +27,7 @@ from keyrange.work.task_context import Task
 
 
 class States(Protocol):
-    """Where states come from and go to: `keyrange.keyed_state.task_states.TaskStates`."""
+    """Where states come from and go to: `keyrange.keyed_state.states_of_task.TaskStates`."""
 
     @property
     def form(self) -> StateForm: ...
@@ -95,12 +95,14 @@ class KeyedRecords:
         self.finish()
         self._partition = stretch.partition
         self._has_key = stretch.has_key
-        keys = stretch.batch.column("key")
-        if keys.null_count:
-            keys = keys.fill_null(b"")
-        distinct = Distinct(keys, stretch.key_hashes)
+        keys, hashes = stretch.batch.column("key"), stretch.key_hashes
+        groups = np.zeros(len(keys), np.int64)
+        # Where there is no key, there is no state either: the empty key has another hash.
+        rows = np.flatnonzero(pc.is_valid(keys)) if keys.null_count else np.arange(len(keys))
+        distinct = Distinct(keys.take(pa.array(rows)) if keys.null_count else keys, hashes[rows])
         found = distinct.in_order(self._states.look_up(stretch.partition, distinct.sorted()))
-        self._groups = distinct.groups.to_pylist()
+        groups[rows] = distinct.groups.to_numpy()
+        self._groups = groups.tolist()
         self._keys, self._hashes = distinct.keys.to_pylist(), distinct.hashes.tolist()
         self._kept = self._entries.read(found)
 

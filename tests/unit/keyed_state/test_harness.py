@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -113,6 +114,51 @@ def test_maps() -> None:
     assert made.keys() == []
 
 
+def test_what_a_failed_record_did_to_a_list_within_a_value_leaves_nothing() -> None:
+    def step(record: Any, state: Any) -> None:
+        tags = state.value.get(default=[])
+        tags.append(record.value.decode())
+        state.value.update(tags)
+        rows = list(state.rows.get()) or [["0"]]
+        rows[0].append(record.value.decode())
+        state.rows.put(rows)
+        named = state.named.get("a", [])
+        named.append(record.value.decode())
+        for value in state.named.values():
+            value.append("of nobody")
+        state.named.update("a", named)
+        # What was handed over is the function's own again.
+        tags.append("late")
+
+    made = harness(
+        silent(step),
+        value=keyrange.ValueState("tags array<string>"),
+        rows=keyrange.ListState("tags array<string>"),
+        named=keyrange.MapState("name string", "tags array<string>"),
+    )
+    with pytest.raises(RecordsFailed):
+        made.process([(b"k", b"1"), (b"k", b"!"), (b"other", b"!")])
+    made.process([(b"k", b"2")])
+    assert made.state(b"k") == {
+        "value": ["1", "2"],
+        "rows": [["0", "1", "2"]],
+        "named": {"a": ["1", "2"]},
+    }
+    assert made.keys() == [b"k"]
+
+
+def test_the_empty_key_is_not_that_of_records_without_one() -> None:
+    def step(record: Any, state: Any) -> None:
+        state.n.update(state.n.get(default=0) + 1)
+
+    made = harness(silent(step), n=keyrange.ValueState("n long"))
+    for records in ([(b"", b"")], [(None, b""), (b"", b"")], [(None, b"")]):
+        failed = sum(key is None for key, _ in records)
+        with pytest.raises(RecordsFailed) if failed else nullcontext():
+            made.process(records)
+    assert made.state(b"") == {"n": 2}
+
+
 def test_a_value_is_there_before_its_time_and_not_at_it() -> None:
     made = harness(
         silent(lambda record, state: record.value and state.v.update(record.value)),
@@ -190,6 +236,7 @@ def test_an_answer_that_no_record_could_have_is_no_records_fault(answer: Any, re
 
 def test_keys_with_one_hash_are_two(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("keyrange.testing.hash_of", lambda _: 7)
+    monkeypatch.setattr("keyrange.testing.hash_of_record", lambda *_, nulls_first: 7)
 
     def step(record: Any, state: Any) -> None:
         state.v.update(record.value)
