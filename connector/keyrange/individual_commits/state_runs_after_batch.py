@@ -25,11 +25,10 @@ Runs = dict[TopicPartition, tuple[StateRun, ...]]
 
 def runs_after(running: BatchRun, known: Snapshot, seq: int) -> Runs:
     """Where the state of the keys of a batch's partitions is after commit `seq`, `known` being the
-    last one before it. Raises STATE_LEFT_OUT where the batch's job keeps none, and others did."""
+    last one before it. An empty batch of a job that keeps none hands on what others kept. Raises
+    STATE_LEFT_OUT where it is not empty."""
     plan, manifest = running.plan, running.manifest
     running.check_state()
-    if not running.keeps_state:
-        return {}
     made = made_in(manifest.rows.get("state_run", []) if manifest is not None else [])
     topic_ids = plan.planned.end.topic_ids
     found: Runs = {}
@@ -41,7 +40,7 @@ def runs_after(running: BatchRun, known: Snapshot, seq: int) -> Runs:
             found[partition] = now
         else:
             found[partition] = tuple(after_batch(before, made.get(partition, ()), seq))
-    return found
+    return found if running.keeps_state else {p: runs for p, runs in found.items() if runs}
 
 
 def made_in(rows: Iterable[Sequence[Any]]) -> dict[TopicPartition, list[MadeRun]]:

@@ -1,0 +1,61 @@
+"""Where the state of keys is after a batch, and what a process that starts later reads of it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from keyrange.errors import KeyrangeError
+from keyrange.individual_commits.batch_run import BatchRun
+from keyrange.individual_commits.model.commit import Commit, CommitKind, Snapshot, known_at
+from keyrange.individual_commits.model.partition_progress import fresh
+from keyrange.individual_commits.state_runs_after_batch import runs_after
+from keyrange.individual_commits.table.commit_schema import commits_of, rows_of
+from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.keyed_state.model.state_runs import StateRun
+from keyrange.ranges.model.key_ranges import SPACE
+from keyrange.source.model.checkpoint import Checkpoint, CommitMark
+
+AT = TopicPartition("t", 0)
+RUN = StateRun("s/a.parquet", (0, 1), SPACE, 1, 2, 1, 1)
+
+
+def commit(seq: int, runs: Any) -> Commit:
+    states = {AT: fresh("id", seq)}
+    return Commit(seq, CommitKind.BATCH, "g", "s", "q", "r", seq - 1, 1, states=states, runs=runs)
+
+
+def stateless(known: Snapshot, *, is_empty: bool, resumes: Any = None) -> BatchRun:
+    """A batch of a job without state, planned from `known`."""
+    planned = SimpleNamespace(
+        batch_id=1,
+        end=Checkpoint({AT: 1}, {"t": "id"}),
+        mark=CommitMark(source_id="s", seq=1, resumes=resumes),
+    )
+    plan: Any = SimpleNamespace(
+        planned=planned, is_empty=is_empty, states=known.states, runs=dict(known.runs)
+    )
+    nothing: Any = None
+    return BatchRun(nothing, plan, nothing, 5)
+
+
+@pytest.mark.parametrize("resumes", [None, ("other", 1)])
+def test_an_empty_batch_of_a_job_without_state_loses_none(resumes: Any) -> None:
+    before = commit(1, {AT: (RUN,)})
+    known = known_at([before], 1)
+    running = stateless(known, is_empty=True, resumes=resumes)
+    last = Snapshot() if resumes else known
+    after = commit(2, runs_after(running, last, 2))
+    table = pa.concat_tables([rows_of(before), rows_of(after)])
+    read = commits_of(table, "s", newest_only=True)
+    assert known_at(read, 2).runs == {AT: (RUN,)}
+    with pytest.raises(KeyrangeError, match="STATE_LEFT_OUT"):
+        runs_after(stateless(known, is_empty=False), known, 2)
+
+
+def test_where_nobody_kept_state_a_commit_says_nothing_of_it() -> None:
+    known = known_at([commit(1, {})], 1)
+    assert runs_after(stateless(known, is_empty=False), known, 2) == {}
