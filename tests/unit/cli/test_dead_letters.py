@@ -19,7 +19,7 @@ from keyrange.cli.commits import verify as commits_verify
 from keyrange.cli.deadletters import commands as dead_letters
 from keyrange.cli.deadletters import document as letters_document
 from keyrange.errors import KeyrangeError
-from keyrange.individual_commits.model.commit import CommitKind
+from keyrange.individual_commits.model.commit import Commit, CommitKind
 from keyrange.individual_commits.model.offset_reset import reopen, rewind
 from keyrange.individual_commits.table import commit_admin
 from keyrange.individual_commits.table.commit_admin import open_commits, write_reset
@@ -299,6 +299,30 @@ def test_what_another_source_gave_up_last_is_replayed(lake: Lake) -> None:
     known = replace(lake.table.known(), batch_id=0)
     assert plan_replay(known, [letter(41, batch_id=3)], 0, "another").taken
     assert not plan_replay(known, [letter(41, batch_id=3)], 0, SOURCE).taken
+
+
+def test_what_a_log_has_lost_is_not_taken_for_what_is_there_now(lake: Lake) -> None:
+    """Their offsets are those of other records since the log was cut back, with other keys."""
+    known = lake.table.known()
+    batch = known.batch_id + 1
+    cut = Commit(
+        *(known.seq + 1, CommitKind.BATCH, GROUP, SOURCE, QUERY, known.run_id, batch),
+        committed_at_ms=BEGAN_MS + 20_000,
+        states=known.states,
+        cut_back={A: 41},
+    )
+    lake.table.append(cut)
+    lake.store().append(SOURCE, batch, [letter(50, batch_id=batch)], BEGAN_MS + 20_000)
+    done = lake.document("replay", "--all", "--confirm")
+    assert [each["offset"] for each in done["replayed"]] == [40, 50]
+    reason = "the log was cut back to 41 since, and has lost its record"
+    assert [(each["offset"], each["why"]) for each in done["left"]] == [(41, reason), (77, reason)]
+    assert keyrange.replay_dead_letters(lake.path) == 0
+    # Another source has gone on since: batches have other numbers there, and times tell.
+    lost = letter(41, source_id="before", batch_id=9, written_at_ms=BEGAN_MS)
+    assert not plan_replay(lake.table.known(), [lost], 0, SOURCE, [cut]).taken
+    late = replace(lost, written_at_ms=BEGAN_MS + 30_000)
+    assert plan_replay(lake.table.known(), [late], 0, SOURCE, [cut]).taken
 
 
 def test_jobs_replay_without_a_command_line(lake: Lake) -> None:

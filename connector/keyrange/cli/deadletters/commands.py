@@ -221,8 +221,9 @@ def replay(
         found = [each for each in found if not offset or each.offset in offset]
         gone = _gone(found, known, named) if live else {}
         wanted = [each for each in found if _name(each) not in gone]
+        cuts = dead_letter_replay.cuts_since(commits, wanted)
         planning = bars.over("planning", wanted, len(wanted))
-        plan = dead_letter_replay.plan_replay(known, planning, now(), commits.source_id)
+        plan = dead_letter_replay.plan_replay(known, planning, now(), commits.source_id, cuts)
         if checkpoint:
             check_no_batch_is_open(checkpoint)
         seq = None

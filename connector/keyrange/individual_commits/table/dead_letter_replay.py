@@ -4,11 +4,11 @@ batch."""
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from keyrange.errors import invalid_options
-from keyrange.individual_commits.model.commit import Snapshot
+from keyrange.individual_commits.model.commit import Commit, Snapshot
 from keyrange.individual_commits.model.offset_reset import reopen
 from keyrange.individual_commits.model.partition_progress import PartitionState
 from keyrange.individual_commits.table import commit_table, dead_letters
@@ -74,7 +74,8 @@ def replay_dead_letters(
         for each in chosen_letters(letters.read(choice), own, error=error)
         if not offsets or each.offset in offsets
     ]
-    plan = plan_replay(known, found, now_ms, commits.source_id)
+    cuts = cuts_since(commits, found)
+    plan = plan_replay(known, found, now_ms, commits.source_id, cuts)
     replay(commits, letters, known, plan, who or user_name(), why, now_ms)
     return len(plan.taken)
 
@@ -113,11 +114,46 @@ def chosen_letters(
     ]
 
 
+def cuts_since(commits: Commits, letters: Iterable[DeadLetter]) -> list[Commit]:
+    """The commits of a group that found logs cut back since the first of some letters."""
+    oldest_ms = min((each.written_at_ms for each in letters), default=None)
+    if oldest_ms is None:
+        return []
+    found: list[Commit] = []
+    for source_id, table in commits.of_group.items():
+        one = Commits(commits.path, source_id, table)
+        for commit in one.backwards(table.known().seq):
+            if commit.committed_at_ms < oldest_ms:
+                break
+            if commit.cut_back:
+                found.append(commit)
+    return found
+
+
+def _cut_at(letter: DeadLetter, cuts: Iterable[Commit]) -> int | None:
+    """Where the log was cut back that held a letter's record, and its offset is another's now."""
+    partition = TopicPartition(letter.topic, letter.partition)
+    for commit in cuts:
+        since = (
+            commit.batch_id > letter.batch_id
+            if commit.source_id == letter.source_id
+            else commit.committed_at_ms >= letter.written_at_ms
+        )
+        at = commit.cut_back.get(partition)
+        if since and at is not None and at <= letter.offset:
+            return at
+    return None
+
+
 def plan_replay(
-    known: Snapshot, letters: Iterable[DeadLetter], now_ms: int, source_id: str
+    known: Snapshot,
+    letters: Iterable[DeadLetter],
+    now_ms: int,
+    source_id: str,
+    cuts: Sequence[Commit] = (),
 ) -> Replay:
     """What has to change for dead letters to be handed out again in the next batch of the source
-    that `known` is of.
+    that `known` is of. `cuts` are the commits of its group that found logs cut back.
 
     A batch writes its dead letters before it commits: those of one that has not are left, it will
     close their pending records without another delivery.
@@ -138,6 +174,8 @@ def plan_replay(
             left.append((letter, "the commits do not know its partition"))
         elif letter.topic_id and state.topic_id and letter.topic_id != state.topic_id:
             left.append((letter, "its topic was made anew since"))
+        elif (cut := _cut_at(letter, cuts)) is not None:
+            left.append((letter, f"the log was cut back to {cut} since, and has lost its record"))
         elif (letter.topic, letter.partition, letter.offset) in uncommitted:
             # Also one of an earlier batch: whoever reset the commits had the record handed out.
             left.append((letter, "the batch that gave it up is not committed yet"))
