@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from keyrange.errors import KeyrangeError, invalid_options
-from keyrange.individual_commits.model.commit import Commit, Snapshot
+from keyrange.individual_commits.model.commit import Commit, CommitKind, Snapshot
 from keyrange.individual_commits.table.commit_admin import Commits
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.keyed_state.expiry import with_state
@@ -173,17 +173,12 @@ def runs_to_return_to(
     """
     own = known.states[partition].topic_id
     others: list[tuple[int, Commit]] = []
-    for commit in commits.backwards(known.seq):
-        state = commit.states.get(partition)
-        if state is None or state.topic_id != own or state.committed != state.position:
-            continue
-        if any(piece.scanned != state.position for piece in state.pieces):
-            continue
-        if state.position == to:
+    for position, commit in _whole_commits(commits, known, partition):
+        if position == to:
             found = commits.table.known(commit.seq).runs_of(partition, own)
             _check_kept(found, directory, partition, commit.seq)
             return found
-        others.append((abs(state.position - to), commit))
+        others.append((abs(position - to), commit))
     near = sorted(others, key=lambda each: each[0])[:_NAMED]
     named = ", ".join(
         f"{each.states[partition].position} (commit:{each.seq})"
@@ -195,6 +190,29 @@ def runs_to_return_to(
             f"where all before was done and nothing behind; that is so at {named or 'no offset'}"
         ]
     )
+
+
+def _whole_commits(
+    commits: Commits, known: Snapshot, partition: TopicPartition
+) -> Iterator[tuple[int, Commit]]:
+    """The commits at which all of a partition below its position was done, newest first.
+
+    Without those whose state is not that of these records any more: they lack a record below the
+    position that was handed out again since, as a dead letter is, or have some that the log lost.
+    """
+    holds_until = known.states[partition].position
+    reset: set[int] = set()
+    for commit in commits.backwards(known.seq):
+        state = commit.states.get(partition)
+        if state is None or state.topic_id != known.states[partition].topic_id:
+            continue
+        pending = {record.offset for record in state.pending}
+        holds_until = min([holds_until, *(reset - pending)])
+        reset = pending if commit.kind is CommitKind.RESET else set()
+        is_whole = all(piece.scanned == state.position for piece in state.pieces) and not pending
+        if is_whole and state.position <= holds_until:
+            yield state.position, commit
+        holds_until = min(holds_until, commit.cut_back.get(partition, holds_until))
 
 
 def _check_kept(

@@ -1,0 +1,108 @@
+"""To which commit the state of keys goes back with the records of a partition."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from commit_tables import MemoryCommitTable
+from keyrange.errors import KeyrangeError
+from keyrange.individual_commits.model.commit import Commit, CommitKind
+from keyrange.individual_commits.model.partition_progress import (
+    KeyRangeState,
+    PartitionState,
+    PendingRecord,
+)
+from keyrange.individual_commits.table.commit_admin import Commits
+from keyrange.individual_commits.table.keyed_state_rows import runs_to_return_to
+from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.keyed_state.model.state_runs import StateRun
+from keyrange.ranges.model.key_ranges import SPACE
+
+AT = TopicPartition("t", 0)
+
+
+class History:
+    """Commits of one partition; each has a file of its own for the state."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        (directory / "s").mkdir()
+        self.commits = Commits("commits", "s", MemoryCommitTable("s"))
+
+    def commit(
+        self, position: int, *pending: int, scanned: int = -1, by_hand: bool = False, cut: int = -1
+    ) -> None:
+        table = self.commits.table
+        seq = table.known().seq + 1
+        (self.directory / "s" / f"{seq}").touch()
+        records = tuple(PendingRecord(offset, 7) for offset in pending)
+        piece = KeyRangeState(SPACE, position if scanned < 0 else scanned, records)
+        kind = CommitKind.RESET if by_hand else CommitKind.BATCH
+        cut_back: Mapping[TopicPartition, int] = {} if cut < 0 else {AT: cut}
+        table.append(
+            Commit(
+                *(seq, kind, "g", "s", "q", "r", -1 if by_hand else seq, 1),
+                states={AT: PartitionState("id", position, (piece,))},
+                cut_back=cut_back,
+                runs={AT: (StateRun(f"s/{seq}", (0, 1), SPACE, seq, seq + 1, 1, 1),)},
+            )
+        )
+
+    def goes_back(self, to: int) -> str:
+        """The file of the state, or what is refused."""
+        known = self.commits.table.known()
+        try:
+            [run] = runs_to_return_to(self.commits, known, AT, to, str(self.directory))
+        except KeyrangeError as failure:
+            return str(failure)
+        return run.file
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> History:
+    return History(tmp_path)
+
+
+def test_the_last_commit_where_all_was_done_and_nothing_behind_it(history: History) -> None:
+    history.commit(500)
+    history.commit(500)
+    history.commit(700, 650)
+    history.commit(900)
+    history.commit(1_000, scanned=950)
+    assert history.goes_back(500) == "s/2"
+    assert history.goes_back(900) == "s/4"
+    assert "that is so at 500 (commit:1), 500 (commit:2), 900 (commit:4)" in history.goes_back(700)
+    assert "500 (commit:2), 900 (commit:4)" in history.goes_back(1_000)
+
+
+def test_a_state_that_lacks_a_record_which_was_replayed_since_is_none(history: History) -> None:
+    """The dead letter counted as done, is in a later state, and does not come again."""
+    history.commit(200)
+    history.commit(500)
+    history.commit(1_000)
+    history.commit(1_000, 300, by_hand=True)
+    history.commit(1_200)
+    assert "that is so at 200 (commit:1), 1200 (commit:5)" in history.goes_back(500)
+    assert history.goes_back(200) == "s/1"
+
+
+def test_records_that_a_reset_left_pending_were_not_replayed(history: History) -> None:
+    history.commit(500)
+    history.commit(600, 550)
+    history.commit(600, 550, by_hand=True)
+    history.commit(700)
+    assert history.goes_back(500) == "s/1"
+
+
+def test_a_state_of_records_that_a_cut_log_lost_is_none(history: History) -> None:
+    history.commit(600)
+    history.commit(800)
+    history.commit(900)
+    history.commit(850, cut=700)
+    history.commit(1_000)
+    assert "that is so at 600 (commit:1), 850 (commit:4), 1000 (commit:5)" in history.goes_back(800)
+    assert history.goes_back(850) == "s/4"
+    assert history.goes_back(600) == "s/1"
