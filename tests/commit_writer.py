@@ -20,9 +20,9 @@ from typing import Any
 import deltalake
 
 from commit_contract import SOURCE, batch, fence
-from keyrange.individual_commits.model.commit import Commit
+from keyrange.individual_commits.model.commit import BASE_EVERY, Commit
 from keyrange.individual_commits.table import commit_table
-from keyrange.individual_commits.table.commit_table import DeltaCommitTable, whole_is_due
+from keyrange.individual_commits.table.commit_table import DeltaCommitTable
 from keyrange.storage import delta_rs, table_store
 
 STEPS = (
@@ -118,7 +118,7 @@ def expected(commit: Commit) -> Commit:
     """The commit of a number, a run and a batch."""
     if commit.batch_id < 0:
         return fence(commit.seq, commit.run_id)
-    whole = whole_is_due(commit.seq)
+    whole = commit.seq % BASE_EVERY == 0
     return batch(commit.seq, commit.batch_id, commit.run_id, whole=whole)
 
 
@@ -137,7 +137,8 @@ def main(path: Path, step: str) -> None:
         if number == 7:
             arrange(path, step)
         known = table.known()
-        commit = batch(known.seq + 1, known.batch_id + 1, run_id, whole=whole_is_due(known.seq + 1))
+        seq = known.seq + 1
+        commit = batch(seq, known.batch_id + 1, run_id, whole=seq % BASE_EVERY == 0)
         table.append(commit)
         print(commit.seq, run_id, commit.batch_id, flush=True)
         table.maintain(0)

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from bench.figures import Figure, at_most, from_runs, percentile, ratio
 from bench.registry import Bench, Group
-from keyrange.individual_commits.model.commit import Commit, CommitCounts, CommitKind
+from keyrange.individual_commits.model.commit import BASE_EVERY, Commit, CommitCounts, CommitKind
 from keyrange.individual_commits.model.partition_progress import (
     KeyRangeState,
     PartitionState,
@@ -31,7 +31,6 @@ from keyrange.individual_commits.table.commit_table import (
     LAYOUT,
     DeltaCommitTable,
     open_commit_table,
-    whole_is_due,
 )
 from keyrange.individual_commits.table.done_column import read_piece, write_piece
 from keyrange.kafka.model.offsets import TopicPartition
@@ -141,7 +140,7 @@ def _commit(seq: int) -> Commit:
         _NOW_MS + 1000 * seq,
         states=states,
         counts={each: CommitCounts(done=10_000) for each in states},
-        whole=whole_is_due(seq),
+        whole=seq % BASE_EVERY == 0,
     )
 
 
@@ -199,7 +198,7 @@ def _numbered(rows: pa.Table, seq: int) -> pa.Table:
     values = {
         "commit_seq": seq,
         "batch_id": seq,
-        "whole": whole_is_due(seq),
+        "whole": seq % BASE_EVERY == 0,
         "committed_at": (_NOW_MS + 1000 * seq) * 1000,
     }
     for name, value in values.items():

@@ -48,7 +48,7 @@ from keyrange.individual_commits.model.range_claims import (
     write_claim,
 )
 from keyrange.individual_commits.table.commit_schema import CLAIM_COLUMNS, claims_of, fence_bounds
-from keyrange.individual_commits.table.commit_table import DeltaCommitTable, whole_is_due
+from keyrange.individual_commits.table.commit_table import DeltaCommitTable
 from keyrange.kafka.model.offsets import Positions, TopicPartition
 from keyrange.storage.table_store import Store, Transaction
 
@@ -214,7 +214,7 @@ class CommitLog:
         }
         known = self._table(self._source).known()
         seq = known.seq + 1
-        whole = whole_is_due(seq)
+        whole = known.base_is_due
         every = {**known.states, **states} if whole else states
         self._append(self._source, seq, states=every, whole=whole, cut_back=cut_back)
         self._states.update(states)

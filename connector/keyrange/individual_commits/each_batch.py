@@ -243,8 +243,6 @@ class EachBatch:
         known: Snapshot,
         judged: Mapping[TopicPartition, Outcome],
     ) -> Commit:
-        from keyrange.individual_commits.table.commit_table import whole_is_due
-
         planned, seq = running.plan.planned, known.seq + 1
         epochs = planned.end.leader_epochs
         states = {
@@ -254,7 +252,7 @@ class EachBatch:
             )
             for p in judged
         }
-        whole = whole_is_due(seq)
+        whole = known.base_is_due
         runs = state_runs_after_batch.runs_after(running, known, seq)
         return Commit(
             seq=seq,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from keyrange.errors import error
 from keyrange.individual_commits.model.commit import Commit, Snapshot
@@ -16,9 +16,6 @@ from keyrange.storage.directory import FAILURES, Directory
 
 if TYPE_CHECKING:
     from keyrange.individual_commits.batch_run import BatchRun
-
-# Files are looked for once in so many commits: it takes a list of them all.
-_SWEPT_EVERY: Final = 50
 
 Runs = dict[TopicPartition, tuple[StateRun, ...]]
 
@@ -57,7 +54,8 @@ def remove_old(
 ) -> None:
     """Behind a batch and its commit, remove the files that no commit within the retention names.
     Raises STATE_UNWRITABLE."""
-    if not running.keeps_state or commit.seq % _SWEPT_EVERY:
+    # It takes a list of all files, and is done once for so many commits.
+    if not running.keeps_state or not commit.whole:
         return
     known, source_id = table.known(), commit.source_id
     oldest_ms = now_ms - commits.state_retention_ms

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -70,6 +71,23 @@ def test_the_state_at_a_commit_is_the_last_one_of_each_partition(
 def test_commits_before_a_whole_one_are_not_needed(seq: int) -> None:
     assert known_at(HISTORY[4:], seq) == known_at(HISTORY, seq)
     assert known_at([HISTORY[1], *HISTORY[4:]], seq) == known_at(HISTORY, seq)
+
+
+@pytest.mark.parametrize("batches", [1, 4, 9, 49, 50, 500])
+@pytest.mark.parametrize("extra", [0, 1, 2])
+def test_a_base_is_due_however_batches_and_fences_alternate(batches: int, extra: int) -> None:
+    """A query that is started for so many batches each time, and was reset `extra` times."""
+    known, bases = Snapshot(), [0]
+    for _ in range(extra):
+        known = known.after(commit(known.seq + 1, kind=CommitKind.RESET))
+    for _ in range(max(300 // batches, 1)):
+        known = known.after(commit(known.seq + 1))
+        for _ in range(batches):
+            whole = known.base_is_due
+            known = known.after(commit(known.seq + 1, known.batch_id + 1, whole=whole))
+            bases += [known.seq] if whole else []
+    gaps = [after - before for before, after in pairwise(bases)]
+    assert 50 <= min(gaps) <= max(gaps) <= 52
 
 
 def test_a_whole_commit_of_no_batch_does_not_hide_which_batch_was_the_last() -> None:

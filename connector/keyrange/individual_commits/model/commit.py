@@ -27,6 +27,8 @@ class CommitKind(Enum):
     RESET = "reset"
 
 
+# How many commits, of any kind, lie between two that hold the state of every partition.
+BASE_EVERY: Final = 50
 # Of what the hash places a record: of its key, or of its offset.
 KEY_HASH: Final = "murmur3_x64_128"
 OFFSET_HASH: Final = "offset_murmur3_x64_128"
@@ -111,6 +113,15 @@ class Snapshot:
     run_id: str = ""
     terms: CommitSettings | None = None
     runs: Mapping[TopicPartition, tuple[StateRun, ...]] = field(default_factory=dict)
+    # The last commit before which nothing has to be known.
+    base_seq: int = field(default=0, compare=False)
+
+    @property
+    def base_is_due(self) -> bool:
+        """Whether the next batch's commit is to hold the state of every partition; who reads the
+        state at any commit goes back to the last one that does. Fences and resets hold some, and
+        count: a query that runs batch by batch has every other number."""
+        return self.seq + 1 - self.base_seq >= BASE_EVERY
 
     def runs_of(self, partition: TopicPartition, topic_id: str) -> tuple[StateRun, ...]:
         """The runs that hold the state of a partition's keys; none of an earlier topic's."""
@@ -139,6 +150,7 @@ class Snapshot:
             commit.run_id,
             commit.terms,
             dict(commit.runs) if commit.whole else {**self.runs, **commit.runs},
+            commit.seq if commit.is_base else self.base_seq,
         )
 
 

@@ -12,7 +12,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from keyrange.individual_commits.model.commit import Commit, Snapshot, known_at
+from keyrange.individual_commits.model.commit import BASE_EVERY, Commit, Snapshot, known_at
 from keyrange.individual_commits.model.commit_fencing import check_next, outrun
 from keyrange.individual_commits.model.commit_table_protocol import CommitTable
 from keyrange.individual_commits.model.driver_order import Fence, last_source
@@ -49,15 +49,8 @@ LAYOUT: Final = Layout(
     ADDED,
 )
 
-WHOLE_EVERY: Final = 50
 # How many commits of a history are held at a time.
 _HISTORY_AT_A_TIME = 500
-
-
-def whole_is_due(seq: int) -> bool:
-    """Whether a commit is to hold the state of every partition; who reads the state at any commit
-    goes back to the last one of a batch that does."""
-    return seq % WHOLE_EVERY == 0
 
 
 class DeltaCommitTable(CommitTable):
@@ -206,7 +199,7 @@ class DeltaCommitTable(CommitTable):
 
     def _read_back(self, seq: int) -> Snapshot:
         """The state at any commit, from the last whole one before it."""
-        back = WHOLE_EVERY
+        back = BASE_EVERY
         while True:
             from_seq = max(seq + 1 - back, 1)
             commits = self._commits(from_seq, seq, newest_only=True)
