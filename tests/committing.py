@@ -94,6 +94,7 @@ def commit_batch(
             terms=options.commits.terms(options.key_ranges.nulls_first),
             states=judged,
             whole=whole,
+            ownership=options.key_ranges.ownership,
         )
     )
     return deliveries

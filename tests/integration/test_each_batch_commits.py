@@ -12,6 +12,10 @@ from handmade_batches import PLACE, SCHEMA, SOURCE, Sent, Sink, Stage, done, ref
 from keyrange.individual_commits.model.commit import Commit, CommitKind
 from keyrange.individual_commits.model.offset_reset import rewind
 from keyrange.individual_commits.model.redelivery import RedeliveryPolicy
+from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.options.key_ranges import KeyRangeOptions
+from keyrange.ranges.model.key_ranges import KeyRange
+from keyrange.ranges.model.query_ranges import EVERY
 
 
 def test_what_is_set_by_hand_while_a_batch_runs_stays_set(stage: Stage) -> None:
@@ -43,6 +47,17 @@ def test_what_is_set_by_hand_while_a_batch_runs_stays_set(stage: Stage) -> None:
     stage.run(working(sink))
     assert sink.rows == [(1, "MENDED"), (2, "Z"), (3, "W")]
     assert stage.state.committed == 4
+
+
+def test_a_commit_says_which_key_ranges_its_query_reads(stage: Stage) -> None:
+    ranges = {TopicPartition("t", EVERY): (KeyRange(0, 6),)}
+    stage.log = [Sent("a", "x")]
+    stage.run(working(Sink()))
+    assert stage.table().known().ownership == {}
+    partial = KeyRangeOptions(partial=True, ranges=ranges)
+    stage.options = replace(stage.options, key_ranges=partial)
+    stage.run(working(Sink()))
+    assert stage.table().known().ownership == ranges
 
 
 def test_a_replay_gives_up_what_its_first_run_did(stage: Stage) -> None:

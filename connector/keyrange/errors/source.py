@@ -131,10 +131,10 @@ SOURCE_CONDITIONS: Final = (
         "KEY_RANGES_CHANGED",
         Kind.INVALID,
         "restore keyRanges and keyRangesCoverage as they were, or let a query with a "
-        "checkpoint of its own read the other ranges",
+        "checkpoint of its own (and a commitGroup of its own) read the other ranges",
         "A query with `keyRangesCoverage=partial` started with other ranges than its checkpoint "
-        "has. It would skip records that no query has read.",
-        "the two lists of ranges in the message: of the checkpoint, and of the options",
+        "has, or the commits that it resumes from. It would skip records that no query has read.",
+        "the two lists of ranges in the message: of the checkpoint or commits, and of the options",
         "key-ranges.md",
     ),
     Condition(

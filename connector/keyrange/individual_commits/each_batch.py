@@ -269,6 +269,7 @@ class EachBatch:
             whole=whole,
             cut_back=cut_back(planned, known, judged),
             runs={**known.runs, **runs} if whole else runs,
+            ownership=self.options.key_ranges.ownership,
         )
 
     def _set_by_hand(

@@ -16,7 +16,8 @@ import pyarrow.compute as pc
 from keyrange.errors import KeyrangeError, error
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.keyed_state.sorted_blocks import Keys, Numbers
-from keyrange.keyed_state.state_handles import Current, Entries, Entry, KeyState, check_of
+from keyrange.keyed_state.state_handles import Current, Entries, Entry, KeyState
+from keyrange.keyed_state.value_checks import check_of
 from keyrange.keyed_state.variables import StateForm
 from keyrange.work.function_workers import ArrowWorker, RecordWorker
 from keyrange.work.model.outcome import Cause

@@ -7,6 +7,7 @@ import pytest
 from keyrange.errors import InvalidError
 from keyrange.source.model.checkpoint import read_checkpoint
 from scripted import EARLIEST_START, PATTERN, ScriptedCluster, planned, session
+from scripted_query import Query
 
 LOW = f'{{"t": [[0, {2**62 - 1}]]}}'
 LOW_IN_TWO = f'{{"t": {{"0": [[0, 5], [6, {2**62 - 1}]]}}}}'
@@ -92,3 +93,19 @@ def test_a_topic_that_must_not_be_split_is_refused_before_anything_is_planned() 
         session(cluster, PATTERN, **options).latest(end, limited=True)
     unsplit = session(cluster, PATTERN, **EARLIEST_START)
     assert unsplit.latest(end, limited=True)["tx"] == {"0": 100}
+
+
+@pytest.mark.parametrize(("now", "goes_on"), [(LOW_IN_TWO, True), (HIGH, False), ("", False)])
+def test_commits_of_other_hashes_are_not_gone_on_from(now: str, goes_on: bool) -> None:
+    before = Query(ScriptedCluster(10), **partial(LOW))
+    before.batch()
+    options = partial(now) if now else EARLIEST_START
+    after = Query(before.cluster, **options, **{"commitTable.onFreshStart": "resume"})
+    after.committed = before.committed
+    after.offset = after.restarted().initial().to_json()
+    after.cluster.latest = 15
+    if goes_on:
+        assert {split.from_offset for split in after.batch()} == {10}
+        return
+    with pytest.raises(InvalidError, match=r"KEY_RANGES_CHANGED.*commits.*\[0, 46.*of .*t-0"):
+        after.next()

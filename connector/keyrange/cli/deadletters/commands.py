@@ -219,17 +219,16 @@ def replay(
     with waiting(output) as bars:
         found = _read(letters, choice, own, error, since_ms, bars)
         found = [each for each in found if not offset or each.offset in offset]
+        cuts = dead_letter_replay.cuts_since(commits, found)
         gone = _gone(found, known, named) if live else {}
         wanted = [each for each in found if _name(each) not in gone]
-        cuts = dead_letter_replay.cuts_since(commits, wanted)
         planning = bars.over("planning", wanted, len(wanted))
         plan = dead_letter_replay.plan_replay(known, planning, now(), commits.source_id, cuts)
         if checkpoint:
             check_no_batch_is_open(checkpoint)
-        seq = None
+        seq, by = None, who or user_name()
         if confirm and plan.taken:
             with bars.step("writing what comes again", len(plan.taken)):
-                by = who or user_name()
                 seq = dead_letter_replay.replay(commits, letters, known, plan, by, why, now())
     left = [*plan.left, *((each, gone[_name(each)]) for each in found if _name(each) in gone)]
     if output is OutputFormat.JSON:

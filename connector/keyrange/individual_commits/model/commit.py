@@ -15,6 +15,7 @@ from typing import Final
 from keyrange.individual_commits.model.partition_progress import PartitionState
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.keyed_state.model.state_runs import StateRun
+from keyrange.ranges.model.query_ranges import Ownership
 
 
 class CommitKind(Enum):
@@ -65,7 +66,8 @@ class Commit:
     where it is of no batch. `committed_at_ms` is ms since 1970. A `whole` commit holds the state of
     every partition. `cut_back` is of a batch: where logs were cut back that lost records, so that
     what was done from there on is of no record any more. `runs` are, of a job that keeps state for
-    keys, all that hold that of a partition. `who` and `why` are of a reset.
+    keys, all that hold that of a partition. `ownership` is of a batch whose query reads only some
+    key ranges. `who` and `why` are of a reset.
     `group_seq` and `driver` are of a fence: the number among the drivers of the group of the one
     that wrote it, and the source that it writes. `claim` is of a consumer's fence
     (`range_claims.py`).
@@ -91,6 +93,7 @@ class Commit:
     claim: str = ""
     cut_back: Mapping[TopicPartition, int] = field(default_factory=dict)
     runs: Mapping[TopicPartition, tuple[StateRun, ...]] = field(default_factory=dict)
+    ownership: Ownership = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if (self.kind is CommitKind.BATCH) != (self.batch_id >= 0):
@@ -113,6 +116,7 @@ class Snapshot:
     run_id: str = ""
     terms: CommitSettings | None = None
     runs: Mapping[TopicPartition, tuple[StateRun, ...]] = field(default_factory=dict)
+    ownership: Ownership = field(default_factory=dict)
     # The last commit before which nothing has to be known.
     base_seq: int = field(default=0, compare=False)
 
@@ -150,6 +154,7 @@ class Snapshot:
             commit.run_id,
             commit.terms,
             dict(commit.runs) if commit.whole else {**self.runs, **commit.runs},
+            commit.ownership if commit.kind is CommitKind.BATCH else self.ownership,
             commit.seq if commit.is_base else self.base_seq,
         )
 

@@ -9,14 +9,13 @@ summed.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from keyrange.errors import KeyrangeError, error
+from keyrange.errors import error
 from keyrange.individual_commits.model.commit import (
     Commit,
     CommitCounts,
@@ -27,7 +26,9 @@ from keyrange.individual_commits.model.driver_order import Fence, read_driver
 from keyrange.individual_commits.model.log_cut_text import read_cuts, write_cuts
 from keyrange.individual_commits.model.partition_progress import KeyRangeState, PartitionState
 from keyrange.individual_commits.model.range_claims import is_of_consumer
+from keyrange.individual_commits.table.damaged_rows import Faults
 from keyrange.individual_commits.table.done_column import read_piece, write_piece
+from keyrange.individual_commits.table.key_ranges_column import read_key_ranges, write_key_ranges
 from keyrange.individual_commits.table.state_runs_column import RUN_TYPE, read_runs, write_runs
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.keyed_state.model.state_runs import StateRun
@@ -76,6 +77,7 @@ SCHEMA: Final = pa.schema(
         ("driver", pa.string()),
         ("claim", pa.string()),
         ("state_runs", pa.list_(RUN_TYPE)),
+        ("key_ranges", pa.string()),
     ]
 )
 
@@ -84,12 +86,13 @@ _OF_COMMIT: Final = (
     *("group", "source_id", "query_id", "run_id", "commit_seq", "kind", "whole", "batch_id"),
     *("committed_at", "hash", "null_keys", "isolation", "who", "why"),
 )
-# What they have in common besides, in fences alone, and null where there is none.
+# What they have in common besides, in fences alone or in batches, and null where there is none.
 _OF_FENCE: Final = ("group_seq", "driver", "claim")
+_OF_KIND: Final = (*_OF_FENCE, "key_ranges")
 _OF_PARTITION: Final = ("topic_id", "position", "leader_epoch")
 # Columns that tables of version 1 may lack, and from the second one on those of version 2. There
 # column `why` of a fence holds what is in columns of its own now.
-ADDED: Final = ("leader_epoch", *_OF_FENCE, "state_runs")
+ADDED: Final = ("leader_epoch", *_OF_KIND, "state_runs")
 _OF_PIECE: Final = (
     *("lo", "hi", "committed", "scanned", "n_holes", "n_ranges"),
     *("oldest_hole", "oldest_hole_at", "deliveries_max"),
@@ -171,6 +174,7 @@ def _common(commit: Commit) -> dict[str, Any]:
         "group_seq": commit.group_seq or None,
         "driver": commit.driver or None,
         "claim": commit.claim or None,
+        "key_ranges": write_key_ranges(commit.ownership),
     }
 
 
@@ -187,16 +191,6 @@ def _micros(milliseconds: int) -> int:
     return milliseconds * 1000
 
 
-@dataclass(frozen=True, slots=True)
-class _Faults:
-    """Says where something contradicts itself."""
-
-    source_id: str
-
-    def damaged(self, message: str, **where: Any) -> KeyrangeError:
-        return error("COMMITS_DAMAGED", message, source_id=self.source_id, **where)
-
-
 def commits_of(table: pa.Table, source_id: str, newest_only: bool = False) -> list[Commit]:
     """The commits that some rows of one source hold, by number.
 
@@ -204,7 +198,7 @@ def commits_of(table: pa.Table, source_id: str, newest_only: bool = False) -> li
     Raises COMMITS_DAMAGED where rows contradict themselves or one another, UNSUPPORTED_COMMITS for
     what only a newer version can have written.
     """
-    faults = _Faults(source_id)
+    faults = Faults(source_id)
     by_seq: dict[int, list[dict[str, Any]]] = {}
     for row in _plain_rows(table):
         if row["commit_seq"] is None:
@@ -228,7 +222,7 @@ def fences_of(table: pa.Table) -> list[Fence]:
     """The fences that rows of `FENCE_COLUMNS` hold, each once. Raises COMMITS_DAMAGED."""
     found: dict[tuple[str, int], Fence] = {}
     for row in _plain_rows(table, FENCE_COLUMNS):
-        faults = _Faults(row["source_id"])
+        faults = Faults(row["source_id"])
         if any(value is None for name, value in row.items() if name not in _OF_FENCE):
             raise faults.damaged("a column of a commit is null", commit_seq=row["commit_seq"])
         group_seq, driver = _driver(row, faults)
@@ -267,11 +261,11 @@ def _plain_rows(
         yield dict(zip(names, values, strict=True))
 
 
-def _commit(rows: list[dict[str, Any]], skip: set[TopicPartition], faults: _Faults) -> Commit:
+def _commit(rows: list[dict[str, Any]], skip: set[TopicPartition], faults: Faults) -> Commit:
     first = rows[0]
     seq = first["commit_seq"]
     common = {name: first[name] for name in _OF_COMMIT}
-    if any(row[name] != first[name] for row in rows for name in (*_OF_COMMIT, *_OF_FENCE)):
+    if any(row[name] != first[name] for row in rows for name in (*_OF_COMMIT, *_OF_KIND)):
         raise faults.damaged("two commits have the same number", commit_seq=seq)
     if any(value is None for value in common.values()):
         raise faults.damaged("a column of a commit is null", commit_seq=seq)
@@ -303,16 +297,15 @@ def _commit(rows: list[dict[str, Any]], skip: set[TopicPartition], faults: _Faul
         claim=claim,
         cut_back=cut_back,
         runs={p: r for p, each in wanted.items() if (r := _runs(p, each, faults)) is not None},
+        ownership=faults.parsed(read_key_ranges, first["key_ranges"], commit_seq=seq),
     )
 
 
 def _runs(
-    partition: TopicPartition, rows: list[dict[str, Any]], faults: _Faults
+    partition: TopicPartition, rows: list[dict[str, Any]], faults: Faults
 ) -> tuple[StateRun, ...] | None:
-    try:
-        return read_runs(min(rows, key=lambda row: row["lo"])["state_runs"])
-    except (TypeError, ValueError) as fault:
-        raise faults.damaged(f"a run of states: {fault}", partition=partition) from None
+    runs = min(rows, key=lambda row: row["lo"])["state_runs"]
+    return faults.parsed(read_runs, runs, partition=partition)
 
 
 def _claim(row: Row) -> str:
@@ -323,7 +316,7 @@ def _claim(row: Row) -> str:
     return text
 
 
-def _driver(row: Row, faults: _Faults) -> tuple[int, str]:
+def _driver(row: Row, faults: Faults) -> tuple[int, str]:
     """Which driver wrote a fence."""
     number, driver = row["group_seq"], row["driver"]
     if number is not None or driver is not None:
@@ -337,16 +330,15 @@ def _driver(row: Row, faults: _Faults) -> tuple[int, str]:
         raise faults.damaged(str(fault), commit_seq=row["commit_seq"]) from None
 
 
-def _cuts(row: Row, faults: _Faults) -> dict[TopicPartition, int]:
+def _cuts(row: Row, faults: Faults) -> dict[TopicPartition, int]:
     """Which logs were cut back before a batch."""
-    try:
-        return read_cuts(row["why"]) if row["kind"] == CommitKind.BATCH.value else {}
-    except ValueError as fault:
-        raise faults.damaged(str(fault), commit_seq=row["commit_seq"]) from None
+    if row["kind"] != CommitKind.BATCH.value:
+        return {}
+    return faults.parsed(read_cuts, row["why"], commit_seq=row["commit_seq"])
 
 
 def _by_partition(
-    rows: list[dict[str, Any]], faults: _Faults
+    rows: list[dict[str, Any]], faults: Faults
 ) -> dict[TopicPartition, list[dict[str, Any]]]:
     if rows[0]["topic"] is None:
         if len(rows) > 1 or any(rows[0][name] is not None for name in ("partition", "done")):
@@ -360,9 +352,7 @@ def _by_partition(
     return found
 
 
-def _state(
-    partition: TopicPartition, rows: list[dict[str, Any]], faults: _Faults
-) -> PartitionState:
+def _state(partition: TopicPartition, rows: list[dict[str, Any]], faults: Faults) -> PartitionState:
     where = {"commit_seq": rows[0]["commit_seq"], "partition": partition}
     topic_id, position, leader_epoch = (rows[0][name] for name in _OF_PARTITION)
     if topic_id is None or position is None or partition.partition < 0:

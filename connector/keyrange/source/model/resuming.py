@@ -6,9 +6,10 @@ The number of key ranges may change with any batch (`individual_commits/ranges_o
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from keyrange.errors import error
+from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.kafka.model.position_options import Offsets, PositionSpec
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange
 from keyrange.ranges.model.query_ranges import Ownership, first_change, owned
@@ -17,14 +18,26 @@ from keyrange.source.model.checkpoint import Checkpoint
 
 def check_ownership(known: Checkpoint, now: Ownership) -> None:
     """The positions of a query that reads only some key ranges are those of no other ranges."""
-    if known.fresh:
-        return
-    changed = first_change(known.ownership, now, known.known)
+    if not known.fresh:
+        _check_same("the checkpoint is", known.ownership, now, known.known)
+
+
+def check_resumed(
+    before: Ownership, now: Ownership, partitions: Collection[TopicPartition]
+) -> None:
+    """Nor are the states in commits that a query with a checkpoint of its own goes on from."""
+    _check_same("the commits that it goes on from are", before, now, partitions)
+
+
+def _check_same(
+    what: str, before: Ownership, now: Ownership, partitions: Collection[TopicPartition]
+) -> None:
+    changed = first_change(before, now, partitions)
     if changed is not None:
-        was, is_now = (owned(each, changed) or (SPACE,) for each in (known.ownership, now))
+        was, is_now = (owned(each, changed) or (SPACE,) for each in (before, now))
         raise error(
             "KEY_RANGES_CHANGED",
-            f"the checkpoint is of a query that reads {_listed(was)} of partition {changed}, "
+            f"{what} of a query that reads {_listed(was)} of partition {changed}, "
             f"and the options say {_listed(is_now)}",
         )
 

@@ -21,6 +21,7 @@ from keyrange.individual_commits.table.commit_schema import SCHEMA, commits_of, 
 from keyrange.individual_commits.table.done_column import write_piece
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import HASH_MAX, SPACE, KeyRange
+from keyrange.ranges.model.query_ranges import EVERY
 from keyrange.work.model.outcome import Cause
 
 Rows = list[dict[str, Any]]
@@ -66,7 +67,12 @@ def test_what_is_no_time_is_not_written(milliseconds: int) -> None:
 
 def test_rows_come_back_in_any_order() -> None:
     other = TopicPartition("a", 3)
-    commits = [fence(1), batch(2, states={FLIGHTS: EXTREMES, other: state(77)}), batch(3)]
+    ranges = {TopicPartition("flights", EVERY): (KeyRange(0, 6), KeyRange(9, 11))}
+    commits = [
+        fence(1),
+        batch(2, states={FLIGHTS: EXTREMES, other: state(77)}, ownership=ranges),
+        batch(3),
+    ]
     rows = [row for each in commits for row in rows_of(each).to_pylist()]
     random.Random(4).shuffle(rows)
     assert commits_of(pa.Table.from_pylist(rows, SCHEMA), SOURCE) == commits
@@ -124,6 +130,8 @@ DAMAGES: dict[str, Callable[[Rows], Rows]] = {
     "another deliveries_max": changed("deliveries_max", 77),
     "no committed": changed("committed", None),
     "no lo": changed("lo", None),
+    "other key ranges": changed("key_ranges", '{"flights": [[0, 5]]}', 1),
+    "key ranges that cannot be": lambda rows: [row | {"key_ranges": "[" * 9_999} for row in rows],
 }
 
 
