@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,12 +12,18 @@ import pytest
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.batch_run import BatchRun
 from keyrange.individual_commits.model.commit import Commit, CommitKind, Snapshot, known_at
-from keyrange.individual_commits.model.partition_progress import fresh
+from keyrange.individual_commits.model.offset_reset import rewind
+from keyrange.individual_commits.model.partition_progress import (
+    KeyRangeState,
+    PartitionState,
+    fresh,
+)
 from keyrange.individual_commits.state_runs_after_batch import runs_after
 from keyrange.individual_commits.table.commit_schema import commits_of, rows_of
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.keyed_state.model.state_runs import StateRun
-from keyrange.ranges.model.key_ranges import SPACE
+from keyrange.ranges.model.key_ranges import SPACE, KeyRange
+from keyrange.ranges.model.range_counts import even_ranges
 from keyrange.source.model.checkpoint import Checkpoint, CommitMark
 
 AT = TopicPartition("t", 0)
@@ -59,3 +66,43 @@ def test_an_empty_batch_of_a_job_without_state_loses_none(resumes: Any) -> None:
 def test_where_nobody_kept_state_a_commit_says_nothing_of_it() -> None:
     known = known_at([commit(1, {})], 1)
     assert runs_after(stateless(known, is_empty=False), known, 2) == {}
+
+
+def test_what_a_reset_has_not_set_back_keeps_its_state() -> None:
+    """A reset to where one key range of two stood: the batch that ran meanwhile has its records."""
+    low, high = even_ranges(2)
+    old = StateRun("s/old.parquet", (0, 1), SPACE, 1, 2, 1, 1)
+    ahead = StateRun("s/ahead.parquet", (0, 1), low, 2, 3, 1, 1)
+    pieces = (KeyRangeState(low, 1_000), KeyRangeState(high, 500))
+    planned = Commit(
+        *(2, CommitKind.BATCH, "g", "s", "q", "r", 1, 1),
+        states={AT: PartitionState("id", 1_000, pieces)},
+        runs={AT: (old, ahead)},
+    )
+    first = commit(1, {AT: (old,)})
+    running = stateless(known_at([first, planned], 2), is_empty=False)
+    running.keeps_state = True
+    made = {"state_run": [_row(low, "low"), _row(high, "high"), _row(SPACE, "both")]}
+    running.manifest = SimpleNamespace(rows=made)  # type: ignore[assignment]
+    reset = replace(
+        planned,
+        seq=3,
+        kind=CommitKind.RESET,
+        batch_id=-1,
+        states={AT: rewind(planned.states[AT], 500).state},
+        runs={AT: (old,)},
+    )
+    known = known_at([first, planned, reset], 3)
+    found = runs_after(running, known, 4)[AT]
+    assert {(run.file, run.span) for run in found} == {
+        ("s/old.parquet", SPACE),
+        ("s/high.parquet", high),
+        ("s/both.parquet", high),
+    }
+    # Where nobody has set it back all of it counts.
+    undisturbed = runs_after(running, known_at([first, planned], 2), 3)[AT]
+    assert {run.file for run in undisturbed} >= {"s/low.parquet", "s/high.parquet"}
+
+
+def _row(span: KeyRange, name: str) -> tuple[Any, ...]:
+    return ("t", 0, f"s/{name}.parquet", 0, 1, span.from_hash, span.until_hash - 1, 3, 1, 1)
