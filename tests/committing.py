@@ -81,6 +81,8 @@ def commit_batch(
     }
     own = table(options.commits, mark.source_id)
     at = own.known()
+    away = last.absent.keys() & known.states.keys() - at.states.keys()
+    judged |= {partition: known.states[partition] for partition in away}
     own.append(
         Commit(
             seq=at.seq + 1,

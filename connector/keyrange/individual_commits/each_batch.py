@@ -252,6 +252,12 @@ class EachBatch:
             )
             for p in judged
         }
+        # What a query that resumes knows of partitions that are away is in no commit of its own.
+        states |= {
+            p: state
+            for p, state in running.plan.states.items()
+            if p in planned.end.absent and p not in known.states
+        }
         whole = known.base_is_due
         runs = state_runs_after_batch.runs_after(running, known, seq)
         return Commit(

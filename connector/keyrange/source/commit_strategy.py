@@ -56,11 +56,10 @@ class CommitStrategy(Protocol):
 
     def resumed(
         self,
-        positions: Positions,  # noqa: ARG002
         topic_ids: Mapping[str, str],  # noqa: ARG002
     ) -> Mapping[TopicPartition, PartitionState]:
         """Where a query without a checkpoint goes on from the commits of its group: the state of
-        each of `positions` that they have one of."""
+        each partition that they know, but of topics that have other `topic_ids` now."""
         return {}
 
     def look(self, start: Checkpoint) -> None:

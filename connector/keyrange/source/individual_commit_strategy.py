@@ -117,9 +117,7 @@ class IndividualCommits(CommitStrategy):
         check_terms(known, self._terms)
         self._start, self._known, self._asked_at = start, known, now
 
-    def resumed(
-        self, positions: Positions, topic_ids: Mapping[str, str]
-    ) -> dict[TopicPartition, PartitionState]:
+    def resumed(self, topic_ids: Mapping[str, str]) -> dict[TopicPartition, PartitionState]:
         if self._commits.on_fresh_start != "resume":
             return {}
         # A query whose first batch failed has written that it began, and nothing else.
@@ -132,8 +130,7 @@ class IndividualCommits(CommitStrategy):
         return {
             partition: state
             for partition, state in resumed_from(before).states.items()
-            if partition in positions
-            and state.topic_id in ("", topic_ids.get(partition.topic, state.topic_id))
+            if state.topic_id in ("", topic_ids.get(partition.topic, state.topic_id))
         }
 
     def nothing_there(self) -> None:

@@ -128,14 +128,22 @@ class PlanningSession:
     def _resolve_start(self) -> Checkpoint:
         view = self._metadata.view({})
         positions = resolve(self._cluster, view, self._options.start)
-        resumed = self._commits.resumed(positions, view.topic_ids())
-        positions |= {p: state.position for p, state in resumed.items()}
+        resumed = self._commits.resumed(view.topic_ids())
+        positions |= {p: s.position for p, s in resumed.items() if p in positions}
+        names = self._options.subscription.names
+        # Where no broker tells of it, for a moment or for good, its state waits for it.
+        absent = {
+            p: s.position
+            for p, s in resumed.items()
+            if p not in positions and s.topic_id and names(p)
+        }
+        topic_ids = {p.topic: resumed[p].topic_id for p in absent} | view.topic_ids()
         if self._target is not None:
             # Resolved a moment after the target was fixed: a start behind it is no loss.
             for partition, at in positions.items():
                 self._target[partition] = max(at, self._target.get(partition, 0))
         epochs = {p: s.leader_epoch for p, s in resumed.items() if s.leader_epoch >= 0}
-        return Checkpoint(positions, view.topic_ids(), fresh=True, leader_epochs=epochs)
+        return Checkpoint(positions, topic_ids, fresh=True, leader_epochs=epochs, absent=absent)
 
     def fix_target(self) -> None:
         """Trigger.AvailableNow reads up to what is there now."""

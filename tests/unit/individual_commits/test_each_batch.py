@@ -170,6 +170,23 @@ def test_what_is_staged_of_a_partition_that_is_absent_stays(tmp_path: Path) -> N
     assert [each.batch_id for each in BatchRun(NOTHING, plan, store, 5).staged()] == [0]
 
 
+def test_who_resumes_commits_the_state_of_what_is_away() -> None:
+    """It is in no commit of its own source, in which the next batches look for it."""
+    there, ids = TopicPartition("u", 0), {"t": "a" * 32, "u": "b" * 32}
+    away = PartitionState(ids["t"], 21, (KeyRangeState(SPACE, 21, (PendingRecord(10, 5),)),))
+    table = MemoryCommitTable("old")
+    commit_states(table.store, "old", {PLACE: away, there: fresh(ids["u"], 5)})
+    mark = CommitMark(source_id="new", seq=0, resumes=("old", 1))
+    start = Checkpoint({there: 5}, ids, fresh=True, absent={PLACE: 21})
+    end = Checkpoint({there: 6}, ids, commits=mark, absent={PLACE: 21}, initial={there: 5})
+    writer = EachBatch(lambda *_: None, parse_options(GIVEN, "stream"), "/c", lambda *_: table)
+    run = _Run("run", "new", MemoryCommitTable("new", table.store), NOTHING, Driver("new", 1))
+    writer._run = run
+    plan = writer._plan(Planned("q", 0, start, end, -1), run.table.known())
+    commit = writer._commit(run, BatchRun(NOTHING, plan, NOTHING, 5), run.table.known(), {})
+    assert commit.states == {PLACE: away}
+
+
 @pytest.mark.parametrize("into", [True, False])
 def test_a_job_that_leaves_state_out_makes_no_verdict(tmp_path: Path, into: bool) -> None:
     """The run that has the state again would take it, and these records' changes were lost."""

@@ -266,6 +266,30 @@ class TestIndividually:
         assert [record.offset for record in known.states[T2].pending] == [60]
         assert (known.states[T2].position, known.states[T2].committed) == (120, 60)
 
+    @pytest.mark.parametrize("comes_back_as", [B, C])
+    def test_a_query_that_resumes_while_a_topic_is_away_goes_on_with_it(
+        self, cluster: ScriptedCluster, comes_back_as: str
+    ) -> None:
+        before = self.query(cluster)
+        before.batch({T2: rejected((60, 5))})
+        resume = {"commitTable.onFreshStart": "resume", "failOnDataLoss": "false"}
+        after = Query(cluster, PATTERN, **resume)
+        after.committed = before.committed
+        cluster.topics, cluster.latest = {"t1": A}, 110
+        after.offset = after.restarted().initial().to_json()
+        assert [(s.topic, s.from_offset) for s in after.batch()] == [("t1", 100)]
+        cluster.latest = 115
+        after.restarted()
+        after.batch()
+        cluster.topics, cluster.latest = {"t1": A, "t2": comes_back_as}, 120
+        after.restarted()
+        splits = [s for s in after.batch() if s.topic == "t2"]
+        known = after.committed(after.options.commits, after.mark()["sourceId"]).known()
+        pending = [record.offset for record in known.states[T2].pending]
+        is_same = comes_back_as == B
+        assert [s.from_offset for s in splits] == [100 if is_same else 0]
+        assert pending == ([60] if is_same else [])
+
     def test_a_table_that_says_otherwise_of_what_is_absent_is_refused(
         self, cluster: ScriptedCluster
     ) -> None:
