@@ -122,7 +122,8 @@ class CommitLog:
                 living = alive() if left else None
                 if living is None or claim.slot in living:
                     continue
-            if self._mark(source, seq, replace(claim, closed=False)):
+            # In the epoch of the others: whoever looks next must not take it for one that was left.
+            if self._mark(source, seq, replace(claim, closed=False, epoch=epoch)):
                 self._slot, self._source = claim.slot, source
                 return claim.slot
         return None

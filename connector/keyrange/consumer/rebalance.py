@@ -66,6 +66,7 @@ class Sharing:
         self._table_seen_s = self._lead_at_s = 0.0
         self._document = b""
         self._share: Share | None = None
+        self._called_at_epoch = 0
         self._said_ready = False
         self._warm_until_s = 0.0
         self._look_at_s = 0.0
@@ -159,8 +160,16 @@ class Sharing:
                 self._look_at_s = time.monotonic() + _AGAIN_AFTER_S
                 return
             self.lose(listener)
-            # An epoch that is higher than what is in the table.
+            self._call_for_an_epoch(share)
+
+    def _call_for_an_epoch(self, share: Share) -> None:
+        """One that is higher than what is in the table: that of a leader who joins once more. Of
+        others Kafka gives a member the same assignment again, unless it says something else."""
+        if self._member.seen.is_leader:
             self._member.rejoin()
+        elif share.epoch > self._called_at_epoch:
+            self._called_at_epoch = share.epoch
+            self._introduce(replace(self._interest, times=self._interest.times + 1))
 
     def _obtainable(self, share: Share, claims: Mapping[str, Claim], warm: bool) -> Ranges:
         """What this consumer can have at present: what it is to have and others do not hold, and

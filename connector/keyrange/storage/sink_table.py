@@ -18,6 +18,9 @@ from keyrange.storage.model.sink_driver import Driver, application_of_driver
 from keyrange.storage.store_failures import text_of
 from keyrange.storage.table_store import RETENTION_OF_TRANSACTIONS
 
+# How delta-rs says that another writer was faster: one of the same application, or one that has
+# changed columns, properties or features, which are looked at anew.
+_CONFLICTS: Final = ("concurrent transaction", "metadata changed since", "protocol changed since")
 # What a writer that appends files of plain columns may leave alone, or what it is seen by whether
 # a table makes use of it.
 _FEATURES: Final = frozenset(
@@ -237,7 +240,8 @@ class SinkTable:
 
     @staticmethod
     def _is_conflict(failure: Exception) -> bool:
-        return "concurrent transaction" in str(failure).lower()
+        text = str(failure).lower()
+        return any(each in text for each in _CONFLICTS)
 
     def _check(self, table: Any) -> None:
         why = self._unfit(table)

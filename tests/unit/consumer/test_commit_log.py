@@ -133,6 +133,18 @@ def test_of_two_who_want_a_name_one_gets_it(table: Path) -> None:
     assert quick == [f"{PREFIX}00000001"]
 
 
+def test_who_took_a_name_and_has_no_key_range_yet_keeps_it(table: Path) -> None:
+    """It has not joined the group so far, and is not seen there."""
+    started(table, 1)
+    started(table, 2)
+    goes_on(table)
+    heir, other = commit_log(table, "g-x"), commit_log(table, "g-y")
+    assert heir.adopt(PREFIX, set) == f"{PREFIX}00000001"
+    assert other.adopt(PREFIX, set) is None
+    low, _ = split_evenly(SPACE, 2)
+    heir.take({FIRST: [low]}, {})
+
+
 def test_who_goes_on_has_what_was_done_and_the_one_before_can_change_nothing(table: Path) -> None:
     first, _ = started(table, 1)
     first.close()

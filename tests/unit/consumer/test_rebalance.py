@@ -43,6 +43,8 @@ class Stage:
         self.partitions, self.there = frozenset({FIRST}), 1
         self.failure: Exception | None = None
         self.contacts = 0
+        # Up to which epoch others have claimed.
+        self.outrun_until = 0
         # What a pattern may match, what was asked for, and what it has said of itself since.
         self.topics, self.asked = ["t"], list[list[str]]()
         self.introduced: list[bytes] = []
@@ -70,7 +72,12 @@ class Stage:
     def contacted(self) -> None:
         self.contacts += 1
 
+    def drop(self) -> None:
+        self.spans = {}
+
     def move(self, _: Any, wanted: Any, __: Any, turn: Turn) -> Any:
+        if self.outrun_until >= (turn.epoch or 0):
+            raise error("RANGES_LOST", f"epoch {turn.epoch} is over")
         self.spans, self.epoch, self.ready = dict(wanted), turn.epoch or 0, turn.ready
         return wanted
 
@@ -210,6 +217,21 @@ def test_an_assignment_of_an_earlier_life_that_read_other_topics_is_not_followed
     stage.told(replace(share(4, SPACE, "a"), wish=Interest("a", ("t",)).wish))
     assert stage.spans == {FIRST: [SPACE]}
     assert len(stage.introduced) == 1
+
+
+@pytest.mark.parametrize("leads", [True, False])
+def test_whoever_was_outrun_calls_for_a_later_epoch(stage: Stage, leads: bool) -> None:
+    """`assign` takes ranges without the group's leader, which knows of nothing to do."""
+    stage.outrun_until = 6
+    stage.told(share(5, SPACE, "ab", leader="a" if leads else "b"), leads)
+    for _ in range(3):
+        stage.step(after_s=1.5)
+    # A follower that only joins once more gets the same assignment again.
+    said = [read_interest(each) for each in stage.introduced]
+    assert said == ([] if leads else [Interest("a", ("t",), times=1)])
+    assert (stage.rejoins > 1) is leads
+    stage.told(share(7, SPACE, "ab", leader="a" if leads else "b"), leads)
+    assert stage.spans == {FIRST: [SPACE]}
 
 
 class TestPattern:

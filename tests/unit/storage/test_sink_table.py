@@ -90,6 +90,33 @@ def test_a_commit_that_landed_although_it_failed_is_recognised(
     assert held(table) == [1]
 
 
+@pytest.mark.parametrize("change", ["column", "property"])
+def test_who_changes_the_table_between_look_and_write_does_not_end_the_query(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    table, whole, changed = tmp_path / "table", SinkTable._commit, list[str]()
+    sink = sink_at(table)
+    sink.prepare()
+    files = written(table, rows_of(1))
+
+    def late(*given: Any) -> Any:
+        if not changed:
+            changed.append(change)
+            alter = DeltaTable(table).alter
+            if change == "column":
+                alter.add_columns(
+                    [deltalake.Field("more", deltalake.schema.PrimitiveType("string"))]
+                )
+            else:
+                alter.set_table_properties({"delta.logRetentionDuration": "interval 9 days"})
+        return whole(*given)
+
+    monkeypatch.setattr(SinkTable, "_commit", late)
+    sink.append(files, "app", 0, check_files=False)
+    assert held(table) == [1]
+    assert changed == [change]
+
+
 def test_of_two_drivers_one_appends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other one has the table open as it was before, and finds out when it commits."""
     table = tmp_path / "t"
