@@ -24,6 +24,7 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "checkpoint export": (
         "keyrange checkpoint export /lake/_checkpoints/orders   # JSON for startingOffsets",
         "keyrange checkpoint export /lake/_checkpoints/orders --to /lake/_checkpoints/moved",
+        "keyrange checkpoint export /lake/_checkpoints/prices --commit-table /lake/prices_commits",
     ),
     "commits show": (
         "keyrange commits show /lake/prices_commits",

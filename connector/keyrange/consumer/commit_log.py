@@ -214,10 +214,9 @@ class CommitLog:
             for p, found in pieces.items()
         }
         known = self._table(self._source).known()
-        seq = known.seq + 1
         whole = known.base_is_due
         every = {**known.states, **states} if whole else states
-        self._append(self._source, seq, states=every, whole=whole, cut_back=cut_back)
+        self._append(self._source, known.seq + 1, states=every, whole=whole, cut_back=cut_back)
         self._states.update(states)
 
     def maintain(self) -> None:

@@ -8,8 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from keyrange.errors import error
-from keyrange.individual_commits.model.checkpoint_agreement import check_agreement
-from keyrange.individual_commits.model.partition_progress import is_left
+from keyrange.individual_commits.model.checkpoint_agreement import check_agreement, check_all_done
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.cluster_view import ClusterView
 from keyrange.kafka.model.offsets import Positions, pending
@@ -45,14 +44,7 @@ class BatchCommits(CommitStrategy):
             )
         known = self._open_table(self._options.commits, start.commits.source_id).known()
         check_agreement(known, start)
-        if is_left(known.states):
-            pending = sum(len(state.pending) for state in known.states.values())
-            raise error(
-                "COMMIT_TERMS_CHANGED",
-                f"commitMode was individual and is batch, and {pending} records are not done, "
-                "which would never come again",
-                seq=known.seq,
-            )
+        check_all_done(known, "commitMode was individual and is batch")
 
     def committed(self, at: Checkpoint) -> Positions:
         return at.positions

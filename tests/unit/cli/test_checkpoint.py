@@ -12,6 +12,16 @@ from pyarrow import fs
 
 from commanding import document, refusal, run, succeed, text
 from documents import read_document
+from keyrange.individual_commits.model.commit import Commit, CommitKind
+from keyrange.individual_commits.model.partition_progress import (
+    KeyRangeState,
+    PartitionState,
+    PendingRecord,
+)
+from keyrange.individual_commits.table.commit_table import open_commit_table
+from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.options.commits import CommitOptions
+from keyrange.ranges.model.key_ranges import SPACE
 from keyrange.storage import directory
 from old_checkpoints import make_old_checkpoint
 
@@ -58,6 +68,46 @@ def test_the_positions_of_the_last_committed_batch_are_printed(tmp_path: Path) -
     assert result.stderr == ""
     table = succeed("checkpoint", "export", tmp_path, "--output", "text").stdout.split()
     assert table[-6:] == ["t", "0", "8", "t", "1", "4"]
+
+
+def test_what_is_not_done_is_neither_left_out_nor_copied_over(tmp_path: Path) -> None:
+    """A query that commits individually: behind its positions nobody would read it."""
+    at, mark = TopicPartition("t", 0), {"sourceId": "s", "seq": 0}
+    origin = make(tmp_path / "old", own({"t": {"0": 8}}, commits=mark), committed=0)
+    table, target = tmp_path / "commits", tmp_path / "new"
+
+    def commit(seq: int, *pending: int, scanned: int = 8) -> None:
+        records = tuple(PendingRecord(offset, 7) for offset in pending)
+        state = PartitionState("", 8, (KeyRangeState(SPACE, scanned, records),))
+        given = Commit(seq, CommitKind.BATCH, "g", "s", "q", "r", seq - 1, 1, states={at: state})
+        open_commit_table(CommitOptions(table=str(table)), "s").append(given)
+
+    commit(1, 5)
+    plain = succeed("checkpoint", "export", origin)
+    assert plain.stdout == '{"t":{"0":8}}\n'
+    assert "records below these positions may not be done" in " ".join(plain.stderr.split())
+    told = succeed("checkpoint", "export", origin, "--commit-table", table)
+    assert told.stdout == '{"t":{"0":5}}\n'
+    assert "some of the last 3 offsets are not done" in " ".join(told.stderr.split())
+    refused = refusal("checkpoint", "export", origin, "--to", target)
+    assert "--commit-table has to be named" in refused
+    refused = refusal("checkpoint", "export", origin, "--to", target, "--commit-table", table)
+    assert "COMMIT_TERMS_CHANGED" in refused
+    assert "1 records are not done" in refused
+    assert not target.exists()
+    commit(2)
+    told = succeed("checkpoint", "export", origin, "--commit-table", table)
+    assert (told.stdout, told.stderr) == ('{"t":{"0":8}}\n', "")
+    succeed("checkpoint", "export", origin, "--to", target, "--commit-table", table)
+    assert contents(target)["offsets/0"].endswith(b'{"t":{"0":8}}')
+
+
+def test_what_is_absent_goes_on_where_it_stood(tmp_path: Path) -> None:
+    absent = {"absent": [{"u": {"0": 5}}], "topicIds": {"t": "a", "u": "b"}}
+    origin = make(tmp_path / "old", own({"t": {"0": 8}}, **absent), committed=0)
+    assert succeed("checkpoint", "export", origin).stdout == '{"t":{"0":8},"u":{"0":5}}\n'
+    succeed("checkpoint", "export", origin, "--to", tmp_path / "new")
+    assert contents(tmp_path / "new")["offsets/0"].endswith(b'{"t":{"0":8},"u":{"0":5}}')
 
 
 def test_an_unfinished_batch_is_said_and_read_again(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import typer
 
 from keyrange.cli.checkpoint.export import (
     choose_source,
+    committed_below,
     copy_checkpoint,
     kafka_sources,
     starting_offsets,
@@ -126,6 +127,14 @@ def export(
     connector: Annotated[
         ExportFormat, typer.Option("--format", help="The source that is to read on.")
     ] = ExportFormat.KAFKA,
+    commit_table: Annotated[
+        str,
+        typer.Option(
+            metavar="TABLE",
+            help="The commit table of a query that commits individually. Positions then begin "
+            "below what is not done; --to refuses if something is not.",
+        ),
+    ] = "",
     output: OutputOption = OutputFormat.JSON,
 ) -> None:
     """Print the positions as startingOffsets of format("kafka"), or copy the checkpoint for it."""
@@ -135,13 +144,29 @@ def export(
     origin = open_directory(path)
     progress = load_progress(origin)
     if to:
-        _export_copy(origin, progress, to, output)
+        _export_copy(origin, progress, to, commit_table, output)
     else:
-        _export_positions(progress, choose_source(progress, source), output)
+        _export_positions(progress, choose_source(progress, source), commit_table, output)
 
 
-def _export_positions(progress: CheckpointProgress, source: int, output: OutputFormat) -> None:
-    positions = starting_offsets(progress, source)
+def _export_positions(
+    progress: CheckpointProgress, source: int, commit_table: str, output: OutputFormat
+) -> None:
+    positions, end = starting_offsets(progress, source), kafka_sources(progress)[source]
+    if end.commits is not None and commit_table:
+        below = committed_below(positions, end, commit_table)
+        again = sum(at - below[partition] for partition, at in positions.items())
+        positions = below
+        if again:
+            note(
+                f"some of the last {again:,} offsets are not done: a query that starts here reads "
+                "them all, and a sink may have seen some already"
+            )
+    elif end.commits is not None:
+        note(
+            "the query commits individually, and records below these positions may not be done: "
+            "with --commit-table the positions begin below those"
+        )
     for batch in progress.unfinished:
         note(
             f"batch {batch.batch_id} is planned and not committed: a query that starts here reads "
@@ -158,9 +183,13 @@ def _export_positions(progress: CheckpointProgress, source: int, output: OutputF
 
 
 def _export_copy(
-    origin: Directory, progress: CheckpointProgress, to: str, output: OutputFormat
+    origin: Directory,
+    progress: CheckpointProgress,
+    to: str,
+    commit_table: str,
+    output: OutputFormat,
 ) -> None:
-    sources = copy_checkpoint(origin, progress, open_directory(to))
+    sources = copy_checkpoint(origin, progress, open_directory(to), commit_table)
     values = {
         "checkpoint": to,
         "query_id": progress.query_id,

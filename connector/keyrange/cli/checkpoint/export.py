@@ -6,10 +6,13 @@ checkpoint in which keyrange's offsets stand as the JVM connector writes them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from keyrange.errors import error, invalid_options
+from keyrange.individual_commits.model.checkpoint_agreement import check_agreement, check_all_done
+from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.options.commits import CommitOptions
 from keyrange.source.model.checkpoint import Checkpoint
 from keyrange.storage.directory import FAILURES, Directory
 from keyrange.storage.model.spark_log import (
@@ -57,16 +60,41 @@ def starting_offsets(progress: CheckpointProgress, source: int) -> dict[TopicPar
     return {partition: at for partition, at in found.items() if at is not None}
 
 
+def committed_below(
+    positions: Mapping[TopicPartition, int], end: Checkpoint, commit_table: str
+) -> dict[TopicPartition, int]:
+    """The positions of a query that commits individually, but of partitions with records that are
+    not done the offset below which all are. Raises as `check_agreement` does."""
+    states = _known(end, commit_table).states
+    return {p: min(at, states[p].committed) if p in states else at for p, at in positions.items()}
+
+
+def _known(end: Checkpoint, commit_table: str) -> Snapshot:
+    from keyrange.individual_commits.table.commit_table import open_commit_table
+
+    assert end.commits is not None
+    table = open_commit_table(CommitOptions(table=commit_table), end.commits.source_id)
+    known = table.known()
+    check_agreement(known, end)
+    return known
+
+
 def copy_checkpoint(
-    origin: Directory, progress: CheckpointProgress, target: Directory
+    origin: Directory, progress: CheckpointProgress, target: Directory, commit_table: str = ""
 ) -> list[int]:
     """Write a checkpoint that `format("kafka")` resumes from; returns the sources it is for.
 
     Raises BATCH_NOT_COMMITTED where a batch is unfinished: where it began to read is only in
-    keyrange's part of the offset, and a replay without that would read something else.
+    keyrange's part of the offset, and a replay without that would read something else. Of a query
+    that commits individually COMMIT_TERMS_CHANGED where `commit_table` has records that are not
+    done.
     """
     moved = [number for number, end in kafka_sources(progress).items() if not end.foreign]
-    _check_whole(kafka_sources(progress)[number] for number in moved)
+    ends = [kafka_sources(progress)[number] for number in moved]
+    _check_whole(ends)
+    for end in ends:
+        if end.commits is not None:
+            _check_done(end, commit_table)
     try:
         _check(origin, progress, target, moved)
         for path, chunks in _contents(origin, progress, moved):
@@ -88,6 +116,18 @@ def _check_whole(ends: Iterable[Checkpoint]) -> None:
             "the query reads only some key ranges of its partitions, and Spark's own Kafka source "
             "would read all records behind its positions",
         )
+
+
+def _check_done(end: Checkpoint, commit_table: str) -> None:
+    if not commit_table:
+        raise invalid_options(
+            [
+                "--commit-table has to be named: the query commits individually, and only the "
+                "commit table says whether records below its positions are not done"
+            ]
+        )
+    known = _known(end, commit_table)
+    check_all_done(known, 'the copy is for format("kafka")')
 
 
 def _check(

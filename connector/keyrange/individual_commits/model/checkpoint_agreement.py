@@ -74,6 +74,17 @@ def lacking(known: Snapshot, mark: CommitMark) -> KeyrangeError:
     )
 
 
+def check_all_done(known: Snapshot, what: str) -> None:
+    """Who reads on by positions alone reads no record again. Raises COMMIT_TERMS_CHANGED."""
+    if is_left(known.states):
+        pending = sum(len(state.pending) for state in known.states.values())
+        raise error(
+            "COMMIT_TERMS_CHANGED",
+            f"{what}, and {pending} records are not done, which would never come again",
+            seq=known.seq,
+        )
+
+
 def check_terms(known: Snapshot, terms: CommitSettings) -> None:
     """What the stored numbers rest on may change only while nothing is left to be done.
 

@@ -177,7 +177,7 @@ def next_positions(progress: CheckpointProgress, source: int) -> dict[TopicParti
     committed = _end_of(done, source)
     planned = _end_of(progress.unfinished[0], source) if progress.unfinished else None
     if planned is None:
-        return dict(committed.positions) if committed is not None else {}
+        return dict(committed.known) if committed is not None else {}
     start = committed or Checkpoint({})
     return {partition: planned.start_of(partition, start) for partition in planned.positions}
 
@@ -205,7 +205,8 @@ def as_jvm_offsets(text: str) -> str:
     for number, line in enumerate(lines[2:], 2):
         end = _end(line)
         if end is not None and not end.foreign:
-            lines[number] = jvm_offset(end.positions)
+            # Also of what is absent: it would be read from its beginning when it is back.
+            lines[number] = jvm_offset(end.known)
     return "\n".join(lines)
 
 
