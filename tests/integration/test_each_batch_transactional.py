@@ -18,7 +18,7 @@ import keyrange
 from handmade_batches import PLACE, Sent, Stage, place_of
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.model.commit import CommitKind
-from keyrange.individual_commits.model.offset_reset import reopen
+from keyrange.individual_commits.model.offset_reset import reopen, rewind
 from keyrange.individual_commits.model.redelivery import RedeliveryPolicy
 
 # Executors cannot import this file: its functions travel whole.
@@ -127,6 +127,39 @@ def test_what_was_released_is_not_released_again_when_records_are_replayed(
     stage.each_batch(sink)(stage.batch(batch_id), batch_id)
     assert sink.batches[2] == [1, 3]
     assert stage.state.committed == 5
+
+
+@pytest.mark.parametrize("in_flight", [False, True], ids=["", "a batch is in flight"])
+def test_what_waits_comes_once_where_somebody_resets_the_commits(
+    stage: Stage, in_flight: bool
+) -> None:
+    """Output that was not released is made again, and the first of it counts no more."""
+    sink = Sink()
+    stage.log = [Sent("a", "v"), Sent("b", "!"), Sent("c", "v"), Sent("d", "v"), Sent("e", "v")]
+    stage.run(sink)
+    assert sink.batches == {0: [0]}
+    batch_id = -1
+    if in_flight:
+        stage.log.append(Sent("f", "v"))
+        batch_id = stage.plan(due=False)
+    reset = replace(
+        stage.store[-1],
+        seq=stage.table().known().seq + 1,
+        kind=CommitKind.RESET,
+        batch_id=-1,
+        run_id="by hand",
+        states={PLACE: rewind(stage.state, 0).state},
+        counts={},
+    )
+    stage.table().append(reset)
+    if in_flight:
+        stage.each_batch(sink)(stage.batch(batch_id), batch_id)
+        stage.finish(batch_id)
+    stage.log[1] = Sent("b", "mended")
+    last = stage.run(sink)
+    assert sink.batches[last] == [*range(len(stage.log))]
+    assert sink.batches.get(batch_id, []) == []
+    assert stage.state.committed == len(stage.log)
 
 
 def test_a_column_of_errors_decides_what_is_released(stage: Stage) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import Any, Final
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -29,6 +29,9 @@ from keyrange.work.outcome_rows import HIDDEN
 Bounds = Mapping[TopicPartition, tuple[int, int]]
 States = Mapping[TopicPartition, PartitionState]
 _PLACE: Final = ("topic", "partition", "offset")
+# Beside a job's columns: the batch of a row, and the last one that has rows of its record.
+_BATCH: Final = f"{HIDDEN}_batch"
+_LAST: Final = f"{HIDDEN}_last"
 
 
 def staged(store: VerdictStore, planned: Planned, states: States) -> list[Manifest]:
@@ -97,20 +100,24 @@ def released(
     """The output of some batches inside the bounds and not below their floors, the last one's
     columns.
 
-    Where earlier batches take part each partition comes in the order of its offsets.
+    Where earlier batches take part each partition comes in the order of its offsets. Of a record
+    that several worked on, because somebody has reset the commits, the last one's output counts.
     """
     last, _ = verdicts[-1]
     names = StructType.fromJson(dict(last.schema)).names
     frames = []
     for each, rows in verdicts:
         own = _of_same_topics(each, bounds, topic_ids)
-        frames.append(_within(rows, _above(own, floors.get(each.batch_id, ()))))
+        within = _within(rows, _above(own, floors.get(each.batch_id, ())))
+        frames.append(within.withColumn(_BATCH, F.lit(each.batch_id)))
     if len(frames) == 1:
         return frames[0].select(*names)
     united = reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), frames)
     by_place = [F.col(f"{HIDDEN}.location.{name}") for name in _PLACE]
-    ordered = united.repartition(*by_place[:2]).sortWithinPartitions(*by_place)
-    return ordered.select(*names)
+    of_record = F.max(_BATCH).over(Window.partitionBy(*by_place))
+    last_only = united.repartition(*by_place[:2]).withColumn(_LAST, of_record)
+    last_only = last_only.where(F.col(_BATCH) == F.col(_LAST))
+    return last_only.sortWithinPartitions(*by_place).select(*names)
 
 
 def _above(bounds: Bounds, floors: Floors) -> Bounds:
