@@ -28,8 +28,8 @@ from keyrange.guard.model.quota_entities import (
     exposed,
     read_holds,
 )
+from keyrange.guard.model.quota_ramp import floor_rate
 from keyrange.guard.model.quota_requests import Alter, reap, release
-from keyrange.guard.model.ramp import floor_rate
 from quota_store import RequestRefusedError, Store, allowed, mute_ms, without_reserved
 from volume_samples import factor
 

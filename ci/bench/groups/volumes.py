@@ -22,7 +22,7 @@ from bench.log_dir_brokers import HOST
 from bench.registry import Bench, Group
 from keyrange.embedded.broker import EmbeddedBroker
 from keyrange.guard.factor_sources import ClusterVolumes
-from keyrange.guard.model.ramp import WINDOW_MS, floor_rate
+from keyrange.guard.model.quota_ramp import WINDOW_MS, floor_rate
 from keyrange.guard.model.throttle_factor import Policy
 from keyrange.guard.model.volume_limit import Limit
 from keyrange.kafka import log_dirs

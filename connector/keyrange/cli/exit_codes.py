@@ -1,7 +1,7 @@
 """The exit codes of the command `keyrange`, and the table of them that its help ends with.
 
 The command's main function gives SUCCESS, ERROR, USAGE and INTERRUPTED; a command that has found
-something raises typer.Exit with one of the others.
+something raises typer.Exit with one of the others, in the module of the command (`commands`).
 """
 
 from __future__ import annotations

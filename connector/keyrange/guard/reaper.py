@@ -9,8 +9,8 @@ from typing import Final
 from keyrange.guard.clock import monotonic_ms
 from keyrange.guard.enforcer import LATE, QuotaStore, Say, described
 from keyrange.guard.model.lease import LeaseWatch, is_held, read_lease
+from keyrange.guard.model.quota_ramp import WINDOW_MS
 from keyrange.guard.model.quota_requests import LATENESS, Alter, reap, release
-from keyrange.guard.model.ramp import WINDOW_MS
 
 # How often a reaper looks, as a part of the lease.
 _LOOKS: Final = 10

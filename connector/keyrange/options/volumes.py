@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
 from keyrange.guard.model.enforcement import Settings
-from keyrange.guard.model.ramp import floor_rate
+from keyrange.guard.model.quota_ramp import floor_rate
 from keyrange.guard.model.throttle_factor import Policy
 from keyrange.guard.model.volume_limit import VolumeName
 from keyrange.options.kafka_properties import ClientSettings

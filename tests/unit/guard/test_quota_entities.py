@@ -18,7 +18,7 @@ from keyrange.guard.model.quota_entities import (
     marked,
     marker,
 )
-from keyrange.guard.model.ramp import WINDOW_MS, floor_rate, stepped
+from keyrange.guard.model.quota_ramp import WINDOW_MS, floor_rate, stepped
 from quota_store import RequestRefusedError, Store, mute_ms
 
 

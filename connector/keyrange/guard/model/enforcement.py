@@ -23,8 +23,8 @@ from keyrange.guard.model.dry_run import Imagined
 from keyrange.guard.model.enforcement_states import IDLE, TRANSITIONS, GuardEvent, GuardState
 from keyrange.guard.model.lease import REMOVED, Lease, LeaseWatch, is_held, next_epoch, read_lease
 from keyrange.guard.model.quota_entities import EVERY_CLIENT, RATE, Hold, QuotaEntity, Quotas
+from keyrange.guard.model.quota_ramp import WINDOW_MS, stepped
 from keyrange.guard.model.quota_requests import LATENESS, RECORDS_MAX, Alter, Parcel, packed
-from keyrange.guard.model.ramp import WINDOW_MS, stepped
 from keyrange.guard.model.throttle_factor import OPEN_FACTOR, Factor
 from keyrange.guard.model.throttle_states import ThrottleState
 
