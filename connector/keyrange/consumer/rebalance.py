@@ -98,7 +98,7 @@ class Sharing:
             else:
                 # A static name comes back to the assignment of its earlier life, without another
                 # generation, and that one read other topics.
-                self._introduce(replace(self._interest, times=self._interest.times + 1))
+                self._say_it_again()
         elif self._share is not None and self._is_due():
             self._go_on(self._share, listener)
         if self._share is not None:
@@ -169,7 +169,7 @@ class Sharing:
             self._member.rejoin()
         elif share.epoch > self._called_at_epoch:
             self._called_at_epoch = share.epoch
-            self._introduce(replace(self._interest, times=self._interest.times + 1))
+            self._say_it_again()
 
     def _obtainable(self, share: Share, claims: Mapping[str, Claim], warm: bool) -> Ranges:
         """What this consumer can have at present: what it is to have and others do not hold, and
@@ -252,6 +252,10 @@ class Sharing:
                 return
         if leads and not set(view.partitions()) <= self._leader.partitions:
             self._member.rejoin()
+
+    def _say_it_again(self) -> None:
+        """Have the group assign anew, which it does where a member says something else."""
+        self._introduce(replace(self._interest, times=self._interest.times + 1))
 
     def _introduce(self, interest: Interest) -> None:
         self._member.introduce(write_interest(interest))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from keyrange.errors import error
 from keyrange.individual_commits.model.commit import Commit, Snapshot
 from keyrange.individual_commits.model.commit_table_protocol import CommitTable
-from keyrange.individual_commits.model.partition_progress import PartitionState
+from keyrange.individual_commits.model.offset_reset import not_set_back
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.keyed_state.model.state_runs import MadeRun, StateRun, after_batch, files_of
 from keyrange.options.commits import CommitOptions
@@ -38,19 +38,10 @@ def runs_after(running: BatchRun, known: Snapshot, seq: int) -> Runs:
         if now != before and plan.planned.mark.resumes is None:
             # Somebody has set it back since the batch was planned. Records come again of the key
             # ranges that this has set back, and what the batch did with others stands.
-            kept = _not_set_back(plan.states[partition], known.states.get(partition))
+            kept = not_set_back(plan.states[partition], known.states.get(partition))
             before, own = now, [part for run in own for part in _within(run, kept)]
         found[partition] = tuple(after_batch(before, own, seq))
     return found if running.keeps_state else {p: runs for p, runs in found.items() if runs}
-
-
-def _not_set_back(before: PartitionState, after: PartitionState | None) -> list[KeyRange]:
-    """The key ranges that stand where they stood, or further on."""
-    if after is None or after.topic_id != before.topic_id:
-        return []
-    spans = [piece.span for state in (before, after) for piece in state.pieces]
-    pairs = zip(before.refined(spans).pieces, after.refined(spans).pieces, strict=True)
-    return [was.span for was, is_now in pairs if is_now.scanned >= was.scanned]
 
 
 def _within(run: MadeRun, spans: Iterable[KeyRange]) -> list[MadeRun]:

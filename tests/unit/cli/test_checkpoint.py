@@ -100,6 +100,18 @@ def test_what_is_not_done_is_neither_left_out_nor_copied_over(tmp_path: Path) ->
     assert (told.stdout, told.stderr) == ('{"t":{"0":8}}\n', "")
     succeed("checkpoint", "export", origin, "--to", target, "--commit-table", table)
     assert contents(target)["offsets/0"].endswith(b'{"t":{"0":8}}')
+    # A batch that is planned besides says nothing of what is done, and is named as ever.
+    second = own({"t": {"0": 12}}, commits={"sourceId": "s", "seq": 2})
+    lines = (origin / "offsets" / "0").read_text().splitlines()[2]
+    make(origin, lines, second, committed=0)
+    told = succeed("checkpoint", "export", origin, "--commit-table", table)
+    assert told.stdout == '{"t":{"0":8}}\n'
+    assert "[BATCH_NOT_COMMITTED]" in refusal(
+        "checkpoint", "export", origin, "--to", tmp_path / "newer", "--commit-table", table
+    )
+    assert "[COMMITS_BEHIND]" in refusal(
+        "checkpoint", "export", origin, "--commit-table", tmp_path / "of nobody"
+    )
 
 
 def test_what_is_absent_goes_on_where_it_stood(tmp_path: Path) -> None:

@@ -154,7 +154,7 @@ def _export_positions(
 ) -> None:
     positions, end = starting_offsets(progress, source), kafka_sources(progress)[source]
     if end.commits is not None and commit_table:
-        below = committed_below(positions, end, commit_table)
+        below = committed_below(positions, progress, source, commit_table)
         again = sum(at - below[partition] for partition, at in positions.items())
         positions = below
         if again:

@@ -9,15 +9,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from keyrange.errors import error, invalid_options
-from keyrange.individual_commits.model.checkpoint_agreement import check_agreement, check_all_done
+from keyrange.individual_commits.model.checkpoint_agreement import (
+    check_agreement,
+    check_all_done,
+    lacking,
+)
 from keyrange.individual_commits.model.commit import Snapshot
+from keyrange.individual_commits.model.partition_progress import PartitionState
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options.commits import CommitOptions
-from keyrange.source.model.checkpoint import Checkpoint
+from keyrange.source.model.checkpoint import Checkpoint, CommitMark
 from keyrange.storage.directory import FAILURES, Directory
 from keyrange.storage.model.spark_log import (
     CheckpointProgress,
     as_jvm_offsets,
+    committed_end,
     first_positions,
     next_positions,
     write_initial_offsets,
@@ -61,22 +67,28 @@ def starting_offsets(progress: CheckpointProgress, source: int) -> dict[TopicPar
 
 
 def committed_below(
-    positions: Mapping[TopicPartition, int], end: Checkpoint, commit_table: str
+    positions: Mapping[TopicPartition, int],
+    progress: CheckpointProgress,
+    source: int,
+    commit_table: str,
 ) -> dict[TopicPartition, int]:
     """The positions of a query that commits individually, but of partitions with records that are
-    not done the offset below which all are. Raises as `check_agreement` does."""
-    states = _known(end, commit_table).states
+    not done the offset below which all are. Raises COMMITS_BEHIND where the table lacks the last
+    batch that is committed; of one that is not, it may know or not."""
+    states: Mapping[TopicPartition, PartitionState] = {}
+    end = committed_end(progress, source)
+    if end is not None and end.commits is not None:
+        known = _known(end.commits, commit_table)
+        if known.seq <= end.commits.seq:
+            raise lacking(known, end.commits)
+        states = known.states
     return {p: min(at, states[p].committed) if p in states else at for p, at in positions.items()}
 
 
-def _known(end: Checkpoint, commit_table: str) -> Snapshot:
+def _known(mark: CommitMark, commit_table: str) -> Snapshot:
     from keyrange.individual_commits.table.commit_table import open_commit_table
 
-    assert end.commits is not None
-    table = open_commit_table(CommitOptions(table=commit_table), end.commits.source_id)
-    known = table.known()
-    check_agreement(known, end)
-    return known
+    return open_commit_table(CommitOptions(table=commit_table), mark.source_id).known()
 
 
 def copy_checkpoint(
@@ -89,14 +101,15 @@ def copy_checkpoint(
     that commits individually COMMIT_TERMS_CHANGED where `commit_table` has records that are not
     done.
     """
-    moved = [number for number, end in kafka_sources(progress).items() if not end.foreign]
-    ends = [kafka_sources(progress)[number] for number in moved]
+    sources = kafka_sources(progress)
+    moved = [number for number, end in sources.items() if not end.foreign]
+    ends = [sources[number] for number in moved]
     _check_whole(ends)
-    for end in ends:
-        if end.commits is not None:
-            _check_done(end, commit_table)
     try:
         _check(origin, progress, target, moved)
+        for end in ends:
+            if end.commits is not None:
+                _check_done(end, end.commits, commit_table)
         for path, chunks in _contents(origin, progress, moved):
             target.write(path, chunks)
         _check_unchanged(origin, progress)
@@ -118,7 +131,7 @@ def _check_whole(ends: Iterable[Checkpoint]) -> None:
         )
 
 
-def _check_done(end: Checkpoint, commit_table: str) -> None:
+def _check_done(end: Checkpoint, mark: CommitMark, commit_table: str) -> None:
     if not commit_table:
         raise invalid_options(
             [
@@ -126,7 +139,8 @@ def _check_done(end: Checkpoint, commit_table: str) -> None:
                 "commit table says whether records below its positions are not done"
             ]
         )
-    known = _known(end, commit_table)
+    known = _known(mark, commit_table)
+    check_agreement(known, end)
     check_all_done(known, 'the copy is for format("kafka")')
 
 

@@ -21,6 +21,7 @@ from keyrange.kafka.model.offset_range_sets import (
     of_offsets,
 )
 from keyrange.kafka.model.offsets import OffsetRange
+from keyrange.ranges.model.key_ranges import KeyRange
 from keyrange.work.model.outcome import Cause
 
 
@@ -126,6 +127,15 @@ def carried(
     cut = (state.refined(spans).pieces for state in (judged, before, after))
     pieces = tuple(_carried(*three) for three in zip(*cut, strict=True))
     return replace(judged, pieces=pieces).merged()
+
+
+def not_set_back(before: PartitionState, after: PartitionState | None) -> list[KeyRange]:
+    """The key ranges that stand where they stood, or further on; none of another topic."""
+    if after is None or after.topic_id != before.topic_id:
+        return []
+    spans = [piece.span for state in (before, after) for piece in state.pieces]
+    pairs = zip(before.refined(spans).pieces, after.refined(spans).pieces, strict=True)
+    return [was.span for was, is_now in pairs if is_now.scanned >= was.scanned]
 
 
 def _carried(judged: KeyRangeState, before: KeyRangeState, after: KeyRangeState) -> KeyRangeState:

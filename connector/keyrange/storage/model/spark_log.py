@@ -173,13 +173,18 @@ def next_positions(progress: CheckpointProgress, source: int) -> dict[TopicParti
     None where it is not on file. A planned batch that is not committed says which partitions there
     are and where those begin that it met first.
     """
-    done = next((each for each in progress.planned if each.batch_id == progress.committed), None)
-    committed = _end_of(done, source)
+    committed = committed_end(progress, source)
     planned = _end_of(progress.unfinished[0], source) if progress.unfinished else None
     if planned is None:
         return dict(committed.known) if committed is not None else {}
     start = committed or Checkpoint({})
     return {partition: planned.start_of(partition, start) for partition in planned.positions}
+
+
+def committed_end(progress: CheckpointProgress, source: int) -> Checkpoint | None:
+    """Where the last batch that is committed ended; None where none is on file."""
+    done = next((each for each in progress.planned if each.batch_id == progress.committed), None)
+    return _end_of(done, source)
 
 
 def first_positions(progress: CheckpointProgress, source: int) -> dict[TopicPartition, int]:
