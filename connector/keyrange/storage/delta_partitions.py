@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any, Final
 from urllib.parse import quote
@@ -76,8 +75,8 @@ def split(
         encoded = _column(rows, each).dictionary_encode(null_encoding="encode")
         # Two values may have one text, as null and "" do.
         numbers: dict[str | None, int] = {}
-        told = (_text(value) for value in encoded.dictionary.to_pylist())
-        number_of = np.array([numbers.setdefault(text, len(numbers)) for text in told], np.int64)
+        told = [numbers.setdefault(text, len(numbers)) for text in _texts(encoded.dictionary)]
+        number_of = np.array(told, np.int64)
         own = list(numbers)
         # Codes are dense again after each column, so that their product cannot overflow.
         wide = code * len(own) + number_of[encoded.indices.to_numpy()]
@@ -118,20 +117,46 @@ def _column(rows: pa.RecordBatch, column: PartitionColumn) -> pa.Array:
     return source.cast(pa.date32())
 
 
+def _texts(values: pa.Array) -> list[str | None]:
+    """Values as the log has them. An empty text is null, as Delta has it."""
+    if pa.types.is_date32(values.type):
+        return [_date_text(value) for value in _iso_texts(values.cast(pa.int32()), "D")]
+    if not pa.types.is_timestamp(values.type):
+        return [_text(value) for value in values.to_pylist()]
+    zone = values.type.tz
+    at_us = values.cast(pa.timestamp("us", zone), safe=False).cast(pa.int64())
+    dated = [_date_text(value) for value in _iso_texts(at_us, "us")]
+    if not zone:
+        return [value and value.replace("T", " ") for value in dated]
+    # With its zone: without it readers take the time for one of their session's zone.
+    return [value and value + "Z" for value in dated]
+
+
+def _iso_texts(numbers: pa.Array, unit: str) -> list[str | None]:
+    """Days or times since 1970. Python's own types end with the year 9999, and a producer that
+    counts microseconds for milliseconds is far beyond it."""
+    known = numbers.is_valid().to_pylist()
+    texts = np.datetime_as_string(numbers.fill_null(0).to_numpy().astype(f"M8[{unit}]"))
+    return [
+        text if is_known else None for text, is_known in zip(texts.tolist(), known, strict=True)
+    ]
+
+
+def _date_text(value: str | None) -> str | None:
+    """With its year as Spark writes it: of four digits at least, and signed where they are more or
+    it is before the year 0."""
+    if value is None:
+        return None
+    sign = "-" if value.startswith("-") else ""
+    year, rest = value.removeprefix("-").split("-", 1)
+    return f"{sign or '+' * (len(year) > 4)}{year:0>4}-{rest}"
+
+
 def _text(value: Any) -> str | None:
-    """A value as the log has it. An empty text is null, as Delta has it."""
     if value is None or value == "":
         return None
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, datetime):
-        if value.tzinfo is None:
-            return value.isoformat(sep=" ", timespec="microseconds")
-        at = value.astimezone(UTC).replace(tzinfo=None)
-        # With its zone: without it readers take the time for one of their session's zone.
-        return at.isoformat(timespec="microseconds") + "Z"
-    if isinstance(value, date):
-        return value.isoformat()
     if isinstance(value, Decimal):
         return format(value, "f")
     if isinstance(value, float):
