@@ -288,12 +288,12 @@ class Follower:
             self.done += progress.result.done
             self.dead += progress.result.dead
 
-    def summary(self, waiting: int | None) -> str:
-        """What the run came to; `waiting` records are neither done nor dead."""
+    def summary(self, pending: int | None) -> str:
+        """What the run came to; `pending` records are neither done nor dead."""
         batches = "batch" if self.batches == 1 else "batches"
         words = [f"ended: {self.records:,} records in {self.batches} {batches}"]
-        if waiting is not None:
-            words += [f"{self.done:,} done", f"{waiting:,} waiting", f"{self.dead:,} dead"]
+        if pending is not None:
+            words += [f"{self.done:,} done", f"{pending:,} pending", f"{self.dead:,} dead"]
         return ", ".join(words)
 
 
@@ -352,11 +352,11 @@ def run_query(name: str, arguments: argparse.Namespace, start: Start) -> int:
         register(spark)
         spark.streams.addListener(follower.listener)
         follow(start(spark, arguments, options), follower, stopping)
-        waiting = pending_records(parse_options(options, "stream"), arguments.checkpoint, spark)
-        level = logging.WARNING if waiting else logging.INFO
-        log.log(level, "%s, %.1f s", follower.summary(waiting), time.monotonic() - began)
+        pending = pending_records(parse_options(options, "stream"), arguments.checkpoint, spark)
+        level = logging.WARNING if pending else logging.INFO
+        log.log(level, "%s, %.1f s", follower.summary(pending), time.monotonic() - began)
         # What is stopped from outside is not to come to an end.
-        if waiting and arguments.available_now and not stopping:
+        if pending and arguments.available_now and not stopping:
             return RECORDS_WAIT
     except PySparkException as failure:
         log.error("%s", cause_of(str(failure)) or "the query failed without a message")

@@ -24,7 +24,7 @@ from keyrange.cli.render import (
 if TYPE_CHECKING:
     from keyrange.embedded.daemon import Daemon
 
-app = typer.Typer(no_args_is_help=True, help="A Kafka broker on this machine, for trying out.")
+app = typer.Typer(no_args_is_help=True, help="Run a Kafka broker on this machine, to try keyrange.")
 
 DirectoryOption = Annotated[
     Path | None,
@@ -44,7 +44,10 @@ def start(
     directory: DirectoryOption = None,
     output: OutputOption = OutputFormat.TEXT,
 ) -> None:
-    """Start a broker that stays when this command ends; the same one if it runs already."""
+    """Start a broker that outlives this command.
+
+    If the broker runs already, the command prints its address.
+    """
     from keyrange.embedded import daemon
     from keyrange.embedded.settings import BrokerSettings
 
@@ -60,7 +63,10 @@ def start(
 
 @app.command()
 def stop(directory: DirectoryOption = None) -> None:
-    """Stop the broker; its data stays for the next start. Fine when none runs."""
+    """Stop the broker, and keep its data for the next start.
+
+    If no broker runs, the command does nothing.
+    """
     from keyrange.embedded import daemon
 
     stopped = daemon.stop(_directory(directory))
@@ -69,7 +75,7 @@ def stop(directory: DirectoryOption = None) -> None:
 
 @app.command()
 def status(directory: DirectoryOption = None, output: OutputOption = OutputFormat.TEXT) -> None:
-    """Show the broker that runs; exit code 3 when none does."""
+    """Show the broker that runs; exit code 3 if none does."""
     from keyrange.embedded import daemon
 
     running = daemon.status(_directory(directory))

@@ -58,7 +58,7 @@ def doctor(
     ] = None,
     output: OutputOption = OutputFormat.TEXT,
 ) -> None:
-    """Check Python, Java, Spark, the jars, and, where given, a cluster and its topics."""
+    """Check Python, Java, Spark and jars, a cluster and its topics."""
     if topic and not bootstrap_servers:
         raise typer.BadParameter("--topic needs --bootstrap-servers")
     options = named_values(option or [])

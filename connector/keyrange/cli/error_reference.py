@@ -64,7 +64,7 @@ def errors(
         ErrorsFormat, typer.Option("--output", help="For people, programs or docs.")
     ] = ErrorsFormat.TEXT,
 ) -> None:
-    """What an error means, what mends it, and where to look further."""
+    """Print the cause and the remedy of an error, and where to look."""
     found = choose(condition)
     if output is ErrorsFormat.JSON:
         print_document("errors/1", {"conditions": [_document(each) for each in found]})

@@ -57,7 +57,10 @@ def options(
         ReferenceFormat, typer.Option("--output", help="For people, programs, conf/ or docs.")
     ] = ReferenceFormat.TEXT,
 ) -> None:
-    """Every option of the source, and what becomes of every kafka.* property; or one of them."""
+    """Print the options of the source, or one of them.
+
+    The list says too how the source treats every kafka.* property.
+    """
     if name and output in (ReferenceFormat.TOML, ReferenceFormat.MARKDOWN):
         raise typer.BadParameter(f"--output {output} is the page of all options")
     options, properties = choose(name)

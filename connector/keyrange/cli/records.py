@@ -58,11 +58,11 @@ def records(
     limit: Annotated[int, typer.Option(min=1, help="How many records to print at most.")] = 100,
     output: OutputOption = OutputFormat.TEXT,
 ) -> None:
-    """Print the records with these keys, partition by partition, in offset order; or the record
-    at an offset.
+    """Print the records with some keys, or the record at an offset.
 
-    For keys all partitions are looked through, from startingOffsets (earliest) to the end; options
-    such as startingTimestamp and endingOffsets say where. JSON is one record a line.
+    For keys the command reads all partitions from startingOffsets (earliest) to the end, one after
+    the other, each in the order of offsets. Options such as startingTimestamp and endingOffsets
+    bound the search. JSON has a record on each line.
     """
     if bool(key) == bool(offset):
         raise typer.BadParameter("say what to look for: either --key or --offset")

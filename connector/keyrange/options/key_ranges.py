@@ -130,7 +130,7 @@ class KeyRangeOptions:
         _count,
         "a number, or auto",
         "Into how many ranges of equal size the planner cuts the hash space of a partition. "
-        "auto: by the cores and by the partition's share of the pending bytes.",
+        "auto: by the cores and by the partition's share of the unread bytes.",
         default="auto",
         modes=BOTH,
     )

@@ -49,15 +49,15 @@ class SourceOptions:
         int_between(1, INT64_MAX),
         "a number of offsets",
         "About how many offsets a micro-batch takes; partitions share them in proportion to "
-        "their pending offsets.",
+        "their unread offsets.",
         ignored=True,
     )
     min_offsets_per_trigger: int | None = option(
         "minOffsetsPerTrigger",
         int_between(1, INT64_MAX),
         "a number of offsets",
-        "A micro-batch waits until so many offsets are pending, no longer than maxTriggerDelay. "
-        "The first one of a run does not wait, and a run with availableNow reads all pending "
+        "A micro-batch waits until so many offsets are unread, no longer than maxTriggerDelay. "
+        "The first one of a run does not wait, and a run with availableNow reads all unread "
         "offsets.",
         ignored=True,
     )
@@ -97,7 +97,7 @@ class SourceOptions:
         "bytesPerTask",
         size_between(0, INT64_MAX),
         "bytes, such as 8m",
-        "Partitions with less pending than this share a task, because a task costs more than "
+        "Partitions with less unread than this share a task, because a task costs more than "
         "reading a little. 0: every partition, or every key range of it, has its own task.",
         default="8m",
         modes=BOTH,

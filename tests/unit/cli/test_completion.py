@@ -52,7 +52,7 @@ def test_bash_is_offered_the_commands() -> None:
 def test_other_shells_are_offered_the_commands_with_what_they_do(shell: str) -> None:
     offered = "\n".join(complete(shell, "keyrange comm"))
     assert "commits" in offered
-    assert "Individual commits" in offered
+    assert "Show, check and reset" in offered
     assert "volumes" not in offered
 
 

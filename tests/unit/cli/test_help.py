@@ -42,6 +42,17 @@ def test_help_says_what_it_does_and_ends_with_the_examples(words: str) -> None:
     assert described.strip().partition("\n\n")[0].endswith(".")
 
 
+GROUPS = ["", *sorted({words.rpartition(" ")[0] for words in COMMANDS} - {""})]
+
+
+@pytest.mark.parametrize("words", GROUPS)
+def test_lists_of_commands_cut_no_description(words: str) -> None:
+    _, _, listed = help_of(*words.split()).partition("\nCommands:\n")
+    lines = listed.partition("\n\n")[0].splitlines()
+    assert lines
+    assert [line for line in lines if line.endswith("...")] == []
+
+
 @pytest.mark.parametrize("words", COMMANDS)
 def test_every_option_is_described(words: str) -> None:
     # NAME of `--option` and TABLE speak for themselves where their help says so; none is silent.

@@ -285,8 +285,8 @@ def test_the_last_line_says_what_became_of_records(
     ended(None)
     said = [(each.levelname, each.getMessage().rpartition(",")[0]) for each in caplog.records]
     assert said == [
-        ("INFO", "ended: 200 records in 2 batches, 999 done, 0 waiting, 1 dead"),
-        ("WARNING", "ended: 100 records in 1 batch, 985 done, 15 waiting, 0 dead"),
+        ("INFO", "ended: 200 records in 2 batches, 999 done, 0 pending, 1 dead"),
+        ("WARNING", "ended: 100 records in 1 batch, 985 done, 15 pending, 0 dead"),
         ("INFO", "ended: 0 records in 0 batches"),
     ]
 

@@ -32,7 +32,7 @@ from keyrange.storage.checkpoint_files import load_progress, open_directory
 from keyrange.storage.directory import Directory
 from keyrange.storage.model.spark_log import CheckpointProgress, PlannedBatch, jvm_offset, ranges_of
 
-app = typer.Typer(no_args_is_help=True, help="Look into a Spark checkpoint directory, export it.")
+app = typer.Typer(no_args_is_help=True, help="Show or export the checkpoint of a query.")
 
 PathArgument = Annotated[
     str, typer.Argument(help="The checkpoint location: a directory or a URI such as s3://...")
@@ -53,7 +53,10 @@ def show(
     batches: Annotated[int, typer.Option(min=1, help="How many of the last batches to list.")] = 5,
     output: OutputOption = OutputFormat.TEXT,
 ) -> None:
-    """Batches, offsets per partition, and what was planned but not committed."""
+    """Show the batches and the offsets of each partition.
+
+    The command marks a batch that was planned and is not committed.
+    """
     progress = load_progress(open_directory(path))
     document = describe(progress, batches)
     if output is OutputFormat.JSON:
@@ -137,7 +140,10 @@ def export(
     ] = "",
     output: OutputOption = OutputFormat.JSON,
 ) -> None:
-    """Print the positions as startingOffsets of format("kafka"), or copy the checkpoint for it."""
+    """Print the positions as startingOffsets, or copy the checkpoint.
+
+    For the JVM connector: format("kafka") goes on from both.
+    """
     del connector  # there is one
     if to and source is not None:
         raise typer.BadParameter("--source is for positions; --to takes all sources along")

@@ -66,7 +66,7 @@ AtOption = Annotated[
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Individual commits: what is done, what is not, and what each batch did.",
+    help="Show, check and reset the individual commits of a query.",
 )
 app.command()(verify)
 app.command()(reset)
@@ -95,12 +95,14 @@ def show(
     option: SourceOptionsOption = None,
     output: OutputOption = OutputFormat.TEXT,
 ) -> None:
-    """What is committed of each partition, the pending records in it, and how far it is behind: the
-    read lag from the read position to the end of the log, the commit lag from the committed offset.
+    """Show committed offset, pending records and lag of partitions.
 
-    Both are as of the last batch, unless --live asks the broker. Pending records are counted by
-    their last errors, which are read from beside the verdicts: option verdictDirectory, if it was
-    set.
+    The read lag counts from the read position to the end of the log, the commit lag from the
+    committed offset.
+
+    Both are as of the last batch, unless --live asks the broker. The command counts pending records
+    by their last errors, which it reads from the directory of the verdicts: option
+    verdictDirectory, if it was set.
     """
     named = named_options(bootstrap_servers, "", option)
     commits = open_commits(table, group, source, named)
@@ -129,9 +131,10 @@ def gaps(
     option: SourceOptionsOption = None,
     output: OutputOption = OutputFormat.TEXT,
 ) -> None:
-    """The pending records one by one: records that were handed out and are not done.
+    """List the pending records: delivered, and not done.
 
-    Their last errors are read from beside the verdicts: option verdictDirectory, if it was set.
+    The command reads their last errors from the directory of the verdicts: option verdictDirectory,
+    if it was set.
     """
     named = named_options("", "", option)
     commits = open_commits(table, group, source, named)
@@ -157,7 +160,7 @@ def history(
     option: SourceOptionsOption = None,
     output: OutputOption = OutputFormat.TEXT,
 ) -> None:
-    """What each commit did, newest first."""
+    """List the commits, the newest first."""
     commits = open_commits(table, group, source, named_options("", "", option))
     since_ms = read_since(since, now())
     rows = recent_events(commits, since_ms, limit)

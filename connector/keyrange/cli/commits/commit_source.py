@@ -33,7 +33,7 @@ TableArgument = Annotated[
     typer.Argument(metavar="TABLE", help="The commit table: a directory or a URI such as s3://..."),
 ]
 GroupOption = Annotated[
-    str, typer.Option("--group", help="Whose commits, where the table holds several groups.")
+    str, typer.Option("--group", help="The commit group, if the table has several.")
 ]
 SourceOption = Annotated[
     str,

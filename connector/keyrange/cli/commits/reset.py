@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from keyrange.individual_commits.table.commit_admin import Commits
 
 WhoOption = Annotated[
-    str, typer.Option("--who", help="Who does it, for the history; usually the user's name.")
+    str, typer.Option("--who", help="The name for the history. Default: the user's.")
 ]
 
 
@@ -67,25 +67,25 @@ _EARLIEST = "earliest-known"
 
 def reset(
     table: TableArgument,
-    topic: Annotated[str, typer.Option("--topic", help="Which topic.")],
+    topic: Annotated[str, typer.Option("--topic", help="The topic.")],
     to: Annotated[
         str,
         typer.Option(
             metavar="OFFSET|commit:SEQ|earliest-known|TIME",
-            help="What is to be the committed offset: a number; the one of an earlier commit; the "
-            "one of the first commit on file; or, with --bootstrap-servers, that of the first "
+            help="The new committed offset: a number; that of an earlier commit; that of the first "
+            "commit on file; or, with --bootstrap-servers, that of the first "
             "record not before a time (ISO 8601, or how long ago).",
         ),
     ],
     why: WhyOption,
     partition: Annotated[
-        int | None, typer.Option(min=0, help="Which partition; all that are known.")
+        int | None, typer.Option(min=0, help="The partition. Default: all.")
     ] = None,
     redo: Annotated[
         bool,
         typer.Option(
             "--redo",
-            help="Hand out again everything from there on; what is pending below stays so.",
+            help="Deliver all records from there on again; pending records below stay pending.",
         ),
     ] = False,
     who: WhoOption = "",
@@ -97,9 +97,11 @@ def reset(
     option: SourceOptionsOption = None,
     output: OutputOption = OutputFormat.TEXT,
 ) -> None:
-    """Hand out again what is done from an offset on, or give up what is not done below one.
+    """Set the committed offset of a partition.
 
-    Stop the query first: one that runs stops by itself, with COMMITS_FENCED, when it commits next.
+    With an offset below the committed one the query delivers all records from there on again. With
+    one above it the command gives up the pending records below it. Stop the query first: one that
+    runs fails with COMMITS_FENCED at its next commit.
     """
     from keyrange.individual_commits.table.commit_admin import check_current, user_name, write_reset
 

@@ -91,10 +91,11 @@ def verify(
     option: SourceOptionsOption = None,
     output: OutputOption = OutputFormat.TEXT,
 ) -> None:
-    """Check that the commits fit together, and with --sink that it holds exactly what is done.
+    """Check the commits, and with --sink the records in the sink.
 
-    Without --live every offset is taken for a record; with it the log is read, so that offsets
-    without one (compaction, transactions) are not missed. Exit code 1 where something differs.
+    The sink has to hold exactly the records that are done. Without --live the command takes every
+    offset for a record; with it, it reads the log, so that offsets without a record (compaction,
+    transactions) are not missed. Exit code 1: something differs.
     """
     if len(columns.split(",")) != 3:
         raise typer.BadParameter(f"--columns takes three names, such as {_IDS}")

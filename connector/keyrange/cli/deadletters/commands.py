@@ -67,7 +67,9 @@ SinceOption = Annotated[
     ),
 ]
 
-app = typer.Typer(no_args_is_help=True, help="Records that were given up: look at them, replay.")
+app = typer.Typer(
+    no_args_is_help=True, help="Show and replay dead letters: records that were given up."
+)
 
 
 class Status(StrEnum):
@@ -93,7 +95,10 @@ def list_letters(
     option: SourceOptionsOption = None,
     output: OutputOption = OutputFormat.TEXT,
 ) -> None:
-    """The dead letters, by topic, partition and offset. JSON has keys, values and headers too."""
+    """List the dead letters, by topic, partition and offset.
+
+    JSON has keys, values and headers too.
+    """
     from keyrange.individual_commits.table.dead_letter_replay import chosen_letters, open_letters
     from keyrange.individual_commits.table.dead_letters import Choice
 
@@ -129,7 +134,10 @@ def show(
     ] = None,
     offset: Annotated[int | None, typer.Option("--offset", min=0, help="Its offset.")] = None,
     characters: Annotated[
-        int, typer.Option("--bytes", min=1, help="How much of key, value and each header to print.")
+        int,
+        typer.Option(
+            "--bytes", min=1, help="How many bytes of key, value and each header to print."
+        ),
     ] = 4096,
     dead_letters: LettersOption = "",
     group: GroupOption = "",
@@ -137,8 +145,10 @@ def show(
     option: SourceOptionsOption = None,
     output: OutputOption = OutputFormat.TEXT,
 ) -> None:
-    """One dead letter with all that is known of it. It is there again for every time that it was
-    given up."""
+    """Show one dead letter in full.
+
+    The command prints it once for each time that it was given up.
+    """
     from keyrange.individual_commits.table.dead_letter_replay import chosen_letters, open_letters
     from keyrange.individual_commits.table.dead_letters import Choice
 
@@ -193,11 +203,11 @@ def replay(
     option: SourceOptionsOption = None,
     output: OutputOption = OutputFormat.TEXT,
 ) -> None:
-    """Let the query work on dead letters again: they are delivered in its next batch, as if for the
-    first time.
+    """Deliver dead letters again, in the next batch of the query.
 
-    The records come out of Kafka: with --live it is checked that it still has them. Stop the query
-    first: one that runs stops by itself, with COMMITS_FENCED, when it commits next.
+    The query works on them as if they came for the first time. It reads them from Kafka: with
+    --live the command checks that Kafka still has them. Stop the query first: one that runs fails
+    with COMMITS_FENCED at its next commit.
     """
     from keyrange.individual_commits.table import dead_letter_replay
     from keyrange.individual_commits.table.commit_admin import check_current, user_name

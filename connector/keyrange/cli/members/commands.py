@@ -50,7 +50,7 @@ WIDTH: Final = 60
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Static members: which executor owns which key ranges, and who is there.",
+    help="Show and change the owners of key ranges.",
 )
 
 
@@ -63,8 +63,9 @@ def rebalance(
     option: SourceOptionsOption = None,
     output: OutputOption = OutputFormat.TEXT,
 ) -> None:
-    """Let the driver assign the key ranges anew, to all who are there, without waiting for the
-    timeouts.
+    """Have the driver assign the key ranges to all present members.
+
+    The driver does not wait for the timeouts.
 
     Members that are absent lose what they own. Key ranges move only as far as the balance needs.
     """
@@ -82,9 +83,12 @@ def remove(
     option: SourceOptionsOption = None,
     output: OutputOption = OutputFormat.TEXT,
 ) -> None:
-    """Let the driver give a member's key ranges to the others, without waiting for it to return.
+    """Have the driver give a member's key ranges to the others.
 
-    For a member that is gone for good. One that still runs joins again, as a member of its own.
+    The driver does not wait for the member to return.
+
+    Use it for a member that is gone for good. A member that still runs joins again, as a new
+    member.
     """
     from keyrange.members.table.assignment_admin import check_known
 
@@ -147,9 +151,9 @@ def list_members(
     option: SourceOptionsOption = None,
     output: OutputOption = OutputFormat.TEXT,
 ) -> None:
-    """Who is a member, where it runs, and which part of the keys it owns.
+    """List the members, their hosts and their share of the keys.
 
-    That is as the driver wrote it last, unless --live asks the broker who is there.
+    The list is as the driver last wrote it, unless --live asks the broker for the present members.
     """
     check_partition(topic, partition)
     named = named_options(bootstrap_servers, "", option)
@@ -176,7 +180,7 @@ def history(
     option: SourceOptionsOption = None,
     output: OutputOption = OutputFormat.TEXT,
 ) -> None:
-    """What the driver wrote and why, and what it was asked for, newest first."""
+    """List assignments and requests, the newest first."""
     members = open_table(table, named_options("", "", option))
     since_ms = read_since(since, now())
     found = events(members.recent(limit), members.table.commands(), since_ms)

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from keyrange.members.table.assignment_schema import Stored
     from keyrange.ranges.model.range_plan import RangeEstimate
 
-app = typer.Typer(no_args_is_help=True, help="Key ranges: the plan of a batch, the owner of a key.")
+app = typer.Typer(no_args_is_help=True, help="Show the plan of a batch, or the owner of a key.")
 
 _PARTITIONER: Final = "murmur2 of the key, its sign bit cleared, modulo the partitions"
 # Where a sample for a cut is taken: so many places of each partition, so many records at each.
@@ -73,8 +73,11 @@ def plan(
     ] = False,
     output: OutputOption = OutputFormat.TEXT,
 ) -> None:
-    """Show the tasks of a batch from startingOffsets (earliest) to the end, with splitBy=keyRange
-    unless an option says otherwise."""
+    """Show the tasks that a batch would have.
+
+    The batch goes from startingOffsets (earliest) to the end, with splitBy=keyRange unless an
+    option says otherwise.
+    """
     named = named_options(bootstrap_servers, topic, option, splitBy="keyRange")
     with open_reading(named) as reading:
         if suggest:
@@ -115,9 +118,11 @@ def owner(
     ] = "",
     output: OutputOption = OutputFormat.TEXT,
 ) -> None:
-    """Show the partition that Kafka's default partitioner gives a key, its hash, and its key range.
+    """Show partition, hash and key range of a key.
 
-    Other producers may partition by another rule: `keyrange records --key` finds the records.
+    The partition is that of Kafka's default partitioner.
+
+    Producers may use another partitioner: `keyrange records --key` finds the records.
     """
     without_broker = partitions is not None and ranges is not None
     if without_broker == bool(topic) or bool(partitions) != bool(ranges):

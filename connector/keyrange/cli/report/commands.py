@@ -69,12 +69,13 @@ def report(
     batches: BatchesOption = 200,
     option: SourceOptionsOption = None,
 ) -> None:
-    """Make a page about a query: lag, offsets, key ranges and their owners, batches, dead letters
-    and volumes.
+    """Make an HTML page about a query.
 
-    The checkpoint is enough; what else is there is found by options, which may be the query's own
-    (--option commitTable=..., kafka.admin.bootstrap.servers=...). What cannot be read is said on
-    the page, and the command ends with exit code 1.
+    The page shows lag, offsets, key ranges and their owners, batches, dead letters and volumes.
+
+    The command needs the checkpoint only. Options name the rest, and may be the query's own
+    (--option commitTable=..., kafka.admin.bootstrap.servers=...). If something cannot be read, the
+    page says so, and the command ends with exit code 1.
     """
     from keyrange.cli.report.report_inputs import Collector, ReportWhere
     from keyrange.cli.watch.observers import tables

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="State of keys: what a job keeps for them, now and as of earlier commits.",
+    help="Show and check the state that a job keeps for keys.",
 )
 
 LimitOption = Annotated[int, typer.Option(min=1, help="How many to print at most.")]
@@ -75,7 +75,10 @@ def show(
     option: SourceOptionsOption = None,
     output: OutputOption = OutputFormat.TEXT,
 ) -> None:
-    """How much state there is of each partition, and in how many runs it lies."""
+    """Show the size of the state of each partition.
+
+    The state of a partition lies in sorted runs; the command prints their number too.
+    """
     from keyrange.keyed_state.cache import copies_of
     from keyrange.members.slot_directories import slots_directory
 
@@ -124,7 +127,7 @@ def get(
     option: SourceOptionsOption = None,
     output: OutputOption = OutputFormat.TEXT,
 ) -> None:
-    """What is kept for a key, in each partition that has it."""
+    """Show the state of a key, in each partition that has it."""
     known, stored, _ = _opened(table, topic, partition, at, group, source, option)
     wanted = _key(key)
     found = [
@@ -156,7 +159,10 @@ def history(
     option: SourceOptionsOption = None,
     output: OutputOption = OutputFormat.TEXT,
 ) -> None:
-    """What was kept for a key after each commit that changed it, newest first."""
+    """List the state of a key after each commit that changed it.
+
+    The newest comes first.
+    """
     from itertools import islice
 
     known, stored, commits = _opened(table, topic, partition, None, group, source, option)
@@ -220,7 +226,7 @@ def diff(
     option: SourceOptionsOption = None,
     output: OutputOption = OutputFormat.TEXT,
 ) -> None:
-    """Which keys' state differs between two commits."""
+    """List the keys whose state differs between two commits."""
     known, stored, commits = _opened(table, topic, partition, at, group, source, option)
     then = known_at(commits, since, "--from").runs
     before = stored.at({each: then.get(each, ()) for each in stored.runs})
@@ -251,7 +257,10 @@ def export(
     source: SourceOption = "",
     option: SourceOptionsOption = None,
 ) -> None:
-    """Write the state to a Parquet file: topic, partition, key, and a column for each variable."""
+    """Write the state to a Parquet file.
+
+    Its columns are topic, partition, key, and one for each variable.
+    """
     import pyarrow.parquet as pq
 
     known, stored, _ = _opened(table, topic, partition, at, group, source, option)
@@ -297,8 +306,11 @@ def verify(
     bootstrap_servers: ServersOption = "",
     output: OutputOption = OutputFormat.TEXT,
 ) -> None:
-    """Read every file that a commit names, and check what it has: checksums, order, hashes of keys.
-    With --function, fold the log once more. Exits with 1 where something is wrong."""
+    """Check the files of the state that a commit names.
+
+    The command reads every file, and checks checksums, order and hashes of keys. With --function it
+    computes the state once more from the log. Exit code 1: something is wrong.
+    """
     if mode not in KEYED_MODES:
         raise typer.BadParameter("--mode: it is record or arrow")
     found_function = find_function(function) if function else None

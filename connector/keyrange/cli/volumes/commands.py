@@ -29,7 +29,7 @@ from keyrange.text.escaping import one_line
 from keyrange.text.formats import moment, percent, size_text, span
 
 app = typer.Typer(
-    no_args_is_help=True, help="The volume guard: how full the disks of a cluster's brokers are."
+    no_args_is_help=True, help="Watch the disks of brokers; slow and release producers."
 )
 
 app.command()(guard)
@@ -56,7 +56,7 @@ def show(
     ] = False,
     output: OutputOption = OutputFormat.TEXT,
 ) -> None:
-    """How full each volume is, and with a limit the throttle factor that follows from it.
+    """Show the free space of each volume, and the throttle factor.
 
     The limit is --option min.available.ratio=0.1 or min.available.bytes=10g, as for a query. Where
     the last check did not observe every volume, the exit code is 1.

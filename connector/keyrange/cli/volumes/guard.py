@@ -39,11 +39,11 @@ def guard(
     ] = 0,
     metrics_host: Annotated[str, typer.Option(help="The address to serve them at.")] = "127.0.0.1",
 ) -> None:
-    """Watch the volumes, and with guard.enforce=true slow producers while one is nearly full.
+    """Watch the volumes, and slow producers if one is nearly full.
 
-    guard.dry.run=true, the default, says what would be altered and alters nothing. SIGTERM
-    releases what is held, as do Ctrl-C, a hang-up, and the end of whoever reads what is said; exit
-    code 3 says that this could not be done in time.
+    The command alters quotas only with guard.enforce=true and guard.dry.run=false; otherwise it
+    prints what it would alter. SIGTERM, Ctrl-C, a hang-up and the end of the process that reads the
+    output end it, and it restores the quotas first. Exit code 3: it could not do so in time.
     """
     from keyrange.guard.shared_volume_watches import take_watch
 
@@ -73,10 +73,10 @@ def guard(
 
 
 def reap(bootstrap_servers: AdminServersOption = "", option: SourceOptionsOption = None) -> None:
-    """Release what a dead guard has throttled; for a CronJob or a timer.
+    """Release the quotas of a dead guard; for a CronJob or a timer.
 
-    It ends at once where nothing is held, and otherwise looks for as long as guard.lease.ms whether
-    a guard lives. Exit code 3: something is held still, by a guard that lives.
+    If no quota is lowered, the command ends at once. Otherwise it waits for guard.lease.ms, to see
+    whether a guard lives. Exit code 3: a live guard still keeps quotas low.
     """
     from keyrange.guard.enforcer import QuotaStore
     from keyrange.guard.reaper import reap_dead
@@ -92,10 +92,11 @@ def release(
     option: SourceOptionsOption = None,
     confirm: ConfirmOption = False,
 ) -> None:
-    """Release whatever a guard has throttled, also one that lives: stop that one before.
+    """Release the quotas of any guard.
 
-    Without --confirm it only says what would be altered. Exit code 3: a guard that lives has it
-    again, or the brokers have not heard of the release yet.
+    Stop the guard first: a live guard lowers them again. Without --confirm the command only prints
+    what it would alter. Exit code 3: a live guard has lowered a quota again, or the brokers do not
+    know of the release yet.
     """
     from keyrange.guard.enforcer import QuotaStore, described
     from keyrange.guard.reaper import release_all

@@ -70,13 +70,16 @@ def watch(
     option: SourceOptionsOption = None,
     output: OutputOption = OutputFormat.TEXT,
 ) -> None:
-    """Watch a query: rate, read lag and commit lag, pending records, members, throttle factor, and
-    what holds it up.
+    """Watch the rate, the lag and the problems of a query.
 
-    The checkpoint is enough; what else is there is found by options, which may be the query's own
-    (--option commitTable=..., kafka.admin.bootstrap.servers=...). On a terminal it is a live view,
-    elsewhere a line for each interval, and with --output json a document a line. Ctrl-C ends it.
-    What does not answer is named, with what mends it; --once then ends with exit code 1.
+    The view shows the rate, read lag and commit lag, pending records, members, the throttle factor,
+    and the causes of a delay.
+
+    The command needs the checkpoint only. Options name the rest, and may be the query's own
+    (--option commitTable=..., kafka.admin.bootstrap.servers=...). On a terminal the view is live;
+    elsewhere the command prints a line for each interval, and with --output json a document on each
+    line. Ctrl-C ends it. If a broker or a table does not answer, the view names it and the remedy,
+    and --once ends with exit code 1.
     """
     from keyrange.cli.watch.observers import Where, tables
 

@@ -192,7 +192,7 @@ _PARTS: Final = (
     ),
     ("state.rows", "{row}", "Rows of state in files: at least one for each key.", "state.rows"),
     ("state.bytes", "By", "Bytes of state in files.", "state.bytes"),
-    ("state.runs", "{run}", "Runs in which the state lies.", "state.runs"),
+    ("state.runs", "{run}", "Sorted runs of state in files.", "state.runs"),
     ("members", "{member}", "Members of the group.", "members.members"),
     ("reached_members", "{member}", "Members that can reach the driver.", "members.reached"),
     ("epoch", "1", "Epoch of the assignment of key ranges.", "members.epoch"),
