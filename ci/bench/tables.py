@@ -172,7 +172,7 @@ TABLES: Mapping[str, Table] = {
             for codec in ("snappy", "lz4", "zstd")
         },
     ),
-    "plan": _list("plan", {"plan.10k.seconds": "planning of 10,000 partitions"}),
+    "plan": _list("plan", {"plan.10k.seconds": "first plan of 10,000 partitions, from a broker"}),
     "worker": _list(
         "worker",
         {
@@ -290,16 +290,16 @@ TABLES: Mapping[str, Table] = {
             "members.scale.100.driver_core_share": (
                 "processor time of the process that plans, without Spark's JVM"
             ),
-            "members.scale.100.questions_per_second": "questions of its tasks",
+            "members.scale.100.questions_per_second": "requests of its tasks",
             "members.scale.100.answer.p50.ms": "time for an answer, p50",
             "members.scale.100.answer.p99.ms": "the same, p99",
-            "members.scale.100.look.ms": "a look at the group between two batches",
-            "members.scale.100.plan.seconds": "planning of a batch of 10,000 partitions",
-            "members.scale.100.reassign.seconds": "key ranges dealt out anew, an executor less",
-            "plan.100k.seconds": "planning of 100,000 partitions",
+            "members.scale.100.look.ms": "request for the group's members between two batches",
+            "members.scale.100.plan.seconds": "planning of 10,000 partitions, without requests to brokers",
+            "members.scale.100.reassign.seconds": "reassignment of key ranges, an executor less",
+            "plan.100k.seconds": "planning of 100,000 partitions, without requests to brokers",
             "plan.100k.ranges.seconds": "planning of 10,000 partitions with 100,000 key ranges",
             "plan.100k.pinned.seconds": "planning of 100,000 partitions, pinned to 100 executors",
-            "plan.100k.assign.seconds": "dealing 100,000 partitions out to 100 executors",
+            "plan.100k.assign.seconds": "assignment of 100,000 partitions to 100 executors",
         },
     ),
     "consumer": _list(
