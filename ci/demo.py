@@ -48,8 +48,9 @@ WAYS = {"keyrange": "the tasks that read", "spark": "Spark's Delta sink"}
 console = Console(stderr=False)
 
 
-def flights() -> tuple[Sequence[bytes | None], Sequence[bytes]]:
-    """Tail numbers (None where the data has none) and the flights as JSON lines."""
+def flights(most: int | None = None) -> tuple[Sequence[bytes | None], Sequence[bytes]]:
+    """Tail numbers (None where the data has none) and the flights as JSON lines, or the first of
+    them."""
     import pandas
 
     # The package itself cannot be imported with today's setuptools; its data can be read.
@@ -57,7 +58,7 @@ def flights() -> tuple[Sequence[bytes | None], Sequence[bytes]]:
     assert spec is not None
     assert spec.submodule_search_locations is not None
     [place] = Path(spec.submodule_search_locations[0]).rglob("flights.csv*")
-    table = pandas.read_csv(place, dtype={"time_hour": str})
+    table = pandas.read_csv(place, dtype={"time_hour": str}, nrows=most)
     keys = [tail.encode() if isinstance(tail, str) else None for tail in table["tailnum"]]
     lines = table.to_json(orient="records", lines=True).splitlines()
     return keys, [line.encode() for line in lines]

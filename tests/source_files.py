@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 import re
 from functools import cache
 from pathlib import Path
@@ -17,7 +18,12 @@ def text_of(path: Path) -> str:
 
 @cache
 def parsed(path: Path) -> ast.Module:
-    return ast.parse(text_of(path))
+    # The collector would go through what was parsed before again and again: of five seconds four.
+    gc.disable()
+    try:
+        return ast.parse(text_of(path))
+    finally:
+        gc.enable()
 
 
 def module_of(path: Path) -> str:
@@ -25,6 +31,7 @@ def module_of(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
+@cache
 def imported(path: Path) -> set[str]:
     """Modules that a file imports, or names as text to run them."""
     names: set[str] = set()

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 
 from keyrange import errors
 from keyrange.errors import CATALOGUE
 from keyrange.individual_commits.table import commit_table, dead_letters
 from keyrange.members.table import assignments
+from source_files import ROOT, parsed
 
-ROOT = Path(__file__).parents[2]
 CODE = sorted([*(ROOT / "connector").rglob("*.py"), *(ROOT / "jobs").rglob("*.py")])
 ERRORS = ROOT / "connector" / "keyrange" / "errors"
 
@@ -24,20 +24,33 @@ MAKERS = {"error", "KeyrangeError"} | {
 }
 
 
-def calls(path: Path) -> Iterator[ast.Call]:
-    for node in ast.walk(ast.parse(path.read_text())):
+def maker(called: ast.expr) -> str:
+    """What a call would make an error by: a name, or one of the module `errors`."""
+    match called:
+        case ast.Name(name) | ast.Attribute(ast.Name("errors"), name):
+            return name
+    return ""
+
+
+@cache
+def walked(path: Path) -> tuple[list[ast.Call], set[str]]:
+    """The calls that make errors, and the texts: a walk through all code takes a second."""
+    made, texts = [], set()
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Call):
-            name = ast.unparse(node.func).removeprefix("errors.")
-            if name in MAKERS and node.args:
-                yield node
+            if node.args and maker(node.func) in MAKERS:
+                made.append(node)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            texts.add(node.value)
+    return made, texts
+
+
+def calls(path: Path) -> list[ast.Call]:
+    return walked(path)[0]
 
 
 def literals(path: Path) -> set[str]:
-    return {
-        node.value
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
-    }
+    return walked(path)[1]
 
 
 def test_every_condition_that_the_code_names_has_a_row() -> None:

@@ -61,6 +61,10 @@ def project(tmp_path: Path) -> Path:
     python.write_text(f'#!/usr/bin/env bash\nexec {sys.executable} "$@"\n')
     python.chmod(0o755)
     (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = -ra\n")
+    # The tests count as compiled, for which the script would start one more pytest.
+    compiled = tmp_path / "tests" / "__pycache__" / "conftest.cpython-pytest-0.pyc"
+    compiled.parent.mkdir(parents=True)
+    compiled.touch()
     (tmp_path / "test_own.py").write_text(TESTS.format(LATE))
     return tmp_path
 

@@ -63,7 +63,12 @@ def test_a_module_says_what_it_is() -> None:
 
 
 def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    for node in ast.walk(parsed(path)):
+    """Wherever a statement may stand. Expressions, most of what a file is made of, hold none."""
+    left: list[ast.AST] = [parsed(path)]
+    while left:
+        node = left.pop()
+        for block in ("body", "orelse", "finalbody", "handlers", "cases"):
+            left += getattr(node, block, [])
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield node
 
