@@ -17,7 +17,7 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka.errors import KafkaError
 
 from brokers import Record, Topics, client_config, wait_until
-from documents import read_document
+from commanding import document, run, succeed, text
 from keyrange.embedded import daemon
 from keyrange.embedded.broker import EmbeddedBroker, EmbeddedCluster
 from keyrange.embedded.process import answers_api_versions, is_free
@@ -65,15 +65,13 @@ def test_stop_and_restart_keep_ports_and_data(own: EmbeddedBroker, own_topics: T
     assert produce_and_count(own_topics, topic, b"first") == 1
     address, pid = own.bootstrap_servers, own.pid
     own.stop()
-    own.start()
-    assert (own.bootstrap_servers, own.pid != pid) == (address, True)
-    assert produce_and_count(own_topics, topic, b"second") == 2
-    own.stop()
     assert not own.nodes[0].running
     assert is_free(own.nodes[0].port())
     with pytest.raises(KeyrangeError, match="is not running"):
         _ = own.pid
     own.start()
+    assert (own.bootstrap_servers, own.pid != pid) == (address, True)
+    assert produce_and_count(own_topics, topic, b"second") == 2
     assert own_topics.values(topic) == [b"first", b"second"]
 
 
@@ -244,6 +242,7 @@ def test_a_cluster_of_three_survives_the_loss_of_one() -> None:
         topics.close()
 
 
+@pytest.mark.slow  # test_groups.py runs such a broker too; who kills one is in the long forms
 def test_the_oldest_supported_broker_runs_and_survives_a_kill() -> None:
     with OldBroker() as started:
         topics = Topics(started)
@@ -255,25 +254,26 @@ def test_the_oldest_supported_broker_runs_and_survives_a_kill() -> None:
         topics.close()
 
 
-def cli(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "keyrange.cli.main", "broker", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+def started(place: Path) -> str:
+    """What a command prints that has ended again."""
+    command = [sys.executable, "-m", "keyrange.cli.main", "broker", "start", "--dir", str(place)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout.strip()
 
 
 def test_a_detached_broker_outlives_its_command_and_is_found_again(tmp_path: Path) -> None:
-    place = str(tmp_path / "broker")
-    started = cli("start", "--dir", place)
-    assert started.returncode == 0, started.stderr
-    address = started.stdout.strip()
+    place = tmp_path / "broker"
+    address = started(place)
     try:
-        assert cli("start", "--dir", place).stdout.strip() == address
-        found = read_document(cli("status", "--dir", place, "--output", "json").stdout)
+        assert text("broker", "start", "--dir", place).strip() == address
+        found = document("broker", "status", "--dir", place)
         assert found["bootstrap_servers"] == address
         assert answers_api_versions(int(address.rpartition(":")[2]))
         os.kill(found["pid"], signal.SIGKILL)
-        wait_until(lambda: daemon.status(Path(place)) is None)
-        assert cli("start", "--dir", place).stdout.strip() == address
+        wait_until(lambda: daemon.status(place) is None)
+        assert started(place) == address
     finally:
-        assert "stopped" in cli("stop", "--dir", place).stderr
-    assert cli("status", "--dir", place).returncode == 3
+        assert "stopped" in succeed("broker", "stop", "--dir", place).stderr
+    assert run("broker", "status", "--dir", place).exit_code == 3
     assert is_free(int(address.rpartition(":")[2]))

@@ -189,24 +189,6 @@ def test_a_choice_shows_another_view_with_its_table(page: Page, lake_page: str) 
     assert caption == f"The key ranges of {partition}"
 
 
-def test_ten_thousand_key_ranges_are_drawn(
-    page: Page, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    address = written(many_ranges(10_000), tmp_path / "many.html")
-    page.open(address)
-    drawing, drawn = page.run(
-        "[document.documentElement.dataset.drawingMs, document.documentElement.dataset.drawnMs]"
-    )
-    size = (tmp_path / "many.html").stat().st_size / 1e6
-    with capsys.disabled():
-        print(f"\n10,000 key ranges: drawn in {drawing} ms, {drawn} ms from the start of the load,")
-        print(f"page of {size:.1f} MB, of which plotly.js {len(load_library()) / 1e6:.1f} MB")
-    traces = page.run("document.getElementById('offset-ranges-plot')._fullData.length")
-    assert traces >= 6
-    assert page.console() == []
-    shoot(page, "many")
-
-
 # Labels of pictures that are cut at the edge, or lie upon one another.
 _BAD_LABELS = """(() => {
   const found = [];
@@ -229,17 +211,57 @@ _BAD_LABELS = """(() => {
 })()"""
 
 
-def test_no_label_is_cut_or_lies_upon_another(page: Page, tmp_path: Path) -> None:
-    for name, made in samples(tmp_path).items():
-        address = written(made, tmp_path / f"{name}.html")
-        # A scheme changes colours alone.
-        for width, scheme in ((520, "light"), (1600, "dark")):
-            page.scheme(scheme)
-            page.size(width, 900)
-            page.open(address)
-            shoot(page, f"{name}-{width}-{scheme}")
-            assert (page.run(_BAD_LABELS), page.console()) == ([], []), (name, width, scheme)
-            assert page.run("(e => e.scrollWidth === e.clientWidth)(document.documentElement)")
+def test_ten_thousand_key_ranges_are_drawn(
+    page: Page, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    address = written(many_ranges(10_000), tmp_path / "many.html")
+    page.open(address)
+    drawing, drawn = page.run(
+        "[document.documentElement.dataset.drawingMs, document.documentElement.dataset.drawnMs]"
+    )
+    size = (tmp_path / "many.html").stat().st_size / 1e6
+    with capsys.disabled():
+        print(f"\n10,000 key ranges: drawn in {drawing} ms, {drawn} ms from the start of the load,")
+        print(f"page of {size:.1f} MB, of which plotly.js {len(load_library()) / 1e6:.1f} MB")
+    traces = page.run("document.getElementById('offset-ranges-plot')._fullData.length")
+    assert traces >= 6
+    assert (page.run(_BAD_LABELS), page.console()) == ([], [])
+    shoot(page, "many")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Sources]:
+    return samples(tmp_path_factory.mktemp("samples"))
+
+
+# A scheme changes colours alone.
+SCHEMES = {520: "light", 1600: "dark"}
+
+
+# The page that has the most is drawn in both widths, each other one in one of them. Very many key
+# ranges are drawn above, in a third.
+@pytest.mark.parametrize(
+    ("name", "width"),
+    [
+        ("broken", 520),
+        ("broken", 1600),
+        ("held", 520),
+        ("healthy", 1600),
+        ("one", 1600),
+        *(pytest.param(name, 520, marks=pytest.mark.slow) for name in ("healthy", "one")),
+        pytest.param("held", 1600, marks=pytest.mark.slow),
+        *(pytest.param("many", width, marks=pytest.mark.slow) for width in SCHEMES),
+    ],
+)
+def test_no_label_is_cut_or_lies_upon_another(
+    page: Page, tmp_path: Path, made: dict[str, Sources], name: str, width: int
+) -> None:
+    page.scheme(SCHEMES[width])
+    page.size(width, 900)
+    page.open(written(made[name], tmp_path / f"{name}.html"))
+    shoot(page, f"{name}-{width}-{SCHEMES[width]}")
+    assert (page.run(_BAD_LABELS), page.console()) == ([], [])
+    assert page.run("(e => e.scrollWidth === e.clientWidth)(document.documentElement)")
 
 
 def test_a_served_page_is_brought_up_to_date_and_says_when_it_is_not(page: Page) -> None:
