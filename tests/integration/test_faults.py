@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
 from brokers import Record, Topics, wait_until
-from ingesting import assert_exactly_once, ingest, kill_when_busy
+from ingesting import Ingest, assert_exactly_once, ingest, kill_when_busy
 from keyrange.embedded.broker import EmbeddedBroker
 from keyrange.guard.model.quota_entities import EVERY_CLIENT, Alteration
 from keyrange.kafka.client_quotas import alter_quotas
@@ -83,11 +83,11 @@ def killed_and_restarted(topics: Topics, down_s: float) -> threading.Thread:
 
 def test_broker_killed_in_mid_fetch(mortal: Topics) -> None:
     """A split goes on behind what was already handed over."""
-    topic = fill(mortal, 1, 20_000, 500)
+    topic = fill(mortal, 1, 6_000, 500)
     cluster = connected(mortal)
     view = cluster.describe([topic])
     reader = SplitReader(cluster, view, ReadSettings(DecodeSettings(), True, 60_000))
-    batches = reader.read([Split(topic, 0, 0, 20_000, 0)])
+    batches = reader.read([Split(topic, 0, 0, 6_000, 0)])
     offsets = next(batches).column("offset").to_pylist()
     back = killed_and_restarted(mortal, 2)
     for batch in batches:
@@ -95,12 +95,12 @@ def test_broker_killed_in_mid_fetch(mortal: Topics) -> None:
     back.join()
     cluster.close()
 
-    assert offsets == list(range(20_000))
+    assert offsets == list(range(6_000))
 
 
 def test_broker_killed_in_mid_batch(spark: SparkSession, mortal: Topics, tmp_path: Path) -> None:
     """The query waits, reads on and writes every record once."""
-    topic = fill(mortal, 2, 30_000, 200)
+    topic = fill(mortal, 2, 6_000, 200)
     table = str(tmp_path / "table")
     backs: list[threading.Thread] = []
 
@@ -111,13 +111,22 @@ def test_broker_killed_in_mid_batch(spark: SparkSession, mortal: Topics, tmp_pat
             "txnVersion", batch_id
         ).save(table)
 
-    frame = stream(spark, mortal, topic, startingOffsets="earliest", maxOffsetsPerTrigger="10000")
+    frame = stream(spark, mortal, topic, startingOffsets="earliest", maxOffsetsPerTrigger="2000")
     run_available_now(frame, tmp_path / "checkpoint", sink)
     for back in backs:
         back.join()
 
     assert len(backs) == 1
-    assert_exactly_once(spark, table, 30_000)
+    assert_exactly_once(spark, table, 6_000)
+
+
+def wait_for_version(run: Ingest, version: int, every_s: float) -> None:
+    written = run.table / "_delta_log" / f"{version:020}.json"
+    deadline = time.monotonic() + 300
+    while not written.exists():
+        assert run.process.poll() is None, run.text()[-3000:]
+        assert time.monotonic() < deadline
+        time.sleep(every_s)
 
 
 @pytest.mark.timeout(1200)
@@ -127,17 +136,13 @@ def test_driver_killed_between_data_and_commit_then_stopped_by_sigterm(
     """Batch 1 is in the table and not in Spark's commit log: it is not written twice. The driver
     that goes on ends cleanly on SIGTERM, and a third goes on where it ended: in the session at
     hand, because another driver would spend its time on starting."""
-    topic = fill(mortal, 2, 20_000, 100)
+    topic = fill(mortal, 2, 4_000, 100)
     often = ("--trigger", "0 seconds")
-    limit = ("--option", "maxOffsetsPerTrigger=5000", *often)
+    limit = ("--option", "maxOffsetsPerTrigger=1000", *often)
     with ingest(mortal, topic, tmp_path, "local[2]", *limit) as run:
-        # Version 0 makes the table, and each batch is a version.
-        written = run.table / "_delta_log" / f"{2:020}.json"
-        deadline = time.monotonic() + 300
-        while not written.exists():
-            assert run.process.poll() is None, run.text()[-3000:]
-            assert time.monotonic() < deadline
-            time.sleep(0.001)
+        # Version 0 makes the table, and each batch is a version. Of batch 1 every moment counts.
+        wait_for_version(run, 1, 0.05)
+        wait_for_version(run, 2, 0.001)
         run.kill_all()
     planned = max(int(each.name) for each in (run.checkpoint / "offsets").glob("[0-9]*"))
     if 1 in committed(run.checkpoint) and planned == 1:
@@ -150,13 +155,14 @@ def test_driver_killed_between_data_and_commit_then_stopped_by_sigterm(
 
         def is_written() -> bool:
             assert again.process.poll() is None, again.text()[-3000:]
-            return DeltaTable(str(run.table)).to_pyarrow_dataset().count_rows() == 20_000
+            if not re.search(r"batch [2-9]: [\d,]+ records", again.text()):
+                return False
+            return DeltaTable(str(run.table)).to_pyarrow_dataset().count_rows() == 4_000
 
         wait_until(is_written, 300)
-        wait_until(lambda: re.search(r"batch [2-9]: [\d,]+ records", again.text()) is not None, 300)
         again.process.send_signal(signal.SIGTERM)
         code = again.wait(240)
-    mortal.produce(topic, [b"%012d" % n for n in range(20_000, 20_100)])
+    mortal.produce(topic, [b"%012d" % n for n in range(4_000, 4_100)])
     third = (
         stream(spark, mortal, topic)
         .writeStream.format("delta")
@@ -168,7 +174,7 @@ def test_driver_killed_between_data_and_commit_then_stopped_by_sigterm(
 
     assert code in (0, 143)
     assert "Traceback" not in again.text()
-    assert_exactly_once(spark, str(run.table), 20_100)
+    assert_exactly_once(spark, str(run.table), 4_100)
 
 
 # A killed worker, of a query with key ranges, is in test_key_ranges_faults.py; a killed executor in

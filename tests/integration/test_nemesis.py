@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from forms import by_form
 from nemesis_runs import CLEANING_S, LIMIT_S, nemesis
 
 
@@ -29,7 +30,7 @@ def test_nothing_is_lost_where_processes_are_killed(
     tmp_path: Path, mode: str, kills: list[str]
 ) -> None:
     code, out, said = nemesis(
-        *("--mode", mode, "--seed", "3", "--seconds", "12", "--every", "4"),
+        *("--mode", mode, "--seed", "3", "--seconds", by_form("6", "6", "12"), "--every", "4"),
         *(part for kill in kills for part in ("--only", kill)),
         *("--output", "json", "--keep", str(tmp_path / "kept")),
     )

@@ -130,11 +130,11 @@ def test_a_stream_outlives_its_sessions(
     sent: list[bytes] = []
 
     def outlived() -> bool:
-        """A record for every quarter of a session, until a third token was asked for."""
+        """A record for every half of a session, until a third token was asked for."""
         sent.append(b"%d" % len(sent))
         strict.produce(topic, [sent[-1]])
-        time.sleep(LIFETIME_S / 4)
-        return query.exception() is not None or (len(sent) >= 12 and len(endpoint.requests) >= 3)
+        time.sleep(LIFETIME_S / 2)
+        return query.exception() is not None or (len(sent) >= 6 and len(endpoint.requests) >= 3)
 
     try:
         wait_until(outlived)
