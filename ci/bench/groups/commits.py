@@ -59,14 +59,15 @@ print(imported - started, time.perf_counter() - imported, known.seq)
 
 def run(bench: Bench) -> Iterator[Figure]:
     yield from _wide_span(bench)
-    _prove_bulk(bench, bench.pick(full=500, quick=500, tiny=20))
-    count = bench.pick(full=50_000, quick=50_000, tiny=100)
+    _prove_bulk(bench, bench.pick(full=500, quick=500, tiny=8))
+    count, young_count = bench.pick(full=(50_000, 50), quick=(50_000, 50), tiny=(20, 5))
     old = _history(bench, bench.directory / "old", count)
     young_ms: list[list[float]] = []
     old_ms: list[list[float]] = []
     tidy_ms: list[float] = []
     for number in range(bench.runs):
-        young = _history(bench, bench.directory / f"young-{number}", 50, real=50)
+        path = bench.directory / f"young-{number}"
+        young = _history(bench, path, young_count, real=young_count)
         pair: tuple[list[float], list[float]] = ([], [])
         for _ in range(bench.pick(full=200, quick=100, tiny=5)):
             for table, found in zip((young, old), pair, strict=True):

@@ -65,8 +65,8 @@ def run(bench: Bench) -> Iterator[Figure]:
 def cells(bench: Bench) -> list[Cell]:
     """The topics that are measured, in their order."""
     rows = {
-        "200B": bench.pick(full=4_000_000, quick=1_000_000, tiny=2_000),
-        "1KB": bench.pick(full=1_000_000, quick=300_000, tiny=2_000),
+        "200B": bench.pick(full=4_000_000, quick=1_000_000, tiny=400),
+        "1KB": bench.pick(full=1_000_000, quick=300_000, tiny=400),
     }
     return [
         Cell(size, codec, rows[size])
