@@ -20,7 +20,7 @@ from kafka.admin import KafkaAdminClient, NewTopic
 from kafka.errors import TopicAlreadyExistsError, UnknownTopicOrPartitionError
 
 from keyrange.embedded import jars
-from keyrange.embedded.broker import EmbeddedBroker, EmbeddedCluster
+from keyrange.embedded.broker import BrokerNode, EmbeddedBroker, EmbeddedCluster
 from old_brokers import OldBroker
 from secured_brokers import SecuredBroker, SecuredCluster, SecuredSettings
 
@@ -233,6 +233,15 @@ def send(
     producer.flush()
     placed = [future.get(timeout=120) for future in futures]
     return [(metadata.partition, metadata.offset) for metadata in placed]
+
+
+def flip_byte(node: BrokerNode, topic: str, value: bytes) -> None:
+    """Change one byte of a value in a broker's log, while it runs: brokers read from the file."""
+    log = next(node.log_dir.glob(f"{topic}-0/*.log"))
+    at = log.read_bytes().index(value)
+    with log.open("r+b") as file:
+        file.seek(at)
+        file.write(bytes([value[0] ^ 1]))
 
 
 def wait_until(condition: Callable[[], bool], timeout_s: float = 120) -> None:

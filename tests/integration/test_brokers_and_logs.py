@@ -1,4 +1,4 @@
-"""Old and new brokers, replicas in another rack, and logs that are damaged or of an old format."""
+"""Old and new brokers, logs that are damaged or of an old format, and where kernels are kept."""
 
 from __future__ import annotations
 
@@ -7,19 +7,14 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
-from brokers import Topics
+from brokers import Topics, flip_byte
 from commanding import run
 from documents import read_document
-from keyrange.embedded.broker import EmbeddedBroker, EmbeddedCluster
-from keyrange.embedded.settings import BrokerSettings
 from keyrange.errors import KeyrangeError
-from keyrange.kafka.cluster import Cluster
-from keyrange.kafka.fetching import fetch_request
 from old_brokers import OldBroker
 from sources import batch, client, read_all
 
@@ -48,53 +43,15 @@ def test_oldest_broker(spark: SparkSession) -> None:
     assert f"topic={old}, partition=0, offset=0" in str(failure.value)
 
 
-def test_replica_in_the_clients_rack(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With client.rack records come from the follower in that rack (KIP-392)."""
-    asked: list[int] = []
-    connection = Cluster.connection
-
-    with EmbeddedCluster(BrokerSettings(nodes=2, racks=("a", "b"))) as cluster:
-        topics = Topics(cluster)
-        topic = topics.create_topic("racks", replicas=2)
-        topics.produce(topic, numbered(2_000, 100))
-        ports = {node.port(): node.node_id for node in cluster.nodes}
-        admin = Cluster(client(cluster))
-        leader = admin.describe([topic]).topics[topic].leaders[0].node_id
-        admin.close()
-
-        def spy(self: Cluster, host: str, port: int, *more: Any, **named: Any) -> object:
-            if sys._getframe(1).f_code.co_filename == fetch_request.__file__:
-                asked.append(ports[port])
-            return connection(self, host, port, *more, **named)
-
-        monkeypatch.setattr(Cluster, "connection", spy)
-        for rack in ("a", "b"):
-            settings = client(cluster, client_rack=rack, max_partition_fetch_bytes=50_000)
-            values = [value for _, value in read_all(settings, topic)[0]]
-            assert values == numbered(2_000, 100)
-        topics.close()
-
-    assert set(asked) == set(ports.values())
-    assert asked.count(leader) < len(asked)
-
-
-def test_flipped_byte_in_the_log() -> None:
+def test_flipped_byte_in_the_log(topics: Topics) -> None:
     """The broker does not look; the CRC does. The error names topic, partition and offset."""
-    with EmbeddedBroker() as broker:
-        topics = Topics(broker)
-        topic = topics.create_topic("flipped")
-        for value in numbered(30, 50):
-            topics.produce(topic, [value])
-        topics.close()
-        broker.stop()
-        log = next(broker.log_dir.glob(f"{topic}-0/*.log"))
-        data = bytearray(log.read_bytes())
-        data[data.index(b"000017")] ^= 1
-        log.write_bytes(data)
-        broker.start()
-        with pytest.raises(KeyrangeError) as failure:
-            read_all(client(broker), topic)
-        before = read_all(client(broker), topic, start={0: 18})
+    topic = topics.create_topic("flipped")
+    for value in numbered(30, 50):
+        topics.produce(topic, [value])
+    flip_byte(topics.cluster.nodes[0], topic, b"000017")
+    with pytest.raises(KeyrangeError) as failure:
+        read_all(client(topics.cluster), topic)
+    before = read_all(client(topics.cluster), topic, start={0: 18})
 
     assert str(failure.value).startswith("[CORRUPT_BATCH]")
     assert f"CRC32C does not match its bytes (topic={topic}, partition=0, offset=17)" in str(
@@ -131,18 +88,30 @@ def doctor(topics: Topics, topic: str) -> str:
     return next(str(each["detail"]) for each in findings if each["check"] == f"{topic}-0")
 
 
+# Root may write anywhere: numba is told that it may not.
 COMPILE = """
-import time
-began = time.monotonic()
+import os
+import numba.core.caching as caching
+import numpy as np
+
+ensure = caching._CacheLocator.ensure_cache_path
+unwritable = tuple(os.environ.get("UNWRITABLE", "").split())
+
+def refuse(self):
+    if unwritable and self.get_cache_path().startswith(unwritable):
+        raise OSError("read-only")
+    return ensure(self)
+
+caching._CacheLocator.ensure_cache_path = refuse
 from keyrange.wire import record_kernels
 assert record_kernels.crc32c.stats.cache_hits or record_kernels.crc32c.stats.cache_misses
-print(sum(record_kernels.index_records.stats.cache_misses.values()))
+checked = record_kernels.crc32c(np.frombuffer(bytearray(b"123456789"), np.uint8), 0, 9)
+print(checked, sum(record_kernels.index_records.stats.cache_misses.values()))
 """
 
 
-def test_kernels_are_compiled_once_per_host(tmp_path: Path) -> None:
+def compile_together(environment: dict[str, str]) -> None:
     """Workers that start together: one compiles, the others wait for it and load."""
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "TMPDIR": str(tmp_path)}
     workers = [
         subprocess.Popen(
             [sys.executable, "-P", "-c", COMPILE],
@@ -152,12 +121,18 @@ def test_kernels_are_compiled_once_per_host(tmp_path: Path) -> None:
         )
         for _ in range(3)
     ]
-    compiled = [int(worker.communicate(timeout=120)[0]) for worker in workers]
+    told = [worker.communicate(timeout=120)[0].split() for worker in workers]
+    assert [worker.returncode for worker in workers] == [0] * 3
+    assert {int(checked) for checked, _ in told} == {0xE3069283}
+    assert sum(int(compiled) for _, compiled in told) == 1
 
-    assert sum(compiled) == 1
+
+@pytest.mark.slow  # the same kernels and the same lock as below, in the place that is usual
+def test_kernels_are_compiled_once_per_host(tmp_path: Path) -> None:
+    compile_together({**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "TMPDIR": str(tmp_path)})
 
 
-def test_kernels_without_a_writable_home(tmp_path: Path) -> None:
+def test_kernels_without_a_writable_home_are_compiled_once_per_host(tmp_path: Path) -> None:
     """As in many containers: neither the package nor the home directory can be written to."""
     from keyrange.wire import record_kernels
 
@@ -169,39 +144,17 @@ def test_kernels_without_a_writable_home(tmp_path: Path) -> None:
         cached.unlink()
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    environment = {
-        **{name: value for name, value in os.environ.items() if not name.startswith("NUMBA")},
-        "PYTHONPATH": str(package.parent),
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "HOME": "/nonexistent",
-        "XDG_CACHE_HOME": "/nonexistent",
-        "TMPDIR": str(scratch),
-        "UNWRITABLE": str(package / "wire"),
-    }
-    # Root may write anywhere: numba is told that it may not.
-    code = (
-        "import os, numba.core.caching as c\n"
-        "ensure = c._CacheLocator.ensure_cache_path\n"
-        "def refuse(self):\n"
-        "    if self.get_cache_path().startswith((os.environ['UNWRITABLE'], '/nonexistent')):\n"
-        "        raise OSError('read-only')\n"
-        "    return ensure(self)\n"
-        "c._CacheLocator.ensure_cache_path = refuse\n"
-        "from keyrange.wire import record_kernels\n"
-        "import numpy as np\n"
-        "print(record_kernels.crc32c(np.frombuffer(bytearray(b'123456789'), np.uint8), 0, 9))\n"
+    compile_together(
+        {
+            **{name: value for name, value in os.environ.items() if not name.startswith("NUMBA")},
+            "PYTHONPATH": str(package.parent),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "HOME": "/nonexistent",
+            "XDG_CACHE_HOME": "/nonexistent",
+            "TMPDIR": str(scratch),
+            "UNWRITABLE": f"{package / 'wire'} /nonexistent",
+        }
     )
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", code],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert int(done.stdout) == 0xE3069283
     private = next(scratch.glob("keyrange-kernels-*"))
     assert list(private.rglob("*.nbi"))
     assert private.stat().st_mode & 0o077 == 0
