@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import jvms
+from forms import FORM
 from keyrange.embedded.broker import EmbeddedCluster
 
 
@@ -25,6 +26,8 @@ def test_a_broker_loads_archived_classes(broker: EmbeddedCluster) -> None:
 def test_spark_has_the_defaults_of_the_tests(spark: SparkSession) -> None:
     assert spark.conf.get("spark.sql.codegen.wholeStage") == "false"
     assert spark.conf.get("spark.databricks.delta.snapshotPartitions") == "2"
+    manager = spark.conf.get("spark.sql.streaming.checkpointFileManagerClass", "usual")
+    assert ("FileSystemBased" in str(manager)) == (FORM in ("fast", "ordinary"))
 
 
 def mapped_files(pid: int) -> set[str]:
