@@ -163,20 +163,18 @@ def test_every_record_once_wherever_the_driver_ends(
     assert f"at {step}" in job.crash(monkeypatch, owner, step, before)
     assert committed(job.checkpoint) == [0]
     count = len(job.worked_on)
-    last = 6 if job.mode == "individual" else 5
     # Another function does not do again what there is a manifest of.
+    job.produce("z")
     job.run("2")
     first = {0: "a", 1: "b", 2: "c"}
     if job.mode == "batch":
-        assert job.rows() == first | ({3: "d", 4: "e"} if has_manifest else {3: "d2", 4: "e2"})
-        assert len(job.worked_on) == count + (0 if has_manifest else 2)
+        again = {3: "d", 4: "e"} if has_manifest else {3: "d2", 4: "e2"}
+        assert job.rows() == first | again | {5: "z2"}
+        assert len(job.worked_on) == count + 1 + (0 if has_manifest else 2)
     else:
         again = {3: "d", 4: "!2", 5: "e"} if has_manifest else {3: "d2", 4: "!2", 5: "e2"}
-        assert job.rows() == first | again
-        assert len(job.worked_on) == count + (1 if has_manifest else 3)
-    job.produce("z")
-    job.run()
-    assert job.rows()[last] == "z"
+        assert job.rows() == first | again | {6: "z2"}
+        assert len(job.worked_on) == count + 1 + (1 if has_manifest else 3)
     left = sorted(each.name for each in job.verdicts.iterdir())
     assert left == [str(max(committed(job.checkpoint)))]
 
@@ -187,6 +185,9 @@ def crashed(job: CrashingJob, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "at append" in job.crash(monkeypatch, SinkTable, "append", before=True)
 
 
+@pytest.mark.parametrize(
+    "job", ["batch", pytest.param("individual", marks=pytest.mark.slow)], indirect=True
+)
 def test_what_the_next_run_may_not_change(
     job: CrashingJob, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -207,7 +208,16 @@ def test_what_the_next_run_may_not_change(
     assert DeltaTable(other).to_pyarrow_table().column("at").to_pylist() == [2]
 
 
-@pytest.mark.parametrize("happens", ["vacuumed", "replaced"])
+@pytest.mark.parametrize(
+    ("job", "happens"),
+    [
+        ("batch", "vacuumed"),
+        ("individual", "replaced"),
+        pytest.param("batch", "replaced", marks=pytest.mark.slow),
+        pytest.param("individual", "vacuumed", marks=pytest.mark.slow),
+    ],
+    indirect=["job"],
+)
 def test_files_that_went_before_the_table_named_them(
     job: CrashingJob, monkeypatch: pytest.MonkeyPatch, happens: str
 ) -> None:

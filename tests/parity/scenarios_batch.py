@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from parity.stage import SINCE_MS
-from parity.tables import at, batch, time_at
+from parity.tables import at, batch, time_at, with_long
 
 INT64_MAX = 2**63 - 1
 
@@ -284,4 +284,26 @@ TIMES = (
     ),
 )
 
-SCENARIOS = (*POSITIONS, *TIMES)
+LONG = {
+    "earliest to latest",
+    "start by offsets",
+    "end by offsets",
+    "start lacks a partition",
+    "start names another topic",
+    "end names a partition too many",
+    "start above the resolved end",
+    "start before the first record, without failOnDataLoss",
+    "startingTimestamp before all",
+    "startingTimestamp behind all",
+    "startingTimestamp behind some, strategy latest",
+    "startingOffsetsByTimestamp names a partition too many",
+    "startingOffsetsByTimestamp at the end of time, strategy latest",
+    "endingTimestamp",
+    "endingTimestamp behind all",
+    "endingTimestamp before all",
+    "from one time to another",
+    "from a time to offsets",
+    "startingTimestamp of a topic without records",
+}
+
+SCENARIOS = with_long(LONG, (*POSITIONS, *TIMES))

@@ -8,7 +8,7 @@ from parity.harness import Side
 from parity.outcome import Scenario
 from parity.stage import numbered
 from parity.stress import stress
-from parity.tables import Play
+from parity.tables import Play, with_long
 
 # What is lost in ways of their own: these are always tried without failOnDataLoss too.
 ALSO_WITHOUT = {
@@ -381,4 +381,12 @@ STRESS = tuple(
     for seconds, seed in ((8, 7), (60, 11))
 )
 
-SCENARIOS = (*RECORDS, *TOPICS)
+LONG = {
+    "fault: all new records deleted between runs",
+    "fault: records deleted during a batch",
+    "fault: recreated with more records",
+    "fault: a matching topic replaced",
+    "fault: another topic on the checkpoint",
+}
+
+SCENARIOS = with_long(LONG, (*RECORDS, *TOPICS))

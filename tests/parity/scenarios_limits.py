@@ -7,7 +7,7 @@ from typing import Final
 
 from parity.harness import Side
 from parity.stage import numbered
-from parity.tables import EARLIEST, ONE_EACH, at, limit, own, stream
+from parity.tables import EARLIEST, ONE_EACH, at, limit, own, stream, with_long
 
 
 def drain_once(side: Side) -> None:
@@ -23,8 +23,8 @@ def target_stands(side: Side) -> None:
 
 def union_of_limits(side: Side) -> None:
     """Two sources of one query, each with a limit; the idle one keeps its place over a restart."""
-    few = side.frame(subscribe="<ten>", maxOffsetsPerTrigger="4")
-    many = side.frame(subscribe="<hundred>", maxOffsetsPerTrigger="25")
+    few = side.frame(subscribe="<ten>", maxOffsetsPerTrigger="5")
+    many = side.frame(subscribe="<hundred>", maxOffsetsPerTrigger="40")
     if few is None or many is None:
         return
     side.drain(few.union(many))
@@ -72,7 +72,16 @@ def in_windows(side: Side) -> None:
 
 LIMITS = (
     stream("three", "limit 10", limit(10), "9+9+8 rows"),
-    stream("three", "limit 1", {**limit(1), "assign": '{"<three>":[1,2]}'}, "2+1+1+1+1 rows"),
+    stream(
+        "three",
+        "limit 1",
+        {
+            **limit(1),
+            "assign": '{"<three>":[1,2]}',
+            "startingOffsets": '{"<three>":{"1":3,"2":0}}',
+        },
+        "2+1 rows",
+    ),
     stream("three", "limit 10 with Trigger.Once", limit(10), "26 rows", drain_once),
     stream(
         "three",
@@ -93,7 +102,7 @@ LIMITS = (
     own(
         "two limits in one query",
         EARLIEST,
-        "29+29+27+25 rows | 1 rows | 1 rows",
+        "45+45+20 rows | 1 rows | 1 rows",
         union_of_limits,
         "hundred",
     ),
@@ -134,4 +143,11 @@ LIMITS = (
     ),
 )
 
-SCENARIOS = LIMITS
+LONG = {
+    "stream: limit 10 with Trigger.Once",
+    "stream: a union with itself",
+    "stream: minOffsetsPerTrigger waits 1s",
+    "stream: tasks, one each",
+}
+
+SCENARIOS = with_long(LONG, LIMITS)

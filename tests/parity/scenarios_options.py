@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from parity.harness import Side
 from parity.outcome import Scenario
-from parity.tables import drain, read
+from parity.tables import drain, read, with_long
 
 
 def read_with_schema(side: Side) -> None:
@@ -265,4 +265,19 @@ CLIENT = (
     stream("groupIdPrefix", {"groupIdPrefix": "mine"}, "26 rows"),
 )
 
-SCENARIOS = (*NAMES, *STRATEGIES, *PLACE, *VALUES, *CLIENT)
+# What a started query of the JVM connector fails with; another value, or the same in a batch read,
+# is refused by the same check of keyrange's.
+LONG = {
+    "failOnDataLoss is '', stream",
+    "minOffsetsPerTrigger is 'x'",
+    "fetchOffset.retryIntervalMs is 'x'",
+    "startingOffsetsByTimestamp is '{\"t\":5}', stream",
+    'startingOffsets is \'{"<three>":{"0":-3,"1":0,"2":0}}\', stream',
+    "kafka.isolation.level is 'foo', stream",
+    "kafka.fetch.min.bytes is 'x'",
+    "maxOffsetsPerTrigger in a batch read",
+    "groupIdPrefix",
+    "endingOffsetsByTimestamp in a stream",
+}
+
+SCENARIOS = with_long(LONG, (*NAMES, *STRATEGIES, *PLACE, *VALUES, *CLIENT))

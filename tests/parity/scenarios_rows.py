@@ -9,7 +9,7 @@ from brokers import Record
 from parity.harness import Side
 from parity.outcome import Scenario
 from parity.stage import SINCE_MS, numbered, transaction
-from parity.tables import COMMITTED, HEADERS, ONE_EACH, UNCOMMITTED, at, batch, own
+from parity.tables import COMMITTED, HEADERS, ONE_EACH, UNCOMMITTED, at, batch, own, with_long
 
 three = partial(batch, "three")
 
@@ -275,4 +275,20 @@ TASKS = (
     ),
 )
 
-SCENARIOS = (*TOPICS, *ROWS, *TRANSACTIONS, *CHANGES, *TASKS)
+LONG = {
+    "assign all",
+    "a pattern",
+    "headers not asked for",
+    "transactions, read_uncommitted",
+    "an open transaction, read_uncommitted",
+    "a compacted topic",
+    "tasks: an empty topic",
+    "tasks: minPartitions 1 of 100 rows",
+    "tasks: minPartitions 7 of 100 rows",
+    "tasks: minPartitions 1",
+    "tasks: minPartitions 3",
+    "tasks: minPartitions 6",
+    "tasks: maxRecordsPerPartition 20",
+}
+
+SCENARIOS = with_long(LONG, (*TOPICS, *ROWS, *TRANSACTIONS, *CHANGES, *TASKS))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from brokers import send
 from parity.harness import Side, SinkFailure
 from parity.stage import SINCE_MS, numbered, transaction
-from parity.tables import COMMITTED, EARLIEST, HEADERS, at, own, stream, time_at
+from parity.tables import COMMITTED, EARLIEST, HEADERS, at, own, stream, time_at, with_long
 
 STARTS = (
     stream("ten", "starts at latest", {}, "0 rows"),
@@ -300,4 +300,24 @@ FORMATS = (
     own("checkpoint read by kafka", EARLIEST, "10 rows | 3 rows", changes_back),
 )
 
-SCENARIOS = (*STARTS, *RUNS, *FORMATS)
+LONG = {
+    "stream: starts at latest",
+    "stream: earliest",
+    "stream: offsets name one too many",
+    "stream: start before the first record",
+    "stream: startingTimestamp",
+    "stream: startingTimestamp behind some",
+    "stream: startingOffsetsByTimestamp lacks a partition",
+    "stream: startingOffsetsByTimestamp wins",
+    "stream: assign",
+    "stream: a missing topic",
+    "stream: a pattern",
+    "stream: nulls, empty values, headers",
+    "stream: times in nanoseconds",
+    "stream: read_uncommitted",
+    "stream: read_committed",
+    "stream: a first batch that failed, earliest",
+    "stream: checkpoint of kafka, latest",
+}
+
+SCENARIOS = with_long(LONG, (*STARTS, *RUNS, *FORMATS))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
 
 from parity.harness import Side
 from parity.outcome import Scenario
@@ -31,6 +33,14 @@ def time_at(topic: str, *after_ms: int) -> str:
 
 def limit(count: int) -> dict[str, str]:
     return {**EARLIEST, "maxOffsetsPerTrigger": str(count)}
+
+
+def with_long(long: AbstractSet[str], scenarios: Sequence[Scenario]) -> tuple[Scenario, ...]:
+    """The scenarios, of which those named `long` are left to the long form: another one that the
+    ordinary form plays takes the same way through keyrange, or a longer one."""
+    if unknown := long - {one.name for one in scenarios}:
+        raise ValueError(f"no such scenario: {sorted(unknown)}")
+    return tuple(replace(one, slow=one.slow or one.name in long) for one in scenarios)
 
 
 def read(side: Side) -> None:

@@ -53,6 +53,11 @@ def test_the_list_is_of_scenarios() -> None:
     assert [name for name, count in Counter(cases).items() if count > 1] == []
 
 
+def test_the_ordinary_form_shows_each_difference() -> None:
+    ordinary = {one.name for one in SCENARIOS if not one.slow}
+    assert [one.what for one in DIFFERENCES if ordinary.isdisjoint(one.cases)] == []
+
+
 def test_the_guide_has_the_list() -> None:
     """Render it anew with `python -m parity.differences` in tests/."""
     text = MIGRATION.read_text()
