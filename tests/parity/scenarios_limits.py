@@ -98,7 +98,7 @@ LIMITS = (
         "26 rows",
         drain_once,
     ),
-    own("records come while availableNow runs", limit(4), "4+4+2 rows | 4+1 rows", target_stands),
+    own("records come while availableNow runs", limit(5), "5+5 rows | 5 rows", target_stands),
     own(
         "two limits in one query",
         EARLIEST,
