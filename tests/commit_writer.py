@@ -1,7 +1,9 @@
-"""A process that writes commits until it is killed, for the tests that kill it.
+"""Processes that write commits until they are killed, for the tests that kill them.
 
-`python -m commit_writer PATH STEP`: prints the number of each commit once it is acknowledged. At
-STEP it kills itself, after some commits; "random" goes on until somebody else does.
+`python -m commit_writer PATH` forks a writer for each line of its input, which names a step: a
+writer so has imported all already. It prints `writer` and its process, and the number of each
+commit once it is acknowledged. At the step it kills itself, after some commits; "random" goes on
+until somebody else does. `ended` and how it ended is the last that is printed of it.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import os
 import signal
 import sys
 import time
+import traceback
 import uuid
 from collections.abc import Callable
 from dataclasses import fields
@@ -26,6 +29,8 @@ from keyrange.individual_commits.table.commit_table import DeltaCommitTable
 from keyrange.storage import delta_rs, table_store
 
 STEPS = (
+    # Of a table that is not there yet, and so the first.
+    "in creation",
     "before data file",
     "after data file",
     "after commit",
@@ -33,8 +38,6 @@ STEPS = (
     "after compaction",
     "after checkpoint",
     "in vacuum",
-    "in creation",
-    "random",
 )
 
 
@@ -144,5 +147,20 @@ def main(path: Path, step: str) -> None:
         table.maintain(0)
 
 
+def fork(path: Path, step: str) -> int:
+    writer = os.fork()
+    if writer:
+        return writer
+    try:
+        print("writer", os.getpid(), flush=True)
+        main(path, step)
+    except BaseException:
+        traceback.print_exc()
+    # Nobody killed it.
+    os._exit(1)
+
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2])
+    for line in sys.stdin:
+        _, status = os.waitpid(fork(Path(sys.argv[1]), line.strip()), 0)
+        print("ended", os.waitstatus_to_exitcode(status), flush=True)
