@@ -103,16 +103,23 @@ def test_only_the_records_of_the_range_leave_the_source(
     assert scanned(filterPushdown="false") == 300
 
 
-@pytest.mark.parametrize("enabled", ["true", "false"])
+CONDITIONS = [
+    (PLACE, 10),
+    ("partition in (0, 2) and offset > 95", 8),
+    ("offset % 2 = 0", 150),
+    ("partition = 7", 0),
+    ("not (offset between 10 and 89) and partition < 1", 20),
+    ("true", 300),
+]
+
+
 @pytest.mark.parametrize(
-    ("condition", "expected"),
+    ("condition", "expected", "enabled"),
     [
-        (PLACE, 10),
-        ("partition in (0, 2) and offset > 95", 8),
-        ("offset % 2 = 0", 150),
-        ("partition = 7", 0),
-        ("not (offset between 10 and 89) and partition < 1", 20),
-        ("true", 300),
+        *((*each, "true") for each in CONDITIONS),
+        (PLACE, 10, "false"),
+        # Without the conf Spark filters, and hands the source nothing.
+        *(pytest.param(*each, "false", marks=pytest.mark.slow) for each in CONDITIONS[1:]),
     ],
 )
 def test_the_rows_are_the_same_with_and_without_the_conf(
@@ -120,9 +127,9 @@ def test_the_rows_are_the_same_with_and_without_the_conf(
     topics: Topics,
     names: tuple[str, str],
     pushing: None,
-    enabled: str,
     condition: str,
     expected: int,
+    enabled: str,
 ) -> None:
     spark.conf.set(CONF, enabled)
 
@@ -143,7 +150,7 @@ def test_filters_are_used_with_the_conf_and_the_option_only(
     assert (partitions("true"), partitions("false")) == (3, 3)
 
 
-@pytest.mark.parametrize("zone", ["UTC", "Asia/Kathmandu"])
+@pytest.mark.parametrize("zone", [pytest.param("UTC", marks=pytest.mark.slow), "Asia/Kathmandu"])
 def test_a_time_is_sought(
     spark: SparkSession, topics: Topics, names: tuple[str, str], pushing: None, zone: str
 ) -> None:

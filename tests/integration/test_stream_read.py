@@ -43,7 +43,9 @@ def test_nothing_new_runs_no_batch(spark: SparkSession, topics: Topics, tmp_path
     frame = stream(spark, topics, topic, startingOffsets="earliest")
     run_available_now(frame, tmp_path, sink)
     run_available_now(frame, tmp_path, sink)
-    query = frame.writeStream.foreachBatch(sink).option("checkpointLocation", str(tmp_path)).start()
+    idle = frame.writeStream.foreachBatch(sink).option("checkpointLocation", str(tmp_path))
+    # Without an interval Spark asks a hundred times a second.
+    query = idle.trigger(processingTime="250 milliseconds").start()
     time.sleep(3)
     query.stop()
 
