@@ -6,7 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from threading import Barrier
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, Field, write_deltalake
+from deltalake.schema import PrimitiveType
 from pyspark.sql import SparkSession
 
 from commit_contract import (
@@ -22,7 +25,7 @@ from commit_contract import (
 )
 from delta_commits import in_epoch, leave_by_version_1, table_at
 from keyrange.errors import KeyrangeError
-from keyrange.individual_commits.model.commit import known_at
+from keyrange.individual_commits.model.commit import CommitCounts, known_at
 from keyrange.individual_commits.table.commit_table import LAYOUT, open_commit_table
 from keyrange.individual_commits.table.delta_spark import (
     SparkStore,
@@ -42,18 +45,40 @@ class TestBySpark(CommitTableContract):
         return lambda source_id: open_writable_commit_table(options, source_id, spark)
 
     # Those with the most commits, each of which costs Spark seconds; with the other writer they are
-    # in every run, and what is of Spark alone is tried below.
-    @pytest.mark.slow
-    def test_sources_do_not_see_each_other(self, open_table: OpenTable) -> None:
-        super().test_sources_do_not_see_each_other(open_table)
-
+    # in every run, and what is of Spark alone is tried below: both writers take turns.
     @pytest.mark.slow
     def test_commits_come_back_as_they_were_written(self, open_table: OpenTable) -> None:
         super().test_commits_come_back_as_they_were_written(open_table)
 
     @pytest.mark.slow
+    def test_a_commit_that_is_written_again_changes_nothing(self, open_table: OpenTable) -> None:
+        super().test_a_commit_that_is_written_again_changes_nothing(open_table)
+
+    @pytest.mark.slow
+    def test_a_batch_is_known_by_its_number_whichever_run_writes_it(
+        self, open_table: OpenTable
+    ) -> None:
+        super().test_a_batch_is_known_by_its_number_whichever_run_writes_it(open_table)
+
+    @pytest.mark.slow
+    def test_who_was_replaced_is_told(self, open_table: OpenTable) -> None:
+        super().test_who_was_replaced_is_told(open_table)
+
+    @pytest.mark.slow
+    def test_a_commit_without_the_one_before_it_is_refused(self, open_table: OpenTable) -> None:
+        super().test_a_commit_without_the_one_before_it_is_refused(open_table)
+
+    @pytest.mark.slow
+    def test_sources_do_not_see_each_other(self, open_table: OpenTable) -> None:
+        super().test_sources_do_not_see_each_other(open_table)
+
+    @pytest.mark.slow
     def test_of_two_drivers_that_begin_at_once_one_is_refused(self, open_table: OpenTable) -> None:
         super().test_of_two_drivers_that_begin_at_once_one_is_refused(open_table)
+
+    @pytest.mark.slow
+    def test_what_another_handle_wrote_is_seen(self, open_table: OpenTable) -> None:
+        super().test_what_another_handle_wrote_is_seen(open_table)
 
     @pytest.mark.slow
     def test_a_whole_commit_ends_what_it_leaves_out(self, open_table: OpenTable) -> None:
@@ -67,22 +92,26 @@ class TestBySpark(CommitTableContract):
 def test_both_writers_take_turns_at_one_table(tmp_path: Path, spark: SparkSession) -> None:
     by_rs = CommitOptions(table=str(tmp_path / "commits"))
     by_spark = CommitOptions(table=str(tmp_path / "commits"), writer="delta-spark")
-    # The fourth is written through Spark: all that a state may hold.
-    commits = [
-        fence(1),
-        batch(2),
-        batch(3),
-        batch(4, states={FLIGHTS: EXTREMES}),
-        batch(5),
-        batch(6),
-    ]
-    commits[-1] = replace(commits[-1], whole=True, who="ada", why="a 'poisoned' record\nis gone")
-    for commit in commits:
-        options = by_rs if commit.seq % 2 else by_spark
-        open_writable_commit_table(options, SOURCE, spark).append(commit)
+    # The fourth is written through Spark: all that a state may hold, and that it says of itself.
+    last = batch(4, 1, "run-2", states={FLIGHTS: EXTREMES}, whole=True)
+    last = replace(last, who="ada", why="a 'poisoned' record\nis gone")
+    commits = [fence(1), batch(2), fence(3, "run-2"), last]
+    # Both go on with what they know already, and each finds what the other wrote meanwhile.
+    sides = [open_writable_commit_table(each, SOURCE, spark) for each in (by_spark, by_rs)]
+    for commit in commits[:3]:
+        writer, other = sides if commit.seq % 2 == 0 else reversed(sides)
+        writer.append(commit)
+        # Which changes nothing, since it is there.
+        other.append(commit)
+    # Run 2 writes batch 0, which run 1 has written, and a commit that has none before it.
+    sides[0].append(batch(4, batch_id=0, run_id="run-2"))
+    with pytest.raises(KeyrangeError) as raised:
+        sides[0].append(batch(5, batch_id=1, run_id="run-2"))
+    assert condition(raised) == "COMMITS_BEHIND"
+    sides[0].append(last)
     for options in (by_rs, by_spark):
         table = open_writable_commit_table(options, SOURCE, spark)
-        assert table.known() == known_at(commits, 6)
+        assert table.known() == known_at(commits, 4)
         assert list(table.history()) == commits
 
 
@@ -102,17 +131,22 @@ def test_a_table_of_version_1_gets_its_new_column_with_the_first_write(
 def test_a_driver_of_the_other_writer_is_fenced(tmp_path: Path, spark: SparkSession) -> None:
     by_spark = CommitOptions(table=str(tmp_path / "commits"), writer="delta-spark")
     table = open_writable_commit_table(by_spark, SOURCE, spark)
-    append_all(table, [fence(1), batch(2)])
     other = open_commit_table(CommitOptions(table=by_spark.table), SOURCE)
+    append_all(other, [fence(1), batch(2)])
+    assert table.known().seq == 2
     other.append(fence(3, "run-2"))
     # It knows commit 2 and writes the third: Delta leaves that out, and says nothing.
-    with pytest.raises(KeyrangeError) as raised:
-        table.append(batch(3))
-    assert condition(raised) == "COMMITS_FENCED"
+    for late in (batch(3), batch(4)):
+        with pytest.raises(KeyrangeError) as raised:
+            table.append(late)
+        assert condition(raised) == "COMMITS_FENCED"
     assert list(other.history()) == [fence(1), batch(2), fence(3, "run-2")]
 
 
-@pytest.mark.parametrize("there", [False, True], ids=["no table", "a table"])
+@pytest.mark.parametrize(
+    "there",
+    [pytest.param(False, marks=pytest.mark.slow, id="no table"), pytest.param(True, id="a table")],
+)
 def test_of_drivers_that_begin_a_group_at_once_one_goes_on_at_the_most(
     tmp_path: Path, spark: SparkSession, there: bool
 ) -> None:
@@ -144,9 +178,10 @@ def test_a_table_of_the_catalogue_is_written_by_its_name(spark: SparkSession) ->
     spark.sql("CREATE SCHEMA IF NOT EXISTS control")
     try:
         options = CommitOptions(table="control.order_commits", writer="delta-spark")
-        append_all(open_writable_commit_table(options, SOURCE, spark), [fence(1), batch(2)])
+        begun = fence(1, states={FLIGHTS: EXTREMES}, counts={FLIGHTS: CommitCounts(done=2)})
+        open_writable_commit_table(options, SOURCE, spark).append(begun)
         table = open_writable_commit_table(options, SOURCE, spark)
-        assert table.known() == known_at([fence(1), batch(2)], 2)
+        assert table.known() == known_at([begun], 1)
         rows = spark.sql("SELECT sum(done_records), max(committed) FROM control.`order_commits`")
         assert rows.collect()[0][0] == 2
     finally:
@@ -155,15 +190,14 @@ def test_a_table_of_the_catalogue_is_written_by_its_name(spark: SparkSession) ->
 
 def test_what_happens_to_the_table_is_named(tmp_path: Path, spark: SparkSession) -> None:
     options = CommitOptions(table=str(tmp_path / "commits"), writer="delta-spark")
-    table = open_writable_commit_table(options, SOURCE, spark)
-    append_all(table, [fence(1), batch(2)])
-    spark.sql(f"ALTER TABLE delta.`{options.table}` ADD COLUMNS (more string)")
+    table_at(tmp_path / "commits").append(fence(1))
+    DeltaTable(options.table).alter.add_columns([Field("more", PrimitiveType("string"))])
     fresh = open_writable_commit_table(options, SOURCE, spark)
     with pytest.raises(KeyrangeError, match="altered: more") as raised:
         fresh.known()
     assert condition(raised) == "FOREIGN_TABLE"
     foreign = tmp_path / "foreign"
-    spark.range(3).write.format("delta").save(str(foreign))
+    write_deltalake(foreign, pa.table({"id": [0, 1, 2]}))
     options = CommitOptions(table=str(foreign), writer="delta-spark")
     with pytest.raises(KeyrangeError) as raised:
         open_writable_commit_table(options, SOURCE, spark).append(fence(1))
