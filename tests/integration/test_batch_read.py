@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.functions import spark_partition_id
 
 from brokers import Record, Topics
+from forms import by_form
 from sources import batch, options
 
 
@@ -54,9 +55,9 @@ def test_codecs(spark: SparkSession, topics: Topics) -> None:
 
 
 def test_large_and_small_records(spark: SparkSession, topics: Topics) -> None:
-    """A record larger than the fetch size is still read; from 1 byte to 50 MB."""
+    """A record larger than the fetch size is still read; from 1 byte to 50 MB in the long form."""
     topic = topics.create_topic("large", configs={"max.message.bytes": str(60 << 20)})
-    sizes = [1, 1 << 20, 3, 50 << 20, 10]
+    sizes = [1, 1 << 20, 3, by_form(20, 20, 50) << 20, 10]
     for size in sizes:
         topics.produce(topic, [b"x" * size], max_request_size=60 << 20)
 
