@@ -14,9 +14,11 @@ from typing import Any
 import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
+from pyspark.sql import SparkSession
 
 from brokers import Record, Topics, wait_until
 from ingesting import Ingest, ingest
+from notebooks import load_job
 from standalone import ON_LOOPBACK, standalone_cluster
 
 JOB = "keyed_enrichment.py"
@@ -108,7 +110,7 @@ def produce(topics: Topics, count: int = COUNT) -> str:
 def more(home: Path, url: str, *options: str) -> list[str]:
     given = (
         *("maxDeliveries=2", "redelivery.backoff=10ms", "availableNow.redelivery=drain"),
-        *("keyRangesPerPartition=4", *options),
+        *("keyRangesPerPartition=2", *options),
     )
     return [
         *("--service", url, "--authorization", f"file:{home}/token", "--tries", "2"),
@@ -117,11 +119,11 @@ def more(home: Path, url: str, *options: str) -> list[str]:
     ]
 
 
-def check(home: Path, run: Ingest, service: Service, count: int = COUNT) -> None:
+def check(home: Path, service: Service, count: int = COUNT) -> None:
     """Each value once: its answer in the table, or itself among the dead letters."""
     values = values_of(count)
     lost = [value for value in values if value.split(b"/")[0] in (REFUSED, BROKEN)]
-    rows = DeltaTable(str(run.table)).to_pyarrow_table().to_pylist()
+    rows = DeltaTable(str(home / "table")).to_pyarrow_table().to_pylist()
     assert sorted(row["answer"].encode()[::-1] for row in rows) == sorted(set(values) - set(lost))
     assert all(row["answer"].encode()[::-1].startswith(row["key"] + b"/") for row in rows)
     letters = DeltaTable(str(home / "commits_dead_letters")).to_pyarrow_table().to_pylist()
@@ -135,15 +137,20 @@ def check(home: Path, run: Ingest, service: Service, count: int = COUNT) -> None
 @pytest.mark.broker
 @pytest.mark.spark
 def test_each_key_is_asked_about_in_order_and_once(
-    topics: Topics, tmp_path: Path, service: Service
+    topics: Topics, spark: SparkSession, tmp_path: Path, service: Service
 ) -> None:
+    """In a session; the job as users run it is below."""
     topic = produce(topics)
     (tmp_path / "token").write_text("Bearer of the token\n")
     given = more(tmp_path, service.url)
-    with ingest(topics, topic, tmp_path, "local[2]", *given, job=JOB) as run:
-        assert run.wait(240) == 0, run.text()[-3000:]
+    job = load_job("keyed_enrichment")
+    place = ("--table", str(tmp_path / "table"), "--checkpoint", str(tmp_path / "checkpoint"))
+    broker = ("--bootstrap-servers", topics.cluster.bootstrap_servers, "--topic", topic)
+    arguments = job.parse_arguments([*broker, *place, *given])
+    query = job.start(spark, arguments, load_job("ingest").source_options(arguments))
+    assert query.awaitTermination(240)
 
-    check(tmp_path, run, service)
+    check(tmp_path, service)
     assert len(service.answered) == KEYS - 2
     for key, numbers in service.answered.items():
         assert numbers == sorted(numbers), key
@@ -182,7 +189,7 @@ def test_a_job_that_is_killed_goes_on_with_what_it_has(
     with ingest(topics, topic, tmp_path, "local[2]", *given, job=JOB) as run:
         assert run.wait(600) == 0, run.text()[-3000:]
 
-    check(tmp_path, run, service, count)
+    check(tmp_path, service, count)
     # A batch that was killed before its verdict was kept is asked about again; the others are not.
     answers = Counter(number for numbers in service.answered.values() for number in numbers)
     assert sum(times > 1 for times in answers.values()) <= 2 * 150
@@ -201,4 +208,4 @@ def test_it_runs_on_a_cluster(topics: Topics, tmp_path: Path, service: Service) 
         ingest(topics, topic, tmp_path, master, *given, confs=ON_LOOPBACK, job=JOB) as run,
     ):
         assert run.wait(400) == 0, run.text()[-3000:]
-    check(tmp_path, run, service)
+    check(tmp_path, service)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
+from deltalake import DeltaTable
 
 from brokers import Record, Topics
 from commanding import document
 from ingesting import ingest
 from keyrange.observing.progress_file import read_last
+from notebooks import load_job
 
 COUNT = 600
 BROKEN = ("7", "150", "151")
@@ -20,9 +22,7 @@ BROKEN = ("7", "150", "151")
 @pytest.mark.broker
 @pytest.mark.spark
 @pytest.mark.parametrize("by", [pytest.param("spark", marks=pytest.mark.slow), "keyrange"])
-def test_a_function_on_every_record(
-    topics: Topics, spark: SparkSession, tmp_path: Path, by: str
-) -> None:
+def test_a_function_on_every_record(topics: Topics, tmp_path: Path, by: str) -> None:
     topic = topics.create_topic("orders", 2)
     texts = [f"!{n}" if str(n) in BROKEN else str(n) for n in range(COUNT)]
     topics.produce(
@@ -40,8 +40,8 @@ def test_a_function_on_every_record(
     with ingest(topics, topic, tmp_path, "local[2]", *more, job="process.py") as run:
         assert run.wait() == 0, run.text()[-3000:]
 
-    table = spark.read.format("delta").load(str(run.table))
-    found = sorted(int(row.text) for row in table.collect())
+    table = DeltaTable(str(run.table)).to_pyarrow_table(columns=["text"])
+    found = sorted(map(int, table["text"].to_pylist()))
     assert found == [n for n in range(COUNT) if str(n) not in BROKEN]
     letters = document("deadletters", "list", commits)
     assert sorted(letter["attempts"] for letter in letters) == [2] * len(BROKEN)
@@ -69,7 +69,7 @@ def test_a_function_on_every_record(
 @pytest.mark.spark
 @pytest.mark.slow
 def test_a_function_without_a_commit_table_commits_whole_batches(
-    topics: Topics, spark: SparkSession, tmp_path: Path
+    topics: Topics, tmp_path: Path
 ) -> None:
     """And a table that is partitioned, compressed by zstd."""
     topic = topics.create_topic("orders", 2)
@@ -82,8 +82,8 @@ def test_a_function_without_a_commit_table_commits_whole_batches(
     ]
     with ingest(topics, topic, tmp_path, "local[2]", *more, job="process.py") as run:
         assert run.wait() == 0, run.text()[-3000:]
-    table = spark.read.format("delta").load(str(run.table))
-    assert sorted(int(row.text) for row in table.collect()) == list(range(COUNT))
+    table = DeltaTable(str(run.table)).to_pyarrow_table(columns=["text"])
+    assert sorted(map(int, table["text"].to_pylist())) == list(range(COUNT))
     files = [path.relative_to(run.table) for path in run.table.rglob("*.parquet")]
     assert {str(path.parent) for path in files} == {"partition=0", "partition=1"}
     assert f"ended: {COUNT} records in 1 batch" in run.text()
@@ -94,11 +94,20 @@ def test_a_function_without_a_commit_table_commits_whole_batches(
     assert "RECORD_FAILED" in run.text()
 
 
-@pytest.mark.broker
-def test_a_function_that_is_none_is_refused(topics: Topics, tmp_path: Path) -> None:
-    function = ("--function", "nowhere:work", "--schema", "n int")
-    more = [*function, "--commit-table", str(tmp_path / "c")]
-    with ingest(topics, "orders", tmp_path, "local[1]", *more, job="process.py") as run:
-        assert run.wait() == 1
-    assert "No module named 'nowhere'" in run.text()
-    assert "Traceback" not in run.text()
+def test_a_function_that_is_none_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a line, which Python prints, and before a session is made."""
+    job = load_job("process")
+    more = [
+        *("--bootstrap-servers", "nowhere:9092", "--topic", "orders", "--table", "/nowhere/t"),
+        *("--checkpoint", "/nowhere/c", "--function", "nowhere:work", "--schema", "n int"),
+        *("--commit-table", str(tmp_path / "c")),
+    ]
+    monkeypatch.setattr(sys, "argv", ["process.py", *more])
+    with pytest.raises(SystemExit) as raised:
+        job.main()
+    assert (
+        str(raised.value)
+        == "--function nowhere:work: ModuleNotFoundError: No module named 'nowhere'"
+    )
