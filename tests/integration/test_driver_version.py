@@ -10,11 +10,10 @@ from brokers import Record, Topics
 from ingesting import Ingest
 from worker_python import WORKER_PYTHON
 
-# In a local cluster an executor works in a directory that is called by its number.
+# Tasks run in processes of a daemon of their own, beside those that plan.
 PYTHON = """#!/bin/sh
-case ${PWD##*/} in
-  *[!0-9]*) ;;
-  *) export PYTHONPATH="%s:$PYTHONPATH" ;;
+case $* in
+  "-m pyspark.daemon pyspark.worker") export PYTHONPATH="%s:$PYTHONPATH" ;;
 esac
 exec %s "$@"
 """
@@ -27,8 +26,7 @@ def test_the_job_says_which_versions_differ(topics: Topics, tmp_path: Path) -> N
     python.write_text(PYTHON % (installed("0.0.7", tmp_path / "other"), WORKER_PYTHON))
     python.chmod(0o755)
     environment = {"PYSPARK_PYTHON": str(python)}
-    master = "local-cluster[1,1,1024]"
-    run = Ingest(topics, topic, tmp_path, master, "--available-now", environment=environment)
+    run = Ingest(topics, topic, tmp_path, "local[1]", "--available-now", environment=environment)
 
     assert run.wait() == 1, run.text()[-3000:]
 
