@@ -17,7 +17,13 @@ from late_drivers import NOTHING, OF_COMMIT, OF_OUTPUT, Drivers
 pytestmark = pytest.mark.ordinary
 
 
-@pytest.fixture(params=[False, True], ids=["", "state"])
+WHOLE_PRODUCT = [
+    pytest.param(False, id="", marks=pytest.mark.slow),
+    pytest.param(True, id="state"),
+]
+
+
+@pytest.fixture(params=WHOLE_PRODUCT)
 def drivers(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Drivers:
@@ -110,6 +116,7 @@ def test_the_old_query_again_behind_the_output_of_the_new_one(
     drivers.check({"old": [0], "new": [0]})
 
 
+@pytest.mark.parametrize("drivers", [False, True], ids=["", "state"], indirect=True)
 def test_while_who_takes_over_works(drivers: Drivers, late: EachBatch) -> None:
     """The table takes nothing from the other one any more, before any record is handed out."""
     waits, goes_on = Event(), Event()
