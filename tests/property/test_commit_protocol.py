@@ -11,7 +11,7 @@ from commit_simulation import STEPS, World, check_sinks, run
 from forms import by_form
 from keyrange.individual_commits.model.commit import CommitKind, known_at
 
-SEEDS = range(by_form(3, 12, 12))
+SEEDS = range(by_form(3, 6, 12))
 
 
 def simulate(seed: int, keeps_order: bool, steps: int = 120) -> World:

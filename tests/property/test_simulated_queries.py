@@ -22,8 +22,8 @@ from simulation.topics import Place
 # Others each time in the long form.
 _FIRST = by_form(0, 0, Random().randrange(10**9))
 # How many of them.
-_SHARE = by_form(0.02, 0.3, 20)
-_AT_A_TIME = by_form(2, 10, 10)
+_SHARE = by_form(0.02, 0.15, 20)
+_AT_A_TIME = by_form(2, 5, 10)
 
 KINDS = {
     "batches": (Kind(individual=False), 100),

@@ -23,7 +23,7 @@ from keyrange.ranges.sharing.shared_directory import ExecutorDirectory
 from keyrange.wire.chunk_decoder import DecodeSettings
 from shared_readers import AMPLE, Kept, Shared, flat
 
-RUNS = by_form(5, 25, 400)
+RUNS = by_form(5, 12, 400)
 _KILLED = 9
 
 
