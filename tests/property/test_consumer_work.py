@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from forms import by_form
 from keyrange.consumer.acknowledgements import PartitionWork
 from keyrange.individual_commits.model.partition_progress import (
     KeyRangeState,
@@ -163,7 +164,7 @@ class Consuming(RuleBasedStateMachine):
 
 
 Consuming.TestCase.settings = settings(
-    max_examples=40,
+    max_examples=by_form(10, 20, 400),
     stateful_step_count=20,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],

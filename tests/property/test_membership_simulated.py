@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from assignment_changes import changes
+from forms import by_form
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.members.model.assignment import Assignment, assign, moved
 from keyrange.members.model.membership_states import ASSIGNED, MembershipState
@@ -273,7 +274,7 @@ class World:
             self.last_join_ms = self.passed_ms
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(by_form(5, 10, 100)))
 def test_members_come_and_go(seed: int) -> None:
     world = World(Random(seed))
     for _ in range(400):
@@ -299,7 +300,7 @@ def test_the_simulation_goes_everywhere() -> None:
     }
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(by_form(3, 6, 50)))
 def test_a_rolling_restart_moves_nothing_whatever_the_clock_does(seed: int) -> None:
     world = World(Random(seed))
     world.alive = {name: Present(name, True) for name in NAMES}

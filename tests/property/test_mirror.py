@@ -110,7 +110,7 @@ class History:
         assert self.state.metrics().items() >= self.counts.items()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=2 * settings().max_examples)
 @given(seed=st.integers(0, 2**32))
 def test_any_history(seed: int) -> None:
     history = History(seed)
@@ -118,7 +118,6 @@ def test_any_history(seed: int) -> None:
         history.step()
 
 
-@settings(max_examples=100, deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_it_ends_where_the_query_stands(seed: int) -> None:
     """However it went before: once Kafka takes commits again, one that is due makes it right."""
@@ -133,7 +132,6 @@ def test_it_ends_where_the_query_stands(seed: int) -> None:
     assert history.state.due(history.positions, history.now_ms) == {}
 
 
-@settings(max_examples=100, deadline=None)
 @given(moves=st.lists(st.dictionaries(st.sampled_from(PLACES), st.integers(0, 9)), max_size=20))
 def test_the_group_never_goes_back_while_the_query_does_not(
     moves: list[dict[TopicPartition, int]],

@@ -10,6 +10,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from forms import by_form
 from keyrange.ranges.sharing import shared_directory
 from keyrange.ranges.sharing.chunk_results import ResultWriter, read_results
 from keyrange.ranges.sharing.shared_directory import ExecutorDirectory, HostSettings
@@ -95,7 +96,7 @@ class Batch:
         assert shared_directory._used(self.directory.path) <= MEMORY_BYTES
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=by_form(15, 30, 600))
 @given(st.lists(STEPS, min_size=20, max_size=120))
 def test_rows_that_are_held_stay_as_they_are(steps: list[tuple[str, int]]) -> None:
     with tempfile.TemporaryDirectory() as home:

@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 
+from forms import by_form
 from keyrange.keyed_state.model.state_runs import (
     MadeRun,
     StateRun,
@@ -86,7 +87,7 @@ class World:
         return None
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(by_form(10, 20, 200)))
 def test_of_each_key_the_newest_run_that_has_it(seed: int) -> None:
     random = Random(seed)
     world = World()

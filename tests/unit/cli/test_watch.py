@@ -84,6 +84,7 @@ def test_once_ends_with_1_where_something_did_not_answer(home: Path, output: str
     with socket.create_server(("127.0.0.1", 0)) as taken:
         nobody = f"127.0.0.1:{taken.getsockname()[1]}"
     given = ["--bootstrap-servers", nobody, "--progress", str(told(home)), "--output", output]
+    given += ["--option", "kafka.default.api.timeout.ms=1000"]
     result = commanding.run("watch", home, "--once", *given)
     assert result.exit_code == 1, result.output
     assert "[BROKER_UNREACHABLE]" in result.stdout

@@ -9,6 +9,7 @@ import pytest
 from commit_contract import SOURCE, CommitTableContract, OpenTable, append_all
 from commit_tables import MemoryCommitTable
 from delta_commits import COMMITS
+from forms import by_form
 from keyrange.individual_commits.model.commit import Commit
 from keyrange.individual_commits.table.commit_table import DeltaCommitTable, open_commit_table
 from keyrange.options.commits import CommitOptions
@@ -23,6 +24,8 @@ class TestInMemory(CommitTableContract):
 
 
 class TestByDeltaRs(CommitTableContract):
+    many = by_form(60, 130, 130)
+
     @pytest.fixture
     def open_table(self, tmp_path: Path) -> OpenTable:
         options = CommitOptions(table=str(tmp_path / "commits"))
