@@ -10,14 +10,14 @@ import pytest
 
 from commanding import run
 from keyrange.cli.report import commands as command
-from report_samples import HOSTILE, Lake
+from report_samples import small_checkpoint
 
 pytestmark = pytest.mark.ordinary
 
 
 @pytest.fixture(scope="module")
-def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
-    return Lake(tmp_path_factory.mktemp("lake"), error=HOSTILE)
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_checkpoint(tmp_path_factory.mktemp("query"))
 
 
 @pytest.fixture(autouse=True)
@@ -26,19 +26,19 @@ def library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "load_library", lambda: "window.Plotly = {};")
 
 
-def made(lake: Lake, out: Path) -> bool:
-    return run("report", *lake.options(), "--out", out).exit_code == 0
+def made(checkpoint: Path, out: Path) -> bool:
+    return run("report", checkpoint, "--out", out).exit_code == 0
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="it has no such modes")
 @pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
 def test_a_new_page_is_as_open_as_the_umask_says(
-    lake: Lake, tmp_path: Path, umask: int, mode: int
+    checkpoint: Path, tmp_path: Path, umask: int, mode: int
 ) -> None:
     out = tmp_path / "page.html"
     before = os.umask(umask)
     try:
-        assert made(lake, out)
+        assert made(checkpoint, out)
     finally:
         os.umask(before)
     assert out.stat().st_mode & 0o777 == mode
@@ -47,7 +47,7 @@ def test_a_new_page_is_as_open_as_the_umask_says(
 @pytest.mark.skipif(sys.platform == "win32", reason="it has no such modes")
 @pytest.mark.parametrize("mode", [0o600, 0o640, 0o644, 0o664])
 def test_a_page_that_is_written_over_stays_as_open_as_it_was(
-    lake: Lake, tmp_path: Path, mode: int, monkeypatch: pytest.MonkeyPatch
+    checkpoint: Path, tmp_path: Path, mode: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And is never more open on the way, when it is put in place whole."""
     out = tmp_path / "page.html"
@@ -62,7 +62,7 @@ def test_a_page_that_is_written_over_stays_as_open_as_it_was(
 
     replace = os.replace
     monkeypatch.setattr(os, "replace", replacing)
-    assert made(lake, out)
+    assert made(checkpoint, out)
     assert seen == [mode]
     assert out.stat().st_mode & 0o777 == mode
     assert [path.name for path in tmp_path.iterdir()] == ["page.html"]

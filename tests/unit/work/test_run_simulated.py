@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from forms import by_form
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange, split_evenly
 from keyrange.work.model.outcome import Cause
 from keyrange.work.model.work_order import TaskPartition, WorkSettings
@@ -18,6 +19,7 @@ from working import OUTPUT, PLACE, Sent, VirtualHands, batches_of, run
 pytestmark = pytest.mark.ordinary
 
 STEP = 2**60
+SEEDS = by_form(75, 75, 600)
 
 
 @dataclass
@@ -151,7 +153,7 @@ def expect(case: Case) -> Expected:
 
 @pytest.mark.parametrize("limits", [False, True])
 def test_records_one_by_one_are_treated_as_the_plain_list_says(limits: bool) -> None:
-    for seed in range(150):
+    for seed in range(SEEDS):
         case = make_case(seed, limits)
         told = run(case.job("record"), batches_of(case.records, case.rows), case.hands())
         expected = expect(case)
@@ -162,7 +164,7 @@ def test_records_one_by_one_are_treated_as_the_plain_list_says(limits: bool) -> 
 
 
 def test_batches_of_one_record_are_treated_as_records_are() -> None:
-    for seed in range(150):
+    for seed in range(SEEDS):
         case = make_case(seed, limits=seed % 2 == 0)
         case.rows = 1
         told = run(case.job("arrow"), batches_of(case.records, case.rows), case.hands())
@@ -171,7 +173,7 @@ def test_batches_of_one_record_are_treated_as_records_are() -> None:
 
 
 def test_only_the_culprits_of_a_batch_are_rejected() -> None:
-    for seed in range(150):
+    for seed in range(SEEDS):
         case = make_case(seed, limits=False)
         told = run(case.job("arrow"), batches_of(case.records, case.rows), case.hands())
         rejected = {at for at, cause in told.causes.items() if cause is Cause.REJECTED}
@@ -181,7 +183,7 @@ def test_only_the_culprits_of_a_batch_are_rejected() -> None:
 
 @pytest.mark.parametrize("limits", [False, True])
 def test_batches_leave_no_record_out_and_keep_the_order_of_keys(limits: bool) -> None:
-    for seed in range(150):
+    for seed in range(SEEDS):
         case = make_case(seed, limits)
         told = run(case.job("arrow"), batches_of(case.records, case.rows), case.hands())
         failed: set[int] = set()
@@ -204,7 +206,7 @@ def test_batches_leave_no_record_out_and_keep_the_order_of_keys(limits: bool) ->
 def test_a_task_always_gets_on() -> None:
     """However little time there is, something is done or counts as a delivery."""
     for mode in ("record", "arrow"):
-        for seed in range(100):
+        for seed in range(SEEDS):
             case = make_case(seed, limits=True)
             told = run(case.job(mode), batches_of(case.records, case.rows), case.hands())
             assert told.output or told.causes, (mode, seed)
