@@ -13,6 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import commanding
 from brokers import Topics, wait_until
 from keyrange.embedded.broker import EmbeddedCluster
 from keyrange.errors import KeyrangeError
@@ -141,9 +142,9 @@ def said(log: Path, what: str) -> list[dict[str, Any]]:
 
 def run(cluster: EmbeddedCluster, *arguments: str, code: int = 0) -> list[str]:
     """What a command has said that ends with an exit code."""
-    begin = command(cluster.bootstrap_servers, *arguments)
-    done = subprocess.run(begin, capture_output=True, text=True, check=False)
-    assert done.returncode == code, done.stderr
+    servers = ("--bootstrap-servers", cluster.bootstrap_servers)
+    done = commanding.run("volumes", *arguments, *servers)
+    assert done.exit_code == code, (done.output, done.exception)
     return [json.loads(line)["what"] for line in done.stdout.splitlines()]
 
 

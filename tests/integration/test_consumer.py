@@ -56,7 +56,10 @@ def by_key(batches: list[pa.RecordBatch]) -> dict[bytes, list[int]]:
     return found
 
 
-@pytest.mark.parametrize("pieces", [1, 3, 16])
+@pytest.mark.parametrize(
+    "pieces",
+    [pytest.param(1, marks=pytest.mark.slow), 3, pytest.param(16, marks=pytest.mark.slow)],
+)
 def test_consumers_share_a_partition_and_every_key_is_in_order(
     topic: str, options: dict[str, str], pieces: int
 ) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from brokers import Record, Topics, send
 from consuming import read_journal
+from forms import by_form
 from keyrange.ranges.model.key_ranges import HASH_MAX
 
 
@@ -116,11 +117,12 @@ def killed_and_done(
             ((str(0), str(half)), (str(half + 1), str(HASH_MAX))), journals, strict=True
         )
     ]
-    for run in range(5):
-        if run == 4:
+    last = by_form(2, 2, 4)
+    for run in range(last + 1):
+        if run == last:
             before_the_last()
         processes[:] = [start(each, run, list(given)) for each in arguments]
-        if run == 4:
+        if run == last:
             break
         alive = list(zip(processes, journals, strict=True))
         # Some way into a run, and anywhere between two commits.

@@ -13,6 +13,7 @@ import pytest
 
 from brokers import wait_until
 from executors import SESSION_MS, Start, client_of, described, end_member, named, setup_at
+from forms import by_form
 from keyrange.embedded.broker import EmbeddedBroker
 from keyrange.errors import UnavailableError
 from keyrange.members.coordinator_client import GroupView, remove_member
@@ -217,7 +218,8 @@ def test_restarts_of_the_coordinator_change_nothing(executor: Start) -> None:
         two.until(other, "STABLE")
         wait_until(lambda: one.status(setup).generation == two.status(other).generation)
         before = [one.status(setup), two.status(other)]
-        for end in (own.nodes[0].stop, own.nodes[0].kill):
+        both = [own.nodes[0].stop, own.nodes[0].kill]
+        for end in by_form(both[1:], both[1:], both):
             end()
             wait_until(lambda: one.status(setup).state == "FINDING")
             wait_until(lambda: two.status(other).state == "FINDING")
