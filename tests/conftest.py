@@ -3,6 +3,7 @@ first, then the longest file, so that nobody waits for it at the end."""
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -21,6 +22,9 @@ import jvms
 from forms import EXAMPLES, FORM, LONGER, left_out
 from keyrange.embedded import process
 from worker_python import WORKER_PYTHON
+
+# What a process imports and collects stays: looking over it again and again takes 2 s of its CPU.
+gc.disable()
 
 os.environ.setdefault("JAVA_TOOL_OPTIONS", jvms.tool_options())
 if jvms.BROKER_CLASSES.exists():
@@ -65,6 +69,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if longer and not config.getoption("-m"):
         items[:] = [item for item in items if LONGER[FORM].isdisjoint(item.keywords)]
         config.hook.pytest_deselected(items=longer)
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

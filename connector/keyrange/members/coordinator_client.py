@@ -293,6 +293,10 @@ def check_session_timeout(cluster: Cluster, group: str, session_timeout_ms: int)
     names = (SESSION_LEAST, SESSION_MOST)
     try:
         found = cluster.call_any_broker(protocol.FIND_COORDINATOR, find, by)
+        # The first group of a cluster has its brokers make the topic of all groups first.
+        while protocol.is_retriable(found.error_code) and not by.passed:
+            by.pause()
+            found = cluster.call_any_broker(protocol.FIND_COORDINATOR, find, by)
         if found.error_code:
             return
         request = describe_configs(Resource.BROKER, [str(found.node_id)], names)
