@@ -54,7 +54,10 @@ def at_random(record: Any) -> Any:
 
 
 SLOW = pytest.mark.slow
-BEFORE_AND_AFTER = [
+Step = tuple[type, str]
+# A driver ends before a step, or after it.
+End = tuple[type, str, bool]
+STEPS: list[Step] = [
     (VerdictStore, "files_of"),
     (VerdictStore, "publish"),
     (Sink, "write"),
@@ -65,9 +68,21 @@ BEFORE_AND_AFTER = [
 ]
 
 
-@pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
+def before(steps: list[Step]) -> list[End]:
+    return [(owner, step, True) for owner, step in steps]
+
+
+def after(steps: list[Step]) -> list[End]:
+    return [(owner, step, False) for owner, step in steps]
+
+
 @pytest.mark.parametrize(
-    ("owner", "step"), BEFORE_AND_AFTER, ids=[f"{o.__name__}.{s}" for o, s in BEFORE_AND_AFTER]
+    "ends",
+    [
+        # An end after a step leaves what one before the next step leaves, but for the last one.
+        pytest.param([*before(STEPS), *after(STEPS[-1:])], id="before"),
+        pytest.param(after(STEPS), id="after", marks=SLOW),
+    ],
 )
 @pytest.mark.parametrize(
     "transactional",
@@ -77,12 +92,7 @@ BEFORE_AND_AFTER = [
     ],
 )
 def test_every_record_once_wherever_the_driver_ends(
-    spark: SparkSession,
-    tmp_path: Path,
-    owner: type,
-    step: str,
-    before: bool,
-    transactional: bool,
+    spark: SparkSession, tmp_path: Path, ends: list[End], transactional: bool
 ) -> None:
     # Deliveries are so many that only what always fails is given up.
     policy = RedeliveryPolicy(2, 0, 0)
@@ -92,14 +102,14 @@ def test_every_record_once_wherever_the_driver_ends(
     def body(batch: DataFrame, batch_id: int) -> None:
         sink.write(keyrange.process(batch, at_random, "at long, text string"), batch_id)
 
-    dead = _dead_after_a_crash(stage, body, owner, step, before)
-    assert sorted(sink.offsets + dead) == list(range(16))
+    dead = _dead_after_crashes(stage, body, ends)
+    assert sorted(sink.offsets + dead) == list(range(len(stage.log)))
     assert {0, 5, 10} <= set(dead)
     assert [c.batch_id for c in stage.store if c.batch_id >= 0] == list(range(stage.next_batch))
     assert {letter.offset for letter in stage.graves.sent} == set(dead)
 
 
-WITHOUT_SPARK = [
+WITHOUT_SPARK: list[Step] = [
     (VerdictStore, "files_of"),
     (VerdictStore, "publish"),
     (SinkTable, "append"),
@@ -110,23 +120,17 @@ WITHOUT_SPARK = [
 ]
 
 
-@pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
 @pytest.mark.parametrize(
-    ("owner", "step"),
+    "ends",
     [
-        # The test above ends at these in every run.
-        pytest.param(
-            o, s, id=f"{o.__name__}.{s}", marks=[SLOW] if (o, s) in BEFORE_AND_AFTER else []
-        )
-        for o, s in WITHOUT_SPARK
+        # The test above ends at the others in every run.
+        pytest.param([*before(WITHOUT_SPARK[2:4]), *after(WITHOUT_SPARK[3:4])], id="table"),
+        pytest.param(before(WITHOUT_SPARK), id="before", marks=SLOW),
+        pytest.param(after(WITHOUT_SPARK), id="after", marks=SLOW),
     ],
 )
 def test_a_table_takes_every_record_once_wherever_the_driver_ends(
-    spark: SparkSession,
-    tmp_path: Path,
-    owner: type,
-    step: str,
-    before: bool,
+    spark: SparkSession, tmp_path: Path, ends: list[End]
 ) -> None:
     stage = Stage(spark, tmp_path, policy=RedeliveryPolicy(2, 0, 0))
     table = tmp_path / "sink"
@@ -134,41 +138,50 @@ def test_a_table_takes_every_record_once_wherever_the_driver_ends(
     def body(batch: DataFrame, _: int) -> None:
         keyrange.process_into(batch, at_random, "at long, text string", str(table))
 
-    dead = _dead_after_a_crash(stage, body, owner, step, before)
+    dead = _dead_after_crashes(stage, body, ends)
     offsets = DeltaTable(table).to_pyarrow_table().column("at").to_pylist()
-    assert sorted(offsets + dead) == list(range(16))
+    assert sorted(offsets + dead) == list(range(len(stage.log)))
     assert {0, 5, 10} <= set(dead)
 
 
-def _dead_after_a_crash(
-    stage: Stage, body: Callable[[DataFrame, int], None], owner: type, step: str, before: bool
+def _dead_after_crashes(
+    stage: Stage, body: Callable[[DataFrame, int], None], ends: list[End]
 ) -> list[int]:
-    """A batch, one that crashes and is run again, and those that what is left takes; which offsets
-    are dead letters then."""
-    stage.log = [Sent(f"k{at}", "!" if at % 5 == 0 else "v") for at in range(12)]
+    """A batch, one for each end that crashes there and is run again, and those that what is left
+    takes; which offsets are dead letters then."""
+    stage.log = [_sent(at, fails=at % 5 == 0) for at in range(12)]
     stage.run(body)
-    stage.log += [Sent(f"k{at}", "v") for at in range(12, 16)]
-    batch_id = stage.plan()
-    with pytest.MonkeyPatch.context() as patch:
-        _crash_at(patch, owner, step, before)
-        with pytest.raises(Crash):
-            stage.each_batch(body)(stage.batch(batch_id), batch_id)
-    stage.each_batch(body)(stage.batch(batch_id), batch_id)
-    stage.finish(batch_id)
+    for end in ends:
+        # Each batch gives up what failed in the one before it.
+        begin = len(stage.log)
+        stage.log += [_sent(at, fails=at == begin) for at in range(begin, begin + 4)]
+        batch_id = stage.plan()
+        with pytest.MonkeyPatch.context() as patch:
+            _crash_at(patch, end)
+            with pytest.raises(Crash):
+                stage.each_batch(body)(stage.batch(batch_id), batch_id)
+        stage.each_batch(body)(stage.batch(batch_id), batch_id)
+        stage.finish(batch_id)
     for _ in range(6):
         if done(stage.state):
             stage.run(body)
     return sorted(letter.offset for letter in stage.graves.letters)
 
 
-def _crash_at(patch: pytest.MonkeyPatch, owner: type, step: str, before: bool) -> None:
+def _sent(at: int, fails: bool) -> Sent:
+    """A record of a key whose place no other has, which holds back nobody."""
+    return Sent("k" * (1 + at // 10) + str(at % 10), "!" if fails else "v")
+
+
+def _crash_at(patch: pytest.MonkeyPatch, end: End) -> None:
     """Let a method crash, once it has to do with the batch and not with its beginning."""
+    owner, step, is_before = end
     whole: Callable[..., Any] = getattr(owner, step)
 
     def crashing(self: Any, *arguments: Any, **named: Any) -> Any:
         if step == "append" and owner is MemoryCommitTable and arguments[0].batch_id < 0:
             return whole(self, *arguments, **named)
-        if not before:
+        if not is_before:
             whole(self, *arguments, **named)
         raise Crash
 
@@ -186,7 +199,7 @@ def test_a_verdict_that_was_damaged_meanwhile_is_never_made_anew(
     stage.log = [Sent("a", "v")]
     batch_id = stage.plan()
     with monkeypatch.context() as patch:
-        _crash_at(patch, MemoryCommitTable, "append", before=True)
+        _crash_at(patch, (MemoryCommitTable, "append", True))
         with pytest.raises(Crash):
             stage.each_batch(body)(stage.batch(batch_id), batch_id)
     [part] = (stage.verdicts / "source-1" / "0").glob("*/part-*.parquet")
