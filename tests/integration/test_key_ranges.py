@@ -7,15 +7,18 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
+import pyarrow as pa
 import pytest
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import spark_partition_id
 
 from brokers import Record, Topics, wait_until
+from forms import by_form
 from keyrange.ranges.model.key_ranges import HASH_MAX
 from keyrange.ranges.sharing.shared_directory import usual_settings
 from sources import Collected, batch, committed, run_available_now, stream
@@ -72,47 +75,66 @@ def keyed(count: int, keys: int = 40, seed: int = 0, partitions: int = 2) -> lis
     return made
 
 
-def filled(topics: Topics, records: Iterable[Record], codec: str | None = None) -> str:
+def filled(topics: Topics, records: Iterable[Record]) -> str:
     topic = topics.create_topic("ranges", 2)
-    topics.produce(topic, records, compression_type=codec, batch_size=1_000, linger_ms=20)
+    topics.produce(topic, records, batch_size=1_000, linger_ms=20)
     return topic
+
+
+class Mixed(NamedTuple):
+    """A topic with batches of every codec, and its rows as they are read by partition."""
+
+    topic: str
+    whole: list[tuple[Any, ...]]
+
+
+@pytest.fixture(scope="module")
+def mixed(spark: SparkSession, topics: Topics) -> Mixed:
+    topic, records = topics.create_topic("mixed", 2), keyed(600)
+    for number, codec in enumerate((None, "gzip", "snappy", "lz4", "zstd")):
+        part = records[120 * number :][:120]
+        topics.produce(topic, part, compression_type=codec, batch_size=1_000, linger_ms=20)
+    return Mixed(topic, rows(batch(spark, topics, topic, **ALL)))
 
 
 def rows(frame: DataFrame) -> list[tuple[Any, ...]]:
     return sorted((tuple(row) for row in frame.collect()), key=lambda row: (row[3], row[4]))
 
 
-def assert_equal(
-    spark: SparkSession, topics: Topics, topic: str, count: int, **given: str
-) -> list[tuple[Any, ...]]:
-    """Read by key range, a topic has the rows that it has by partition; returns them."""
-    plain = {name: value for name, value in given.items() if name.startswith(("kafka", "null"))}
-    whole = rows(batch(spark, topics, topic, **ALL, **plain))
-    split = batch(spark, topics, topic, **{**ALL, **SPLIT, **given})
-    assert split.rdd.getNumPartitions() > 2
-    assert rows(split) == whole
+def read_split(
+    spark: SparkSession, topics: Topics, topic: str, **given: str
+) -> tuple[list[tuple[Any, ...]], set[tuple[int, int]]]:
+    """A topic's rows, and the partition and task of those without a key, of more tasks than there
+    are partitions."""
+    frame = batch(spark, topics, topic, **{**ALL, **SPLIT, **given})
+    read = rows(frame.withColumn("task", spark_partition_id()))
+    assert len({row[-1] for row in read}) > 2
+    return [row[:-1] for row in read], {(row[3], row[-1]) for row in read if row[0] is None}
+
+
+def assert_equal(spark: SparkSession, topics: Topics, topic: str, count: int, **given: str) -> None:
+    """Read by key range, a topic has the rows that it has by partition."""
+    whole = rows(batch(spark, topics, topic, **ALL, **given))
+    assert read_split(spark, topics, topic, **given)[0] == whole
     assert len(whole) == count
-    return whole
 
 
-@pytest.mark.parametrize("codec", [None, "gzip", "snappy", "lz4", "zstd"])
-def test_all_ranges_are_the_partition(
-    spark: SparkSession, topics: Topics, codec: str | None
-) -> None:
-    """Null keys, headers and hashes included."""
-    topic = filled(topics, keyed(600), codec)
-    assert_equal(spark, topics, topic, 600)
+def test_all_ranges_are_the_partition(spark: SparkSession, topics: Topics, mixed: Mixed) -> None:
+    """Null keys, headers and hashes included; records without a key are spread over the ranges."""
+    read, tasks = read_split(spark, topics, mixed.topic, nullKeys="spread")
+    assert read == mixed.whole
+    assert len(read) == 600
+    assert {row[-1] for row in read if row[0] is None} != {0}
+    assert len(tasks) > 1
 
 
-@pytest.mark.parametrize("null_keys", ["spread", "first"])
-def test_records_without_a_key(spark: SparkSession, topics: Topics, null_keys: str) -> None:
+def test_records_without_a_key_come_first(spark: SparkSession, topics: Topics) -> None:
     topic = filled(topics, keyed(300))
-    whole = assert_equal(spark, topics, topic, 300, nullKeys=null_keys)
-    places = {row[-1] for row in whole if row[0] is None}
-    assert (places == {0}) is (null_keys == "first")
-    frame = batch(spark, topics, topic, **SPLIT, nullKeys=null_keys)
-    tasks = frame.where("key IS NULL").select("partition", spark_partition_id()).distinct()
-    assert (tasks.count() == 1) is (null_keys == "first")
+    read, tasks = read_split(spark, topics, topic, nullKeys="first")
+    assert read == rows(batch(spark, topics, topic, **ALL, nullKeys="first"))
+    assert len(read) == 300
+    assert {row[-1] for row in read if row[0] is None} == {0}
+    assert len(tasks) == 1
 
 
 def test_transactions_and_what_is_open(spark: SparkSession, topics: Topics) -> None:
@@ -155,7 +177,8 @@ def test_a_compacted_topic(spark: SparkSession, topics: Topics) -> None:
     assert split == before
 
 
-@pytest.mark.parametrize("seed", range(3))
+# Of 40 keys with tasks of several ranges, and of 300; the long form has more ranges than keys too.
+@pytest.mark.parametrize("seed", by_form([0, 5], [0, 5], [0, 1, 2, 5]))
 def test_each_key_is_read_in_order_by_one_task(
     spark: SparkSession, topics: Topics, seed: int
 ) -> None:
@@ -195,35 +218,34 @@ def by_key(rows: Iterable[tuple[Any, ...]]) -> dict[tuple[int, bytes], list[byte
     ],
 )
 def test_any_budget_has_the_same_rows(
-    spark: SparkSession, topics: Topics, given: dict[str, str]
+    spark: SparkSession, topics: Topics, mixed: Mixed, given: dict[str, str]
 ) -> None:
-    topic = filled(topics, keyed(400), "zstd")
-    assert_equal(spark, topics, topic, 400, **given)
+    assert read_split(spark, topics, mixed.topic, **given)[0] == mixed.whole
 
 
-def test_a_frame_that_is_used_again(spark: SparkSession, topics: Topics) -> None:
+def test_a_frame_that_is_used_again(spark: SparkSession, topics: Topics, mixed: Mixed) -> None:
     """Its tasks are the same ones, and what the first use left unfinished is not in the way."""
-    topic = filled(topics, keyed(600))
-    frame = batch(spark, topics, topic, **SPLIT)
+    frame = batch(spark, topics, mixed.topic, **SPLIT | {"keyRangesPerPartition": "2"})
     assert len(frame.limit(3).collect()) == 3
     assert len(frame.take(1)) == 1
     assert [frame.count(), frame.count(), len(rows(frame))] == [600] * 3
     assert frame.union(frame).count() == 1_200
 
 
-def test_even_pieces_of_offsets(spark: SparkSession, topics: Topics) -> None:
-    topic = filled(topics, keyed(500))
-    assert_equal(spark, topics, topic, 500, splitBy="offset", parallelism="7")
+def test_even_pieces_of_offsets(spark: SparkSession, topics: Topics, mixed: Mixed) -> None:
+    given = {"splitBy": "offset", "parallelism": "7"}
+    assert read_split(spark, topics, mixed.topic, **given)[0] == mixed.whole
 
 
-def test_only_the_keys_that_are_asked_for(spark: SparkSession, topics: Topics) -> None:
-    topic = filled(topics, keyed(500))
+def test_only_the_keys_that_are_asked_for(
+    spark: SparkSession, topics: Topics, mixed: Mixed
+) -> None:
     wanted = '["key-1", "key-2", null, "no such key", {"base64": "a2V5LTQ="}]'
     keys = {b"key-1", b"key-2", b"key-4", None}
-    whole = [row for row in rows(batch(spark, topics, topic)) if row[0] in keys]
+    whole = [row for row in mixed.whole if row[0] in keys]
     assert len(whole) > 20
     for given in ({}, SPLIT, {"splitBy": "offset", "parallelism": "4"}):
-        assert rows(batch(spark, topics, topic, **given, keys=wanted)) == whole
+        assert rows(batch(spark, topics, mixed.topic, **ALL, **given, keys=wanted)) == whole
 
 
 @pytest.mark.parametrize("split_by", ["keyRange", "offset"])
@@ -259,17 +281,28 @@ class DeltaSink:
     """Appends batches to a table, each once; fails before it writes those in `fails`."""
 
     def __init__(self, table: Path, query: str) -> None:
-        self.table, self._query, self.fails = str(table), query, set[int]()
+        self.table, self._query, self.fails = table, query, set[int]()
         self.ran: list[int] = []
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         self.ran.append(batch_id)
+        found = frame.toArrow()
         if batch_id in self.fails:
             self.fails.remove(batch_id)
             raise RuntimeError("on purpose")
-        frame.write.format("delta").mode("append").option("txnAppId", self._query).option(
-            "txnVersion", batch_id
-        ).save(self.table)
+        if DeltaTable.is_deltatable(str(self.table)):
+            last = DeltaTable(self.table).transaction_version(self._query)
+            if last is not None and last >= batch_id:
+                return
+        once = CommitProperties(app_transactions=[Transaction(self._query, batch_id)])
+        write_deltalake(self.table, found, mode="append", commit_properties=once)
+
+    def rows(self) -> list[dict[str, Any]]:
+        return in_log_order(DeltaTable(self.table).to_pyarrow_table())
+
+
+def in_log_order(table: pa.Table) -> list[dict[str, Any]]:
+    return sorted(table.to_pylist(), key=lambda row: (row["partition"], row["offset"]))
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(9))])
@@ -303,16 +336,16 @@ def test_a_stream_whose_number_of_ranges_changes(
         if run < 3:
             topics.produce(topic, records[300 * run :][:300], batch_size=1_000)
 
-    table = spark.read.format("delta").load(sink.table)
-    assert rows(table) == rows(batch(spark, topics, topic))
-    assert table.count() == 900
+    found = sink.rows()
+    assert found == in_log_order(batch(spark, topics, topic).toArrow())
+    assert len(found) == 900
     assert len(sink.ran) > len(set(sink.ran)) + 2
 
 
 def test_a_stream_keeps_the_order_of_keys(
     spark: SparkSession, topics: Topics, tmp_path: Path
 ) -> None:
-    records = keyed(500)
+    records = keyed(300)
     topic = filled(topics, records)
     position = {(record.partition, record.value): n for n, record in enumerate(records)}
     seen: dict[tuple[int, bytes], int] = {}
