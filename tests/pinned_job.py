@@ -118,10 +118,12 @@ class Driver:
 
     def tell(self) -> None:
         """Say how each query stands, again and again."""
+        told: dict[str, dict[str, Any]] = {}
         while True:
             with self.saying:
                 for name, query in list(self.queries.items()):
-                    put(self.home / name / "status.json", standing(query))
+                    told[name] = standing(query, told.get(name, {}))
+                    put(self.home / name / "status.json", told[name])
             time.sleep(_STATUS_S)
 
     def follow(self) -> None:
@@ -176,10 +178,14 @@ class Driver:
         assert context._jsc.sc().requestTotalExecutors(count, 0, nobody)
 
 
-def standing(query: StreamingQuery) -> dict[str, Any]:
+def standing(query: StreamingQuery, before: dict[str, Any]) -> dict[str, Any]:
+    """How a query stands, which stood as `before` says a moment ago."""
     failure, progress = query.exception(), query.lastProgress
     if progress is None:
         return {"failure": failure and str(failure), "batch": -1, "ms": 0, "members": {}}
+    if progress["timestamp"] == before.get("at"):
+        # All progresses that Spark remembers are dear to ask for.
+        return {**before, "failure": failure and str(failure)}
     latest = progress["sources"][0]["latestOffset"]
     document = json.loads(latest) if isinstance(latest, str) else latest
     told = [json.loads(each.json).get("observedMetrics", {}) for each in query.recentProgress]
@@ -187,6 +193,7 @@ def standing(query: StreamingQuery) -> dict[str, Any]:
     metrics = (document or {}).get("@keyrange", {}).get("metrics", {})
     return {
         "failure": failure and str(failure),
+        "at": progress["timestamp"],
         "batch": progress["batchId"],
         "ms": progress["durationMs"].get("addBatch", 0),
         "members": metrics.get("members", {}),

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from kafka import KafkaProducer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from brokers import Record, Topics, wait_until
+from brokers import Record, Topics, send, wait_until
 from keyrange.members.model.assignment import Assignment
 from keyrange.members.status import MemberStatus, read_status
 from keyrange.members.table.assignments import open_assignments
@@ -21,6 +23,7 @@ from keyrange.options.members import MEMBERS_SUFFIX
 from keyrange.ranges.sharing.shared_directory import is_alive, name_of, usual_settings
 from sources import options, stream
 
+_PRODUCE_S = 0.4
 Each = Callable[[DataFrame, int], None]
 # Members are taken in as soon as they are seen, and lost ones are missed soon.
 QUICK = {
@@ -74,14 +77,15 @@ class PinnedQuery:
 
     def produce(self, count: int) -> None:
         """More records: 40 keys, each numbered in its order."""
-        numbers = range(self.sent, self.sent + count)
-        self.topics.produce(
-            self.topic,
-            [
-                Record(b"%-*d" % (self.width, n), b"key-%d" % (n % 40), n % 40 % self.partitions)
-                for n in numbers
-            ],
-        )
+        with self.topics.producer() as producer:
+            self.produce_with(producer, count)
+
+    def produce_with(self, producer: KafkaProducer, count: int) -> None:
+        records = [
+            Record(b"%-*d" % (self.width, n), b"key-%d" % (n % 40), n % 40 % self.partitions)
+            for n in range(self.sent, self.sent + count)
+        ]
+        send(producer, self.topic, records)
         self.sent += count
 
     def options(self) -> dict[str, str]:
@@ -152,11 +156,17 @@ def produce_until(
     query: PinnedQuery, condition: Callable[[], bool], timeout_s: float = 150
 ) -> None:
     """Keep batches coming until something holds; a query that has failed says why at once."""
+    # A query that runs a batch for every few records keeps both cores from what is waited for.
+    due_s = 0.0
+    with query.topics.producer() as producer:
 
-    def attempt() -> bool:
-        failure = query.last.exception() if query.last is not None else None
-        assert failure is None, str(failure)
-        query.produce(40)
-        return condition()
+        def attempt() -> bool:
+            nonlocal due_s
+            failure = query.last.exception() if query.last is not None else None
+            assert failure is None, str(failure)
+            if time.monotonic() >= due_s:
+                query.produce_with(producer, 40)
+                due_s = time.monotonic() + _PRODUCE_S
+            return condition()
 
-    wait_until(attempt, timeout_s)
+        wait_until(attempt, timeout_s)

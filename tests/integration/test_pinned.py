@@ -34,25 +34,6 @@ def values(frame: DataFrame) -> list[int]:
     return [int(bytes(row[0])) for row in frame.select("value").collect()]
 
 
-def test_tasks_read_their_own_ranges_and_every_record_comes_once(query: PinnedQuery) -> None:
-    """The first batches run anywhere; once the executor's member is assigned, tasks are bound."""
-    seen: list[int] = []
-
-    with query.running(lambda frame, _: seen.extend(values(frame))) as running:
-        produce_until(query, lambda: members_metrics(running).get("ownPortions", 0) > 0)
-        wait_until(lambda: len(seen) >= query.sent, 150)
-        metrics = members_metrics(running)
-
-    assert sorted(seen) == list(range(query.sent))
-    assert (metrics["members"], metrics["reached"], metrics["epoch"]) == (1, 1, 1)
-    assert metrics["foreignPortions"] == metrics["unownedPortions"] == 0
-    stored = open_assignments(str(query.table), query.topic, {}).last()
-    assert stored is not None
-    assert stored.assignment is not None
-    [slot] = stored.assignment.slots
-    assert {member.slot: member.is_static for member in stored.members} == {slot: True}
-
-
 def test_whatever_is_done_with_a_bound_batch_sees_it_whole(query: PinnedQuery) -> None:
     """Several actions, a union with itself, coalesced partitions and a limit read the same rows."""
     bound: list[tuple[int, ...]] = []
@@ -144,9 +125,10 @@ def batches_of(running: StreamingQuery) -> list[dict[str, Any]]:
     return [each for each in running.recentProgress if each["numInputRows"]]
 
 
-def test_a_restart_keeps_assignment_and_slot(query: PinnedQuery) -> None:
-    """The next run of the query goes on with the assignment in the table, and with no new epoch:
-    from its first batch on."""
+def test_tasks_read_their_own_ranges_over_a_restart(query: PinnedQuery) -> None:
+    """The first batches run anywhere; once the executor's member is assigned, tasks are bound. The
+    next run of the query goes on with the assignment in the table, and with no new epoch: from its
+    first batch on."""
     seen = Numbers()
 
     for run in range(2):
@@ -157,11 +139,18 @@ def test_a_restart_keeps_assignment_and_slot(query: PinnedQuery) -> None:
                 produce_until(query, lambda q=running: len(batches_of(q)) > 1)
                 assert metrics_of(batches_of(running)[1])["ownPortions"] > 0
             wait_until(lambda: len(seen.all) >= query.sent, 150)
-            assert members_metrics(running)["epoch"] == 1
+            metrics = members_metrics(running)
+            assert (metrics["members"], metrics["reached"], metrics["epoch"]) == (1, 1, 1)
+            assert metrics["foreignPortions"] == metrics["unownedPortions"] == 0
 
     # The first run may have ended before Spark noted its last batch: then the second one reads it.
     assert seen.all == list(range(query.sent))
-    rows = list(open_assignments(str(query.table), query.topic, {}).history())
+    table = open_assignments(str(query.table), query.topic, {})
+    stored, rows = table.last(), list(table.history())
+    assert stored is not None
+    assert stored.assignment is not None
+    [slot] = stored.assignment.slots
+    assert {member.slot: member.is_static for member in stored.members} == {slot: True}
     assert {row.epoch for row in rows} <= {0, 1}
     assert len({row.run_id for row in rows if row.epoch == 1}) >= 1
 
