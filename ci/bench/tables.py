@@ -294,7 +294,9 @@ TABLES: Mapping[str, Table] = {
             "members.scale.100.answer.p50.ms": "time for an answer, p50",
             "members.scale.100.answer.p99.ms": "the same, p99",
             "members.scale.100.look.ms": "request for the group's members between two batches",
-            "members.scale.100.plan.seconds": "planning of 10,000 partitions, without requests to brokers",
+            "members.scale.100.plan.seconds": (
+                "planning of 10,000 partitions, without requests to brokers"
+            ),
             "members.scale.100.reassign.seconds": "reassignment of key ranges, an executor less",
             "plan.100k.seconds": "planning of 100,000 partitions, without requests to brokers",
             "plan.100k.ranges.seconds": "planning of 10,000 partitions with 100,000 key ranges",
