@@ -68,7 +68,7 @@ def test_a_table_says_how_its_run_was_made_and_has_medians_with_their_range(
     assert "5 repetitions" in page
     assert "2 cores (some processor)" in page
     assert "commit 012345678." in page
-    assert "| planning of 10,000 partitions | 0.432 s (0.4 to 0.5) |" in page
+    assert "| first plan of 10,000 partitions, from a broker | 0.432 s (0.4 to 0.5) |" in page
 
 
 def test_a_quick_run_is_labelled_as_such(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ from snippets import DOCUMENTS, ROOT, Snippet, command_lines, snippets
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
-TOPIC = "orders"
+TOPIC, WRITTEN = "orders", "orders_out"
 PARTITIONS, RECORDS = 4, 800
 README = ROOT / "README.md"
 RECIPES = ROOT / "connector" / "guides" / "recipes.md"
@@ -199,6 +199,7 @@ def pages(spark: SparkSession, topics: Topics, tmp_path_factory: Any) -> Iterato
     """The topic, the tables and the checkpoints that the documents speak of."""
     home = tmp_path_factory.mktemp("guides")
     topics.create_named(TOPIC, PARTITIONS)
+    topics.create_named(WRITTEN, 1)
     topics.produce(TOPIC, orders())
     key_hashes = Places(topics.cluster.bootstrap_servers, home)
     made = Pages(spark, key_hashes)
@@ -213,6 +214,7 @@ def pages(spark: SparkSession, topics: Topics, tmp_path_factory: Any) -> Iterato
     made.ran[INDIVIDUAL_COMMITS] = made.run(INDIVIDUAL_COMMITS)
     yield made
     topics.delete_topic(TOPIC)
+    topics.delete_topic(WRITTEN)
 
 
 @pytest.fixture(scope="module")

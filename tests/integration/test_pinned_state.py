@@ -38,12 +38,11 @@ def test_nothing_is_restored_when_executors_and_the_driver_are_killed(
 ) -> None:
     topic = topics.create_topic("kept", PARTITIONS)
     before = None
-    # Batches that wait more than they work: one runs whenever somebody is killed.
-    with Feeder(topics, topic, PARTITIONS, per_second=200) as feeder:
+    with Feeder(topics, topic, PARTITIONS) as feeder:
         for driver in range(1, drivers + 1):
             # The driver is killed at the end, with all that it started.
             with pinned_cluster(topics, tmp_path) as cluster:
-                run = cluster.start_counting("counted", topic, 0.005, memberNames="static")
+                run = cluster.start_counting("counted", topic, memberNames="static")
                 settled = run.settle(2)
                 assert before in (None, settled)
                 before = settled

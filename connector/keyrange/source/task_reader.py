@@ -5,10 +5,12 @@ Connections are kept from task to task in the worker process, which Spark reuses
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -66,6 +68,15 @@ def read_rows(
             from keyrange.members.executor_member import greeted
 
             yield from greeted(options, task.greeting, read(task))
+    _freeze_modules()
+
+
+@cache
+def _freeze_modules() -> None:
+    """Once for each process: Spark's worker collects garbage behind each task (pyspark/daemon.py),
+    which takes 80 ms of CPU to look over modules that stay as long as the process does."""
+    gc.collect()
+    gc.freeze()
 
 
 def _read_splits(options: SourceOptions, task: ReadTask) -> Generator[pa.RecordBatch, None, None]:

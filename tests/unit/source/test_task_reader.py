@@ -1,0 +1,36 @@
+"""What a task leaves in its process, which Spark uses again."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+
+from keyrange.options import parse_options
+from keyrange.ranges.read_tasks import ReadTask
+from keyrange.source import task_reader
+from scripted import SERVERS
+
+
+@pytest.fixture
+def _nothing_frozen() -> Iterator[None]:
+    """A process in which no task has run."""
+    gc.unfreeze()
+    task_reader._freeze_modules.cache_clear()
+    yield
+    gc.freeze()
+
+
+@pytest.mark.usefixtures("_nothing_frozen")
+def test_garbage_is_not_looked_for_in_modules_behind_each_task() -> None:
+    options = parse_options(SERVERS | {"subscribe": "t"})
+    task = ReadTask([], [], [], {})
+    assert list(task_reader.read_task(options, task)) == []
+    frozen = gc.get_freeze_count()
+    assert frozen > 10_000
+    # What comes later is looked at as ever.
+    later = [[] for _ in range(100)]
+    assert list(task_reader.read_task(options, task)) == []
+    assert gc.get_freeze_count() == frozen
+    assert all(gc.is_tracked(each) for each in later)
