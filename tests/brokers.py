@@ -161,7 +161,8 @@ class Topics:
     def produce_transaction(
         self, topic: str, records: Iterable[Record | bytes], commit: bool = True, **config: Any
     ) -> list[tuple[int, int]]:
-        """Send records in a transaction of their own, then commit or abort it."""
+        """Send records in a transaction of their own, then commit or abort it; returns when each
+        partition has the marker of that, which the coordinator writes behind its answer."""
         identity = f"tx-{uuid.uuid4().hex[:12]}"
         with self.producer(transactional_id=identity, **config) as producer:
             producer.init_transactions()
@@ -171,7 +172,14 @@ class Topics:
                 producer.commit_transaction()
             else:
                 producer.abort_transaction()
-            return placed
+        last = dict(sorted(placed))
+
+        def is_marked() -> bool:
+            ends = self.offsets(topic)
+            return all(ends[partition][1] > offset + 1 for partition, offset in last.items())
+
+        wait_until(is_marked)
+        return placed
 
     def producer(self, **config: Any) -> KafkaProducer:
         """A producer with acks from all replicas; a context manager."""

@@ -15,6 +15,7 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from keyrange.errors import KeyrangeError, error
 from keyrange.individual_commits.model.commit_table_protocol import CommitTable
@@ -96,8 +97,7 @@ class SparkStore:
                 if self._table_id:
                     raise error(self._conditions.gone, "the table was deleted", table=self._uri)
                 return False
-            frame = self._spark.read.table(self._name)
-            columns = frame.limit(0).toArrow().schema
+            columns = to_arrow_schema(self._spark.read.table(self._name).schema, timezone="UTC")
             self._layout.check(detail["properties"], columns, self._uri)
             self._lacking = self._layout.lacking(columns)
             if self._table_id and self._table_id != detail["id"]:
