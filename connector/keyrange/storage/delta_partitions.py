@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
 from typing import Any, Final
 from urllib.parse import quote
@@ -119,36 +119,33 @@ def _column(rows: pa.RecordBatch, column: PartitionColumn) -> pa.Array:
 
 def _texts(values: pa.Array) -> list[str | None]:
     """Values as the log has them. An empty text is null, as Delta has it."""
-    if pa.types.is_date32(values.type):
-        return [_date_text(value) for value in _iso_texts(values.cast(pa.int32()), "D")]
-    if not pa.types.is_timestamp(values.type):
-        return [_text(value) for value in values.to_pylist()]
-    zone = values.type.tz
-    at_us = values.cast(pa.timestamp("us", zone), safe=False).cast(pa.int64())
-    dated = [_date_text(value) for value in _iso_texts(at_us, "us")]
-    if not zone:
-        return [value and value.replace("T", " ") for value in dated]
+    known = iter(_known_texts(values.drop_null()))
+    return [next(known) if is_known else None for is_known in values.is_valid().to_pylist()]
+
+
+def _known_texts(values: pa.Array) -> Iterable[str | None]:
+    """Python's own dates end with the year 9999, and a producer that counts microseconds for
+    milliseconds is far beyond it."""
+    kind = values.type
+    if pa.types.is_date32(kind):
+        return map(
+            _date_text, np.datetime_as_string(values.to_numpy(zero_copy_only=False)).tolist()
+        )
+    if not pa.types.is_timestamp(kind):
+        return map(_text, values.to_pylist())
+    at = values.cast(pa.timestamp("us", kind.tz), safe=False).to_numpy(zero_copy_only=False)
+    dated = map(_date_text, np.datetime_as_string(at).tolist())
+    if not kind.tz:
+        return (text.replace("T", " ") for text in dated)
     # With its zone: without it readers take the time for one of their session's zone.
-    return [value and value + "Z" for value in dated]
+    return (text + "Z" for text in dated)
 
 
-def _iso_texts(numbers: pa.Array, unit: str) -> list[str | None]:
-    """Days or times since 1970. Python's own types end with the year 9999, and a producer that
-    counts microseconds for milliseconds is far beyond it."""
-    known = numbers.is_valid().to_pylist()
-    texts = np.datetime_as_string(numbers.fill_null(0).to_numpy().astype(f"M8[{unit}]"))
-    return [
-        text if is_known else None for text, is_known in zip(texts.tolist(), known, strict=True)
-    ]
-
-
-def _date_text(value: str | None) -> str | None:
+def _date_text(iso: str) -> str:
     """With its year as Spark writes it: of four digits at least, and signed where they are more or
     it is before the year 0."""
-    if value is None:
-        return None
-    sign = "-" if value.startswith("-") else ""
-    year, rest = value.removeprefix("-").split("-", 1)
+    sign = "-" if iso.startswith("-") else ""
+    year, rest = iso.removeprefix("-").split("-", 1)
     return f"{sign or '+' * (len(year) > 4)}{year:0>4}-{rest}"
 
 
