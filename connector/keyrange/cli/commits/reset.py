@@ -97,7 +97,7 @@ def reset(
     option: SourceOptionsOption = None,
     output: OutputOption = OutputFormat.TEXT,
 ) -> None:
-    """Set the committed offset of a partition.
+    """Set the committed offset of partitions.
 
     With an offset below the committed one the query delivers all records from there on again. With
     one above it the command gives up the pending records below it. Stop the query first: one that
