@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from collections.abc import Mapping
+from itertools import chain, pairwise
 
-from hypothesis import given
+import pytest
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import strategies  # noqa: F401  registers the hypothesis profiles
 from delivered import Log, delivered, handed_out, partitions
+from keyrange.errors import KeyrangeError
+from keyrange.individual_commits.model import delivery_splits
 from keyrange.individual_commits.model.delivery_splits import plan_cells, plan_deliveries
 from keyrange.individual_commits.model.new_and_due_records import PartitionDelivery
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import KeyRange
+from keyrange.ranges.model.plan_check import HandedOut, check_plan
 from keyrange.ranges.model.range_plan import cut_line
 
 
@@ -36,6 +41,7 @@ def test_every_record_that_is_handed_out_is_read_once_and_in_order(
     stretches = cut_line(cells, lambda cell: cell.bytes, tasks) if cells else []
     planned = plan_deliveries(stretches, deliveries, sizes, str)
 
+    check_plan(chain.from_iterable(planned), _wanted(deliveries, spans))
     read: dict[TopicPartition, list[int]] = {name: [] for name in names}
     tasks_of: dict[tuple[TopicPartition, int], set[int]] = {}
     for task, splits in enumerate(planned):
@@ -58,6 +64,42 @@ def test_every_record_that_is_handed_out_is_read_once_and_in_order(
             assert all(span.from_offset <= offset < span.until_offset for offset in read[name])
     assert all(len(readers) == 1 for readers in tasks_of.values())
     assert len(planned) <= tasks
+
+
+@given(given_partition=partitions(), tasks=st.integers(1, 6), data=st.data())
+def test_a_plan_that_reads_a_record_twice_or_not_at_all_is_refused(
+    given_partition: tuple[Log, PartitionDelivery, list[KeyRange]],
+    tasks: int,
+    data: st.DataObject,
+) -> None:
+    name = TopicPartition("t", 0)
+    log, delivery, spans = given_partition
+    cells = plan_cells({name: delivery}, {name: spans}, {name: 100.0}, lambda _: [])
+    assume(cells)
+    if data.draw(st.booleans(), label="a cell is left out"):
+        cells.pop(data.draw(st.integers(0, len(cells) - 1)))
+    stretches = cut_line(cells, lambda cell: cell.bytes, tasks) if cells else []
+    planned = plan_deliveries(stretches, {name: delivery}, {name: 100.0}, str)
+    splits = list(chain.from_iterable(planned))
+    if splits and data.draw(st.booleans(), label="a split is read twice"):
+        splits.append(data.draw(st.sampled_from(splits)))
+
+    wanted = _wanted({name: delivery}, {name: spans})
+    read = sorted(offset for split in splits for offset in delivered(split, log))
+    if read != handed_out(delivery, log):
+        with pytest.raises(KeyrangeError, match="INCONSISTENT_PLAN") as failure:
+            check_plan(splits, wanted)
+        assert "partition=t-0" in str(failure.value)
+
+
+def _wanted(
+    deliveries: Mapping[TopicPartition, PartitionDelivery],
+    spans: Mapping[TopicPartition, list[KeyRange]],
+) -> dict[TopicPartition, HandedOut]:
+    return {
+        name: delivery_splits.handed_out(delivery, spans[name])
+        for name, delivery in deliveries.items()
+    }
 
 
 @given(given_partition=partitions(), tasks=st.integers(1, 6))

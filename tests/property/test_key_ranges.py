@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import strategies  # noqa: F401  registers the hypothesis profiles
+from keyrange.errors import KeyrangeError
 from keyrange.ranges.model.key_ranges import (
     HASH_MAX,
     SPACE,
@@ -253,5 +254,5 @@ def test_nothing_is_read_twice(read: list[list[KeyRange]], data: st.DataObject) 
     if taken:
         span = data.draw(st.sampled_from(taken))
         again = KeyRange(span.from_hash, data.draw(st.sampled_from([span.until_hash, END])))
-        with pytest.raises(ValueError, match="is read twice"):
+        with pytest.raises(KeyrangeError, match="two readers of the plan read"):
             placement_of([*read, [again]])

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
+
+from keyrange.ranges.model.key_ranges import HASH_MAX
 
 COMMITS, MEMBERS = "/simulated/commits", "/simulated/members"
 
@@ -13,7 +16,8 @@ COMMITS, MEMBERS = "/simulated/commits", "/simulated/members"
 class Kind:
     """What is simulated. `loses`: records go before they are read, topics are created anew.
     `by_hand`: somebody resets commits and replays dead letters. `consumers`: a group of consumers,
-    and no query; `by_offset`: they share records out by their offsets."""
+    and no query; `by_offset`: they share records out by their offsets. `changes`: each run
+    of the query has other options than the one before, also beside a batch that is not finished."""
 
     individual: bool = True
     pinned: bool = False
@@ -25,6 +29,7 @@ class Kind:
     by_hand: bool = False
     consumers: bool = False
     by_offset: bool = False
+    changes: bool = False
 
 
 def choose(random: Random) -> Kind:
@@ -39,7 +44,31 @@ def choose(random: Random) -> Kind:
         clocks=individual and random.random() < 0.3,
         loses=loses,
         by_hand=individual and random.random() < 0.3,
+        changes=random.random() < 0.3,
     )
+
+
+def changed(options: dict[str, str], random: Random) -> dict[str, str]:
+    """Options of the same query, of which each run may have others."""
+    cut = ("splitBy", "keyRangesPerPartition", "keyRanges", "bytesPerTask", "minPartitions")
+    found = {name: value for name, value in options.items() if name not in cut}
+    found["maxOffsetsPerTrigger"] = random.choice(["3", "15", "40", "1000"])
+    found["maxBatchRows"] = random.choice(["1", "7", "1000"])
+    found["bytesPerTask"] = random.choice(["0", "100", "1000000"])
+    if options.get("commitMode") == "individual":
+        found["max.num.ranges.to.commit"] = random.choice(["4", "10000"])
+        found["maxDeliveries"] = random.choice(["2", "5"])
+    how = "keyRange" if "pin" in options else random.choice(["partition", "keyRange", "keyRange"])
+    if how == "partition":
+        return found
+    found["splitBy"] = how
+    given = random.choice(["even", "auto", "named"])
+    if given == "even":
+        found["keyRangesPerPartition"] = str(random.choice([1, 2, 5, 16]))
+    if given == "named" and "pin" not in options:
+        at = random.randrange(1, HASH_MAX)
+        found["keyRanges"] = json.dumps({"t": {"0": [[0, at - 1], [at, HASH_MAX]]}})
+    return found
 
 
 def options_of(kind: Kind, home: Path, random: Random) -> dict[str, str]:

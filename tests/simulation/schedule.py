@@ -12,7 +12,7 @@ from simulation import invariants
 from simulation.by_hand import ByHand
 from simulation.consumers import Group
 from simulation.faults import Chances, Crash, TaskDied
-from simulation.kinds import MEMBERS, Kind, choose, options_of
+from simulation.kinds import MEMBERS, Kind, changed, choose, options_of
 from simulation.query import Checkpoint, ConcurrentRuns, Run
 from simulation.surroundings import Surroundings
 from simulation.topics import Place, produce
@@ -178,6 +178,9 @@ class Schedule:
             self.rivals.append(self.driver)
 
     def begin(self, checkpoint: Checkpoint) -> Run:
+        if self.kind.changes:
+            self.options = changed(self.options, self.random)
+            self.world.faults.note(f"options: {self.options}")
         return Run(self.world, checkpoint, self.options, self._body)
 
     def _end(self, driver: Run | None, why: str) -> None:

@@ -181,6 +181,16 @@ SOURCE_CONDITIONS: Final = (
         "both offsets in the message",
     ),
     Condition(
+        "INCONSISTENT_PLAN",
+        Kind.CORRUPT,
+        "set splitBy, keyRanges and keyRangesPerPartition to what they were when the checkpoint's "
+        "last batch was planned, and report it: a plan has to be right with all options",
+        "The planner compared what the tasks of a batch would read with what the batch hands out: "
+        "some keys and offsets would have been read twice, or by no task. No task was started.",
+        "`keyrange checkpoint show CHECKPOINT` for the batch, and which options changed before it",
+        "key-ranges.md",
+    ),
+    Condition(
         "DELTA_NOT_FOUND",
         Kind.INVALID,
         "submit the job with the --packages that the message names, or with these jars by --jars; "

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 
 from keyrange.errors import error
 from keyrange.individual_commits.batch_deliveries import work_of
@@ -23,6 +24,7 @@ from keyrange.members.model.pinned_plan import Owners, Shape, WorkUnit
 from keyrange.options import SourceOptions
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange
 from keyrange.ranges.model.offset_splits import Split, deal, plan_splits
+from keyrange.ranges.model.plan_check import Area, HandedOut, check_plan
 from keyrange.ranges.model.range_counts import auto_ranges, even_ranges
 from keyrange.ranges.model.range_plan import (
     RangeEstimate,
@@ -56,16 +58,33 @@ class NewRecords:
 
     def splits(self, bytes_per_offset: Sizes, key_hashes: SampledHashes) -> list[tuple[Split, ...]]:
         """The splits of each task, where tasks run anywhere."""
-        return plan_read(self.ranges, bytes_per_offset, key_hashes, self.options)
+        planned = plan_read(self.ranges, bytes_per_offset, key_hashes, self.options)
+        check_plan(chain.from_iterable(planned), self._handed_out(whole=False))
+        return planned
 
     def portions(
         self, owners: Owners, shape: Shape, bytes_per_offset: Sizes, key_hashes: SampledHashes
     ) -> list[WorkUnit] | None:
         """What the tasks of each slot ask for, where key ranges belong to slots."""
         names = partial(naming, self.options)
-        return pinned_plan.plan_pinned(
+        planned = pinned_plan.plan_pinned(
             self.ranges, owners, bytes_per_offset, key_hashes, shape, names
         )
+        check_plan(_splits_of(planned), self._handed_out(whole=True))
+        return planned
+
+    def _handed_out(self, whole: bool) -> dict[TopicPartition, HandedOut]:
+        """With `whole` all keys, else those that the query reads."""
+        keys = self.options.key_ranges
+        return {
+            partition: HandedOut(
+                tuple(
+                    Area(span, each.from_offset, each.until_offset)
+                    for span in (keys.partial and not whole and keys.given(partition)) or (SPACE,)
+                )
+            )
+            for partition, each in self.ranges.items()
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,30 +123,52 @@ class Deliveries:
         options, name = self.options, naming(self.options)
         stretches: list[list[RangeEstimate]]
         if options.key_ranges.split_by == "partition":
-            # Here a cell is all that a partition has.
-            whole = {cell.partition: cell for cell in cells}
-            sizes = [Split(*cell.partition, 0, 0, round(cell.bytes)) for cell in cells]
+            # The mark of a batch that an earlier run planned may cut a partition into several.
+            whole: dict[TopicPartition, list[RangeEstimate]] = {}
+            for cell in cells:
+                whole.setdefault(cell.partition, []).append(cell)
+            sizes = [
+                Split(*partition, 0, 0, round(sum(cell.bytes for cell in own)))
+                for partition, own in whole.items()
+            ]
             tasks = deal_out(sizes, options)
-            stretches = [[whole[split.topic_partition] for split in task] for task in tasks]
+            stretches = [
+                [cell for split in task for cell in whole[split.topic_partition]] for task in tasks
+            ]
         else:
             check_accepted(self.deliveries, options)
             wanted = max(cores(options), options.min_tasks, options.min_partitions or 1)
             count = len(cells) if options.bytes_per_task == 0 else wanted
             stretches = cut_line(cells, lambda cell: cell.bytes, count)
         filled = [each for each in stretches if each]
-        return delivery_splits.plan_deliveries(filled, self.deliveries, bytes_per_offset, name)
+        planned = delivery_splits.plan_deliveries(filled, self.deliveries, bytes_per_offset, name)
+        check_plan(chain.from_iterable(planned), self._handed_out())
+        return planned
 
     def portions(
         self, owners: Owners, shape: Shape, bytes_per_offset: Sizes, key_hashes: SampledHashes
     ) -> list[WorkUnit] | None:
         """As of new records; None if one of `spans` belongs to two slots."""
         names = partial(naming, self.options)
-        return pinned_plan.plan_pinned_deliveries(
+        planned = pinned_plan.plan_pinned_deliveries(
             self.deliveries, self.spans, owners, bytes_per_offset, key_hashes, shape, names
         )
+        if planned is not None:
+            check_plan(_splits_of(planned), self._handed_out())
+        return planned
+
+    def _handed_out(self) -> dict[TopicPartition, HandedOut]:
+        return {
+            partition: delivery_splits.handed_out(delivery, self.spans[partition])
+            for partition, delivery in self.deliveries.items()
+        }
 
 
 BatchReads = NewRecords | Deliveries
+
+
+def _splits_of(portions: Iterable[WorkUnit]) -> Iterator[Split]:
+    return chain.from_iterable(each.splits for each in portions)
 
 
 def plan_read(

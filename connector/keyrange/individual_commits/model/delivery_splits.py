@@ -21,6 +21,7 @@ from keyrange.individual_commits.model.new_and_due_records import (
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.ranges.model.key_ranges import HASH_MAX, SPACE, KeyRange
 from keyrange.ranges.model.offset_splits import Delivery, Split
+from keyrange.ranges.model.plan_check import Area, HandedOut
 from keyrange.ranges.model.range_plan import RangeEstimate, among_readers, shared_first, weigh
 
 # What lies between two things to read is fetched along with them up to so many bytes: a request of
@@ -77,6 +78,21 @@ def plan_cells(
                 size = cell.bytes * offsets + per_offset * len(found.redelivered)
                 cells.append(replace(cell, bytes=size))
     return cells
+
+
+def handed_out(delivery: PartitionDelivery, spans: Sequence[KeyRange]) -> HandedOut:
+    """What is handed out of a partition to the keys in `spans`."""
+    inside = _Spans(delivery)
+    found = [inside.of(span) for span in spans]
+    return HandedOut(
+        tuple(
+            Area(cell.span, cell.from_offset, cell.until_offset)
+            for each in found
+            for cell in each.cells
+            if cell.from_offset < cell.until_offset
+        ),
+        tuple(offset for each in found for offset in each.redelivered),
+    )
 
 
 def plan_deliveries(

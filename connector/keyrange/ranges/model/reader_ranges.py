@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from keyrange.errors import error
 from keyrange.ranges.model.key_ranges import HASH_MAX, KeyRange
 
 NOBODY: Final = -1
@@ -50,7 +51,8 @@ class Placement:
 
 
 def placement_of(readers: Sequence[Sequence[KeyRange]]) -> Placement:
-    """The cut in which reader n reads `readers[n]`; nothing may be read by two of them.
+    """The cut in which reader n reads `readers[n]`. Raises INCONSISTENT_PLAN where two of them
+    read the same.
 
     Hashes in no range are nobody's, and a reader's neighbours are joined. The placement is in the
     hands of reader 0.
@@ -60,7 +62,7 @@ def placement_of(readers: Sequence[Sequence[KeyRange]]) -> Placement:
     at = 0
     for span, reader in owned:
         if span.from_hash < at:
-            raise ValueError(f"{span} is read twice")
+            raise error("INCONSISTENT_PLAN", f"two readers of the plan read key range {span}")
         if span.from_hash > at:
             cells.append((span.from_hash - 1, NOBODY))
         cells.append((span.until_hash - 1, reader))

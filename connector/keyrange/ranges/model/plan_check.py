@@ -1,0 +1,95 @@
+"""Whether a plan reads each key and offset of a batch exactly once.
+
+A verdict names only the records that are not done, so a record that no task reads would count as
+done. The planner therefore compares what the splits read with what the batch hands out, before a
+task begins.
+
+Both sides are sets of areas, a key range times an offset range. A sum of areas is known by its
+corners: +1 where an area begins and ends, -1 at its other two. Two sums are the same at each key
+and offset if and only if the same corners are left (the two-dimensional form of differences). That
+takes one step for each area, whatever the cut.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from keyrange.errors import error
+from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.ranges.model.key_ranges import SPACE, KeyRange
+from keyrange.ranges.model.offset_splits import Split
+
+_Corners = Counter[tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Area:
+    """The records with keys in `span` and offsets in [from_offset, until_offset)."""
+
+    span: KeyRange
+    from_offset: int
+    until_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class HandedOut:
+    """What a batch hands out of one partition: areas, and single records by offset."""
+
+    areas: tuple[Area, ...]
+    offsets: tuple[int, ...] = ()
+
+
+def check_plan(splits: Iterable[Split], handed_out: Mapping[TopicPartition, HandedOut]) -> None:
+    """Raises INCONSISTENT_PLAN where the splits do not read what is handed out, all of it once."""
+    corners: dict[TopicPartition, _Corners] = {partition: Counter() for partition in handed_out}
+    singles: dict[TopicPartition, Counter[int]] = {partition: Counter() for partition in handed_out}
+    for partition, wanted in handed_out.items():
+        _add(corners[partition], wanted.areas, -1)
+        singles[partition].subtract(wanted.offsets)
+    for split in splits:
+        at = split.topic_partition
+        _add(corners.setdefault(at, Counter()), _areas(split), 1)
+        if split.delivery is not None:
+            singles.setdefault(at, Counter()).update(split.delivery.offsets)
+    for partition, left in sorted(corners.items()):
+        wrong = [offset for (_, offset), count in left.items() if count]
+        wrong += [offset for offset, count in singles[partition].items() if count]
+        if wrong:
+            raise error(
+                "INCONSISTENT_PLAN",
+                "the plan of the batch does not read each key and offset of the partition once",
+                partition=partition,
+                offset=min(wrong),
+            )
+
+
+def _add(corners: _Corners, areas: Iterable[Area], sign: int) -> None:
+    for each in areas:
+        low, high = each.span.from_hash, each.span.until_hash
+        corners[low, each.from_offset] += sign
+        corners[high, each.until_offset] += sign
+        corners[low, each.until_offset] -= sign
+        corners[high, each.from_offset] -= sign
+
+
+def _areas(split: Split) -> Iterator[Area]:
+    """What one split reads besides single records."""
+    spans = [SPACE] if split.placement is None else split.placement.ranges()
+    delivery = split.delivery
+    if delivery is None:
+        for span in spans:
+            yield Area(span, split.from_offset, split.until_offset)
+        return
+    for span in spans:
+        at = bisect_left(delivery.uppers, span.from_hash)
+        low = span.from_hash
+        while low < span.until_hash and at < len(delivery.uppers):
+            high = min(delivery.uppers[at] + 1, span.until_hash)
+            from_offset = max(delivery.froms[at], split.from_offset)
+            until_offset = min(delivery.untils[at], split.until_offset)
+            if from_offset < until_offset:
+                yield Area(KeyRange(low, high), from_offset, until_offset)
+            low, at = high, at + 1
