@@ -11,9 +11,10 @@ import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 
-from keyrange.keyed_state.value_checks import check_of
+from keyrange.keyed_state.exact_values import converter_of, row_converter_of, row_of
 from keyrange.keyed_state.variables import StateForm, Variable
 
 ABSENT: Final = object()
@@ -22,44 +23,31 @@ Entry = list[Any]
 
 class Rows:
     """Rows of a variable's columns, as functions write and read them: the value where there is one
-    column, else a tuple; a dictionary by names is taken too."""
+    column, else a tuple; a dictionary by names is taken too. With `is_key` rows are keys of a map,
+    which can be hashed."""
 
-    def __init__(self, kind: pa.StructType) -> None:
+    def __init__(self, kind: pa.StructType, is_key: bool = False) -> None:
         self._kind = kind
         self._names = tuple(kind.names)
-        self._check = check_of([field.type for field in kind])
+        types = [field.type for field in kind]
         self.is_bare = len(self._names) == 1
+        self._convert_value = converter_of(types[0], is_key)
+        self._convert_row = row_converter_of(types, is_key)
         # A list or map within a row could be changed by who has it. Entries have their own, so that
         # what a record that failed did to it leaves nothing.
-        self._is_nested = any(pa.types.is_nested(field.type) for field in kind)
+        self._is_nested = any(map(pa.types.is_nested, types))
+        # Arrow gives these back in another form than functions have them.
+        self._is_formed = is_key or any(map(_has_map, types))
 
     def taken(self, row: Any) -> Any:
-        """A row as entries hold it. Raises one of `UNFIT`."""
+        """A row as entries hold it, as it is read back later. Raises one of `UNFIT`."""
         if self.is_bare:
-            if isinstance(row, (tuple, dict)) and not pa.types.is_nested(self._kind[0].type):
-                raise TypeError(f"a value of type {type(row).__name__}, and one column is kept")
-            self._check((row,))
-            return self.given(row)
-        if type(row) is not tuple:
-            row = self._tuple(row)
-        if len(row) != len(self._names):
-            raise TypeError(f"a row is a tuple or dict of {', '.join(self._names)}")
-        self._check(row)
-        return self.given(row)
+            return self._convert_value(row)
+        return self._convert_row(row_of(row, self._names) if type(row) is not tuple else row)
 
     def given(self, row: Any) -> Any:
         """A row as functions get it, to change it as they like."""
         return copy.deepcopy(row) if self._is_nested else row
-
-    def _tuple(self, row: Any) -> tuple[Any, ...]:
-        if isinstance(row, dict):
-            unknown = sorted(map(str, row.keys() - {*self._names}))
-            if unknown:
-                raise TypeError(f"a row with field {unknown[0][:100]!r}")
-            return tuple(map(row.get, self._names))
-        if not isinstance(row, (tuple, list)):
-            raise TypeError(f"a row is a tuple or dict of {', '.join(self._names)}")
-        return tuple(row)
 
     def array(self, rows: Sequence[Any]) -> pa.Array:
         """Rows as Arrow has them, null where they are ABSENT."""
@@ -83,10 +71,20 @@ class Rows:
         rows: list[Any] = columns[0]
         if not self.is_bare:
             rows = list(zip(*columns, strict=True))
+        if self._is_formed:
+            rows = list(map(self._convert_value if self.is_bare else self._convert_row, rows))
         if values.null_count:
             there = values.is_valid().to_pylist()
             rows = [row if is_there else ABSENT for row, is_there in zip(rows, there, strict=True)]
         return rows
+
+
+def _has_map(kind: pa.DataType) -> bool:
+    if pa.types.is_map(kind):
+        return True
+    return pa.types.is_nested(kind) and any(
+        _has_map(kind.field(at).type) for at in range(kind.num_fields)
+    )
 
 
 class ValueForm:
@@ -129,7 +127,8 @@ class ListForm:
 class MapForm:
     def __init__(self, variable: Variable) -> None:
         self._kind = variable.type
-        self.keys, self.rows = Rows(self._kind.key_type), Rows(self._kind.item_type)
+        self.keys = Rows(self._kind.key_type, is_key=True)
+        self.rows = Rows(self._kind.item_type)
 
     def read(self, values: pa.Array) -> list[Any]:
         pairs = list(zip(self.keys.read(values.keys), self.rows.read(values.items), strict=True))
@@ -152,6 +151,24 @@ class MapForm:
         return pa.MapArray.from_arrays(
             pa.array(ends, pa.int32()), self.keys.array(keys), self.rows.array(items), self._kind
         )
+
+
+def normalized(values: pa.Array) -> pa.Array:
+    """A variable of many keys as functions of single records would have left it: a list or map
+    without rows is none, and a row in one is there, though each of its columns may be null."""
+    if pa.types.is_struct(values.type):
+        return values
+    is_map = pa.types.is_map(values.type)
+    offsets = values.offsets.to_numpy()
+    rows = values.items if is_map else values.values
+    if rows.null_count:
+        rows = pa.StructArray.from_arrays(rows.flatten(), fields=list(rows.type))
+    if is_map:
+        found = pa.MapArray.from_arrays(values.offsets, values.keys, rows, values.type)
+    else:
+        found = pa.ListArray.from_arrays(values.offsets, rows, type=values.type)
+    is_none = values.is_null().to_numpy(zero_copy_only=False) | (offsets[1:] == offsets[:-1])
+    return found.take(pa.array(np.arange(len(values)), mask=is_none))
 
 
 _FORMS: Final[Mapping[str, Any]] = {"value": ValueForm, "list": ListForm, "map": MapForm}
@@ -274,7 +291,8 @@ class ListHandle(_Handle):
         found = [self._rows.taken(row) for row in rows]
         value = self._current.entry[self._at]
         if value is ABSENT or not found:
-            self.put(found) if found else None
+            if found:
+                self._set(found)
             return
         count = len(value)
         self._set(value)
@@ -294,13 +312,12 @@ class MapHandle(_Handle):
     def get(self, key: Any, default: Any = None) -> Any:
         """The value of a key of the map, `default` where there is none."""
         value = self._current.entry[self._at]
-        if value is ABSENT or key not in value:
-            return default
-        return self._rows.given(value[key])
+        row = ABSENT if value is ABSENT else value.get(self._keys.taken(key), ABSENT)
+        return default if row is ABSENT else self._rows.given(row)
 
     def contains(self, key: Any) -> bool:
         value = self._current.entry[self._at]
-        return value is not ABSENT and key in value
+        return value is not ABSENT and self._keys.taken(key) in value
 
     def update(self, key: Any, row: Any) -> None:
         """Set the value of a key of the map. Raises TypeError or ValueError for what the schemas do
@@ -327,6 +344,7 @@ class MapHandle(_Handle):
     def remove(self, key: Any) -> None:
         """Remove a key of the map, if it is there."""
         value = self._current.entry[self._at]
+        key = self._keys.taken(key)
         if value is not ABSENT and key in value:
             left = {each: row for each, row in value.items() if each != key}
             self._set(left or ABSENT)
@@ -358,4 +376,8 @@ class KeyState:
         variables = entries.form.variables
         for at, (variable, form) in enumerate(zip(variables, entries.forms, strict=True)):
             handle = _HANDLES[variable.kind](current, at, len(variables), form, variable.ttl_ms)
-            setattr(self, variable.name, handle)
+            object.__setattr__(self, variable.name, handle)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """An attribute that is set would be state of no key, and be there for the next one."""
+        raise AttributeError(f"state.{name} cannot be set: call its update, put or append")

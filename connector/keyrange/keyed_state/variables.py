@@ -16,6 +16,8 @@ from keyrange.source.model.ddl import parse_ddl
 
 KEY_HASH: Final = "key_hash"
 KEY: Final = "key"
+# Beside a key's state, where it is exported or read as a DataFrame.
+_LOCATION: Final = ("topic", "partition")
 # Behind the name of a variable that has a time to live.
 _EXPIRES: Final = "_expires_ms"
 _META: Final = b"keyrange.state"
@@ -91,7 +93,7 @@ def variables_of(state: Mapping[str, State]) -> tuple[Variable, ...]:
     if not state:
         raise ValueError("state names no variable")
     found = tuple(_variable(name, each) for name, each in state.items())
-    columns = [KEY, KEY_HASH, *(each.expires for each in found)]
+    columns = [*_LOCATION, KEY, KEY_HASH, *(each.expires for each in found)]
     for each in found:
         if each.name in columns:
             raise ValueError(f"state cannot have a variable {each.name!r}, which is keyrange's own")
@@ -169,10 +171,11 @@ class StateForm:
 
     def check(self, was: pa.Schema, file: str) -> None:
         """Raises STATE_SCHEMA_CHANGED where a file has variables that these cannot take in."""
+        written = form_of(was)
         # Times to live may come and go: a value without an end is there until it is updated.
-        ends = {field.name for field in was if field.name.endswith(_EXPIRES)}
+        ends = {each.expires for each in written.variables if each.ttl_ms} if written else set()
         for field in was:
-            if field.name in (KEY, KEY_HASH) or field.name in ends:
+            if field.name in (KEY, KEY_HASH) or field.name in ends - {*self.names}:
                 continue
             if field.name not in self.names:
                 raise _changed(field.name, "is not among those of the job", file)
@@ -206,15 +209,14 @@ def _narrowed(was: pa.DataType, now: pa.DataType) -> str:
     """Why a type cannot take in what was written with another; "" where it can."""
     if was.equals(now) or now in _WIDER.get(was, ()):
         return ""
+    if pa.types.is_decimal(was) and pa.types.is_decimal(now):
+        grown = (now.scale - was.scale, (now.precision - now.scale) - (was.precision - was.scale))
+        return "" if min(grown) >= 0 else f"was {was}, and {now} does not hold all of that"
     if pa.types.is_struct(was) and pa.types.is_struct(now):
-        names, left = set(now.names), [name for name in was.names if name not in now.names]
-        if left and names - set(was.names):
-            return f"has no field {left[0]!r} any more, and others instead: a field is not renamed"
-        reasons = (
-            _narrowed(was.field(name).type, now.field(name).type)
-            for name in was.names
-            if name in names
-        )
+        # What a field holds would go with it, and entries of a map that differ there alone.
+        if left := [name for name in was.names if name not in now.names]:
+            return f"has no field {left[0]!r} any more: a field is neither removed nor renamed"
+        reasons = (_narrowed(was.field(name).type, now.field(name).type) for name in was.names)
         return next((reason for reason in reasons if reason), "")
     if pa.types.is_list(was) and pa.types.is_list(now):
         return _narrowed(was.value_type, now.value_type)

@@ -5,7 +5,8 @@ A record that fails holds back what comes of its key.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -21,8 +22,8 @@ from keyrange.work.records import UNFIT, Columns, Record, Row, RowForm, WrongRes
 from keyrange.work.task_context import Task
 
 # What a function raises that makes its record a rejected one: a function that calls exit() would
-# end the worker again and again.
-FAILURES: Final = (Exception, SystemExit)
+# end the worker again and again, and a task of asyncio that is cancelled raises what is no Exception.
+FAILURES: Final = (Exception, SystemExit, asyncio.CancelledError)
 
 
 class Worker(Protocol):
@@ -39,6 +40,7 @@ class RecordWorker:
         self._task = task
         self._function = task.job.function
         self._form = RowForm(task.job.schema)
+        self._owned: Callable[[Sequence[Row]], Sequence[Row]] = self._form.owned
 
     def work(self, stretch: RecordStretch, not_done: OutcomeRows) -> Iterator[pa.RecordBatch]:
         task, hands, function = self._task, self._task.hands, self._function
@@ -83,10 +85,10 @@ class RecordWorker:
             else:
                 done.append(at)
                 if type(result) is tuple and len(result) == width:
-                    rows.append(result)
+                    rows += self._owned((result,))
                     owners.append(at)
                 elif result is not None:
-                    answered = self._form.rows_of(result)
+                    answered = self._owned(self._form.rows_of(result))
                     rows += answered
                     owners += [at] * len(answered)
         yield from self._output(stretch, rows, owners, done, not_done)

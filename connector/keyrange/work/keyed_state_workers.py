@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 
 from keyrange.errors import KeyrangeError, error
 from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.keyed_state.exact_values import row_converter_of
 from keyrange.keyed_state.sorted_blocks import Keys, Numbers
-from keyrange.keyed_state.state_handles import Current, Entries, Entry, KeyState
-from keyrange.keyed_state.value_checks import check_of
+from keyrange.keyed_state.state_handles import Current, Entries, Entry, KeyState, normalized
 from keyrange.keyed_state.variables import StateForm
 from keyrange.work.function_workers import ArrowWorker, RecordWorker
 from keyrange.work.model.outcome import Cause
@@ -74,7 +74,7 @@ class KeyedRecords:
         self._states = states
         self._function = function
         self._form = form
-        self._check = check_of([field.type for field in form.schema])
+        self._convert = row_converter_of([field.type for field in form.schema])
         self._width = len(form.schema)
         self._entries = Entries(states.form)
         self._current = Current(states.time_ms)
@@ -138,19 +138,17 @@ class KeyedRecords:
 
     def _checked(self, record: Record, answered: Any) -> Any:
         if type(answered) is tuple and len(answered) == self._width:
-            self._check_row(record, answered)
-            return answered
+            return self._converted(record, answered)
         try:
-            rows = list(self._form.rows_of(answered))
+            rows = self._form.rows_of(answered)
         except KeyrangeError as failure:
             raise WrongResult(failure) from None
-        for row in rows:
-            self._check_row(record, row)
-        return rows
+        return [self._converted(record, row) for row in rows]
 
-    def _check_row(self, record: Record, row: Row) -> None:
+    def _converted(self, record: Record, row: Row) -> Row:
         try:
-            self._check(row)
+            converted: Row = self._convert(row)
+            return converted
         except UNFIT:
             try:
                 self._form.check_types([row], self._partition, record.offset)
@@ -223,6 +221,7 @@ class KeyedBatches:
             if variable.name not in new.schema.names:
                 raise error("WRONG_RESULT", f"the new state has no column {variable.name!r}")
             values = new.column(variable.name).cast(form.schema.field(variable.name).type)
+            values = normalized(values)
             columns.append(values)
             if variable.ttl_ms:
                 until = self._states.time_ms + variable.ttl_ms
@@ -257,6 +256,8 @@ class KeyedRecordWorker(RecordWorker):
         assert task.job.function is not None
         self._keyed = KeyedRecords(states, task.job.function, RowForm(task.job.schema))
         self._function = self._keyed.call
+        # The rows are converted when the function has answered.
+        self._owned = lambda rows: rows
 
     def work(self, stretch: RecordStretch, not_done: OutcomeRows) -> Iterator[pa.RecordBatch]:
         self._keyed.begin(stretch)

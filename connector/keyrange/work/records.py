@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import date, datetime
+from decimal import Decimal
 from typing import Any, Final, cast
 
 import pyarrow as pa
 
 from keyrange.errors import KeyrangeError, error
 from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.keyed_state.exact_values import converter_of
 from keyrange.work.record_stretches import RecordStretch
 from keyrange.work.value_types import is_of_wrong_type
 
 # What Arrow raises for a value that a column does not take.
 UNFIT: Final = (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError, OverflowError)
 Row = tuple[Any, ...]
+
+_NONE: Final = type(None)
+# Of values of these types Arrow keeps all, or refuses them; the others are looked at one by one.
+_ARROWS_OWN: Final[Mapping[pa.DataType, frozenset[type]]] = {
+    **{kind: frozenset((int, _NONE)) for kind in (pa.int8(), pa.int16(), pa.int32(), pa.int64())},
+    pa.float64(): frozenset((float, _NONE)),
+    pa.bool_(): frozenset((bool, _NONE)),
+    pa.string(): frozenset((str, _NONE)),
+    pa.binary(): frozenset((bytes, _NONE)),
+    pa.date32(): frozenset((date, _NONE)),
+    pa.timestamp("us", "UTC"): frozenset((datetime, _NONE)),
+}
+_IMMUTABLE: Final = frozenset((_NONE, bool, int, float, str, bytes, date, datetime, Decimal))
 
 
 class Columns:
@@ -124,6 +140,13 @@ class WrongResult(Exception):
         self.error = failure
 
 
+def _owned(value: Any) -> Any:
+    if type(value) in _IMMUTABLE:
+        return value
+    # A memoryview cannot be copied as it is.
+    return bytes(value) if isinstance(value, (bytearray, memoryview)) else copy.deepcopy(value)
+
+
 class RowForm:
     """The rows that a function answers with, as Arrow columns of its schema."""
 
@@ -131,6 +154,13 @@ class RowForm:
         self.schema = schema
         self._names = tuple(schema.names)
         self._known = frozenset(schema.names)
+        self._columns = [
+            (field.type, converter_of(field.type), _ARROWS_OWN.get(field.type, frozenset()))
+            for field in schema
+        ]
+        self._may_share = any(
+            pa.types.is_nested(each) or pa.types.is_binary(each) for each in schema.types
+        )
 
     def rows_of(self, result: Any) -> Sequence[Row]:
         """The rows of an answer that is not None. Raises WRONG_RESULT for what is neither a row nor
@@ -153,11 +183,16 @@ class RowForm:
             raise self._wrong(f"a row of {len(row)} fields")
         return row
 
+    def owned(self, rows: Sequence[Row]) -> Sequence[Row]:
+        """Rows that share nothing which the function could change while they wait."""
+        return [tuple(map(_owned, row)) for row in rows] if self._may_share else rows
+
     def batch_of(self, rows: Sequence[Row]) -> pa.RecordBatch:
-        """Raises one of UNFIT where a value does not fit its column."""
+        """Raises one of UNFIT where a value does not fit its column, or would lose something."""
         columns = zip(*rows, strict=True) if rows else ((),) * len(self._names)
         arrays = [
-            pa.array(values, field.type) for values, field in zip(columns, self.schema, strict=True)
+            pa.array(values if own.issuperset(map(type, values)) else map(convert, values), kind)
+            for values, (kind, convert, own) in zip(columns, self._columns, strict=True)
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 

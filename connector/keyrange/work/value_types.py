@@ -13,6 +13,8 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from keyrange.keyed_state.exact_values import converter_of
+
 # What each type has that fits wherever any value of it does.
 _EXAMPLES: Final[dict[type, Any]] = {
     bool: False,
@@ -65,7 +67,7 @@ def _example(value: Any) -> Any:
 
 def _fits(value: Any, kind: pa.DataType) -> bool:
     try:
-        pa.array([value], kind)
+        converter_of(kind)(value)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
         return False
     return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import nullcontext
 from typing import Any
 
@@ -180,7 +181,7 @@ def test_a_value_is_there_before_its_time_and_not_at_it() -> None:
     [
         ("text", "TypeError|ArrowInvalid|ArrowTypeError"),
         (2**63, "OverflowError"),
-        ((1, 2), "one column is kept"),
+        ((1, 2), "the column is int64"),
     ],
 )
 def test_what_does_not_fit_fails_its_record_alone(value: Any, reason: str) -> None:
@@ -291,6 +292,8 @@ def test_what_is_no_answer(answer: Any, reason: str) -> None:
     [
         ({}, "names no variable"),
         ({"key": keyrange.ValueState("n int")}, "keyrange's own"),
+        ({"topic": keyrange.ValueState("n int")}, "keyrange's own"),
+        ({"partition": keyrange.ValueState("n int")}, "keyrange's own"),
         ({"_x": keyrange.ValueState("n int")}, "can be an attribute"),
         ({"x": keyrange.ValueState("")}, "x"),
         ({"x": keyrange.ValueState("n nothing")}, "nothing"),
@@ -306,3 +309,72 @@ def test_what_is_no_answer(answer: Any, reason: str) -> None:
 def test_variables_that_cannot_be(state: Any, reason: str) -> None:
     with pytest.raises(KeyrangeError, match=reason):
         StateHarness(silent(lambda *_: None), OUT, state)
+
+
+def test_what_a_function_goes_on_using_is_not_in_state_or_output() -> None:
+    buffer = bytearray()
+
+    def work(record: Any, state: Any) -> tuple[Any, int]:
+        buffer[:] = record.value
+        state.v.update(buffer)
+        return buffer, 1
+
+    made = harness(work, v=keyrange.ValueState("v binary"))
+    rows = made.process([(b"a", b"A"), (b"b", b"B")])
+    assert [row["key"] for row in rows] == [b"A", b"B"]
+    assert (made.state(b"a"), made.state(b"b")) == ({"v": b"A"}, {"v": b"B"})
+
+
+def test_what_a_failed_record_did_to_a_buffer_leaves_nothing() -> None:
+    def work(record: Any, state: Any) -> None:
+        if record.value == b"put":
+            state.v.update(bytearray(b"ab"))
+            return
+        got = state.v.get()
+        got += b"-half"
+        raise RuntimeError
+
+    made = harness(work, v=keyrange.ValueState("v binary"))
+    with pytest.raises(RecordsFailed, match="offset 1: RuntimeError"):
+        made.process([(b"k", b"put"), (b"k", b"bad")])
+    assert made.state(b"k") == {"v": b"ab"}
+
+
+def test_an_attribute_of_state_cannot_be_set() -> None:
+    def work(record: Any, state: Any) -> None:
+        state.n = 1
+
+    with pytest.raises(RecordsFailed, match=r"state\.n cannot be set: call its update"):
+        harness(work, n=keyrange.ValueState("n int")).process([(b"a", b"")])
+
+
+@pytest.mark.parametrize(
+    ("rows", "is_kept"), [([], {}), ([None, {"v": 1}], {"v": [None, 1]}), (None, {})]
+)
+def test_lists_of_many_keys_are_as_those_of_single_records(rows: Any, is_kept: Any) -> None:
+    kind = pa.list_(pa.struct([("v", pa.int64())]))
+
+    def work(records: Any, groups: Any, state: Any) -> Any:
+        new = pa.array([rows] * state.num_rows, kind)
+        return None, pa.RecordBatch.from_arrays([new], ["v"])
+
+    made = harness(work, "arrow", v=keyrange.ListState("v long"))
+    made.process([(b"a", b""), (b"b", b"")])
+    assert made.state(b"a") == made.state(b"b") == is_kept
+
+
+def test_text_that_is_not_ascii_has_the_limit_of_all_values() -> None:
+    def work(record: Any, state: Any) -> None:
+        state.v.update("é" * (8 << 20) + "x")
+
+    with pytest.raises(RecordsFailed, match="larger than a state takes"):
+        harness(work, v=keyrange.ValueState("v string")).process([(b"a", b"")])
+
+
+def test_a_task_that_is_cancelled_fails_its_record_alone() -> None:
+    def work(record: Any, state: Any) -> None:
+        if record.value == b"bad":
+            raise asyncio.CancelledError
+
+    with pytest.raises(RecordsFailed, match="^offset 1: CancelledError"):
+        harness(work, v=keyrange.ValueState("v int")).process([(b"a", b""), (b"b", b"bad")])

@@ -1,0 +1,163 @@
+"""A job's rows and state do not depend on where batches end, whatever values a function gives."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta, timezone
+from decimal import Decimal
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import keyrange
+import strategies  # noqa: F401  registers the hypothesis profiles
+from keyrange.errors import KeyrangeError
+from keyrange.keyed_state.state_handles import ABSENT, Entries
+from keyrange.keyed_state.variables import StateForm, variables_of
+from keyrange.testing import RecordsFailed, StateHarness
+
+_ZONE = timezone(timedelta(hours=2))
+# What functions were seen to give, whatever the column: few of these fit, and none may be changed
+# when nobody looks.
+_ODD = [
+    None, True, 0, 1, -1, 300, 2**53 + 1, 2**63, 0.0, 0.1, 0.5, 1.0, 1e40, float("inf"),
+    float("nan"), Decimal("1.2"), Decimal("1.239"), Decimal(2), "", "a", "é", "\ud800",
+    b"", b"\xff", bytearray(b"x"), memoryview(b"x"), date(2024, 1, 1), datetime(2024, 1, 1, 12),
+    datetime(2024, 1, 1, 12, tzinfo=UTC), datetime(2024, 1, 1, 12, tzinfo=_ZONE), np.int32(4),
+    np.float32(0.1), np.float64(2.0), np.bool_(True), np.array([1, 2]), [], [1], [None, 2], (1, 2),
+    (1, "b"), {"a": 1}, {"a": 1, "b": "x"}, {"a": 1, "c": 2}, {1: 1}, [("a", 1)],
+    [("a", 1), ("a", 2)], {(1, 2): 3}, timedelta(1), object(),
+]  # fmt: skip
+_KINDS = [
+    "boolean", "byte", "short", "int", "long", "float", "double", "decimal(5,2)", "string",
+    "binary", "date", "timestamp", "timestamp_ntz", "array<int>", "array<float>",
+    "array<array<long>>", "struct<a:int,b:string>", "array<struct<a:int,b:string>>", "map<string,int>", "map<float,int>",
+    "map<string,array<int>>", "map<struct<a:int,b:string>,int>", "struct<m:map<string,float>>",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", _KINDS)
+@given(
+    values=st.lists(st.sampled_from(_ODD), min_size=1, max_size=6),
+    cuts=st.sets(st.integers(1, 5)),
+)
+def test_rows_and_state_do_not_depend_on_where_batches_end(
+    kind: str, values: list[Any], cuts: set[int]
+) -> None:
+    """Each value by itself is taken or refused, so that a failure holds back nothing."""
+    assert _run(kind, values, set()) == _run(kind, values, cuts)
+
+
+def _run(kind: str, values: list[Any], cuts: set[int]) -> Any:
+    state = {
+        "one": keyrange.ValueState(f"v {kind}"),
+        "two": keyrange.ValueState(f"n int, v {kind}"),
+        "many": keyrange.ListState(f"v {kind}"),
+        "rows": keyrange.ListState(f"n int, v {kind}"),
+        "known": keyrange.MapState(f"v {kind}", f"v {kind}"),
+    }
+    taken: list[Any] = []
+
+    def work(record: Any, state: Any) -> Any:
+        value = values[record.offset]
+        seen = []
+        for each in (
+            lambda: state.one.update(value),
+            lambda: state.two.update((1, value)),
+            lambda: state.many.append(value),
+            lambda: state.rows.append({"n": 1, "v": value}),
+            lambda: seen.append(state.known.contains(value)),
+            lambda: state.known.update(value, value),
+        ):
+            try:
+                each()
+            except (TypeError, ValueError, OverflowError, pa.ArrowException) as failure:
+                seen.append(type(failure).__name__)
+        kept = [
+            state.one.get(), state.two.get(), list(state.many.get()), list(state.rows.get()),
+            list(state.known.items()), seen,
+        ]  # fmt: skip
+        taken.append(repr(kept))
+        return (state.one.get(),)
+
+    harness = StateHarness(work, f"v {kind}", state)
+    rows: list[Any] = []
+    ends = [0, *sorted(cut for cut in cuts if cut < len(values)), len(values)]
+    for start, stop in pairwise(ends):
+        rows += harness.process([(b"k", b"")] * (stop - start))
+    return repr(rows), taken, repr(harness.state(b"k"))
+
+
+@pytest.mark.parametrize("kind", _KINDS)
+@given(values=st.lists(st.sampled_from(_ODD), min_size=1, max_size=4))
+def test_an_output_is_what_was_given_or_its_record_fails(kind: str, values: list[Any]) -> None:
+    """A row by itself, and among others."""
+
+    def alone(value: Any) -> Any:
+        harness = StateHarness(
+            lambda *_: (value,), f"v {kind}", {"s": keyrange.ValueState("n int")}
+        )
+        try:
+            return repr(harness.process([(b"k", b"")]))
+        except (RecordsFailed, KeyrangeError) as failure:
+            return type(failure)
+
+    found = [alone(value) for value in values]
+    fit = [value for value, each in zip(values, found, strict=True) if isinstance(each, str)]
+    harness = StateHarness(
+        lambda record, _: (fit[record.offset],), f"v {kind}", {"s": keyrange.ValueState("n int")}
+    )
+    together = [repr([row]) for row in harness.process([(b"k", b"")] * len(fit))]
+    assert together == [each for each in found if isinstance(each, str)]
+
+
+def _form(**state: Any) -> StateForm:
+    return StateForm(variables_of(state))
+
+
+@pytest.mark.parametrize(
+    ("was", "now"),
+    [
+        (keyrange.ValueState("n int, t string"), keyrange.ValueState("n int")),
+        (keyrange.ListState("n int, t string"), keyrange.ListState("n int")),
+        (keyrange.MapState("k string, d int", "v int"), keyrange.MapState("k string", "v int")),
+        (keyrange.ValueState("n decimal(5,2)"), keyrange.ValueState("n decimal(5,3)")),
+        (keyrange.ValueState("n decimal(5,2)"), keyrange.ValueState("n decimal(9,1)")),
+    ],
+)
+def test_a_schema_that_would_let_data_go_is_refused(was: Any, now: Any) -> None:
+    with pytest.raises(KeyrangeError, match="STATE_SCHEMA_CHANGED"):
+        _form(x=now).check(_form(x=was).schema, "file")
+
+
+def test_decimals_may_grow() -> None:
+    was = _form(x=keyrange.ValueState("n decimal(5,2)"))
+    now = _form(x=keyrange.ValueState("n decimal(7,3)"))
+    now.check(was.schema, "file")
+    entries = [[Decimal("123.45"), None], [ABSENT, None]]
+    rows = pa.RecordBatch.from_arrays(
+        [pa.array([1, 2]), pa.array([b"a", b"b"]), *Entries(was).columns(entries)],
+        schema=was.schema,
+    )
+    assert [entry[0] for entry in Entries(now).read(now.fitted(rows))] == [
+        Decimal("123.450"),
+        ABSENT,
+    ]
+
+
+@pytest.mark.parametrize(
+    "now",
+    [
+        {"n": keyrange.ValueState("n int")},
+        {"token_expires_ms": keyrange.ValueState("n int"), "n": keyrange.ValueState("n int")},
+        {"token_expires_ms": keyrange.ListState("n long"), "n": keyrange.ValueState("n int")},
+    ],
+)
+def test_a_variable_is_checked_whatever_its_name(now: Any) -> None:
+    was = _form(token_expires_ms=keyrange.ValueState("n long"), n=keyrange.ValueState("n int"))
+    with pytest.raises(KeyrangeError, match=r"STATE_SCHEMA_CHANGED.*'token_expires_ms'"):
+        _form(**now).check(was.schema, "file")
