@@ -36,7 +36,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -51,6 +51,7 @@ from keyrange.embedded.jars import java_executable
 from keyrange.errors import KeyrangeError, invalid_options
 from keyrange.jobs.delta_jars import check_delta
 from keyrange.jobs.run_summary import is_of_a_job, pending_records
+from keyrange.jobs.table_writer import TableWriter
 from keyrange.observing import logs, prometheus
 from keyrange.observing.model.failure_causes import cause_of
 from keyrange.observing.model.query_progress import QueryProgress
@@ -58,6 +59,7 @@ from keyrange.options import SourceOptions, parse_options
 from keyrange.options.commits import IS_PATH
 
 log = logging.getLogger("ingest")
+_Writer = TypeVar("_Writer", DataStreamWriter, TableWriter)
 
 POLL_S = 0.5
 # The exit code of a run that ended by itself and left records that are neither done nor dead.
@@ -198,7 +200,7 @@ def start(
 
 def job_writer(
     spark: SparkSession, arguments: argparse.Namespace, options: dict[str, str]
-) -> tuple[DataStreamWriter | None, str]:
+) -> tuple[TableWriter | None, str]:
     """What starts a job whose tasks write the table, or why Spark has to write it."""
     why = why_spark(arguments, parse_options(options, "stream"))
     if why:
@@ -258,7 +260,7 @@ def start_sink(
     return writer.toTable(arguments.table)
 
 
-def with_trigger(writer: DataStreamWriter, arguments: argparse.Namespace) -> DataStreamWriter:
+def with_trigger(writer: _Writer, arguments: argparse.Namespace) -> _Writer:
     if arguments.available_now:
         return writer.trigger(availableNow=True)
     return writer.trigger(processingTime=arguments.trigger)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,9 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 import keyrange
 from brokers import Topics
+from keyrange.jobs.table_writer import TableWriter
 from sources import options
+from table_jobs import TableJob, individual
 
 # Executors cannot import this file: its function travels whole.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -38,8 +41,7 @@ def test_a_job_finishes_what_process_into_began(
     def into(batch: DataFrame, _: int) -> None:
         keyrange.process_into(batch, work, SCHEMA, str(tmp_path / "table"))
 
-    def run(writer: DataStreamWriter) -> list[str]:
-        writer = writer.option("checkpointLocation", str(checkpoint))
+    def run(writer: DataStreamWriter | TableWriter) -> list[str]:
         assert writer.trigger(availableNow=True).start().awaitTermination(240)
         table = DeltaTable(tmp_path / "table").to_pyarrow_table()
         return sorted(table["text"].to_pylist())
@@ -47,11 +49,58 @@ def test_a_job_finishes_what_process_into_began(
     topics.produce(topic, [b"1", b"2"])
     records = spark.readStream.format("keyrange").options(**given).load()
     each = keyrange.each_batch(into, given, str(checkpoint))
-    assert run(records.writeStream.foreachBatch(each)) == ["1", "2"]
+    writer = records.writeStream.option("checkpointLocation", str(checkpoint))
+    assert run(writer.foreachBatch(each)) == ["1", "2"]
     if after == "the commit":
         for name in ("0", ".0.crc"):
             (checkpoint / "commits" / name).unlink(missing_ok=True)
     topics.produce(topic, [b"3"])
     job = keyrange.job(given, work, SCHEMA)
-    writer = job.into(str(tmp_path / "table"), str(checkpoint), spark=spark)
-    assert run(writer) == ["1", "2", "3"]
+    assert run(job.into(str(tmp_path / "table"), str(checkpoint), spark=spark)) == ["1", "2", "3"]
+
+
+@pytest.mark.parametrize("commits", ["batch", "individual"])
+def test_a_query_goes_on_with_its_own_table_alone(
+    spark: SparkSession, topics: Topics, tmp_path: Path, commits: str
+) -> None:
+    """Another table, one that was made again, and one that was moved."""
+    given = individual(tmp_path) if commits == "individual" else {}
+    job = TableJob(spark, topics, tmp_path)
+
+    def texts() -> list[str]:
+        return sorted(row["text"] for row in job.rows())
+
+    job.produce(b"1")
+    job.run(work, SCHEMA, **given)
+    own, other = job.table, tmp_path / "other"
+    job.produce(b"2")
+    job.table = other
+    with pytest.raises(Exception, match=r"\[OTHER_TABLE\] the query has written to .*table, and"):
+        job.run(work, SCHEMA, **given)
+    assert not job.rows()
+
+    shutil.rmtree(other)
+    own.rename(other)
+    job.run(work, SCHEMA, into={"moved_from": str(own)}, **given)
+    assert texts() == ["1", "2"]
+
+    shutil.rmtree(other)
+    job.produce(b"3")
+    with pytest.raises(Exception, match=r"\[OTHER_TABLE\] the table lacks a batch"):
+        job.run(work, SCHEMA, **given)
+
+
+def test_a_batch_that_was_passed_over_is_noticed_by_the_next_one(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    """However Spark came to call it finished: here its own writer has sent it elsewhere."""
+    job = TableJob(spark, topics, tmp_path, partitions=1)
+    job.produce(b"1")
+    own = options(topics, job.topic, startingOffsets="earliest")
+    writer = keyrange.job(own).into(str(job.table), str(job.checkpoint), spark=spark)._writer
+    query = writer.foreachBatch(lambda batch, _: batch.collect()).trigger(availableNow=True).start()
+    assert query.awaitTermination(240)
+    job.produce(b"2")
+    with pytest.raises(Exception, match=r"\[OUTPUT_PASSED_OVER\].*batch=0, until=.*\"0\": 1"):
+        job.run()
+    assert not job.rows()

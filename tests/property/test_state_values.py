@@ -35,7 +35,8 @@ _ODD = [
 _KINDS = [
     "boolean", "byte", "short", "int", "long", "float", "double", "decimal(5,2)", "string",
     "binary", "date", "timestamp", "timestamp_ntz", "array<int>", "array<float>",
-    "array<array<long>>", "struct<a:int,b:string>", "array<struct<a:int,b:string>>", "map<string,int>", "map<float,int>",
+    "array<array<long>>", "struct<a:int,b:string>", "array<struct<a:int,b:string>>",
+    "map<string,int>", "map<float,int>",
     "map<string,array<int>>", "map<struct<a:int,b:string>,int>", "struct<m:map<string,float>>",
 ]  # fmt: skip
 

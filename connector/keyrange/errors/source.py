@@ -181,6 +181,39 @@ SOURCE_CONDITIONS: Final = (
         "both offsets in the message",
     ),
     Condition(
+        "UNSUPPORTED_WRITER_CALL",
+        Kind.INVALID,
+        "call trigger, queryName and start alone on what `into` returns; what the call was for is "
+        "an argument of keyrange.job or into",
+        "A call on the writer of a keyrange.job would have sent its records to another sink, or "
+        "its progress to another checkpoint. The records would be in no table, and the query "
+        "would go on behind them. No query was started.",
+        "the call in the message",
+        "table-jobs.md",
+    ),
+    Condition(
+        "OUTPUT_PASSED_OVER",
+        Kind.DATA_LOSS,
+        "begin with a new checkpoint and a startingOffsets from before the batch that is named "
+        "(`keyrange checkpoint show` has the offsets of each batch); rows that the table has "
+        "from there on come a second time, so remove them first",
+        "Spark's checkpoint says that a batch is finished, and keyrange has not written it to the "
+        "table. The query stops before it goes on behind these records.",
+        "how the query was started before, and who removed files below `CHECKPOINT/keyrange`",
+        "table-jobs.md",
+    ),
+    Condition(
+        "OTHER_TABLE",
+        Kind.INVALID,
+        "name the table that the query has written so far; if it was moved, say so by "
+        "into(..., moved_from=PATH); for another table begin with a new checkpoint",
+        "The checkpoint of a query goes with one table, which has all batches that the checkpoint "
+        "calls finished. Another table would begin in the middle of the topic. Nothing of the "
+        "batch was written.",
+        "both paths in the message, and `DESCRIBE HISTORY` of the table",
+        "table-jobs.md",
+    ),
+    Condition(
         "INCONSISTENT_PLAN",
         Kind.CORRUPT,
         "set splitBy, keyRanges and keyRangesPerPartition to what they were when the checkpoint's "

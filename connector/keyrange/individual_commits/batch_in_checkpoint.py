@@ -25,6 +25,15 @@ class Planned:
     finished: int
 
     @property
+    def is_of_one_source(self) -> bool:
+        """Whether the batch before was planned by the source that planned this one."""
+        before, now = (
+            each.source_id if each.commits is None else each.commits.source_id
+            for each in (self.start, self.end)
+        )
+        return bool(now) and before == now
+
+    @property
     def mark(self) -> CommitMark:
         """Of a source that commits individually."""
         assert self.end.commits is not None

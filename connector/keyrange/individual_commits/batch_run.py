@@ -54,7 +54,7 @@ class BatchRun:
         self._check, self._driver = check, driver
         self.tables = {} if tables is None else tables
         self.batch, self.plan = batch, plan
-        self._store, self.now_ms = store, now_ms
+        self.store, self.now_ms = store, now_ms
         self.manifest: Manifest | None = None
         self._staged: list[Manifest] | None = None
         self._told: ReportedResults | None = None
@@ -123,11 +123,11 @@ class BatchRun:
         if self._driver is not None and self._driver.stopped:
             table.stop_others(self._driver)
         at, form = self.plan.planned, json.loads(schema.json())
-        manifest = self._store.manifest(at.batch_id, at.start, at.end)
+        manifest = self.store.manifest(at.batch_id, at.start, at.end)
         is_made = manifest is None
         if manifest is None:
-            attempt, path = self._store.new_attempt(at.batch_id)
-            with self._store.writing():
+            attempt, path = self.store.new_attempt(at.batch_id)
+            with self.store.writing():
                 found = reported_outcomes.handed_on(rows(attempt, path))
             manifest = self._publish(_with_files(found), form, table.uri)
         self._check_terms(manifest, table.uri, form)
@@ -143,12 +143,12 @@ class BatchRun:
         """Make the verdict where there is none."""
         self.check_state()
         at, form = self.plan.planned, json.loads(schema.json())
-        manifest = self._store.manifest(at.batch_id, at.start, at.end)
+        manifest = self.store.manifest(at.batch_id, at.start, at.end)
         if manifest is None:
-            attempt, path = self._store.new_attempt(at.batch_id)
-            with self._store.writing():
+            attempt, path = self.store.new_attempt(at.batch_id)
+            with self.store.writing():
                 rows().write.parquet(path)
-            made = _Made(attempt, self._store.files_of(at.batch_id, attempt), counted)
+            made = _Made(attempt, self.store.files_of(at.batch_id, attempt), counted)
             manifest = self._publish(made, form)
         self._check_terms(manifest)
         self.manifest = manifest
@@ -158,7 +158,7 @@ class BatchRun:
         staged output all the same."""
         if self.plan.commits.transactional and self.manifest is None:
             at = self.plan.planned
-            found = self._store.manifest(at.batch_id, at.start, at.end)
+            found = self.store.manifest(at.batch_id, at.start, at.end)
             self.manifest = found or self._publish(_Made(), {})
 
     def _publish(self, verdict: _Made, schema: Mapping[str, Any], table: str = "") -> Manifest:
@@ -181,7 +181,7 @@ class BatchRun:
             verdict.rows,
         )
         self._check_failures(made)
-        return self._store.publish(made, at.start, at.end)
+        return self.store.publish(made, at.start, at.end)
 
     def _check_failures(self, made: Manifest) -> None:
         """Raises TOO_MANY_FAILURES. The verdict is not kept then: the next run calls the function
@@ -217,9 +217,9 @@ class BatchRun:
             if not self.plan.commits.transactional:
                 self._staged = []
             elif self.manifest is not None:
-                self._staged = [needed(self._store, each) for each in self.manifest.staged]
+                self._staged = [needed(self.store, each) for each in self.manifest.staged]
             else:
-                self._staged = staged(self._store, self.plan.planned, self.plan.states)
+                self._staged = staged(self.store, self.plan.planned, self.plan.states)
         return self._staged
 
     def _floors(self) -> Mapping[int, Floors]:
@@ -228,7 +228,7 @@ class BatchRun:
         found = self.staged()
         if not found:
             return {}
-        before = needed(self._store, self.plan.planned.batch_id - 1)
+        before = needed(self.store, self.plan.planned.batch_id - 1)
         return floors_of(found, before, self.plan.reached)
 
     def _output(self, manifest: Manifest) -> DataFrame:
@@ -252,7 +252,7 @@ class BatchRun:
         columns = {"type": "struct", "fields": []} if manifest.table else dict(manifest.schema)
         schema = StructType.fromJson(columns).add(HIDDEN, HIDDEN_SPARK)
         reader = self.batch.sparkSession.read.schema(schema)
-        return reader.parquet(*self._store.paths(manifest))
+        return reader.parquet(*self.store.paths(manifest))
 
     @property
     def verdict_rows(self) -> DataFrame | None:
@@ -269,7 +269,7 @@ class BatchRun:
                 batch=self.plan.planned.batch_id,
             )
         found, paths = self.manifest, frame.inputFiles()
-        inside = found is not None and self._store.holds(found.batch_id, found.attempt, paths)
+        inside = found is not None and self.store.holds(found.batch_id, found.attempt, paths)
         if not inside or not paths:
             raise error(
                 "NOT_MATERIALIZED",
@@ -316,7 +316,7 @@ class BatchRun:
     def _said_in(
         self, manifest: Manifest, wanted: Wanted, offsets: Collection[int] | None = None
     ) -> Found:
-        found = self._store.rows_in(manifest, wanted, offsets)
+        found = self.store.rows_in(manifest, wanted, offsets)
         return merged([manifest.rows, *found], wanted)
 
     def failures(self) -> list[Failure]:
@@ -334,7 +334,7 @@ class BatchRun:
         return found
 
     def _failures_in(self, manifest: Manifest) -> list[Failure]:
-        found = self._store.failures_in(manifest)
+        found = self.store.failures_in(manifest)
         return [replace(each, is_exception=self.errors_are_exceptions) for each in found]
 
     def judged(self) -> dict[TopicPartition, Outcome]:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StructField, StructType
 
 from keyrange.errors import error, invalid_options
@@ -19,10 +18,12 @@ from keyrange.individual_commits.reported_outcomes import HIDDEN_SPARK, schema_o
 from keyrange.jobs.batch_writer import JobTable, WriteIndividually, WriteWhole
 from keyrange.jobs.data_source import data_source_of
 from keyrange.jobs.definition import JobDefinition, pickled
+from keyrange.jobs.table_writer import TableWriter
 from keyrange.keyed_state.model.figures import OBSERVED_PREFIX
 from keyrange.keyed_state.variables import State, Variable, variables_of
 from keyrange.options import SourceOptions, parse_options
 from keyrange.options.commits import IS_PATH
+from keyrange.options.locations import misplaced
 from keyrange.source.model.columns import COLUMNS, chosen_columns
 from keyrange.source.schema import source_schema
 from keyrange.storage.data_files import TARGET_BYTES
@@ -179,8 +180,9 @@ class TableJob:
         compression: Literal["snappy", "zstd"] = "snappy",
         target_bytes: int = TARGET_BYTES,
         optimize_every: int = 0,
+        moved_from: str = "",
         spark: SparkSession | None = None,
-    ) -> DataStreamWriter:
+    ) -> TableWriter:
         """A query that appends the output to a Delta table, each record's once; set its trigger and
         start it.
 
@@ -189,7 +191,8 @@ class TableJob:
         table that is there is partitioned by. Executors write its files with the credentials of
         their environment, the driver its log with those of `commitTable.storage.`. `checkpoint` is
         the query's checkpointLocation. Every `optimize_every` batches the session's Delta runs
-        OPTIMIZE; 0 for never.
+        OPTIMIZE; 0 for never. `moved_from`: the path that the table had when the query last ran, if
+        it was moved since; another table than the query's own is refused (OTHER_TABLE).
 
         Raises INVALID_OPTIONS, SINK_UNSUITABLE, SINK_UNWRITABLE.
         """
@@ -206,7 +209,7 @@ class TableJob:
         sink.prepare()
         definition = self._definition(sink, compression, target_bytes)
         # Who writes the log calls no function.
-        written = JobTable(replace(definition, function=b""), storage, optimize_every)
+        written = JobTable(replace(definition, function=b""), storage, optimize_every, moved_from)
         source = data_source_of(definition)
         session.dataSource.register(source)
         rows = session.readStream.format(source.name()).options(**self._given).load()
@@ -222,7 +225,8 @@ class TableJob:
         write: Any = WriteWhole(written, checkpoint)
         if self._options.commits.individual:
             write = EachBatch(WriteIndividually(written), self._options, checkpoint)
-        return counted.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)
+        writer = counted.writeStream.foreachBatch(write)
+        return TableWriter(writer.option("checkpointLocation", checkpoint))
 
     def _check_table(
         self,
@@ -236,17 +240,9 @@ class TableJob:
         wrong = []
         if not IS_PATH.match(table):
             wrong.append("table must be an absolute path or a URI")
-        if table.rstrip("/") == checkpoint.rstrip("/"):
-            wrong.append("checkpoint must not be in the table's directory: VACUUM would remove it")
-        commits, members = self._options.commits, self._options.members
-        for option, path in (
-            ("commitTable", commits.table),
-            ("deadLetterTable", commits.dead_letter_table),
-            ("memberTable", members.table),
-        ):
-            for name, place in (("table", table), ("checkpoint", checkpoint)):
-                if path and path.rstrip("/") == place.rstrip("/"):
-                    wrong.append(f"{name} must not be the same path as option '{option}'")
+        if not IS_PATH.match(checkpoint):
+            wrong.append("checkpoint must be an absolute path or a URI")
+        wrong += misplaced(table, checkpoint, self._options.commits, self._options.members)
         if (why := no_directory(table)) is not None:
             wrong.append(f"table must be a directory, and {why}")
         if compression not in ("snappy", "zstd"):

@@ -21,6 +21,7 @@ from keyrange.individual_commits.batch_run import current
 from keyrange.individual_commits.model.verdict_manifest import Manifest, check_output, planned
 from keyrange.individual_commits.verdict_store import VerdictStore
 from keyrange.jobs.definition import JobDefinition
+from keyrange.kafka.model.offsets import nested
 from keyrange.storage.model.sink_driver import application_of
 from keyrange.work import appended_files
 
@@ -34,11 +35,13 @@ _log = logging.getLogger(__name__)
 @dataclass(frozen=True)
 class JobTable:
     """The table of a job. `storage` are settings of the object store; from time to time, every
-    `optimize_every` batches, small files are made one, by the session's own Delta."""
+    `optimize_every` batches, small files are made one, by the session's own Delta. `moved_from`:
+    where the table was before."""
 
     definition: JobDefinition
     storage: Mapping[str, str]
     optimize_every: int = 0
+    moved_from: str = ""
 
     @property
     def schema(self) -> StructType:
@@ -58,9 +61,55 @@ class JobTable:
 
         return CachedDeltaTable(self.definition.table, self.storage)
 
+    @cached_property
+    def _checked(self) -> set[str]:
+        """The applications of which this run knows that the table has their batches."""
+        return set()
+
     def __getstate__(self) -> dict[str, Any]:
         # Another process opens it by itself.
-        return {name: value for name, value in vars(self).items() if name != "_cached"}
+        own = ("_cached", "_checked")
+        return {name: value for name, value in vars(self).items() if name not in own}
+
+    def check_before(
+        self, store: VerdictStore, sink: SinkTable, application: str, at: Planned
+    ) -> None:
+        """Once in a run: whether the batch before this one, which Spark's checkpoint calls
+        finished, is in this table. Its manifest stays until this batch is finished, and its
+        transaction in the table's log.
+
+        Raises OUTPUT_PASSED_OVER where there is no manifest, OTHER_TABLE where it is one of another
+        table or this one lacks its transaction.
+        """
+        before = at.batch_id - 1
+        if application in self._checked or not at.is_of_one_source:
+            return
+        manifest = store.manifest_of(before)
+        if manifest is None and at.end.commits is None:
+            # With individual commits the commit table has already told.
+            raise error(
+                "OUTPUT_PASSED_OVER",
+                "the checkpoint says that a batch is finished, and no output of it was written: "
+                "its query was started with another sink, or its manifest was removed",
+                batch=before,
+                until=json.dumps(nested(at.start.positions), sort_keys=True),
+            )
+        # One without a table is of a job that Spark wrote for (`keyrange.process`).
+        if manifest is not None and manifest.table:
+            if manifest.table not in (sink.uri, self.moved_from.rstrip("/")):
+                raise error(
+                    "OTHER_TABLE",
+                    f"the query has written to {manifest.table}, and is to write to {sink.uri}",
+                    batch=before,
+                )
+            if manifest.rows["file"] and not sink.has(application, before):
+                raise error(
+                    "OTHER_TABLE",
+                    f"the table lacks a batch that was written to it: {sink.uri} was made again, "
+                    "or an older copy was restored",
+                    batch=before,
+                )
+        self._checked.add(application)
 
     def optimize(self, batch: DataFrame, batch_id: int) -> None:
         """Between two batches. What fails costs room, and is tried again."""
@@ -84,8 +133,12 @@ class WriteIndividually:
         run = current("keyrange.job")
         run.said = run.is_worked_on = True
         run.keeps_state = bool(self.table.definition.state)
+        sink = self.table.sink()
+        sink.prepare()
+        planned = run.plan.planned
+        self.table.check_before(run.store, sink, planned.application, planned)
         # Which attempt it was tasks say, where they have written anything.
-        run.append_verdict(self.table.schema, lambda *_: batch, self.table.sink())
+        run.append_verdict(self.table.schema, lambda *_: batch, sink)
         self.table.optimize(batch, batch_id)
 
 
@@ -101,6 +154,8 @@ class WriteWhole:
         store = self._store(at.end.source_id)
         sink = self.table.sink()
         sink.prepare()
+        application = application_of(at.query_id, at.end.source_id)
+        self.table.check_before(store, sink, application, at)
         form = json.loads(self.table.schema.json())
         manifest = store.manifest(batch_id, at.start, at.end)
         is_made = manifest is None
@@ -111,7 +166,6 @@ class WriteWhole:
             manifest = store.publish(made, at.start, at.end)
         check_output(manifest, sink.uri, form)
         files = [appended_files.data_file(*each) for each in manifest.rows["file"]]
-        application = application_of(at.query_id, at.end.source_id)
         sink.append(files, application, batch_id, check_files=not is_made)
         store.remove_old(lambda other: other < batch_id and other <= at.finished)
         self.table.optimize(batch, batch_id)

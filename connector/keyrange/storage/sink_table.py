@@ -136,6 +136,15 @@ class SinkTable:
                 )
                 raise error("UNCOMMITTED_OUTPUT", message, table=self.uri, writer=application)
 
+    def has(self, application: str, batch_id: int) -> bool:
+        """Whether the table's log has a batch of an application, or a later one. Raises
+        SINK_UNWRITABLE."""
+        try:
+            return self._written(application, batch_id)
+        except Exception as failure:
+            self._cached.close()
+            raise self._unwritable(failure) from None
+
     def _version_of(self, application: str) -> int | None:
         try:
             return self._cached.version_of(application)

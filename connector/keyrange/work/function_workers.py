@@ -22,7 +22,7 @@ from keyrange.work.records import UNFIT, Columns, Record, Row, RowForm, WrongRes
 from keyrange.work.task_context import Task
 
 # What a function raises that makes its record a rejected one: a function that calls exit() would
-# end the worker again and again, and a task of asyncio that is cancelled raises what is no Exception.
+# end the worker again and again, and what a cancelled task of asyncio raises is no Exception.
 FAILURES: Final = (Exception, SystemExit, asyncio.CancelledError)
 
 

@@ -11,6 +11,8 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 import keyrange
 from keyrange.errors import KeyrangeError
+from keyrange.jobs.table_writer import TableWriter
+from keyrange.options import parse_options
 
 COLUMNS = StructType([StructField("id", LongType()), StructField("name", StringType())])
 OPTIONS = {"kafka.bootstrap.servers": "broker:9092", "subscribe": "orders"}
@@ -69,10 +71,76 @@ def test_places_that_no_table_can_have_are_refused(tmp_path: Path) -> None:
     job = keyrange.job(OPTIONS, of_record, COLUMNS)
     with pytest.raises(KeyrangeError, match=r"table must be a directory, and .* is a file"):
         job.into(str(tmp_path / "file" / "t"), "/lake/c", spark=SESSION)
-    with pytest.raises(KeyrangeError, match="checkpoint must not be in the table's directory"):
+    with pytest.raises(KeyrangeError, match="table must not be the same path as checkpoint"):
         job.into(f"{tmp_path}/t/", f"{tmp_path}/t", spark=SESSION)
     with pytest.raises(KeyrangeError, match="table must not be the same path as option 'commitTab"):
         keyrange.job(KEYED, of_record, COLUMNS).into("/lake/c/", "/lake/cp", spark=SESSION)
+
+
+@pytest.mark.parametrize(
+    ("table", "checkpoint", "more", "said"),
+    [
+        ("/lake/t", "/lake/t/cp", {}, "checkpoint must not be in the directory of table: VACUUM"),
+        ("file:///lake//t/", "/lake/x/../t/cp", {}, "checkpoint must not be in the directory of t"),
+        ("s3a://lake/t", "s3://lake/t/cp", {}, "checkpoint must not be in the directory of table"),
+        (
+            "/lake/t",
+            "/lake/t/_delta_log/cp",
+            {},
+            "checkpoint must not be in the directory of table",
+        ),
+        ("/lake/t", "/lake/t/_cp", {}, ""),
+        ("/lake/t", "/lake/t2", {}, ""),
+        ("s3://lake/t", "s3://other/t/cp", {}, ""),
+        ("/lake/t", "cp", {}, "checkpoint must be an absolute path"),
+        ("/lake/t", "/lake/cp", {"commitTable": "/lake/t/c"}, "'commitTable' must not be in the d"),
+        ("/lake/c/t", "/lake/cp", {"commitTable": "/lake/c"}, "table must not be in the directory"),
+        ("/lake/t", "/lake/cp", {"verdictDirectory": "/lake/cp/v"}, ""),
+        ("/lake/v/1/t", "/lake/cp", {"verdictDirectory": "/lake/v"}, "keyrange would remove it"),
+        ("/lake/t", "/lake/cp", {"stateDirectory": "/lake/t/s"}, "'stateDirectory' must not be in"),
+    ],
+)
+def test_nothing_lies_where_another_one_removes_files(
+    table: str, checkpoint: str, more: dict[str, str], said: str
+) -> None:
+    options = parse_options({**KEYED, "commitTable": "/lake/c", **more}, "stream")
+    given = keyrange.job(KEYED, of_record, COLUMNS)
+    given._options = options
+    found: list[str] = []
+    try:
+        given._check_table(SESSION, table, checkpoint, "snappy", 1 << 20, 0)
+    except KeyrangeError as failure:
+        found = [str(failure)]
+    assert bool(found) == bool(said)
+    assert said in "".join(found)
+
+
+def test_calls_that_would_aim_a_query_elsewhere_are_refused() -> None:
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+    class Spark:
+        def __init__(self) -> None:
+            self.calls: list[Any] = []
+
+        def __getattr__(self, name: str) -> Any:
+            return lambda *given, **named: self.calls.append((name, given, named)) or self
+
+    spark: Any = Spark()
+    writer = TableWriter(spark)
+    writer.trigger(availableNow=True).queryName("q").outputMode("append").start()
+    named = [("trigger", (), {"availableNow": True}), ("queryName", ("q",), {}), ("start", (), {})]
+    assert spark.calls == named
+    kept = {"trigger", "queryName", "outputMode", "start"}
+    others = {name for name in dir(DataStreamWriter) if not name.startswith("_")} - kept
+    assert {"format", "foreachBatch", "option", "toTable"} <= others
+    for name in sorted(others):
+        with pytest.raises(KeyrangeError, match=rf"UNSUPPORTED_WRITER_CALL\] {name} is no call"):
+            getattr(writer, name)
+    for call in (lambda: writer.start("/lake/t"), lambda: writer.outputMode("complete")):
+        with pytest.raises(KeyrangeError, match="UNSUPPORTED_WRITER_CALL"):
+            call()
+    assert not hasattr(writer, "no_such_name")
+    assert spark.calls == named
 
 
 def test_a_table_may_be_partitioned_by_one_name(tmp_path: Path) -> None:

@@ -376,5 +376,5 @@ def test_a_task_that_is_cancelled_fails_its_record_alone() -> None:
         if record.value == b"bad":
             raise asyncio.CancelledError
 
-    with pytest.raises(RecordsFailed, match="^offset 1: CancelledError"):
+    with pytest.raises(RecordsFailed, match=r"^offset 1: CancelledError"):
         harness(work, v=keyrange.ValueState("v int")).process([(b"a", b""), (b"b", b"bad")])

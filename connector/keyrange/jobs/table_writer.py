@@ -1,0 +1,66 @@
+"""What starts the query of a job: Spark's stream writer, without what would aim it elsewhere."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NoReturn
+
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from keyrange.errors import KeyrangeError, error
+
+_INSTEAD: Final = {
+    "format": "the job writes its Delta table; for another sink read with format('keyrange')",
+    "foreach": "give keyrange.job a function, which is called with each record",
+    "foreachBatch": "read with format('keyrange') and give foreachBatch keyrange.each_batch",
+    "option": "options of the source belong into keyrange.job, those of the table into into()",
+    "options": "options of the source belong into keyrange.job, those of the table into into()",
+    "partitionBy": "name the columns as partition_by of into()",
+    "table": "the table is the first argument of into()",
+    "toTable": "the table is the first argument of into(), and start() starts the query",
+}
+
+
+class TableWriter:
+    """Sets the trigger and the name of a job's query, and starts it, as Spark's DataStreamWriter.
+
+    Each of Spark's other calls would send the records elsewhere, while the checkpoint goes on as
+    if they were in the table. They raise UNSUPPORTED_WRITER_CALL.
+    """
+
+    def __init__(self, writer: DataStreamWriter) -> None:
+        self._writer = writer
+
+    def trigger(self, **interval: Any) -> TableWriter:
+        """As Spark's: `processingTime="10 seconds"`, `availableNow=True` or `once=True`."""
+        self._writer = self._writer.trigger(**interval)
+        return self
+
+    def queryName(self, queryName: str) -> TableWriter:
+        self._writer = self._writer.queryName(queryName)
+        return self
+
+    def outputMode(self, outputMode: str) -> TableWriter:
+        """Only "append" is what a job does."""
+        if outputMode != "append":
+            raise _unsupported(f"outputMode({outputMode!r})", "the job appends its output")
+        return self
+
+    def start(self, *given: Any, **options: Any) -> StreamingQuery:
+        """Start the query. It takes no argument: table and checkpoint are those of `into`."""
+        if given or options:
+            raise _unsupported(
+                "start with arguments", "table and checkpoint are the arguments of into()"
+            )
+        return self._writer.start()
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("_") or not hasattr(DataStreamWriter, name):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        raise _unsupported(name, _INSTEAD.get(name, "the job's query has no use for it"))
+
+
+def _unsupported(call: str, instead: str) -> KeyrangeError:
+    return error(
+        "UNSUPPORTED_WRITER_CALL", f"{call} is no call for the query of a keyrange.job: {instead}"
+    )
