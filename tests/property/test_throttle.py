@@ -42,10 +42,20 @@ class Naive:
         return [usable for at_ms, usable in last.values() if now_ms - at_ms <= self.validity_ms]
 
     def counts(self, check: Check) -> bool:
-        _, each = check
+        at_ms, each = check
         if each is None:
             return False
-        return not each.failure or any(found.usable_bytes <= 100 for found in each.volumes)
+        is_whole = not each.failure and self.full(at_ms) <= each.brokers
+        return is_whole or any(found.usable_bytes <= 100 for found in each.volumes)
+
+    def full(self, now_ms: int) -> set[int]:
+        """The brokers that were at the limit when they last answered."""
+        last: dict[int, bool] = {}
+        for at_ms, each in self.checks:
+            if at_ms <= now_ms and each is not None:
+                for answer in each.answers:
+                    last[answer.broker] = any(v.usable_bytes <= 100 for v in answer.volumes)
+        return {broker for broker, is_full in last.items() if is_full}
 
     def factor(self, now_ms: int) -> float:
         value, valid_ms, since_ms, row = 1.0, 0, 0, 0
@@ -146,6 +156,8 @@ class Cluster:
     silent: set[int] = field(default_factory=set)
     # When each volume was told to be at the limit last; when a check was whole last.
     told_full_ms: dict[int, int] = field(default_factory=dict)
+    # Who was at the limit when it last answered.
+    full: set[int] = field(default_factory=set)
     counted_ms: int | None = None
     whole_ms: int = 0
     said: set[str] = field(default_factory=set)
@@ -182,8 +194,10 @@ class Cluster:
         self.throttle.observe(reading(*volumes, silent=tuple(named - told)), self.now_ms)
         full = {each.broker for each in volumes if each.usable_bytes <= 100}
         self.told_full_ms |= dict.fromkeys(full, self.now_ms)
-        self.counted_ms = self.now_ms if full or named == told else self.counted_ms
-        self.whole_ms = self.now_ms if named == told else self.whole_ms
+        self.full = (self.full - told) | full
+        is_whole = named == told and self.full <= named
+        self.counted_ms = self.now_ms if full or is_whole else self.counted_ms
+        self.whole_ms = self.now_ms if is_whole else self.whole_ms
 
     def holds(self) -> None:
         factor = self.throttle.factor(self.now_ms)

@@ -302,16 +302,25 @@ def test_a_full_volume_that_is_remembered_does_not_make_a_part_whole() -> None:
     assert each.limit_violated == 1
 
 
-def test_a_full_volume_whose_broker_is_gone_holds_for_the_validity_time() -> None:
-    each = throttle()
+def test_a_full_volume_whose_broker_is_gone_is_a_failed_check_until_the_broker_is_back() -> None:
+    each = throttle(fallback=0.5)
     each.observe(reading(volume(900), volume(100, 2)), 0)
     each.observe(reading(volume(900)), MINUTE)
     each.observe(reading(volume(900)), 2 * MINUTE)
     assert standing(each, 2 * MINUTE) == (0.0, ThrottleState.HELD)
 
-    each.observe(reading(volume(900)), 3 * MINUTE)
-    each.observe(reading(volume(900)), 4 * MINUTE)
-    assert standing(each, 4 * MINUTE) == (1.0, ThrottleState.OPEN)
+    for minute in range(3, 9):
+        each.observe(reading(volume(900)), minute * MINUTE)
+        assert standing(each, minute * MINUTE) == (0.5, ThrottleState.FALLBACK_HELD)
+    assert "broker 2 had a volume at the limit and is not named now" in each.factor(9 * MINUTE).why
+
+    each.observe(reading(volume(900), volume(100, 2)), 9 * MINUTE)
+    assert standing(each, 9 * MINUTE) == (0.0, ThrottleState.HELD)
+    for minute in range(10, 13):
+        each.observe(reading(volume(900), volume(900, 2)), minute * MINUTE)
+    assert standing(each, 12 * MINUTE) == (1.0, ThrottleState.OPEN)
+    each.observe(reading(volume(900)), 13 * MINUTE)
+    assert standing(each, 13 * MINUTE) == (1.0, ThrottleState.OPEN)
 
 
 def test_the_prediction_is_that_of_the_first_to_be_full() -> None:

@@ -6,7 +6,9 @@ fail, the factor that was found last stands for the validity time, and then the 
 first reading that counts there is none to stand: it is the fallback from the start.
 
 A volume at the limit counts in a reading that is not whole too. That all is well does not: such a
-reading is a failed check.
+reading is a failed check. So is one in which the cluster does not name a broker any more that had a
+volume at the limit when it was read last: nobody has seen that volume recover. It takes the broker
+itself to say so, or a new start.
 
 Times are ms of one monotonic clock that the caller reads.
 """
@@ -88,6 +90,8 @@ class Throttle:
         self._failure = ""
         self._violated: tuple[Volume, ...] = ()
         self._time_to_full_ms: int | None = None
+        # The brokers that had a volume at the limit when they last answered.
+        self._full: set[int] = set()
         self.view = View(policy.validity_ms)
         self.fallback_applied = 0
         self.limit_violated = 0
@@ -97,13 +101,16 @@ class Throttle:
         self._pass(now_ms)
         self.view.observe(reading, now_ms, rest)
         limit, recovery = self._policy.limit, self._policy.recovery
-        told = sum(map(limit.is_violated, with_rests(reading.volumes, rest)))
+        full = [v.broker for v in with_rests(reading.volumes, rest) if limit.is_violated(v)]
+        told = len(full)
+        self._full.difference_update(each.broker for each in reading.answers if not each.problem)
+        self._full.update(full)
         volumes = self.view.volumes(now_ms)
         self._violated = tuple(filter(limit.is_violated, with_rests(volumes, rest)))
         self.limit_violated += told
         times_ms = map(self.view.time_to_full_ms, with_rests(volumes, rest))
         self._time_to_full_ms = min((each for each in times_ms if each is not None), default=None)
-        self._failure = reading.failure
+        self._failure = reading.failure or self._vanished(reading)
         if self._failure and not told:
             return
         self._valid_ms = now_ms
@@ -118,6 +125,10 @@ class Throttle:
             often = self._clear_readings >= recovery.readings
             long = now_ms - self._since_ms >= recovery.dwell_ms
             self._sign(ThrottleEvent.RECOVERED if often and long else ThrottleEvent.CLEAR, now_ms)
+
+    def _vanished(self, reading: VolumeReading) -> str:
+        gone = sorted(self._full - reading.brokers)
+        return f"broker {gone[0]} had a volume at the limit and is not named now" if gone else ""
 
     def failed(self, reason: str, now_ms: int) -> None:
         """Say that a check came to nothing."""
