@@ -207,7 +207,7 @@ def test_what_the_next_run_may_not_change(
     text = failure_of(job.start(table=other))
     assert f"[OTHER_TABLE] the query has written to {job.table}" in text
     job.run("2")
-    assert job.rows() == {0: "a", 1: "b", 2: "c"}
+    assert job.rows() == {0: "a", 1: "b", 2: "c2"}
 
 
 @pytest.mark.parametrize(
