@@ -12,7 +12,7 @@ import pyarrow as pa
 from keyrange.errors import invalid_options
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.keyed_state.sorted_blocks import Keys
-from keyrange.keyed_state.state_handles import ABSENT, Entries
+from keyrange.keyed_state.state_entries import ABSENT, Entries
 from keyrange.keyed_state.variables import KEY, State, StateForm, row_type, variables_of
 from keyrange.ranges.model.key_hash import hash_of, hash_of_record
 from keyrange.ranges.model.key_ranges import SPACE

@@ -16,9 +16,13 @@ from hypothesis import strategies as st
 import keyrange
 import strategies  # noqa: F401  registers the hypothesis profiles
 from keyrange.errors import KeyrangeError
-from keyrange.keyed_state.state_handles import ABSENT, Entries
-from keyrange.keyed_state.variables import StateForm, variables_of
+from keyrange.keyed_state.exact_columns import VALUE_BYTES_MAX, cast_exactly, check_state
+from keyrange.keyed_state.exact_values import converter_of, form_of
+from keyrange.keyed_state.state_entries import ABSENT, Entries
+from keyrange.keyed_state.variables import StateForm, row_type, variables_of
+from keyrange.source.model.ddl import parse_ddl
 from keyrange.testing import RecordsFailed, StateHarness
+from keyrange.work.records import UNFIT, RowForm
 
 _ZONE = timezone(timedelta(hours=2))
 # What functions were seen to give, whatever the column: few of these fit, and none may be changed
@@ -114,6 +118,117 @@ def test_an_output_is_what_was_given_or_its_record_fails(kind: str, values: list
     )
     together = [repr([row]) for row in harness.process([(b"k", b"")] * len(fit))]
     assert together == [each for each in found if isinstance(each, str)]
+
+
+@pytest.mark.parametrize("kind", _KINDS)
+@given(values=st.lists(st.sampled_from(_ODD), min_size=1, max_size=4))
+def test_one_rule_for_functions_of_records_and_of_batches(kind: str, values: list[Any]) -> None:
+    """A value by itself, among others, and as a column of whatever type Arrow gives it."""
+    schema = pa.schema(list(row_type(parse_ddl(f"v {kind}"))))
+    form, convert = RowForm(schema), converter_of(schema.field("v").type)
+    fit = []
+    for value in values:
+        try:
+            exact = convert(value)
+        except UNFIT:
+            with pytest.raises(ValueError, match="column 'v'"):
+                form.batch_of(form.owned([(value,)]))
+        else:
+            fit.append(value)
+            assert repr(_read(form.batch_of(form.owned([(value,)])))) == repr([exact])
+        try:
+            given = pa.array([value])
+        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+            continue
+        try:
+            cast = form.cast(pa.RecordBatch.from_arrays([given], ["v"]))
+        except (ValueError, KeyrangeError):
+            continue
+        assert repr(_read(cast)) == repr([convert(given[0].as_py())])
+    assert repr(_read(form.batch_of(form.owned([(value,) for value in fit])))) == repr(
+        list(map(convert, fit))
+    )
+
+
+def _read(batch: pa.RecordBatch) -> list[Any]:
+    [column] = batch.columns
+    form = form_of(column.type)
+    return column.to_pylist() if form is None else list(map(form, column.to_pylist()))
+
+
+@pytest.mark.parametrize(
+    ("given", "kind"),
+    [
+        (pa.array([1e40]), pa.float32()),
+        (pa.array([[1.0, 1e40]]), pa.list_(pa.float32())),
+        (pa.array([1.5]), pa.int64()),
+        (pa.array([300]), pa.int8()),
+        (pa.array([1], pa.timestamp("ns")), pa.timestamp("us", "UTC")),
+        (pa.array([Decimal("1.239")]), pa.decimal128(5, 2)),
+        (pa.array([[(0.1, 1), (0.1, 2)]], pa.map_(pa.float64(), pa.int32())), None),
+        (pa.array([[(float("nan"), 1)]], pa.map_(pa.float64(), pa.int32())), None),
+        (pa.array([[({"a": 1}, 1)] * 2], pa.map_(pa.struct({"a": pa.int8()}), pa.int8())), None),
+    ],
+)
+def test_a_column_that_would_lose_a_value_fails_its_record(
+    given: pa.Array, kind: pa.DataType | None
+) -> None:
+    with pytest.raises(ValueError, match="column 'v'") as failure:
+        cast_exactly("v", given, kind or given.type)
+    assert not any(text in str(failure.value) for text in ("1e", "300", "1.5", "1.239"))
+
+
+@pytest.mark.parametrize(
+    ("given", "kind"),
+    [
+        (pa.array([True]), pa.int64()),
+        (pa.array([5]), pa.timestamp("us", "UTC")),
+        (pa.array([datetime(2024, 1, 1)]), pa.date32()),
+        (pa.array([datetime(2024, 1, 1)], pa.timestamp("us", "UTC")), pa.timestamp("us")),
+        (pa.array([b"x"]), pa.string()),
+        (pa.array(["x"]), pa.binary()),
+        (pa.array([1.5]), pa.decimal128(5, 2)),
+        (pa.array([[b"x"]]), pa.list_(pa.string())),
+        (pa.array([{"a": 1, "z": 1}]), pa.struct({"a": pa.int64()})),
+        (pa.array([[1]], pa.list_view(pa.int64())), pa.list_(pa.int64())),
+    ],
+)
+def test_a_column_of_another_type_stops_the_query(given: pa.Array, kind: pa.DataType) -> None:
+    with pytest.raises(TypeError, match="a column 'v' of"):
+        cast_exactly("v", given, kind)
+
+
+def test_a_column_of_a_wider_type_is_taken() -> None:
+    for column, kind in [
+        (pa.array([5]), pa.decimal128(5, 2)),
+        (pa.array([5], pa.uint64()), pa.int8()),
+        (pa.array([{"b": 1}]), pa.struct({"a": pa.string(), "b": pa.int8()})),
+        (pa.array(["x"]).dictionary_encode(), pa.string()),
+        (pa.array([[1, 2]], pa.list_(pa.int64(), 2)), pa.list_(pa.int32())),
+        (pa.nulls(2), pa.list_(pa.int32())),
+        (pa.array([datetime(2024, 1, 1)]), pa.timestamp("us", "UTC")),
+    ]:
+        assert cast_exactly("v", column, kind).type == kind
+
+
+def test_a_state_of_batches_that_no_function_of_records_could_keep_is_refused() -> None:
+    long_text = "x" * (VALUE_BYTES_MAX + 1)
+    for values in (
+        pa.array([[[("a", long_text)]]], pa.list_(pa.map_(pa.string(), pa.string()))),
+        pa.array([2**60], pa.timestamp("us", "UTC")),
+        pa.array([2**30], pa.date32()),
+    ):
+        with pytest.raises(ValueError, match="column 'v'"):
+            check_state("v", values)
+
+
+def test_state_that_is_stored_is_read_whoever_wrote_it() -> None:
+    """Refusing what is there already would stop a query for ever."""
+    kind = pa.map_(pa.float64(), pa.string())
+    form = form_of(kind)
+    assert form is not None
+    assert form([(0.5, "a"), (0.5, "b")]) == {0.5: "b"}
+    assert len(form([(float("nan"), "x" * (VALUE_BYTES_MAX + 1))])) == 1
 
 
 def _form(**state: Any) -> StateForm:

@@ -26,18 +26,23 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import date, datetime
 from decimal import Decimal
-from math import isfinite
+from struct import Struct
 from typing import Any, Final
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
 
 Convert = Callable[[Any], Any]
 
-# What a row of a key may take: a file's column of a block has 2 GiB.
-VALUE_BYTES_MAX: Final = 16 << 20
 _INT_BITS: Final = {pa.int8(): 7, pa.int16(): 15, pa.int32(): 31, pa.int64(): 63}
-_BYTES: Final = (bytes, bytearray, memoryview)
+_SINGLE: Final = Struct("f")
+_OF_ONE_TYPE: Final = (
+    pa.types.is_boolean,
+    pa.types.is_string,
+    pa.types.is_binary,
+    pa.types.is_date,
+)
 
 
 def converter_of(kind: pa.DataType, is_key: bool = False) -> Convert:
@@ -53,7 +58,12 @@ def converter_of(kind: pa.DataType, is_key: bool = False) -> Convert:
     exact, is_plain = _scalar(kind, is_key), plain_of(kind, is_key)
 
     def convert(value: Any) -> Any:
-        return value if value is None or is_plain(value) else exact(value)
+        if value is None or is_plain(value):
+            return value
+        given = value.item() if isinstance(value, np.generic) else value
+        if isinstance(given, bool) and not pa.types.is_boolean(kind):
+            raise _not_of(value, kind)
+        return exact(given)
 
     return convert
 
@@ -77,83 +87,169 @@ def row_converter_of(kinds: Sequence[pa.DataType], is_key: bool = False) -> Conv
 
 
 def plain_of(kind: pa.DataType, is_key: bool = False) -> Callable[[Any], bool]:
-    """Whether a value is at first sight what the column keeps. Raises ValueError for one that is
-    too large."""
+    """Whether a value is at first sight what the column keeps."""
     if kind in _INT_BITS:
         most = 1 << _INT_BITS[kind]
         return lambda value: type(value) is int and -most <= value < most
-    if pa.types.is_float64(kind) and not is_key:
-        return lambda value: type(value) is float
+    if pa.types.is_float64(kind):
+        return lambda value: type(value) is float and (value == value or not is_key)
     if pa.types.is_boolean(kind):
         return lambda value: type(value) is bool
     if pa.types.is_string(kind):
-        return lambda value: type(value) is str and value.isascii() and _is_small(value)
+        return lambda value: type(value) is str and value.isascii()
     if pa.types.is_binary(kind):
-        return lambda value: type(value) is bytes and _is_small(value)
+        return lambda value: type(value) is bytes
+    if pa.types.is_date(kind):
+        return lambda value: type(value) is date
+    if pa.types.is_timestamp(kind):
+        zone = _zone(kind)
+        return lambda value: type(value) is datetime and value.tzinfo is zone
+    if pa.types.is_decimal(kind):
+        return lambda value: type(value) is Decimal and bool(value) and _is_of_scale(value, kind)
     return lambda _: False
 
 
-def _is_small(value: str | bytes) -> bool:
-    if len(value) > VALUE_BYTES_MAX:
-        raise ValueError(f"a value of {len(value):,} bytes is larger than a state takes")
-    return True
+def form_of(kind: pa.DataType, is_key: bool = False) -> Convert | None:
+    """Makes of a value as Arrow gives it back what `converter_of` had made of it; None where Arrow
+    gives that already. It refuses nothing: what is stored is there, whoever wrote it."""
+    if pa.types.is_struct(kind):
+        forms = {field.name: form_of(field.type, is_key) for field in kind}
+        if is_key:
+            return lambda value: (
+                value and tuple(_formed(forms[name], value[name]) for name in forms)
+            )
+        if not any(forms.values()):
+            return None
+        return lambda value: value and {n: _formed(forms[n], each) for n, each in value.items()}
+    if pa.types.is_list(kind):
+        form, made = form_of(kind.value_type, is_key), tuple if is_key else list
+        if form is None and not is_key:
+            return None
+        return lambda value: None if value is None else made(_formed(form, each) for each in value)
+    if pa.types.is_map(kind):
+        key_form, form = form_of(kind.key_type, True), form_of(kind.item_type, is_key)
+        pairs = _pairs_made(kind, is_key)
+        return lambda value: (
+            None
+            if value is None
+            else pairs({_formed(key_form, key): _formed(form, each) for key, each in value})
+        )
+    return None
+
+
+def _formed(form: Convert | None, value: Any) -> Any:
+    return value if form is None else form(value)
+
+
+def _zone(kind: pa.TimestampType) -> ZoneInfo | None:
+    """The zone as Arrow gives it."""
+    return None if kind.tz is None else ZoneInfo(kind.tz)
+
+
+def _is_of_scale(value: Decimal, kind: pa.Decimal128Type) -> bool:
+    exponent = value.as_tuple().exponent
+    return bool(exponent == -kind.scale and value.adjusted() < kind.precision - kind.scale)
+
+
+def _not_of(value: Any, kind: pa.DataType) -> TypeError:
+    return TypeError(f"a value of type {type(value).__name__}, and the column is {kind}")
+
+
+def _lossy(value: Any, kind: pa.DataType) -> ValueError:
+    return ValueError(f"a value of type {type(value).__name__} that {kind} cannot hold")
 
 
 def _scalar(kind: pa.DataType, is_key: bool) -> Convert:
-    takes = _python_types(kind)
-    is_float = pa.types.is_floating(kind)
+    """Of a value that is neither plain nor of numpy."""
+    if pa.types.is_integer(kind):
+        return _integer(kind)
+    if pa.types.is_floating(kind):
+        return _floating(kind, is_key)
+    if pa.types.is_decimal(kind):
+        return _decimal(kind)
+    if pa.types.is_timestamp(kind):
+        return _timestamp(kind)
+    if not any(each(kind) for each in _OF_ONE_TYPE):
+        return lambda value: pa.array([value], kind)[0].as_py()
 
     def convert(value: Any) -> Any:
-        given = value.item() if isinstance(value, np.generic) else value
-        wrong = isinstance(given, bool) and not pa.types.is_boolean(kind)
-        if wrong or not isinstance(given, takes) or not _of_kind(given, kind):
-            raise TypeError(f"a value of type {type(value).__name__}, and the column is {kind}")
-        if isinstance(given, str):
-            _is_small(given.encode())
-        if isinstance(given, _BYTES):
-            given = bytes(given)
-            _is_small(given)
-        found = pa.array([given], kind)[0].as_py()
-        if is_float and isinstance(given, float):
-            if isfinite(given) and not isfinite(found):
-                raise ValueError(f"a number that is too large for a column of {kind}")
-            if is_key and found != found:
-                raise ValueError("NaN cannot be a key: it is not equal to itself")
-        elif isinstance(given, (int, float, Decimal)) and found != given:
-            raise ValueError(f"a value of type {type(value).__name__} that {kind} cannot hold")
+        if pa.types.is_string(kind) and isinstance(value, str):
+            value.encode()
+            return str.__str__(value)
+        if pa.types.is_binary(kind) and isinstance(value, (bytes, bytearray, memoryview)):
+            return bytes(value)
+        if pa.types.is_boolean(kind) and isinstance(value, bool):
+            return value
+        if pa.types.is_date(kind) and isinstance(value, date) and not isinstance(value, datetime):
+            return date(value.year, value.month, value.day)
+        raise _not_of(value, kind)
+
+    return convert
+
+
+def _integer(kind: pa.DataType) -> Convert:
+    most = 1 << _INT_BITS[kind]
+
+    def convert(value: Any) -> int:
+        if not isinstance(value, (int, float, Decimal)):
+            raise _not_of(value, kind)
+        # NaN cannot be compared if it is a Decimal, and 1E+1000000 should not become an int.
+        is_number = not isinstance(value, Decimal) or value.is_finite()
+        if not is_number or not -most <= value < most or int(value) != value:
+            raise _lossy(value, kind)
+        return int(value)
+
+    return convert
+
+
+def _floating(kind: pa.DataType, is_key: bool) -> Convert:
+    is_single = pa.types.is_float32(kind)
+
+    def convert(value: Any) -> float:
+        if not isinstance(value, (int, float)):
+            raise _not_of(value, kind)
+        found = float(value)
+        if is_single:
+            [found] = _SINGLE.unpack(_SINGLE.pack(found))
+        if isinstance(value, int) and found != value:
+            raise _lossy(value, kind)
+        if is_key and found != found:
+            raise ValueError("NaN cannot be a key: it is not equal to itself")
         return found
 
     return convert
 
 
-def _python_types(kind: pa.DataType) -> tuple[type, ...]:
-    """The types of values that a column takes; of others none fits."""
-    if pa.types.is_boolean(kind):
-        return (bool,)
-    if pa.types.is_integer(kind):
-        return (int, float, Decimal)
-    if pa.types.is_floating(kind):
-        return (int, float)
-    if pa.types.is_decimal(kind):
-        return (int, Decimal)
-    if pa.types.is_string(kind):
-        return (str,)
-    if pa.types.is_binary(kind):
-        return _BYTES
-    if pa.types.is_date(kind):
-        return (date,)
-    if pa.types.is_timestamp(kind):
-        return (datetime,)
-    return (object,)
+def _decimal(kind: pa.DataType) -> Convert:
+    def convert(value: Any) -> Decimal:
+        if not isinstance(value, (int, Decimal)):
+            raise _not_of(value, kind)
+        try:
+            found: Decimal = pa.array([value], kind)[0].as_py()
+        except pa.ArrowInvalid:
+            raise _lossy(value, kind) from None
+        if found != value:
+            raise _lossy(value, kind)
+        return found
+
+    return convert
 
 
-def _of_kind(value: Any, kind: pa.DataType) -> bool:
-    """What `isinstance` does not tell: a datetime is a date, and has a zone or none."""
-    if pa.types.is_date(kind):
-        return not isinstance(value, datetime)
-    if pa.types.is_timestamp(kind) and kind.tz is None:
-        return value.tzinfo is None
-    return True
+def _timestamp(kind: pa.TimestampType) -> Convert:
+    zone = _zone(kind)
+
+    def convert(value: Any) -> datetime:
+        if not isinstance(value, datetime) or (zone is None and value.tzinfo is not None):
+            raise _not_of(value, kind)
+        if getattr(value, "nanosecond", 0):
+            raise _lossy(value, kind)
+        if type(value) is not datetime:
+            value = datetime.combine(value.date(), value.timetz())
+        is_naive = zone is None or value.tzinfo is None
+        found: datetime = value.replace(tzinfo=zone, fold=0) if is_naive else value.astimezone(zone)
+        return found
+
+    return convert
 
 
 def _struct(kind: pa.StructType, is_key: bool) -> Convert:
@@ -199,7 +295,7 @@ def _list(kind: pa.ListType, is_key: bool) -> Convert:
 def _map(kind: pa.MapType, is_key: bool) -> Convert:
     convert_key = converter_of(kind.key_type, is_key=True)
     convert_item = converter_of(kind.item_type, is_key)
-    is_pairs = is_key or pa.types.is_nested(kind.key_type)
+    made = _pairs_made(kind, is_key)
 
     def convert(value: Any) -> Any:
         if value is None:
@@ -212,8 +308,12 @@ def _map(kind: pa.MapType, is_key: bool) -> Convert:
             raise TypeError("a key of a map cannot be None")
         if len(found) < len(pairs):
             raise ValueError("two entries of a map have the same key")
-        if is_key:
-            return tuple(found.items())
-        return list(found.items()) if is_pairs else found
+        return made(found)
 
     return convert
+
+
+def _pairs_made(kind: pa.MapType, is_key: bool) -> Convert:
+    if is_key:
+        return lambda found: tuple(found.items())
+    return (lambda found: [*found.items()]) if pa.types.is_nested(kind.key_type) else dict

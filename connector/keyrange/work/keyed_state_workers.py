@@ -15,10 +15,12 @@ import pyarrow.compute as pc
 
 from keyrange.errors import KeyrangeError, error
 from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.keyed_state.exact_columns import cast_exactly, check_state
 from keyrange.keyed_state.exact_values import row_converter_of
 from keyrange.keyed_state.sorted_blocks import Keys, Numbers
-from keyrange.keyed_state.state_handles import Current, Entries, Entry, KeyState, normalized
-from keyrange.keyed_state.variables import StateForm
+from keyrange.keyed_state.state_entries import Entries, Entry, normalized
+from keyrange.keyed_state.state_handles import Current, KeyState
+from keyrange.keyed_state.variables import StateForm, Variable
 from keyrange.work.function_workers import ArrowWorker, RecordWorker
 from keyrange.work.model.outcome import Cause
 from keyrange.work.outcome_rows import OutcomeRows
@@ -154,6 +156,8 @@ class KeyedRecords:
                 self._form.check_types([row], self._partition, record.offset)
             except KeyrangeError as failure:
                 raise WrongResult(failure) from None
+            # This names the column.
+            self._form.batch_of([row])
             raise
 
     def finish(self) -> None:
@@ -220,14 +224,22 @@ class KeyedBatches:
         for variable in form.variables:
             if variable.name not in new.schema.names:
                 raise error("WRONG_RESULT", f"the new state has no column {variable.name!r}")
-            values = new.column(variable.name).cast(form.schema.field(variable.name).type)
-            values = normalized(values)
+            values = _state_column(new.column(variable.name), variable)
             columns.append(values)
             if variable.ttl_ms:
                 until = self._states.time_ms + variable.ttl_ms
                 gone = values.is_null().to_numpy(zero_copy_only=False)
                 columns.append(pa.array(np.full(len(values), until), mask=gone))
         return pa.RecordBatch.from_arrays(columns, schema=form.schema)
+
+
+def _state_column(values: pa.Array, variable: Variable) -> pa.Array:
+    try:
+        found = normalized(cast_exactly(variable.name, values, variable.type))
+    except TypeError as failure:
+        raise error("WRONG_RESULT", f"the new state has {failure}") from None
+    check_state(variable.name, found)
+    return found
 
 
 def _three(answered: Any) -> tuple[Any, Any, Any]:

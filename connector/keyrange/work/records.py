@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, Final, cast
 
+import numpy as np
 import pyarrow as pa
 
 from keyrange.errors import KeyrangeError, error
 from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.keyed_state.exact_columns import cast_exactly
 from keyrange.keyed_state.exact_values import converter_of
 from keyrange.work.record_stretches import RecordStretch
 from keyrange.work.value_types import is_of_wrong_type
@@ -141,10 +142,22 @@ class WrongResult(Exception):
 
 
 def _owned(value: Any) -> Any:
+    """A copy of what a column takes; of anything else the value, which is refused later."""
     if type(value) in _IMMUTABLE:
         return value
-    # A memoryview cannot be copied as it is.
-    return bytes(value) if isinstance(value, (bytearray, memoryview)) else copy.deepcopy(value)
+    if isinstance(value, (bytearray, memoryview)):
+        return bytes(value)
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    if isinstance(value, tuple):
+        owned = map(_owned, value)
+        fields = getattr(value, "__fields__", None)
+        return tuple(owned) if fields is None else dict(zip(fields, owned, strict=True))
+    if isinstance(value, dict):
+        return {key: _owned(each) for key, each in value.items()}
+    if isinstance(value, (list, set, frozenset)):
+        return list(map(_owned, value))
+    return value
 
 
 class RowForm:
@@ -190,11 +203,21 @@ class RowForm:
     def batch_of(self, rows: Sequence[Row]) -> pa.RecordBatch:
         """Raises one of UNFIT where a value does not fit its column, or would lose something."""
         columns = zip(*rows, strict=True) if rows else ((),) * len(self._names)
-        arrays = [
-            pa.array(values if own.issuperset(map(type, values)) else map(convert, values), kind)
-            for values, (kind, convert, own) in zip(columns, self._columns, strict=True)
-        ]
+        arrays = list(map(self._array, range(len(self._names)), columns))
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def _array(self, at: int, values: Sequence[Any]) -> pa.Array:
+        kind, convert, own = self._columns[at]
+        if own.issuperset(map(type, values)):
+            try:
+                return pa.array(values, kind)
+            except UNFIT:
+                # Arrow's text may quote a value, that of the converter does not.
+                pass
+        try:
+            return pa.array(map(convert, values), kind)
+        except UNFIT as failure:
+            raise ValueError(f"column {self._names[at]!r}: {failure}") from None
 
     def check_types(self, rows: Sequence[Row], partition: TopicPartition, offset: int) -> None:
         """Of rows that do not fit: raises WRONG_RESULT where that is for the type of a value, which
@@ -228,11 +251,9 @@ class RowForm:
 
     def _cast(self, column: pa.Array, field: pa.Field) -> pa.Array:
         try:
-            return column.cast(field.type)
-        except pa.ArrowNotImplementedError:
-            # Of no value of this type.
-            found = f"a column {field.name!r} of {column.type}, which is to be {field.type}"
-            raise self._wrong(found) from None
+            return cast_exactly(field.name, column, field.type)
+        except TypeError as failure:
+            raise self._wrong(str(failure)) from None
 
     def _wrong(self, found: str) -> KeyrangeError:
         return error(
