@@ -13,7 +13,7 @@ from keyrange.options.given_options import GivenOptions, by_name
 from keyrange.options.members import MemberOptions
 from keyrange.options.option import option, rows_of
 from keyrange.options.option_names import unknown
-from keyrange.options.value_parsers import Violations, duration_ms, int_between
+from keyrange.options.value_parsers import Violations, duration_or_ms, int_between
 
 _TIME: Final = "a time, such as 10s; a bare number is ms"
 
@@ -44,7 +44,7 @@ class ConsumerSettings:
     by_offset: bool = False
     gap_timeout_ms: int = option(
         "gap.timeout.ms",
-        duration_ms,
+        duration_or_ms,
         _TIME,
         "How long a record may wait for its acknowledgement before it is handed out again. 0: as "
         "long as it likes.",
@@ -52,7 +52,7 @@ class ConsumerSettings:
     )
     warmup_timeout_ms: int = option(
         "warmup.timeout.ms",
-        duration_ms,
+        duration_or_ms,
         _TIME,
         "How long key ranges stay where they are after they were announced to who gets them, "
         "unless that is ready before. 0: they move at once.",

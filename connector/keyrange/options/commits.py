@@ -40,7 +40,7 @@ def _topic(value: str) -> str:
     return value
 
 
-_TIME: Final = "a time, such as 10s; a bare number is ms"
+_TIME: Final = "a time with its unit, such as 10s or 1 day"
 
 
 def beside(table: str, suffix: str) -> str:

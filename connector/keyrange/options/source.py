@@ -22,7 +22,7 @@ from keyrange.options.value_format import ValueOptions
 from keyrange.options.value_parsers import (
     NAME_BYTES_MAX,
     boolean,
-    duration_ms,
+    duration_or_ms,
     int_between,
     name_up_to,
     size_between,
@@ -63,7 +63,7 @@ class SourceOptions:
     )
     max_trigger_delay_ms: int = option(
         "maxTriggerDelay",
-        duration_ms,
+        duration_or_ms,
         "a time, such as 15m; a bare number is ms",
         "How long minOffsetsPerTrigger may hold a micro-batch back.",
         default="15m",

@@ -160,16 +160,34 @@ _TIMES_MS = {
     "min": 60_000,
     "h": 3_600_000,
     "d": 86_400_000,
+    "millisecond": 1,
+    "second": 1_000,
+    "minute": 60_000,
+    "hour": 3_600_000,
+    "day": 86_400_000,
+    "week": 604_800_000,
 }
-_TIME = re.compile(r"^([0-9]{1,15})([a-z]*)$", re.ASCII)
+_TIME = re.compile(r"^([0-9]{1,15}) *([a-z]+)$", re.ASCII)
 
 
 def duration_ms(value: str) -> int:
-    """Milliseconds, with an optional unit as Spark writes them: 500ms, 10s, 15m, 2h."""
-    time = _TIME.match(value.strip().lower())
-    if time is None or (time[2] or "ms") not in _TIMES_MS:
-        raise ValueError(f"must be a time such as 500ms, 10s, 15m or 2h, not '{value[:40]}'")
-    return int(int(time[1]) * _TIMES_MS[time[2] or "ms"])
+    """Milliseconds of a number with its unit: 500ms, 10s, 15m, 2h, 1 day; only 0 needs none."""
+    text = value.strip().lower()
+    time = _TIME.match("0 ms" if text == "0" else text)
+    # A word may be a plural, and no letter is one.
+    unit = time[2].removesuffix("s") if time is not None and len(time[2]) > 3 else time and time[2]
+    if time is None or unit not in _TIMES_MS:
+        raise ValueError(
+            "must be a time, a number with its unit (us, ms, s, m, min, h, d, or in words such "
+            f"as 10 minutes, 1 day or 2 weeks), not '{value[:40]}'"
+        )
+    return int(int(time[1]) * _TIMES_MS[unit])
+
+
+def duration_or_ms(value: str) -> int:
+    """As `duration_ms`, and a bare number is in milliseconds: for names that say so, and where
+    Spark's own option has it so."""
+    return duration_ms(f"{value}ms" if value.strip().isdecimal() else value)
 
 
 _NAMES = r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*"

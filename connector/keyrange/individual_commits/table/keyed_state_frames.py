@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
@@ -36,7 +37,7 @@ def state(
     `table` is the query's commit table, as a path or URI. `at`: as of this commit; that of a batch
     is in the rows of the table. `group` and `source` as of `keyrange commits`. `options` of the
     query that say where its state is: stateDirectory, and commitTable.storage.NAME. What has
-    expired by its time to live is there until it is merged.
+    expired by its time to live when this is called is not there.
 
     Raises INVALID_OPTIONS where there is no such source or commit, or it keeps no state.
     """
@@ -54,7 +55,9 @@ def state(
     if at is not None and not 1 <= at <= last.seq:
         raise invalid_options([f"at={at}: the commits are 1 to {last.seq}"])
     known = last if at is None else commits.table.known(at)
-    stored = StoredState(state_directory(table, named), known.runs)
+    # One moment for the whole frame, whenever and however often Spark computes it.
+    time_ms = int(time.time() * 1000)
+    stored = StoredState(state_directory(table, named), known.runs, time_ms)
     if not stored.form.names:
         raise invalid_options([f"the commits in {table} name no state"])
     tasks = list(_tasks(stored))
@@ -63,7 +66,7 @@ def state(
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for task in batch.to_pylist():
-                yield from _rows(directory, variables, task)
+                yield from _rows(directory, variables, time_ms, task)
 
     schema: Any = from_arrow_schema(stored.columns)
     planned = spark.createDataFrame(tasks, "topic string, partition int, span string, runs string")
@@ -79,11 +82,11 @@ def _tasks(stored: StoredState) -> Iterator[tuple[str, int, str, str]]:
 
 
 def _rows(
-    directory: str, variables: tuple[Variable, ...], task: Mapping[str, Any]
+    directory: str, variables: tuple[Variable, ...], time_ms: int, task: Mapping[str, Any]
 ) -> Iterator[pa.RecordBatch]:
     partition = TopicPartition(task["topic"], task["partition"])
     runs = tuple(map(StateRun.of_flat, json.loads(task["runs"])))
-    stored = StoredState(directory, {partition: runs})
+    stored = StoredState(directory, {partition: runs}, time_ms)
     # Those of the whole frame: a partition's own files may be older.
     stored.form = StateForm(variables)
     yield from stored.table_rows(partition, KeyRange(*json.loads(task["span"])))

@@ -39,11 +39,11 @@ def state_directory(table: str, named: Mapping[str, str]) -> str:
 
 @dataclass
 class StoredState:
-    """The state at a commit. `time_ms`: what has expired by then is not shown, nothing for 0."""
+    """The state at a commit, without what has expired by `time_ms` (ms since 1970)."""
 
     directory: str
     runs: Runs
-    time_ms: int = 0
+    time_ms: int
     _opened: dict[StateRun, FileBlocks] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
