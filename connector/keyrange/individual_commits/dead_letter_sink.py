@@ -6,19 +6,22 @@ and the topic after it, which is at least once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from keyrange.individual_commits.batch_plan import BatchPlan
 from keyrange.individual_commits.batch_run import BatchRun
+from keyrange.individual_commits.model.commit_table_protocol import CommitTable
 from keyrange.individual_commits.model.partition_progress import PendingRecord
 from keyrange.individual_commits.model.progress_after_batch import Outcome
 from keyrange.individual_commits.reported_outcomes import rows_of
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options import SourceOptions
+from keyrange.options.commits import CommitOptions
+from keyrange.ranges.model.key_hash import hash_of_record
 from keyrange.work.model.outcome import Cause
 
 if TYPE_CHECKING:
@@ -29,6 +32,8 @@ _OUTCOME: Final = {"outcome": ("topic", "partition", "offset", "error", "record"
 # What is known of a record: its error, and itself.
 Kept = dict[tuple[TopicPartition, int], tuple[str | None, Mapping[str, Any] | None]]
 _NONE: Final = (None, None)
+# Letters by the record that each stands for.
+Standing = dict[tuple[str, str, int, int], "DeadLetter"]
 
 
 class DeadLetterSink:
@@ -42,21 +47,52 @@ class DeadLetterSink:
 
     def append(
         self,
-        options: SourceOptions,
-        plan: BatchPlan,
+        running: BatchRun,
+        judged: Mapping[TopicPartition, Outcome],
         letters: Sequence[DeadLetter],
-        spark: SparkSession,
+        standing: Standing,
     ) -> None:
-        """To the table, once for each batch, before the batch is committed."""
-        if not letters:
+        """To the table, before the batch is committed. A letter of `standing` stands for its record
+        where the batch gives that up; where the record is done, that is noted, and it stands for
+        nothing any more."""
+        planned = running.plan.planned
+        fresh = [letter for letter in letters if letter.record not in standing]
+        for letter in letters:
+            standing.pop(letter.record, None)
+        done = [letter for letter in standing.values() if _is_done(letter, running, judged)]
+        for letter in done:
+            del standing[letter.record]
+        if not (fresh or done):
             return
+        table = self._opened(running.plan.commits, running.batch.sparkSession)
+        source_id, batch_id = planned.mark.source_id, planned.batch_id
+        table.append(source_id, batch_id, fresh, running.now_ms)
+        how = f"batch {batch_id} of source {source_id}"
+        table.mark_replayed(done, "keyrange", how, running.now_ms)
+
+    def standing(
+        self,
+        options: CommitOptions,
+        source_id: str,
+        table_of: Callable[[str], CommitTable],
+        spark: SparkSession,
+    ) -> Standing:
+        """The letters that drivers of the group have written for batches that they did not commit:
+        their records come again."""
+        found: Standing = {}
+        sources = {fence.source_id for fence in table_of(source_id).fences(options.group)}
+        table = self._opened(options, spark)
+        for each in sorted(sources):
+            committed = functools.partial(_committed, table_of, each)
+            found |= {letter.record: letter for letter in table.behind(each, committed)}
+        return found
+
+    def _opened(self, options: CommitOptions, spark: SparkSession) -> DeadLetters:
         if self._table is None:
             from keyrange.individual_commits.table.delta_spark import open_writable_dead_letters
 
-            self._table = open_writable_dead_letters(options.commits, spark)
-        mark = plan.planned.mark
-        now_ms = max(letter.last_at_ms for letter in letters)
-        self._table.append(mark.source_id, plan.planned.batch_id, letters, now_ms)
+            self._table = open_writable_dead_letters(options, spark)
+        return self._table
 
     def send(self, options: SourceOptions, letters: Sequence[DeadLetter]) -> None:
         """To the topic, at least once, after the batch was committed."""
@@ -68,6 +104,20 @@ class DeadLetterSink:
     def maintain(self) -> None:
         if self._table is not None:
             self._table.maintain()
+
+
+def _is_done(
+    letter: DeadLetter, running: BatchRun, judged: Mapping[TopicPartition, Outcome]
+) -> bool:
+    outcome = judged.get(TopicPartition(letter.topic, letter.partition))
+    if outcome is None or outcome.state.topic_id != letter.topic_id:
+        return False
+    key_hash = hash_of_record(letter.key, letter.offset, running.plan.nulls_first)
+    return outcome.state.piece_of(key_hash).is_done(letter.offset)
+
+
+def _committed(table_of: Callable[[str], CommitTable], source_id: str) -> int:
+    return table_of(source_id).known().batch_id
 
 
 def letters_of(running: BatchRun, judged: Mapping[TopicPartition, Outcome]) -> list[DeadLetter]:

@@ -85,6 +85,9 @@ class _Run:
     table: CommitTable
     spark: SparkSession
     driver: Driver
+    table_of: Callable[[str], CommitTable]
+    # Letters of batches that were not committed; None before the run's first batch.
+    standing: dead_letter_sink.Standing | None = None
     errors: PendingErrors | None = None
     store: VerdictStore | None = None
     tables: dict[str, CachedDeltaTable] = field(default_factory=dict)
@@ -132,7 +135,11 @@ class EachBatch:
             running.keep_empty_verdict()
             judged = running.judged()
             letters = dead_letter_sink.letters_of(running, judged)
-            self.bury.append(self.options, plan, letters, run.spark)
+            if run.standing is None:
+                run.standing = self.bury.standing(
+                    self.options.commits, run.source_id, run.table_of, run.spark
+                )
+            self.bury.append(running, judged, letters, run.standing)
             known = run.table.known()
             commit = self._commit(run, running, known, judged)
             run.table.append(commit)
@@ -157,7 +164,7 @@ class EachBatch:
             driver = driver_takeover.begin(
                 table_of, fence, mark, how != "fail", anew=how == "ignore"
             )
-            self._run = _Run(run_id, source_id, table, spark, driver)
+            self._run = _Run(run_id, source_id, table, spark, driver, table_of)
         return self._run
 
     def _fence(self, run_id: str, planned: Planned) -> Commit:

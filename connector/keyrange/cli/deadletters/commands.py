@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -47,7 +47,7 @@ from keyrange.cli.source_options import (
 from keyrange.cli.times import now, read_since
 from keyrange.cli.waiting import Waiting, waiting
 from keyrange.errors import invalid_options
-from keyrange.individual_commits.model.commit import Snapshot
+from keyrange.individual_commits.model.commit import Commit, Snapshot
 from keyrange.kafka.model.offsets import TopicPartition
 
 if TYPE_CHECKING:
@@ -86,7 +86,10 @@ def list_letters(
     since: SinceOption = "",
     error: ErrorOption = "",
     status: Annotated[
-        Status, typer.Option(help="Those that nobody replayed, those that somebody did, or all.")
+        Status,
+        typer.Option(
+            help="Those whose record is given up, those whose record was handed out again, or all."
+        ),
     ] = Status.ALL,
     limit: Annotated[int, typer.Option(min=1, help="How many to print at most.")] = 50,
     dead_letters: LettersOption = "",
@@ -101,13 +104,15 @@ def list_letters(
     """
     from keyrange.individual_commits.table.dead_letter_replay import chosen_letters, open_letters
     from keyrange.individual_commits.table.dead_letters import Choice
+    from keyrange.individual_commits.table.letters_since import reset_of
 
     check_partition(topic, partition)
     since_ms = read_since(since, now())
-    letters = open_letters(table, dead_letters, storage_of(named_options("", "", option)))
+    storage = storage_of(named_options("", "", option))
+    letters, resets = open_letters(table, dead_letters, storage), reset_of(table, storage)
     replayed = None if status is Status.ALL else status is Status.REPLAYED
     choice = Choice(topic=topic or None, partition=partition, replayed=replayed)
-    found = chosen_letters(letters.read(choice), group, source, error, since_ms)
+    found = chosen_letters(letters.read(choice, resets), group, source, error, since_ms)
     if output is OutputFormat.JSON:
         letters_found = [document(each) for each in found[:limit]]
         print_document("deadletters.list/1", {"table": table, "dead_letters": letters_found})
@@ -151,11 +156,13 @@ def show(
     """
     from keyrange.individual_commits.table.dead_letter_replay import chosen_letters, open_letters
     from keyrange.individual_commits.table.dead_letters import Choice
+    from keyrange.individual_commits.table.letters_since import reset_of
 
     name, number, at = _record_id(record, topic, partition, offset)
-    letters = open_letters(table, dead_letters, storage_of(named_options("", "", option)))
+    storage = storage_of(named_options("", "", option))
+    letters, resets = open_letters(table, dead_letters, storage), reset_of(table, storage)
     choice = Choice(topic=name, partition=number, from_offset=at, until_offset=at + 1)
-    found = chosen_letters(letters.read(choice), group, source, "", 0)
+    found = chosen_letters(letters.read(choice, resets), group, source, "", 0)
     if not found:
         raise invalid_options([f"offset {at} of {name}-{number} is no dead letter"])
     if output is OutputFormat.JSON:
@@ -212,6 +219,7 @@ def replay(
     from keyrange.individual_commits.table import dead_letter_replay
     from keyrange.individual_commits.table.commit_admin import check_current, user_name
     from keyrange.individual_commits.table.dead_letters import Choice
+    from keyrange.individual_commits.table.letters_since import reset_of
 
     check_partition(topic, partition)
     if offset and partition is None:
@@ -227,7 +235,8 @@ def replay(
     own = check_current(commits, known)
     choice = Choice(topic=topic or None, partition=partition, replayed=False)
     with waiting(output) as bars:
-        found = _read(letters, choice, own, error, since_ms, bars)
+        resets = reset_of(table, storage_of(named))
+        found = _read(letters, choice, resets, own, error, since_ms, bars)
         found = [each for each in found if not offset or each.offset in offset]
         cuts = dead_letter_replay.cuts_since(commits, found)
         gone = _gone(found, known, named) if live else {}
@@ -254,12 +263,18 @@ def replay(
 
 
 def _read(
-    letters: DeadLetters, choice: Choice, group: str, error: str, since_ms: int, bars: Waiting
+    letters: DeadLetters,
+    choice: Choice,
+    resets: Callable[[DeadLetter], Commit | None],
+    group: str,
+    error: str,
+    since_ms: int,
+    bars: Waiting,
 ) -> list[DeadLetter]:
     from keyrange.individual_commits.table.dead_letter_replay import chosen_letters
 
     with bars.step("reading the dead letters") as advance:
-        found = chosen_letters(letters.read(choice), group, "", error, since_ms)
+        found = chosen_letters(letters.read(choice, resets), group, "", error, since_ms)
         advance(len(found))
     return found
 

@@ -63,6 +63,10 @@ class KeyRangeState:
         """Everything below it is done."""
         return self.pending[0].offset if self.pending else self.scanned
 
+    def is_done(self, offset: int) -> bool:
+        """Whether a record of the range's keys is."""
+        return offset < self.scanned and all(record.offset != offset for record in self.pending)
+
     def done(self) -> Ranges:
         """The done ranges above the committed offset."""
         between = pairwise([*(record.offset for record in self.pending), self.scanned])

@@ -20,6 +20,7 @@ from keyrange.individual_commits.table.commit_admin import (
     write_reset,
 )
 from keyrange.individual_commits.table.dead_letters import Choice, DeadLetter, DeadLetters
+from keyrange.individual_commits.table.letters_since import reset_of
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options.commits import DEAD_LETTERS, beside
 from keyrange.options.secrets import parse_secret
@@ -69,9 +70,10 @@ def replay_dead_letters(
     # Of all sources of the group: a query that was started afresh goes on with what others did.
     own = check_current(commits, known)
     choice = Choice(topic=topic or None, partition=partition, replayed=False)
+    resets = reset_of(table, settings)
     found = [
         each
-        for each in chosen_letters(letters.read(choice), own, error=error)
+        for each in chosen_letters(letters.read(choice, resets), own, error=error)
         if not offsets or each.offset in offsets
     ]
     cuts = cuts_since(commits, found)

@@ -1,14 +1,15 @@
 """The dead letters: records that were given up, with all that is needed to work on them again.
 
 The table takes appends only. A row of kind `dead` is a record that was given up in a batch; one of
-kind `replayed` says of such a row that somebody has handed the record out again.
+kind `replayed` says of such a row that the record was handed out again. `letters_since` finds what
+no row says.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,6 +20,9 @@ from keyrange.storage.conflict_retry import Entry, RetryingWriter
 from keyrange.storage.delta_rs import DeltaRsStore
 from keyrange.storage.table_store import Bounds, Layout, Store, Transaction
 from keyrange.work.model.outcome import Cause
+
+if TYPE_CHECKING:
+    from keyrange.individual_commits.model.commit import Commit
 
 _TIME = pa.timestamp("us", tz="UTC")
 # Delta names the elements of a list so.
@@ -72,7 +76,8 @@ class DeadLetter:
     """One record that was given up. Times are ms since 1970, `timestamp_ms` the record's own.
 
     `attempts` counts how often it was worked on, first and last at `first_at_ms` and `last_at_ms`.
-    The last three are of one that was read: when it was written, who replayed it, and where to.
+    The last three are of one that was read: when it was written, who had its record handed out
+    again since, and how.
     """
 
     group: str
@@ -95,6 +100,11 @@ class DeadLetter:
     written_at_ms: int = 0
     replayed_by: str | None = None
     replayed_to: str | None = None
+
+    @property
+    def record(self) -> tuple[str, str, int, int]:
+        """What tells its record from all others."""
+        return self.topic, self.topic_id, self.partition, self.offset
 
     @property
     def status(self) -> str:
@@ -140,26 +150,35 @@ class DeadLetters:
     def append(
         self, source_id: str, batch_id: int, letters: Sequence[DeadLetter], now_ms: int
     ) -> None:
-        """Write what a batch gave up, in one transaction: once for each batch of a source, however
-        often it is called."""
+        """Write what a batch gave up, in one transaction, each letter once, however often it is
+        called. A batch that runs again may give up other records."""
         if any((each.source_id, each.batch_id) != (source_id, batch_id) for each in letters):
             raise ValueError(f"a dead letter is not of batch {batch_id} of source {source_id}")
         if not letters:
             return
-        rows = pa.Table.from_pylist([_row(each, now_ms) for each in letters], SCHEMA)
         note = {"keyrange.batchId": str(batch_id), "keyrange.queryId": letters[0].query_id}
         app_id = f"keyrange/{source_id}/dead-letters"
 
         def next_entry() -> Entry | None:
             written = self._written(source_id, app_id)
-            if written is not None and written >= batch_id:
+            is_again = written is not None and written >= batch_id
+            there = self.behind(source_id, lambda: batch_id - 1) if is_again else []
+            known = {each.record for each in there}
+            left = [_row(each, now_ms) for each in letters if each.record not in known]
+            if not left:
                 return None
-            return Entry(rows, [Transaction(app_id, batch_id, written)], note)
+            counted = [] if is_again else [Transaction(app_id, batch_id, written)]
+            return Entry(pa.Table.from_pylist(left, SCHEMA), counted, note)
 
         self._writer.append(next_entry)
 
-    def read(self, choice: Choice | None = None) -> list[DeadLetter]:
-        """The chosen dead letters, by topic, partition, offset and batch."""
+    def read(
+        self,
+        choice: Choice | None = None,
+        reset_of: Callable[[DeadLetter], Commit | None] | None = None,
+    ) -> list[DeadLetter]:
+        """The chosen dead letters, by topic, partition, offset and batch. Those are told as
+        replayed whose record a reset has handed out again, by `letters_since`."""
         choice = choice or Choice()
         if not self._store.refresh():
             return []
@@ -170,9 +189,22 @@ class DeadLetters:
             for row in rows.filter(pc.equal(rows.column("kind"), "replayed")).to_pylist()
         }
         found = [_letter(row, replayed.get(tuple(row[name] for name in _NAME))) for row in dead]
+        if reset_of is not None:
+            found = [_told(each, reset_of(each)) for each in found]
         if choice.replayed is not None:
             found = [each for each in found if (each.status == "replayed") == choice.replayed]
         return sorted(found, key=lambda each: (each.topic, each.partition, each.offset))
+
+    def behind(self, source_id: str, committed: Callable[[], int]) -> list[DeadLetter]:
+        """Those of a source's batches behind its last one that is committed, which is asked for
+        where there is any letter; without those that were handed out again."""
+        if not self._store.refresh():
+            return []
+        last = self._store.greatest("batch_id", {"source_id": (source_id, source_id)})
+        if last is None or last <= (batch_id := committed()):
+            return []
+        found = self.read(Choice(source_id=source_id, replayed=False))
+        return [each for each in found if each.batch_id > batch_id]
 
     def mark_replayed(
         self, letters: Iterable[DeadLetter], who: str, replayed_to: str, now_ms: int
@@ -214,6 +246,12 @@ def open_dead_letters(options: CommitOptions) -> DeadLetters:
     return DeadLetters(DeltaRsStore(options.dead_letter_table, LAYOUT, options.revealed_storage()))
 
 
+def _told(letter: DeadLetter, reset: Commit | None) -> DeadLetter:
+    if reset is None or letter.replayed_by is not None:
+        return letter
+    return replace(letter, replayed_by=reset.who, replayed_to=f"commit {reset.seq}, a reset")
+
+
 def _row(letter: DeadLetter, now_ms: int) -> dict[str, Any]:
     return {name: getattr(letter, name) for name in (*_ORIGIN, *_AS_THEY_ARE)} | {
         "kind": "dead",
@@ -227,6 +265,9 @@ def _row(letter: DeadLetter, now_ms: int) -> dict[str, Any]:
 
 
 def _letter(row: dict[str, Any], replayed: dict[str, Any] | None) -> DeadLetter:
+    if replayed is not None and replayed["written_at"] < row["written_at"]:
+        # It is of an earlier letter: a batch that runs again may give a record up after all.
+        replayed = None
     return DeadLetter(
         **{name: row[name] for name in (*_ORIGIN, *_AS_THEY_ARE)},
         headers=tuple((each["key"], each["value"]) for each in row["headers"] or ()),
