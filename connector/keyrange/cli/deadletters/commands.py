@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -47,7 +47,7 @@ from keyrange.cli.source_options import (
 from keyrange.cli.times import now, read_since
 from keyrange.cli.waiting import Waiting, waiting
 from keyrange.errors import invalid_options
-from keyrange.individual_commits.model.commit import Commit, Snapshot
+from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.kafka.model.offsets import TopicPartition
 
 if TYPE_CHECKING:
@@ -219,7 +219,6 @@ def replay(
     from keyrange.individual_commits.table import dead_letter_replay
     from keyrange.individual_commits.table.commit_admin import check_current, user_name
     from keyrange.individual_commits.table.dead_letters import Choice
-    from keyrange.individual_commits.table.letters_since import reset_of
 
     check_partition(topic, partition)
     if offset and partition is None:
@@ -235,8 +234,7 @@ def replay(
     own = check_current(commits, known)
     choice = Choice(topic=topic or None, partition=partition, replayed=False)
     with waiting(output) as bars:
-        resets = reset_of(table, storage_of(named))
-        found = _read(letters, choice, resets, own, error, since_ms, bars)
+        found = _read(table, named, letters, choice, own, error, since_ms, bars)
         found = [each for each in found if not offset or each.offset in offset]
         cuts = dead_letter_replay.cuts_since(commits, found)
         gone = _gone(found, known, named) if live else {}
@@ -263,16 +261,19 @@ def replay(
 
 
 def _read(
+    table: str,
+    named: Mapping[str, str],
     letters: DeadLetters,
     choice: Choice,
-    resets: Callable[[DeadLetter], Commit | None],
     group: str,
     error: str,
     since_ms: int,
     bars: Waiting,
 ) -> list[DeadLetter]:
     from keyrange.individual_commits.table.dead_letter_replay import chosen_letters
+    from keyrange.individual_commits.table.letters_since import reset_of
 
+    resets = reset_of(table, storage_of(named))
     with bars.step("reading the dead letters") as advance:
         found = chosen_letters(letters.read(choice, resets), group, "", error, since_ms)
         advance(len(found))
