@@ -6,7 +6,6 @@ and the topic after it, which is at least once.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -79,13 +78,11 @@ class DeadLetterSink:
     ) -> Standing:
         """The letters that drivers of the group have written for batches that they did not commit:
         their records come again."""
-        found: Standing = {}
-        sources = {fence.source_id for fence in table_of(source_id).fences(options.group)}
-        table = self._opened(options, spark)
-        for each in sorted(sources):
-            committed = functools.partial(_committed, table_of, each)
-            found |= {letter.record: letter for letter in table.behind(each, committed)}
-        return found
+        sources = sorted({each.source_id for each in table_of(source_id).fences(options.group)})
+        letters = self._opened(options, spark).behind(
+            sources, lambda source: table_of(source).known().batch_id
+        )
+        return {letter.record: letter for letter in letters}
 
     def _opened(self, options: CommitOptions, spark: SparkSession) -> DeadLetters:
         if self._table is None:
@@ -109,15 +106,16 @@ class DeadLetterSink:
 def _is_done(
     letter: DeadLetter, running: BatchRun, judged: Mapping[TopicPartition, Outcome]
 ) -> bool:
-    outcome = judged.get(TopicPartition(letter.topic, letter.partition))
-    if outcome is None or outcome.state.topic_id != letter.topic_id:
+    """Whether the batch has done a letter's record. One that was done before it was given up by
+    then, and the letter stands for it."""
+    partition = TopicPartition(letter.topic, letter.partition)
+    if partition not in judged or judged[partition].state.topic_id != letter.topic_id:
         return False
     key_hash = hash_of_record(letter.key, letter.offset, running.plan.nulls_first)
-    return outcome.state.piece_of(key_hash).is_done(letter.offset)
-
-
-def _committed(table_of: Callable[[str], CommitTable], source_id: str) -> int:
-    return table_of(source_id).known().batch_id
+    before, after = running.plan.states[partition], judged[partition].state
+    return not before.piece_of(key_hash).is_done(letter.offset) and after.piece_of(
+        key_hash
+    ).is_done(letter.offset)
 
 
 def letters_of(running: BatchRun, judged: Mapping[TopicPartition, Outcome]) -> list[DeadLetter]:

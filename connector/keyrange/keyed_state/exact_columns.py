@@ -54,7 +54,7 @@ def cast_exactly(name: str, column: pa.Array, kind: pa.DataType) -> pa.Array:
         if _infinite_count(found) > _infinite_count(column):
             raise ValueError(f"column {name!r}: a number that is too large for {kind}")
         column = found
-    if _has_map(kind):
+    if holds(kind, _types.is_map):
         _check_maps(name, column)
     return column
 
@@ -95,10 +95,11 @@ def _infinite_count(values: pa.Array) -> int:
     return pc.sum(pc.is_inf(values)).as_py() or 0
 
 
-def _has_map(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_map(kind)) or (
+def holds(kind: pa.DataType, *wanted: _Is) -> bool:
+    """Whether a type is, or has within it, one of some."""
+    return any(each(kind) for each in wanted) or (
         pa.types.is_nested(kind)
-        and any(_has_map(kind.field(at).type) for at in range(kind.num_fields))
+        and any(holds(kind.field(at).type, *wanted) for at in range(kind.num_fields))
     )
 
 

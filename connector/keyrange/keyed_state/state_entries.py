@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from keyrange.keyed_state.exact_columns import VALUE_BYTES_MAX
+from keyrange.keyed_state.exact_columns import VALUE_BYTES_MAX, holds
 from keyrange.keyed_state.exact_values import converter_of, form_of, row_converter_of, row_of
 from keyrange.keyed_state.variables import StateForm, Variable
 
@@ -37,7 +37,7 @@ class Rows:
         # A list or map within a row could be changed by who has it. Entries have their own, so that
         # what a record that failed did to it leaves nothing.
         self._is_nested = any(map(pa.types.is_nested, types))
-        self._may_be_large = any(map(_has_text, types))
+        self._may_be_large = holds(kind, pa.types.is_string, pa.types.is_binary)
         self._forms = [form_of(kind, is_key) for kind in types]
 
     def taken(self, row: Any) -> Any:
@@ -88,12 +88,6 @@ class Rows:
             there = values.is_valid().to_pylist()
             rows = [row if is_there else ABSENT for row, is_there in zip(rows, there, strict=True)]
         return rows
-
-
-def _has_text(kind: pa.DataType) -> bool:
-    if pa.types.is_nested(kind):
-        return any(_has_text(kind.field(at).type) for at in range(kind.num_fields))
-    return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
 
 
 def _check_size(value: Any) -> None:

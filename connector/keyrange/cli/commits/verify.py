@@ -263,13 +263,10 @@ def _dead(
     import numpy as np
 
     from keyrange.individual_commits.table.dead_letter_replay import chosen_letters, open_letters
-    from keyrange.individual_commits.table.letters_since import reset_of
 
     last = commits.last(known.seq)
-    storage = storage_of(named)
-    letters = open_letters(table, dead_letters, storage)
-    found_letters = letters.read(reset_of=reset_of(table, storage))
-    of_group = chosen_letters(found_letters, last.group if last is not None else "")
+    letters = open_letters(table, dead_letters, storage_of(named)).read()
+    of_group = chosen_letters(letters, last.group if last is not None else "")
     found: dict[TopicPartition, dict[int, bool]] = {}
     for letter in sorted(of_group, key=lambda each: (each.written_at_ms, each.batch_id)):
         partition = TopicPartition(letter.topic, letter.partition)

@@ -104,15 +104,13 @@ def list_letters(
     """
     from keyrange.individual_commits.table.dead_letter_replay import chosen_letters, open_letters
     from keyrange.individual_commits.table.dead_letters import Choice
-    from keyrange.individual_commits.table.letters_since import reset_of
 
     check_partition(topic, partition)
     since_ms = read_since(since, now())
-    storage = storage_of(named_options("", "", option))
-    letters, resets = open_letters(table, dead_letters, storage), reset_of(table, storage)
+    letters = open_letters(table, dead_letters, storage_of(named_options("", "", option)))
     replayed = None if status is Status.ALL else status is Status.REPLAYED
     choice = Choice(topic=topic or None, partition=partition, replayed=replayed)
-    found = chosen_letters(letters.read(choice, resets), group, source, error, since_ms)
+    found = chosen_letters(letters.read(choice), group, source, error, since_ms)
     if output is OutputFormat.JSON:
         letters_found = [document(each) for each in found[:limit]]
         print_document("deadletters.list/1", {"table": table, "dead_letters": letters_found})
@@ -156,13 +154,11 @@ def show(
     """
     from keyrange.individual_commits.table.dead_letter_replay import chosen_letters, open_letters
     from keyrange.individual_commits.table.dead_letters import Choice
-    from keyrange.individual_commits.table.letters_since import reset_of
 
     name, number, at = _record_id(record, topic, partition, offset)
-    storage = storage_of(named_options("", "", option))
-    letters, resets = open_letters(table, dead_letters, storage), reset_of(table, storage)
+    letters = open_letters(table, dead_letters, storage_of(named_options("", "", option)))
     choice = Choice(topic=name, partition=number, from_offset=at, until_offset=at + 1)
-    found = chosen_letters(letters.read(choice, resets), group, source, "", 0)
+    found = chosen_letters(letters.read(choice), group, source, "", 0)
     if not found:
         raise invalid_options([f"offset {at} of {name}-{number} is no dead letter"])
     if output is OutputFormat.JSON:
@@ -234,7 +230,7 @@ def replay(
     own = check_current(commits, known)
     choice = Choice(topic=topic or None, partition=partition, replayed=False)
     with waiting(output) as bars:
-        found = _read(table, named, letters, choice, own, error, since_ms, bars)
+        found = _read(letters, choice, own, error, since_ms, bars)
         found = [each for each in found if not offset or each.offset in offset]
         cuts = dead_letter_replay.cuts_since(commits, found)
         gone = _gone(found, known, named) if live else {}
@@ -261,21 +257,12 @@ def replay(
 
 
 def _read(
-    table: str,
-    named: Mapping[str, str],
-    letters: DeadLetters,
-    choice: Choice,
-    group: str,
-    error: str,
-    since_ms: int,
-    bars: Waiting,
+    letters: DeadLetters, choice: Choice, group: str, error: str, since_ms: int, bars: Waiting
 ) -> list[DeadLetter]:
     from keyrange.individual_commits.table.dead_letter_replay import chosen_letters
-    from keyrange.individual_commits.table.letters_since import reset_of
 
-    resets = reset_of(table, storage_of(named))
     with bars.step("reading the dead letters") as advance:
-        found = chosen_letters(letters.read(choice, resets), group, "", error, since_ms)
+        found = chosen_letters(letters.read(choice), group, "", error, since_ms)
         advance(len(found))
     return found
 

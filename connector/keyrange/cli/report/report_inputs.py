@@ -341,13 +341,10 @@ def _members(where: ReportWhere, may_ask: bool) -> Source:
 def _letters(where: ReportWhere, commits: Mapping[str, Any] | None) -> Source:
     """The dead letters of the query's group, without what the records hold."""
     from keyrange.individual_commits.table.dead_letter_replay import chosen_letters, open_letters
-    from keyrange.individual_commits.table.letters_since import reset_of
 
-    storage = storage_of(where.named)
-    letters = open_letters(where.commits, where.letters, storage)
-    resets = reset_of(where.commits, storage) if where.commits else None
+    letters = open_letters(where.commits, where.letters, storage_of(where.named))
     group = where.group or (commits["show"]["group"] or "" if commits is not None else "")
-    found = chosen_letters(letters.read(reset_of=resets), group)
+    found = chosen_letters(letters.read(), group)
     newest = heapq.nlargest(_LETTERS_MAX, found, key=lambda each: each.written_at_ms)
     names = ("topic", "partition", "offset", "written_at", "attempts", "cause", "status", "error")
     rows = []

@@ -70,10 +70,9 @@ def replay_dead_letters(
     # Of all sources of the group: a query that was started afresh goes on with what others did.
     own = check_current(commits, known)
     choice = Choice(topic=topic or None, partition=partition, replayed=False)
-    resets = reset_of(table, settings)
     found = [
         each
-        for each in chosen_letters(letters.read(choice, resets), own, error=error)
+        for each in chosen_letters(letters.read(choice), own, error=error)
         if not offsets or each.offset in offsets
     ]
     cuts = cuts_since(commits, found)
@@ -83,7 +82,7 @@ def replay_dead_letters(
 
 
 def open_letters(table: str, dead_letter_table: str, storage: Mapping[str, str]) -> DeadLetters:
-    """The dead letters of a commit table, which may have none.
+    """The dead letters of a commit table, which may have none, with what its resets say of them.
 
     Raises INVALID_OPTIONS where there is neither a table of theirs nor a commit table.
     """
@@ -94,7 +93,7 @@ def open_letters(table: str, dead_letter_table: str, storage: Mapping[str, str])
             raise invalid_options([f"there is no table of dead letters at {path}"])
         if not DeltaRsStore(table, commit_table.LAYOUT, storage).refresh():
             raise invalid_options([f"there is no commit table at {table}, and none at {path}"])
-    return DeadLetters(store)
+    return DeadLetters(store, reset_of(table, storage) if table else None)
 
 
 def chosen_letters(

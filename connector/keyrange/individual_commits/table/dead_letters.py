@@ -111,6 +111,9 @@ class DeadLetter:
         return "dead" if self.replayed_by is None else "replayed"
 
 
+ResetOf = Callable[[DeadLetter], "Commit | None"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
     """Which dead letters; what is None chooses all. Offsets are half-open."""
@@ -142,8 +145,9 @@ class DeadLetters:
     COMMITS_UNREADABLE, COMMITS_UNWRITABLE.
     """
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, store: Store, reset_of: ResetOf | None = None) -> None:
+        """With `reset_of` letters whose record a reset has handed out again are replayed ones."""
+        self._store, self._reset_of = store, reset_of
         # They are not numbered: batches that gave nothing up have none.
         self._writer = RetryingWriter(store, TABLE_CONDITIONS, "batch of dead letters")
 
@@ -162,7 +166,7 @@ class DeadLetters:
         def next_entry() -> Entry | None:
             written = self._written(source_id, app_id)
             is_again = written is not None and written >= batch_id
-            there = self.behind(source_id, lambda: batch_id - 1) if is_again else []
+            there = self.behind([source_id], lambda _: batch_id - 1) if is_again else []
             known = {each.record for each in there}
             left = [_row(each, now_ms) for each in letters if each.record not in known]
             if not left:
@@ -172,13 +176,8 @@ class DeadLetters:
 
         self._writer.append(next_entry)
 
-    def read(
-        self,
-        choice: Choice | None = None,
-        reset_of: Callable[[DeadLetter], Commit | None] | None = None,
-    ) -> list[DeadLetter]:
-        """The chosen dead letters, by topic, partition, offset and batch. Those are told as
-        replayed whose record a reset has handed out again, by `letters_since`."""
+    def read(self, choice: Choice | None = None) -> list[DeadLetter]:
+        """The chosen dead letters, by topic, partition, offset and batch."""
         choice = choice or Choice()
         if not self._store.refresh():
             return []
@@ -189,22 +188,24 @@ class DeadLetters:
             for row in rows.filter(pc.equal(rows.column("kind"), "replayed")).to_pylist()
         }
         found = [_letter(row, replayed.get(tuple(row[name] for name in _NAME))) for row in dead]
-        if reset_of is not None:
-            found = [_told(each, reset_of(each)) for each in found]
+        if self._reset_of is not None:
+            found = [_told(each, self._reset_of(each)) for each in found]
         if choice.replayed is not None:
             found = [each for each in found if (each.status == "replayed") == choice.replayed]
         return sorted(found, key=lambda each: (each.topic, each.partition, each.offset))
 
-    def behind(self, source_id: str, committed: Callable[[], int]) -> list[DeadLetter]:
-        """Those of a source's batches behind its last one that is committed, which is asked for
-        where there is any letter; without those that were handed out again."""
+    def behind(self, sources: Iterable[str], committed: Callable[[str], int]) -> list[DeadLetter]:
+        """Those of some sources' batches behind their last one that is committed, which is asked
+        for where there is any letter; without those that were handed out again."""
         if not self._store.refresh():
             return []
-        last = self._store.greatest("batch_id", {"source_id": (source_id, source_id)})
-        if last is None or last <= (batch_id := committed()):
-            return []
-        found = self.read(Choice(source_id=source_id, replayed=False))
-        return [each for each in found if each.batch_id > batch_id]
+        found: list[DeadLetter] = []
+        for each in sources:
+            last = self._store.greatest("batch_id", {"source_id": (each, each)})
+            if last is not None and last > (batch_id := committed(each)):
+                letters = self.read(Choice(source_id=each, replayed=False))
+                found += [letter for letter in letters if letter.batch_id > batch_id]
+        return found
 
     def mark_replayed(
         self, letters: Iterable[DeadLetter], who: str, replayed_to: str, now_ms: int

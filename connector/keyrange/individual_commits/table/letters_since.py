@@ -7,7 +7,8 @@ is not the last word on it, whether the record was done then or was given up onc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import functools
+from collections.abc import Mapping
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,7 +16,7 @@ import pyarrow.compute as pc
 from keyrange.individual_commits.model.commit import Commit, CommitKind
 from keyrange.individual_commits.table.commit_schema import commits_of
 from keyrange.individual_commits.table.commit_table import LAYOUT
-from keyrange.individual_commits.table.dead_letters import DeadLetter
+from keyrange.individual_commits.table.dead_letters import DeadLetter, ResetOf
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_hash import hash_of_record
 from keyrange.storage.delta_rs import DeltaRsStore
@@ -72,7 +73,12 @@ def _is_handed_out(commit: Commit, partition: TopicPartition, letter: DeadLetter
     return not state.piece_of(key_hash).is_done(letter.offset)
 
 
-def reset_of(table: str, storage: Mapping[str, str]) -> Callable[[DeadLetter], Commit | None]:
-    """Says of a letter of a commit table which reset was the first to hand its record out again;
-    None where none did."""
-    return Resets(DeltaRsStore(table, LAYOUT, storage)).handed_out_by
+def reset_of(table: str, storage: Mapping[str, str]) -> ResetOf:
+    """Finds of a letter of a commit table the first reset that handed its record out again. The
+    table is read when it is first asked."""
+
+    @functools.cache
+    def resets() -> Resets:
+        return Resets(DeltaRsStore(table, LAYOUT, storage))
+
+    return lambda letter: resets().handed_out_by(letter)
