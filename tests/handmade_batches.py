@@ -67,12 +67,15 @@ class Graveyard:
     batches: set[int] = field(default_factory=set)
     sent: list[Any] = field(default_factory=list)
 
-    def append(
-        self, options: SourceOptions, plan: Any, letters: Sequence[Any], spark: SparkSession
-    ) -> None:
-        if letters and plan.planned.batch_id not in self.batches:
-            self.batches.add(plan.planned.batch_id)
+    def append(self, running: Any, judged: Any, letters: Sequence[Any], standing: Any) -> None:
+        batch_id = running.plan.planned.batch_id
+        if letters and batch_id not in self.batches:
+            self.batches.add(batch_id)
             self.letters += letters
+
+    def standing(self, *_: Any) -> dict[Any, Any]:
+        """A batch that runs again is known by its number here."""
+        return {}
 
     def send(self, options: SourceOptions, letters: Sequence[Any]) -> None:
         self.sent += letters
