@@ -38,7 +38,7 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any, TypeVar
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -360,20 +360,25 @@ def run_query(name: str, arguments: argparse.Namespace, start: Start) -> int:
         # What is stopped from outside is not to come to an end.
         if pending and arguments.available_now and not stopping:
             return RECORDS_WAIT
-    except PySparkException as failure:
-        log.error("%s", cause_of(str(failure)) or "the query failed without a message")
-        return 1
-    except KeyrangeError as failure:
-        log.error("%s", failure)
+    except (PySparkException, KeyrangeError, Py4JJavaError) as failure:
+        # A class that the JVM lacks, or has in another version, is an error of Py4J.
+        try:
+            log.error("%s", cause_of(str(failure)) or "the query failed without a message")
+        except Py4JError as gone:
+            return stopped(gone)
         return 1
     except (Py4JError, OSError) as failure:
-        # spark-submit's JVM is gone: it was stopped, and the checkpoint tells where to go on.
-        log.info("stopped with the driver's JVM (%s)", type(failure).__name__)
-        return 143
+        return stopped(failure)
     finally:
         with suppress(Py4JError, OSError):
             spark.stop()
     return 0
+
+
+def stopped(failure: Exception) -> int:
+    """spark-submit's JVM is gone: it was stopped, and the checkpoint tells where to go on."""
+    log.info("stopped with the driver's JVM (%s)", type(failure).__name__)
+    return 143
 
 
 def made_follower(arguments: argparse.Namespace) -> Follower:

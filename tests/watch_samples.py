@@ -80,4 +80,4 @@ def individual(home: Path, committed: int, pending: int) -> Answers:
 def kinds(error: str, records: int, offset: int) -> list[dict[str, Any]]:
     """What `commits show` says of pending records that all failed with one error."""
     found = {"cause": "rejected", "error": error, "records": records}
-    return [{**found, "topic": "t", "partition": 0, "offset": offset}]
+    return [{**found, "topic": "t", "partition": 0, "offset": offset, "place": None}]

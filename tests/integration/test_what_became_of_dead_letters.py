@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 from pyspark import cloudpickle
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 import keyrange
@@ -53,6 +54,55 @@ def is_done_once(job: TableJob, *given_up: int) -> None:
     assert sorted(row["at"] for row in job.rows()) == sorted({*range(6)} - {*given_up})
     kept = keyrange.state(job.spark, str(job.home / "commits")).collect()
     assert sum(row.n.n for row in kept) == 6 - len(given_up)
+
+
+def test_a_letter_has_the_headers_and_says_where_its_error_was_raised(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    def price(value: bytes) -> float:
+        return float(value)
+
+    def work(record: Any) -> Any:
+        return record.offset, price(record.value)
+
+    job = TableJob(spark, topics, tmp_path, partitions=1)
+    headers = (("trace", b"1"), ("trace", b"2"))
+    job.produce(Record(b"1.5", b"k", 0), Record(b"x", b"k2", 0, None, headers))
+    job.run(work, "at long, price double", **individual(tmp_path, **NO_WAIT))
+    assert job.rows() == [{"at": 0, "price": 1.5}]
+    [letter] = document("deadletters", "list", tmp_path / "commits")
+    name, line = Path(__file__).name, price.__code__.co_firstlineno + 1
+    assert letter["headers"] == [["trace", "1"], ["trace", "2"]]
+    assert letter["error"] == (
+        f"ValueError: could not convert string to float: b'x' ({name}, line {line}, in price)"
+    )
+    assert letter["frames"] == [
+        f"{name}, line {line + 3}, in work",
+        f"{name}, line {line}, in price",
+    ]
+    whole = TableJob(spark, topics, tmp_path / "whole", partitions=1)
+    whole.produce(b"x")
+    with pytest.raises(StreamingQueryException, match=f"({name}, line {line}, in price)"):
+        whole.run(work, "at long, price double")
+
+
+def test_an_error_of_the_program_leaves_no_letter(job: TableJob) -> None:
+    def work(_: Any) -> Any:
+        return prices  # type: ignore[name-defined]  # noqa: F821
+
+    line = work.__code__.co_firstlineno + 1
+    own = individual(job.home, splitBy="keyRange", **NO_WAIT)
+    with pytest.raises(StreamingQueryException) as raised:
+        job.run(work, SCHEMA, **own)
+    assert "[FUNCTION_FAILED] 5 of the first 5 records ended in an error of the program: " in str(
+        raised.value
+    )
+    assert f"NameError: name 'prices' is not defined ({Path(__file__).name}, line {line}" in str(
+        raised.value
+    )
+    assert letters(job) == {"dead": [], "replayed": []}
+    job.run(failing(3), SCHEMA, state={"n": keyrange.ValueState("n long")}, **own)
+    assert letters(job) == {"dead": [3], "replayed": []}
 
 
 def letters(job: TableJob) -> dict[str, list[int]]:

@@ -293,11 +293,24 @@ COMMIT_CONDITIONS: Final = (
     Condition(
         "TOO_MANY_FAILURES",
         Kind.INVALID,
-        "correct the function and start the query again, which calls it with the same records; or "
-        "raise option 'maxFailureRatio', or leave it out",
-        "More records of a batch failed than `maxFailureRatio` allows. Nothing of the batch was "
-        "written or committed.",
+        "correct the function, or where the job has none the schema of its values, and start the "
+        "query again, which reads the same records; or raise option 'maxFailureRatio', with which "
+        "such records become dead letters: 1 lets all of them fail",
+        "More records of a batch failed than `maxFailureRatio` allows, or, without the option, all "
+        "records of a run, and at least ten. Nothing of the batch was written or committed.",
         "the exceptions in the message, and the record at the offset that it names of each",
+        _COMMITS,
+    ),
+    Condition(
+        "FUNCTION_FAILED",
+        Kind.INVALID,
+        "correct the function at the line in the message and start the query again, which calls "
+        "it with the same records; option 'maxFailureRatio' at 1 makes such records dead letters",
+        "Most of the first records of a run of the query ended in an error that is the program's "
+        "and no record's: a name or a module that is not there, or a call with other arguments "
+        "than the function takes. Nothing of the batch was written or committed.",
+        "the function at the file and line in the message, and whether executors have the modules "
+        "that it imports",
         _COMMITS,
     ),
     Condition(

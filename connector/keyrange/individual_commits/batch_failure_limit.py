@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Final
 
 from keyrange.errors import error
@@ -13,16 +15,32 @@ from keyrange.work.model.outcome import Cause
 
 # Fewer than so many stop no query: a few bad records are no bad function.
 FAILURES_MIN: Final = 10
+# Errors of a program, each as far as its text cannot quote a record: `Order(**value)` names a field
+# of the value.
+_OF_PROGRAM: Final = re.compile(
+    r"(NameError|UnboundLocalError|ImportError|ModuleNotFoundError): .*"
+    r"|(SyntaxError|IndentationError): .*"
+    r"|AttributeError: (module '[\w.]+'|'KeyState' object) has no attribute"
+    r"|TypeError: \S+\(\) (takes|missing|got an unexpected keyword|got multiple values)"
+)
 
 
-def check_failures(
-    plan: BatchPlan,
-    told: ReportedResults,
-    most: float,
-    failures: Callable[[], Iterable[Failure]],
-) -> None:
-    """Raises TOO_MANY_FAILURES where a larger part than `most` of the records fails that a batch
-    delivers for the first time: those that come again have failed before."""
+@dataclass(frozen=True, slots=True)
+class Worked:
+    """So many records that were delivered for the first time failed, and so many are done."""
+
+    failed: int = 0
+    done: int = 0
+
+    def __add__(self, more: Worked) -> Worked:
+        return Worked(self.failed + more.failed, self.done + more.done)
+
+
+NO_RECORDS: Final = Worked()
+
+
+def worked_in(plan: BatchPlan, told: ReportedResults) -> Worked:
+    """What a batch came to. Records that come again have failed before, and do not count."""
     failed = 0
     for partition, delivery in plan.deliveries.items():
         known = {record.offset for record in delivery.redelivered}
@@ -30,12 +48,52 @@ def check_failures(
             each.cause is not Cause.HELD_BACK and each.offset not in known
             for each in told.verdict_on(partition).not_done
         )
-    worked_on = failed + sum(told.done.values())
-    if failed < FAILURES_MIN or failed <= most * worked_on:
+    return Worked(failed, sum(told.done.values()))
+
+
+def check_failures(
+    plan: BatchPlan, batch: Worked, before: Worked, failures: Callable[[], Iterable[Failure]]
+) -> None:
+    """Raises TOO_MANY_FAILURES where a larger part of the batch fails than `maxFailureRatio` says,
+    and by default where all records of the run fail; FUNCTION_FAILED where its first records meet
+    an error of the program. `before`: earlier batches of the run."""
+    most, run = plan.commits.failure_ratio_max, batch + before
+    if most == 1 or not batch.failed:
+        return
+    if before == NO_RECORDS:
+        _check_program(plan, batch, failures)
+    limit = "by default a run stops in which no record is done"
+    if most is not None:
+        run, limit = batch, f"maxFailureRatio is {most:g}"
+    if run.failed < FAILURES_MIN or (
+        run.failed <= most * (run.failed + run.done) if most is not None else run.done > 0
+    ):
         return
     raise error(
         "TOO_MANY_FAILURES",
-        f"{failed:,} of {worked_on:,} records failed, and maxFailureRatio is {most:g}: "
+        f"{run.failed:,} of {run.failed + run.done:,} records failed, and {limit}: "
         f"{kinds_text(failure_kinds(failures()))}",
+        batch=plan.planned.batch_id,
+    )
+
+
+def _check_program(
+    plan: BatchPlan, batch: Worked, failures: Callable[[], Iterable[Failure]]
+) -> None:
+    """Half of the first records: fewer may be what a program makes of unusual ones."""
+    found = [each for each in failures() if each.is_exception and _OF_PROGRAM.match(each.error)]
+    if 2 * len(found) <= batch.failed + batch.done:
+        return
+    first = found[0]
+    text = _OF_PROGRAM.match(first.error)
+    assert text is not None
+    raised = text[0].removesuffix(f" ({first.place})")
+    where = f" ({first.place})" if first.place else ""
+    raise error(
+        "FUNCTION_FAILED",
+        f"{len(found):,} of the first {batch.failed + batch.done:,} records ended in an error of "
+        f"the program: {raised}{where}",
+        partition=first.partition,
+        offset=first.offset,
         batch=plan.planned.batch_id,
     )

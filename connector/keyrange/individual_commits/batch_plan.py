@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from keyrange.errors import KeyrangeError, error
 from keyrange.individual_commits.batch_deliveries import work_of, work_settings
 from keyrange.individual_commits.batch_in_checkpoint import Planned
 from keyrange.individual_commits.model.new_and_due_records import (
     PartitionDeliveries,
 )
 from keyrange.individual_commits.model.partition_progress import PartitionState
+from keyrange.individual_commits.model.progress_after_batch import Outcome, apply_verdict
 from keyrange.individual_commits.model.redelivery import RedeliveryPolicy
+from keyrange.individual_commits.reported_outcomes import ReportedResults
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.keyed_state.model.state_runs import StateRun
 from keyrange.options.commits import CommitOptions
@@ -64,3 +67,26 @@ class BatchPlan:
     @property
     def wants_mentions(self) -> bool:
         return not self.commits.unmentioned_is_done
+
+    def judge(self, told: ReportedResults, now_ms: int) -> dict[TopicPartition, Outcome]:
+        """The states after the batch, and what is given up. Raises IMPLAUSIBLE_VERDICT."""
+        strange = sorted(told.not_done.keys() - self.deliveries.keys())
+        if strange:
+            raise self._implausible(strange[0], "the batch reads no such partition")
+        found: dict[TopicPartition, Outcome] = {}
+        for partition, delivery in self.deliveries.items():
+            verdict = told.verdict_on(partition)
+            try:
+                found[partition] = apply_verdict(
+                    self.states[partition], delivery, verdict, self.policy, now_ms
+                )
+            except ValueError as failure:
+                raise self._implausible(partition, str(failure)) from None
+        return found
+
+    def _implausible(self, partition: TopicPartition, why: str) -> KeyrangeError:
+        return error(
+            "IMPLAUSIBLE_VERDICT",
+            f"what was said of partition {partition} cannot be: {why}",
+            batch=self.planned.batch_id,
+        )

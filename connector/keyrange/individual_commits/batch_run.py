@@ -11,13 +11,18 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
-from keyrange.errors import KeyrangeError, error
+from keyrange.errors import error
 from keyrange.individual_commits import reported_outcomes
-from keyrange.individual_commits.batch_failure_limit import check_failures
+from keyrange.individual_commits.batch_failure_limit import (
+    NO_RECORDS,
+    Worked,
+    check_failures,
+    worked_in,
+)
 from keyrange.individual_commits.batch_plan import BatchPlan
 from keyrange.individual_commits.model import verdict_manifest
 from keyrange.individual_commits.model.batch_results import Failure
-from keyrange.individual_commits.model.progress_after_batch import Outcome, apply_verdict
+from keyrange.individual_commits.model.progress_after_batch import Outcome
 from keyrange.individual_commits.model.verdict_manifest import Floors, Found, Manifest
 from keyrange.individual_commits.reported_outcomes import HIDDEN_SPARK, ReportedResults
 from keyrange.individual_commits.transactional_output import floors_of, needed, released, staged
@@ -48,16 +53,19 @@ class BatchRun:
         check: Callable[[], None] = lambda: None,
         tables: dict[str, CachedDeltaTable] | None = None,
         driver: Driver | None = None,
+        before: Worked = NO_RECORDS,
     ) -> None:
         """`check` raises COMMITS_FENCED where another driver has taken over from `driver`. `tables`
-        are those that batches of this query write to, open from one to the next."""
-        self._check, self._driver = check, driver
+        are those that batches of this query write to, open from one to the next. `before`: what
+        earlier batches of this driver came to."""
+        self._check, self._driver, self._before = check, driver, before
         self.tables = {} if tables is None else tables
         self.batch, self.plan = batch, plan
         self.store, self.now_ms = store, now_ms
         self.manifest: Manifest | None = None
         self._staged: list[Manifest] | None = None
         self._told: ReportedResults | None = None
+        self._said_by: tuple[str, ReportedResults] | None = None
         self._judged: dict[TopicPartition, Outcome] | None = None
         self._acknowledged: list[DataFrame] = []
         self._rejected = ReportedResults()
@@ -184,12 +192,13 @@ class BatchRun:
         return self.store.publish(made, at.start, at.end)
 
     def _check_failures(self, made: Manifest) -> None:
-        """Raises TOO_MANY_FAILURES. The verdict is not kept then: the next run calls the function
-        again."""
-        most = self.plan.commits.failure_ratio_max
-        if most is not None and made.counted:
+        """Raises TOO_MANY_FAILURES or FUNCTION_FAILED. The verdict is not kept then: the next run
+        calls the function again."""
+        if made.counted:
             told = reported_outcomes.reported_in(self._said_in(made, reported_outcomes.REPORTED))
-            check_failures(self.plan, told, most, lambda: self._failures_in(made))
+            self._said_by = made.attempt, told
+            batch = worked_in(self.plan, told)
+            check_failures(self.plan, batch, self._before, lambda: self._failures_in(made))
 
     def _check_terms(
         self, manifest: Manifest, table: str = "", schema: Mapping[str, Any] | None = None
@@ -292,7 +301,7 @@ class BatchRun:
         """All that was said of the batch."""
         if self._told is None:
             rows = self.verdict_rows
-            told = reported_outcomes.reported_in(self.reported(reported_outcomes.REPORTED))
+            told = self._reported()
             for partition, said in self._rejected.not_done.items():
                 for each in said.values():
                     told.add(partition, each)
@@ -306,6 +315,14 @@ class BatchRun:
                         told.add(partition, each)
             self._told = told
         return self._told
+
+    def _reported(self) -> ReportedResults:
+        """What the verdict says, which is read once."""
+        if self._said_by is not None and self.manifest is not None:
+            attempt, told = self._said_by
+            if attempt == self.manifest.attempt:
+                return told
+        return reported_outcomes.reported_in(self.reported(reported_outcomes.REPORTED))
 
     def reported(self, wanted: Wanted, offsets: Collection[int] | None = None) -> Found:
         """What the verdict says besides output; with `offsets` of records at these."""
@@ -340,36 +357,15 @@ class BatchRun:
     def judged(self) -> dict[TopicPartition, Outcome]:
         """The states after the batch, and what is given up. Raises IMPLAUSIBLE_VERDICT."""
         if self._judged is None:
-            self._judged = self._judge(self.told())
+            self._judged = self.plan.judge(self.told(), self.now_ms)
         return self._judged
 
     def moves_committed(self) -> bool:
         """Whether committed offsets move with a batch of which nothing is said."""
-        judged = self._judge(ReportedResults())
+        judged = self.plan.judge(ReportedResults(), self.now_ms)
         return any(
             each.state.committed > self.plan.states[partition].committed
             for partition, each in judged.items()
-        )
-
-    def _judge(self, told: ReportedResults) -> dict[TopicPartition, Outcome]:
-        strange = sorted(told.not_done.keys() - self.plan.deliveries.keys())
-        if strange:
-            raise self._implausible(strange[0], "the batch reads no such partition")
-        found: dict[TopicPartition, Outcome] = {}
-        for partition, delivery in self.plan.deliveries.items():
-            state = self.plan.states[partition]
-            verdict, policy = told.verdict_on(partition), self.plan.policy
-            try:
-                found[partition] = apply_verdict(state, delivery, verdict, policy, self.now_ms)
-            except ValueError as failure:
-                raise self._implausible(partition, str(failure)) from None
-        return found
-
-    def _implausible(self, partition: TopicPartition, why: str) -> KeyrangeError:
-        return error(
-            "IMPLAUSIBLE_VERDICT",
-            f"what was said of partition {partition} cannot be: {why}",
-            batch=self.plan.planned.batch_id,
         )
 
 

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from keyrange.individual_commits.table.dead_letters import DeadLetter, DeadLetters
 
 _RECORD: Final = ("key", "value", "timestamp", "headers")
-_OUTCOME: Final = {"outcome": ("topic", "partition", "offset", "error", "record")}
-# What is known of a record: its error, and itself.
-Kept = dict[tuple[TopicPartition, int], tuple[str | None, Mapping[str, Any] | None]]
-_NONE: Final = (None, None)
+_OUTCOME: Final = {"outcome": ("topic", "partition", "offset", "error", "frames", "record")}
+# What is known of a record: its error, where that was raised, and itself.
+Kept = dict[tuple[TopicPartition, int], tuple[str | None, Sequence[str], Mapping[str, Any] | None]]
+_NONE: Final = (None, (), None)
 # Letters by the record that each stands for.
 Standing = dict[tuple[str, str, int, int], "DeadLetter"]
 
@@ -127,7 +127,7 @@ def letters_of(running: BatchRun, judged: Mapping[TopicPartition, Outcome]) -> l
     kept = _kept(running, dead)
     # What a job rejected by a DataFrame is not in the verdict as it was read.
     missing = {
-        partition: [offset for offset in pending if kept.get((partition, offset), _NONE)[1] is None]
+        partition: [offset for offset in pending if kept.get((partition, offset), _NONE)[2] is None]
         for partition, pending in dead.items()
     }
     read = {} if running.is_worked_on else _read(running.batch, missing)
@@ -142,8 +142,10 @@ def _kept(running: BatchRun, dead: Mapping[TopicPartition, Mapping[int, PendingR
     """What the verdict holds of dead records."""
     offsets = {offset for pending in dead.values() for offset in pending}
     return {
-        (TopicPartition(topic, number), offset): (text, record)
-        for topic, number, offset, text, record in running.reported(_OUTCOME, offsets)["outcome"]
+        (TopicPartition(topic, number), offset): (text, frames or (), record)
+        for topic, number, offset, text, frames, record in running.reported(_OUTCOME, offsets)[
+            "outcome"
+        ]
     }
 
 
@@ -158,7 +160,11 @@ def _read(batch: DataFrame, missing: Mapping[TopicPartition, Sequence[int]]) -> 
         else:
             columns.append(F.col(name))
     return {
-        (TopicPartition(row.topic, row.partition), row.offset): (None, row.asDict(recursive=True))
+        (TopicPartition(row.topic, row.partition), row.offset): (
+            None,
+            (),
+            row.asDict(recursive=True),
+        )
         for row in rows_of(batch.select(*columns), missing)
     }
 
@@ -174,9 +180,9 @@ def _letter(
 
     plan, planned = running.plan, running.plan.planned
     place = (partition, pending_record.offset)
-    text, record = kept.get(place, _NONE)
+    text, frames, record = kept.get(place, _NONE)
     if record is None:
-        record = read.get(place, _NONE)[1] or {}
+        record = read.get(place, _NONE)[2] or {}
     text = running.told().errors.get(partition, {}).get(pending_record.offset) or text
     return DeadLetter(
         group=plan.commits.group,
@@ -192,6 +198,7 @@ def _letter(
         headers=tuple((each["key"], _bytes(each["value"])) for each in record.get("headers") or ()),
         timestamp_ms=record.get("timestamp_ms") or 0,
         error=text or _TEXTS.get(pending_record.cause, ""),
+        frames=tuple(frames),
         cause=pending_record.cause,
         attempts=pending_record.deliveries,
         first_at_ms=pending_record.since_ms,

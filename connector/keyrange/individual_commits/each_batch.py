@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from keyrange.errors import KeyrangeError, error, invalid_options
 from keyrange.individual_commits import dead_letter_sink, last_batch_results, state_runs_after_batch
 from keyrange.individual_commits.batch_deliveries import idle_deliveries, plan_batch_deliveries
+from keyrange.individual_commits.batch_failure_limit import NO_RECORDS, Worked, worked_in
 from keyrange.individual_commits.batch_in_checkpoint import Planned, read_planned
 from keyrange.individual_commits.batch_plan import BatchPlan
 from keyrange.individual_commits.batch_run import BatchRun
@@ -88,6 +89,8 @@ class _Run:
     table_of: Callable[[str], CommitTable]
     # Letters of batches that were not committed; None before the run's first batch.
     standing: dead_letter_sink.Standing | None = None
+    # What its batches came to.
+    before: Worked = NO_RECORDS
     errors: PendingErrors | None = None
     store: VerdictStore | None = None
     tables: dict[str, CachedDeltaTable] = field(default_factory=dict)
@@ -129,7 +132,8 @@ class EachBatch:
             # What a driver that was replaced writes to a sink would be there twice.
             check_run(run.table.known(), run.run_id, run.source_id)
 
-        with BatchRun(batch, plan, store, _now_ms(), check, run.tables, run.driver) as running:
+        tables, driver, before = run.tables, run.driver, run.before
+        with BatchRun(batch, plan, store, _now_ms(), check, tables, driver, before) as running:
             self.function(batch, batch_id)
             self._check_said(running)
             running.keep_empty_verdict()
@@ -145,6 +149,7 @@ class EachBatch:
             run.table.append(commit)
             # Its first batch has told the table of the drivers that it has stopped.
             run.driver = replace(run.driver, stopped=frozenset(), committed={})
+            run.before += worked_in(plan, running.told())
             self._tell(run, running, known, commit)
         self.bury.send(self.options, letters)
         self._clean(run, running, commit, store)

@@ -20,7 +20,7 @@ from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import KeyRange
 from keyrange.work.appended_files import HANDED_ON
 from keyrange.work.model.outcome import Cause, RecordOutcome
-from keyrange.work.outcome_rows import ERROR_BYTES_MAX, HIDDEN, HIDDEN_TYPE
+from keyrange.work.outcome_rows import HIDDEN, HIDDEN_TYPE
 from keyrange.work.reported_offsets import (
     BLOCKS_DDL,
     OFFSETS_DDL,
@@ -28,6 +28,7 @@ from keyrange.work.reported_offsets import (
     rows_at,
     subtract_blocks,
 )
+from keyrange.work.user_errors import ERROR_BYTES_MAX
 
 _PLACE: Final = ("topic", "partition", "offset", "keyHash")
 # What is asked of the files of a verdict.

@@ -22,7 +22,7 @@ from keyrange.work.outcome_rows import HIDDEN
 _ROWS_AT_A_TIME: Final = 65_536
 # The name of an exception is among so many characters.
 _NAME_CHARACTERS_MAX: Final = 200
-_FAILED: Final = ("topic", "partition", "offset", "cause", "error")
+_FAILED: Final = ("topic", "partition", "offset", "cause", "frames", "error")
 
 # Of each member that is asked for the fields; the first of them is never null where it is set.
 Wanted = Mapping[str, Sequence[str]]
@@ -81,8 +81,10 @@ def failures_in(source: pa.NativeFile) -> Iterator[Failure]:
         *places, texts = (pc.struct_field(failed, name) for name in _FAILED)
         begins = pc.utf8_slice_codeunits(texts, 0, _NAME_CHARACTERS_MAX)
         rows = zip(*(each.to_pylist() for each in (*places, begins)), strict=True)
-        for topic, number, offset, cause, text in rows:
-            yield Failure(TopicPartition(topic, number), offset, Cause(cause), text)
+        for topic, number, offset, cause, frames, text in rows:
+            is_cut = frames and len(text) == _NAME_CHARACTERS_MAX
+            told = f"{text}... ({frames[-1]})" if is_cut else text
+            yield Failure(TopicPartition(topic, number), offset, Cause(cause), told)
 
 
 def _groups_with(metadata: pq.FileMetaData, path: str) -> Iterator[int]:

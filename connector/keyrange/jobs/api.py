@@ -265,7 +265,7 @@ class TableJob:
             needed.add("value")
         if self._options.commits.individual:
             # What is given up is kept as it was.
-            needed.update(_RECORD if self._options.include_headers else _RECORD[:3])
+            needed.update(_RECORD)
         return JobDefinition(
             sink.uri,
             self._schema.json(),

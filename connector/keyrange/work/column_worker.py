@@ -12,6 +12,7 @@ from keyrange.work.model.outcome import Cause
 from keyrange.work.outcome_rows import OutcomeRows
 from keyrange.work.record_stretches import RecordStretch, rows_at
 from keyrange.work.task_context import Task
+from keyrange.work.user_errors import said
 
 
 class ColumnWorker:
@@ -32,8 +33,8 @@ class ColumnWorker:
                 if held and key_hashes[at] in held and stretch.row_has_key(at):
                     not_done.add(at, Cause.HELD_BACK)
                 elif texts is not None and texts[at] is not None:
-                    text = str(texts[at])
-                    task.fail(stretch, at, Cause.REJECTED, text, not_done, keeps_record=False)
+                    why = said(str(texts[at]))
+                    task.fail(stretch, at, Cause.REJECTED, why, not_done, keeps_record=False)
                 else:
                     kept.append(at)
             rows = np.array(kept, np.int64)

@@ -5,9 +5,8 @@ A record that fails holds back what comes of its key.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -15,15 +14,12 @@ import pyarrow as pa
 from keyrange.errors import KeyrangeError
 from keyrange.work.model.outcome import UNFIT_TEXT, Cause
 from keyrange.work.model.time_limits import ANY_TIME, Interruption
-from keyrange.work.outcome_rows import OutcomeRows, bounded, output_rows
+from keyrange.work.outcome_rows import OutcomeRows, output_rows
 from keyrange.work.record_stretches import Numbers, RecordStretch, rows_at
 from keyrange.work.record_timer import RecordTimeout
 from keyrange.work.records import UNFIT, Columns, Record, Row, RowForm, WrongResult
 from keyrange.work.task_context import Task
-
-# What a function raises that makes its record a rejected one: a function that calls exit() would
-# end the worker again and again, and what a cancelled task of asyncio raises is no Exception.
-FAILURES: Final = (Exception, SystemExit, asyncio.CancelledError)
+from keyrange.work.user_errors import FAILURES, Said, overtime, said, said_of
 
 
 class Worker(Protocol):
@@ -67,21 +63,21 @@ class RecordWorker:
                     limits.settled()
                 else:
                     result = function(record)
-            except RecordTimeout:
+            except RecordTimeout as failure:
                 what = limits.interrupted(allowance, 1, hands.now_ms())
                 if what is Interruption.HAND_BACK:
                     self._take_back(at)
                     task.hand_back(stretch, slice(at, None))
                     break
-                text = _overtime(allowance.timeout_ms)
-                self._failed(stretch, at, Cause.TIMED_OUT, text, not_done)
+                why = overtime(failure, allowance.timeout_ms)
+                self._failed(stretch, at, Cause.TIMED_OUT, why, not_done)
                 if limits.spent:
                     task.hand_back(stretch, slice(at + 1, None))
                     break
             except WrongResult as failure:
                 raise failure.error from None
             except FAILURES as failure:
-                self._failed(stretch, at, Cause.REJECTED, text_of(failure), not_done)
+                self._failed(stretch, at, Cause.REJECTED, said_of(failure), not_done)
             else:
                 done.append(at)
                 if type(result) is tuple and len(result) == width:
@@ -97,10 +93,10 @@ class RecordWorker:
         """What the function was given is not done."""
 
     def _failed(
-        self, stretch: RecordStretch, at: int, cause: Cause, text: str, not_done: OutcomeRows
+        self, stretch: RecordStretch, at: int, cause: Cause, why: Said, not_done: OutcomeRows
     ) -> None:
         self._take_back(at)
-        self._task.fail(stretch, at, cause, text, not_done)
+        self._task.fail(stretch, at, cause, why, not_done)
 
     def _output(
         self,
@@ -149,8 +145,8 @@ class RecordWorker:
                 self._form.batch_of(found)
             except UNFIT as failure:
                 self._form.check_types(found, stretch.partition, int(stretch.offsets[at]))
-                text = f"{UNFIT_TEXT}: {failure}"
-                if self._task.fail(stretch, at, Cause.REJECTED, text, not_done):
+                why = said(f"{UNFIT_TEXT}: {failure}")
+                if self._task.fail(stretch, at, Cause.REJECTED, why, not_done):
                     waiting.add(key_hash)
                 unfit.add(at)
         return unfit
@@ -180,20 +176,20 @@ class ArrowWorker:
         argument = rows_at(stretch.batch, rows)
         try:
             output = task.hands.call(self._call, argument, allowance.timeout_ms)
-        except RecordTimeout:
+        except RecordTimeout as failure:
             what = limits.interrupted(allowance, len(rows), task.hands.now_ms())
             if what is Interruption.HAND_BACK:
                 task.hand_back(stretch, rows)
             elif what is Interruption.TIMED_OUT:
-                text = _overtime(allowance.timeout_ms)
-                task.fail(stretch, int(rows[0]), Cause.TIMED_OUT, text, not_done)
+                why = overtime(failure, allowance.timeout_ms)
+                task.fail(stretch, int(rows[0]), Cause.TIMED_OUT, why, not_done)
             else:
                 yield from self._halves(stretch, rows, not_done)
         except WrongResult as failure:
             raise failure.error from None
         except FAILURES as failure:
             if len(rows) == 1:
-                task.fail(stretch, int(rows[0]), Cause.REJECTED, text_of(failure), not_done)
+                task.fail(stretch, int(rows[0]), Cause.REJECTED, said_of(failure), not_done)
             else:
                 yield from self._halves(stretch, rows, not_done)
         else:
@@ -231,15 +227,3 @@ class ArrowWorker:
         return output_rows(
             output, {name: output.column(name) for name in ("topic", "partition", "offset")}
         )
-
-
-def text_of(failure: BaseException) -> str:
-    """What is kept of an exception."""
-    try:
-        return bounded(f"{type(failure).__name__}: {failure}")
-    except FAILURES:
-        return type(failure).__name__
-
-
-def _overtime(timeout_ms: float | None) -> str:
-    return f"RecordTimeout: it took longer than {round(timeout_ms or 0)} ms"

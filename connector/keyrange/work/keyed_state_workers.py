@@ -27,6 +27,7 @@ from keyrange.work.outcome_rows import OutcomeRows
 from keyrange.work.record_stretches import RecordStretch
 from keyrange.work.records import UNFIT, Record, Row, RowForm, WrongResult
 from keyrange.work.task_context import Task
+from keyrange.work.user_errors import Said, said
 
 
 class States(Protocol):
@@ -279,11 +280,11 @@ class KeyedRecordWorker(RecordWorker):
         self._keyed.finish()
 
     def _failed(
-        self, stretch: RecordStretch, at: int, cause: Cause, text: str, not_done: OutcomeRows
+        self, stretch: RecordStretch, at: int, cause: Cause, why: Said, not_done: OutcomeRows
     ) -> None:
         if not stretch.row_has_key(at):
-            cause, text = Cause.NO_KEY, str(NoKey())
-        super()._failed(stretch, at, cause, text, not_done)
+            cause, why = Cause.NO_KEY, said(str(NoKey()))
+        super()._failed(stretch, at, cause, why, not_done)
 
     def _take_back(self, at: int) -> None:
         self._keyed.take_back(at)
@@ -303,7 +304,7 @@ class KeyedArrowWorker(ArrowWorker):
         rows = np.arange(len(stretch.offsets))
         if stretch.has_key is not None and not stretch.has_key.all():
             for at in rows[~stretch.has_key].tolist():
-                self._task.fail(stretch, at, Cause.NO_KEY, str(NoKey()), not_done)
+                self._task.fail(stretch, at, Cause.NO_KEY, said(str(NoKey())), not_done)
             rows = rows[stretch.has_key]
         yield from self._piece(stretch, rows, not_done)
 

@@ -28,14 +28,15 @@ from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.keyed_state.model.figures import StateFigures
 from keyrange.ranges.model.key_ranges import KeyRange
 from keyrange.work.model.outcome import Cause
+from keyrange.work.user_errors import NOTHING, Said
 
 HIDDEN: Final = "_keyrange"
-ERROR_BYTES_MAX: Final = 4096
 
 _PARTITION: Final = {"topic": pa.string(), "partition": pa.int32()}
 _HEADERS: Final = pa.list_(
     pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 )
+_FRAMES: Final = pa.list_(pa.field("element", pa.string()))
 _RECORD: Final = {
     "key": pa.binary(),
     "value": pa.binary(),
@@ -58,6 +59,7 @@ HIDDEN_TYPE: Final = _struct(
                 "key_hash": pa.int64(),
                 "cause": pa.int8(),
                 "error": pa.string(),
+                "frames": _FRAMES,
                 "record": _struct(_RECORD),
             }
         ),
@@ -160,24 +162,25 @@ class OutcomeRows:
         self._batch = batch
         self._at: list[int] = []
         self._causes: list[int] = []
-        self._errors: list[str | None] = []
+        self._said: list[Said] = []
         self._is_last: list[bool] = []
 
     def __len__(self) -> int:
         return len(self._at)
 
-    def add(self, at: int, cause: Cause, error: str | None = None, is_last: bool = False) -> None:
+    def add(self, at: int, cause: Cause, said: Said = NOTHING, is_last: bool = False) -> None:
         """Row `at` is not done; the record itself is kept where it was its last delivery."""
         self._at.append(at)
         self._causes.append(int(cause))
-        self._errors.append(error)
+        self._said.append(said)
         self._is_last.append(is_last)
 
     def hidden(self) -> pa.StructArray:
         at = pa.array(self._at, pa.int64())
         columns: dict[str, pa.Array] = {
             "cause": pa.array(self._causes, pa.int8()),
-            "error": pa.array(self._errors, pa.string()),
+            "error": pa.array([said.text for said in self._said], pa.string()),
+            "frames": pa.array([said.frames or None for said in self._said], _FRAMES),
             "key_hash": self._batch.column("keyHash").take(at),
         }
         for name in ("topic", "partition", "offset"):
@@ -231,9 +234,3 @@ def done_rows(done: Mapping[TopicPartition, int]) -> pa.StructArray:
     """A row for each partition: how many of its records are done."""
     counts = sorted(done.items())
     return member_rows("done", [{**each._asdict(), "records": count} for each, count in counts])
-
-
-def bounded(text: str) -> str:
-    """An error's text of at most ERROR_BYTES_MAX bytes."""
-    data = text.encode("utf-8", "replace")
-    return data[:ERROR_BYTES_MAX].decode("utf-8", "ignore")

@@ -17,7 +17,6 @@ from keyrange.work.model.time_limits import TimeLimits
 from keyrange.work.model.work_order import TaskPartition, WorkSettings
 from keyrange.work.outcome_rows import (
     OutcomeRows,
-    bounded,
     done_rows,
     handed_back_rows,
     member_rows,
@@ -25,6 +24,7 @@ from keyrange.work.outcome_rows import (
 )
 from keyrange.work.record_stretches import Numbers, OrderCheck, RecordStretch, lower_ends
 from keyrange.work.reported_offsets import Blocks
+from keyrange.work.user_errors import Said
 
 
 class FunctionRunner(Protocol):
@@ -119,7 +119,7 @@ class Task:
         stretch: RecordStretch,
         at: int,
         cause: Cause,
-        text: str,
+        why: Said,
         not_done: OutcomeRows,
         keeps_record: bool = True,
     ) -> bool:
@@ -127,14 +127,14 @@ class Task:
         if self.job.is_whole:
             at_offset = int(stretch.offsets[at])
             raise error(
-                "RECORD_FAILED", bounded(text), partition=stretch.partition, offset=at_offset
+                "RECORD_FAILED", why.text or "", partition=stretch.partition, offset=at_offset
             )
         partition, offset = stretch.partition, int(stretch.offsets[at])
         key_hash, has_key = int(stretch.key_hashes[at]), stretch.row_has_key(at)
         delivery = self.deliveries(partition).get(offset, 0) + 1
         given_up = cause.is_given_up(delivery, self.job.terms.deliveries_max)
         self.limits.settled()
-        not_done.add(at, cause, bounded(text), given_up and keeps_record)
+        not_done.add(at, cause, why, given_up and keeps_record)
         return self.held.failed(partition, key_hash, has_key and not given_up)
 
     def free_rows(self, stretch: RecordStretch, rows: Numbers, not_done: OutcomeRows) -> Numbers:

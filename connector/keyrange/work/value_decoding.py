@@ -12,6 +12,7 @@ from keyrange.work.model.outcome import Cause
 from keyrange.work.outcome_rows import OutcomeRows, output_rows
 from keyrange.work.record_stretches import RecordStretch, rows_at
 from keyrange.work.task_context import Task
+from keyrange.work.user_errors import said
 
 
 class JsonWorker:
@@ -51,4 +52,4 @@ class JsonWorker:
         if self._bad == "fail":
             offset = int(stretch.offsets[at])
             raise error("BAD_VALUE", text, partition=stretch.partition, offset=offset)
-        self._task.fail(stretch, at, Cause.UNREADABLE, text, not_done)
+        self._task.fail(stretch, at, Cause.UNREADABLE, said(text), not_done)

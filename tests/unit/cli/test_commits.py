@@ -92,6 +92,7 @@ def test_the_document_of_show(of: Callable[..., Query]) -> None:
                 "topic": "flights",
                 "partition": 0,
                 "offset": 3,
+                "place": None,
             }
         ],
         "partitions": [

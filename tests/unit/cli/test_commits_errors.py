@@ -46,7 +46,11 @@ def where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
     commit.states.clear()
     commit.states[PLACE] = state
     put_in_place(monkeypatch, query)
-    texts = {3: "KeyError: 'pri\nce'", 4: f"KeyError: {STEERING}", 7: f"KeyError: '{LONG}'"}
+    texts = {
+        3: "KeyError: 'pri\nce' (prices.py, line 12, in price)",
+        4: f"KeyError: {STEERING}",
+        7: f"KeyError: '{LONG}'",
+    }
     failures = [Failure(PLACE, at, Cause.REJECTED, text) for at, text in texts.items()]
     PendingErrors(str(tmp_path), SOURCE).update({PLACE: state}, failures)
     return "--option", f"verdictDirectory={tmp_path}"
@@ -62,7 +66,8 @@ def document(command: str, *arguments: object) -> Any:
 
 def test_gaps_shows_the_last_error_of_each_record(where: tuple[str, str]) -> None:
     errors = [row["error"] for row in document("gaps", *where)]
-    assert errors == ["KeyError: 'pri\nce'", f"KeyError: {STEERING}", None, f"KeyError: '{LONG}'"]
+    assert errors[0] == "KeyError: 'pri\nce' (prices.py, line 12, in price)"
+    assert errors[1:] == [f"KeyError: {STEERING}", None, f"KeyError: '{LONG}'"]
     shown = text("gaps", *where)
     assert "KeyError: 'pri ce'" in shown
     assert max(map(len, shown.splitlines())) <= 80
@@ -83,14 +88,14 @@ def test_gaps_shows_the_name_where_no_more_is_kept(
 def test_show_counts_pending_records_by_their_errors(where: tuple[str, str]) -> None:
     found = [tuple(row.values()) for row in document("show", *where)["pending_by_error"]]
     assert found == [
-        ("rejected", "KeyError", 2, "flights", 0, 3),
-        ("held_back", None, 1, "flights", 0, 7),
-        ("rejected", None, 1, "flights", 0, 6),
+        ("rejected", "KeyError", 2, "flights", 0, 3, "prices.py, line 12, in price"),
+        ("held_back", None, 1, "flights", 0, 7, None),
+        ("rejected", None, 1, "flights", 0, 6, None),
     ]
     lines = [" ".join(line.split()) for line in text("show", *where).splitlines()]
     begin = lines.index("error records such as")
     assert lines[begin + 1 : begin + 4] == [
-        "KeyError 2 offset 3 of flights-0",
+        "KeyError 2 offset 3 of flights-0; prices.py, line 12, in price",
         "held back 1 offset 7 of flights-0",
         "rejected 1 offset 6 of flights-0",
     ]

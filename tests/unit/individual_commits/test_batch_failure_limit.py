@@ -18,6 +18,7 @@ from committing import commit_states
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits import api, reported_outcomes
 from keyrange.individual_commits import each_batch as module
+from keyrange.individual_commits.batch_failure_limit import Worked, check_failures
 from keyrange.individual_commits.batch_in_checkpoint import Planned
 from keyrange.individual_commits.batch_run import current
 from keyrange.individual_commits.each_batch import EachBatch
@@ -232,7 +233,79 @@ def test_records_that_come_again_stop_no_query(
     assert batch.is_committed
 
 
-def test_without_the_option_all_may_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_in_which_all_fail_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     batch = Batch(tmp_path, monkeypatch)
-    batch.run(0, [SECRET] * 100)
+    with pytest.raises(KeyrangeError, match=r"TOO_MANY_FAILURES.* 10 of 10 records failed, and by"):
+        batch.run(0, [SECRET] * 10)
+    assert not batch.is_committed
+    batch.run(0, [SECRET] * 10, maxFailureRatio="1")
     assert batch.is_committed
+
+
+@pytest.mark.parametrize(("done", "errors"), [(0, [SECRET] * 9), (1, [SECRET] * 99)])
+def test_a_run_goes_on_that_has_done_records_or_seen_few(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, done: int, errors: list[str | None]
+) -> None:
+    batch = Batch(tmp_path, monkeypatch)
+    batch.run(done, errors)
+    assert batch.is_committed
+
+
+PROGRAM = [
+    "NameError: name 'prise' is not defined (prices.py, line 12, in price)",
+    "UnboundLocalError: cannot access local variable 'x' where it is not associated with a value",
+    "ModuleNotFoundError: No module named 'prices'",
+    "ImportError: cannot import name 'a' from 'b' (/srv/b.py)",
+    "SyntaxError: invalid syntax",
+    "AttributeError: module 'json' has no attribute 'load5'",
+    "AttributeError: 'KeyState' object has no attribute 'put'",
+    "TypeError: price() missing 1 required positional argument: 'rate'",
+    "TypeError: price() takes 1 positional argument but 2 were given",
+    "TypeError: Order.__init__() got an unexpected keyword argument 's3cret'",
+]
+
+
+@pytest.mark.parametrize("error", PROGRAM)
+def test_an_error_of_the_program_stops_the_first_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: str
+) -> None:
+    batch = Batch(tmp_path, monkeypatch)
+    with pytest.raises(KeyrangeError, match="FUNCTION_FAILED") as raised:
+        batch.run(1, [error, SECRET, error, error])
+    assert "3 of the first 5 records ended in an error of the program" in str(raised.value)
+    assert "offset=0" in str(raised.value)
+    assert "s3cret" not in str(raised.value)
+    if error is PROGRAM[0]:
+        assert f": {error} (partition=" in str(raised.value)
+    assert not batch.is_committed
+
+
+@pytest.mark.parametrize(
+    "errors",
+    [
+        PROGRAM[:1],
+        ["AttributeError: 'NoneType' object has no attribute 'x'"] * 2,
+        ["TypeError: unsupported operand type(s) for +: 'int' and 'str'"] * 2,
+    ],
+)
+def test_what_unusual_records_raise_stops_no_query(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, errors: list[str | None]
+) -> None:
+    batch = Batch(tmp_path, monkeypatch)
+    batch.run(1, errors)
+    assert batch.is_committed
+    # A user who says that all may fail is taken at his word.
+    other = Batch(tmp_path / "other", monkeypatch)
+    other.run(0, [PROGRAM[0]] * 100, maxFailureRatio="1")
+    assert other.is_committed
+
+
+def test_later_batches_count_with_those_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan: Any = SimpleNamespace(
+        commits=SimpleNamespace(failure_ratio_max=None), planned=SimpleNamespace(batch_id=7)
+    )
+    failures = [Failure(PLACE, 4, Cause.REJECTED, PROGRAM[0])]
+    check_failures(plan, Worked(5, 0), Worked(4, 0), lambda: failures)
+    check_failures(plan, Worked(50, 0), Worked(4, 1), lambda: failures)
+    with pytest.raises(KeyrangeError, match=r"10 of 10 records.*prices.py, line 12, in price"):
+        check_failures(plan, Worked(6, 0), Worked(4, 0), lambda: failures)

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JJavaError, Py4JNetworkError
 
 import keyrange
 from commit_tables import MemoryCommitTable
@@ -256,6 +257,52 @@ def test_without_java_a_job_says_what_to_install(
     # spark-submit has started a Java already.
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
     assert ended(0, "--available-now") == 0
+
+
+class JavaError(Py4JJavaError):
+    """Its text comes from the JVM, whose answer this is."""
+
+    def __init__(self, answer: str | Exception) -> None:
+        self.answer = answer
+
+    def __str__(self) -> str:
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+@pytest.mark.parametrize(
+    ("failure", "code", "line"),
+    [
+        (
+            JavaError(
+                "An error occurred while calling o99.start.\n: "
+                "java.lang.NoSuchMethodError: scala.collection.immutable.Seq\n\tat io.delta.X"
+            ),
+            1,
+            "NoSuchMethodError: scala.collection.immutable.Seq",
+        ),
+        (JavaError(Py4JNetworkError("no answer")), 143, "stopped with the driver's JVM"),
+        (Py4JNetworkError("no answer"), 143, "stopped with the driver's JVM"),
+        (ConnectionRefusedError(), 143, "stopped with the driver's JVM"),
+    ],
+)
+def test_an_error_of_java_is_no_jvm_that_was_stopped(
+    ended: Callable[..., int],
+    monkeypatch: pytest.MonkeyPatch,
+    job: Any,
+    caplog: pytest.LogCaptureFixture,
+    failure: Exception,
+    code: int,
+    line: str,
+) -> None:
+    def fail(_: Any) -> None:
+        raise failure
+
+    monkeypatch.setattr(job, "register", fail)
+    with caplog.at_level(logging.INFO):
+        assert ended(0, "--available-now") == code
+    assert line in caplog.messages[-1]
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,11 @@ from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import SPACE, split_evenly
 from keyrange.work.model.outcome import Cause
 from keyrange.work.model.work_order import TaskPartition, WorkSettings
-from keyrange.work.outcome_rows import ERROR_BYTES_MAX, HIDDEN
+from keyrange.work.outcome_rows import HIDDEN
 from keyrange.work.record_timer import RecordTimeout, RecordTimer
 from keyrange.work.task_context import Job, Task
 from keyrange.work.task_run import run_task
+from keyrange.work.user_errors import ERROR_BYTES_MAX
 from working import OUTPUT, PLACE, Sent, VirtualHands, batch_of, batches_of, run
 
 EVERYTHING = {PLACE: TaskPartition((SPACE,))}
@@ -168,8 +169,10 @@ def test_errors_are_kept_with_a_bound_and_whatever_they_are() -> None:
     assert set(told.causes.values()) == {Cause.REJECTED}
     assert len((told.errors[0] or "").encode()) <= ERROR_BYTES_MAX
     assert (told.errors[0] or "").startswith("ValueError: \u00e4\u00e4")
-    assert told.errors[1] == "Odd"
-    assert told.errors[2] == "SystemExit: 3"
+    place = f" (test_function_workers.py, line {function.__code__.co_firstlineno + 1}, in function)"
+    assert (told.errors[0] or "").endswith(place)
+    assert told.errors[1] == f"Odd{place}"
+    assert told.errors[2] == f"SystemExit: 3{place}"
 
 
 def test_the_record_is_kept_when_it_is_given_up() -> None:

@@ -247,10 +247,7 @@ def _show_errors(rows: Sequence[Mapping[str, Any]]) -> None:
     """The pending records of all partitions by their errors; nothing where there are none."""
     if not rows:
         return
-    cells = [
-        [each.name, number(each.records), f"offset {each.offset} of {each.partition}"]
-        for each in kinds_of(rows)
-    ]
+    cells = [[each.name, number(each.records), each.example] for each in kinds_of(rows)]
     print_aligned(["error", "records", "such as"], cells, "  ")
     print_text()
 

@@ -61,6 +61,7 @@ def describe(
                 "records": each.records,
                 **each.partition._asdict(),
                 "offset": each.offset,
+                "place": each.place or None,
             }
             for each in pending_kinds(known.states, errors or {})
         ],
@@ -127,6 +128,7 @@ def kinds_of(rows: Iterable[Mapping[str, Any]]) -> list[FailureKind]:
             row["records"],
             TopicPartition(row["topic"], row["partition"]),
             row["offset"],
+            row["place"] or "",
         )
         for row in rows
     ]

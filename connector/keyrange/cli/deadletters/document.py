@@ -38,6 +38,7 @@ def document(letter: DeadLetter) -> dict[str, Any]:
         "value": in_json(letter.value),
         "headers": [[name, in_json(value)] for name, value in letter.headers],
         "error": letter.error,
+        "frames": list(letter.frames),
         "cause": letter.cause.name.lower(),
         "attempts": letter.attempts,
         "first_at": iso(letter.first_at_ms),
@@ -90,6 +91,8 @@ def fields_of(letter: DeadLetter, characters: int) -> dict[str, Any]:
         "key": _bounded(letter.key, characters),
         "value": _bounded(letter.value, characters),
     }
+    if letter.frames:
+        fields["raised at"] = plain("\n".join(letter.frames))
     for name, value in letter.headers:
         # Two headers may have one name.
         label = f"header {shown(name.encode())}"

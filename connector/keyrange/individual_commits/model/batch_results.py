@@ -14,6 +14,8 @@ from keyrange.work.model.outcome import UNFIT_TEXT, Cause
 _KINDS_SHOWN: Final = 5
 # The name of an exception, in front of its text.
 _EXCEPTION: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::|\Z)")
+# Where it was raised, behind its text.
+_PLACE: Final = re.compile(r" \(([^()]+, line \d+, in [\w<>]+)\)\Z")
 _UNFIT: Final = "a value that does not fit its column"
 
 
@@ -38,6 +40,11 @@ class Failure:
         found = _EXCEPTION.match(self.error)
         return found[1] if found else ""
 
+    @property
+    def place(self) -> str:
+        """File, line and function of its exception; "" where they are not known."""
+        return _place(self.error) if self.is_exception else ""
+
 
 @dataclass(frozen=True, slots=True)
 class PendingError:
@@ -48,27 +55,33 @@ class PendingError:
     name: str
 
 
-_Kinded = tuple[Cause, str, TopicPartition, int]
+_Kinded = tuple[Cause, str, TopicPartition, int, str]
 ErrorsByOffset = Mapping[tuple[TopicPartition, int], PendingError]
 
 
 @dataclass(frozen=True, slots=True)
 class FailureKind:
     """So many records are not done for one reason; one of them is at `offset` of `partition`.
-    `error` is the name of an exception, "" where there is none or it is not known."""
+    `error` is the name of an exception, and `place` where one was raised; "" where there is none or
+    it is not known."""
 
     cause: Cause
     error: str
     records: int
     partition: TopicPartition
     offset: int
+    place: str = ""
 
     @property
     def name(self) -> str:
         return self.error or self.cause.name.lower().replace("_", " ")
 
     def __str__(self) -> str:
-        return f"{self.name} {self.records:,} (such as offset {self.offset} of {self.partition})"
+        return f"{self.name} {self.records:,} (such as {self.example})"
+
+    @property
+    def example(self) -> str:
+        return f"offset {self.offset} of {self.partition}{self.place and f'; {self.place}'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +103,9 @@ def failure_kinds(failures: Iterable[Failure]) -> list[FailureKind]:
 
     An error is told by the name of its exception alone: its text may quote a record.
     """
-    return _kinds((each.cause, each.name, each.partition, each.offset) for each in failures)
+    return _kinds(
+        (each.cause, each.name, each.partition, each.offset, each.place) for each in failures
+    )
 
 
 def pending_kinds(
@@ -107,20 +122,28 @@ def pending_kinds(
             for each in state.pending:
                 failed = each.cause is Cause.REJECTED
                 error = errors.get((partition, each.offset), unknown) if failed else unknown
-                yield each.cause, error.name, partition, each.offset
+                yield each.cause, error.name, partition, each.offset, _place(error.text)
 
     return _kinds(records())
 
 
 def _kinds(records: Iterable[_Kinded]) -> list[FailureKind]:
     counts: dict[tuple[Cause, str], int] = {}
-    first: dict[tuple[Cause, str], tuple[TopicPartition, int]] = {}
-    for cause, error, partition, offset in records:
+    first: dict[tuple[Cause, str], tuple[TopicPartition, int, str]] = {}
+    for cause, error, partition, offset, place in records:
         kind = cause, error
         counts[kind] = counts.get(kind, 0) + 1
-        first.setdefault(kind, (partition, offset))
-    kinds = [FailureKind(*kind, records, *first[kind]) for kind, records in counts.items()]
+        first.setdefault(kind, (partition, offset, place))
+    kinds = [
+        FailureKind(cause, error, records, *first[cause, error])
+        for (cause, error), records in counts.items()
+    ]
     return sorted(kinds, key=lambda each: (-each.records, each.name))
+
+
+def _place(error: str) -> str:
+    found = _PLACE.search(error)
+    return found[1] if found else ""
 
 
 def kinds_text(kinds: Sequence[FailureKind]) -> str:

@@ -45,6 +45,7 @@ SCHEMA: Final = pa.schema(
         ("headers", _HEADERS),
         ("timestamp", _TIME),
         ("error", pa.string()),
+        ("frames", pa.list_(pa.field("element", pa.string()))),
         ("cause", pa.string()),
         ("attempts", pa.int32()),
         ("first_at", _TIME),
@@ -76,6 +77,7 @@ class DeadLetter:
     """One record that was given up. Times are ms since 1970, `timestamp_ms` the record's own.
 
     `attempts` counts how often it was worked on, first and last at `first_at_ms` and `last_at_ms`.
+    `frames` say where in the user's program the error was raised, outermost first.
     The last three are of one that was read: when it was written, who had its record handed out
     again since, and how.
     """
@@ -93,6 +95,7 @@ class DeadLetter:
     headers: tuple[tuple[str, bytes | None], ...] = ()
     timestamp_ms: int = 0
     error: str = ""
+    frames: tuple[str, ...] = ()
     cause: Cause = Cause.REJECTED
     attempts: int = 0
     first_at_ms: int = 0
@@ -258,6 +261,7 @@ def _row(letter: DeadLetter, now_ms: int) -> dict[str, Any]:
         "kind": "dead",
         "written_at": now_ms * 1000,
         "headers": [{"key": name, "value": value} for name, value in letter.headers],
+        "frames": list(letter.frames),
         "timestamp": letter.timestamp_ms * 1000,
         "cause": letter.cause.name.lower(),
         "first_at": letter.first_at_ms * 1000,
@@ -272,6 +276,7 @@ def _letter(row: dict[str, Any], replayed: dict[str, Any] | None) -> DeadLetter:
     return DeadLetter(
         **{name: row[name] for name in (*_ORIGIN, *_AS_THEY_ARE)},
         headers=tuple((each["key"], each["value"]) for each in row["headers"] or ()),
+        frames=tuple(row["frames"] or ()),
         timestamp_ms=row["timestamp"],
         cause=Cause[row["cause"].upper()],
         first_at_ms=row["first_at"],

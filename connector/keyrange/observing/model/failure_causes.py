@@ -38,15 +38,17 @@ _REMEDIES: Final = {
 }
 _TEXT_MAX: Final = 500
 _TRACEBACK: Final = "Traceback (most recent call last):"
+_PY4J: Final = "An error occurred while calling "
 _CONDITION: Final = re.compile(r"\[[A-Z0-9_.]+\] ")
 
 
 def cause_of(text: str) -> str:
     """Why a query failed, in one line: keyrange's own paragraph, the last exception of a traceback
-    that the first line of the text ends in, else that line; "" where there is none."""
+    that the first line of the text announces, else that line; "" where there is none."""
     first, _, more = text.strip().partition("\n")
     found = first_cause(text)
-    if not found and first.endswith(_TRACEBACK) and (last := last_cause(more)):
+    told_below = first.endswith(_TRACEBACK) or first.startswith(_PY4J)
+    if not found and told_below and (last := last_cause(more)):
         condition = _CONDITION.match(first)
         found = f"{condition[0] if condition else ''}the query failed with {last}"
     return found or one_line(first)
