@@ -232,7 +232,7 @@ def test_a_verdict_is_not_read_under_other_options(
         stage.each_batch(body)(stage.batch(batch_id), batch_id)
     crashes = False
     stage.options = replace(options, commits=replace(options.commits, **changed))
-    with pytest.raises(KeyrangeError, match=rf"\[COMMIT_TERMS_CHANGED\] option {option} was"):
+    with pytest.raises(KeyrangeError, match=rf"\[BATCH_UNFINISHED\] option {option} was"):
         stage.each_batch(body)(stage.batch(batch_id), batch_id)
     assert not sink.batches
     stage.options = options

@@ -154,9 +154,9 @@ def test_a_batch_goes_on_to_where_its_output_is(stage: Stage, first_into: bool) 
 
     with pytest.raises(LookupError):
         stage.each_batch(failing)(stage.batch(batch_id), batch_id)
-    with refused("COMMIT_TERMS_CHANGED", "keyrange.process"):
+    with refused("BATCH_UNFINISHED", "keyrange.process"):
         stage.each_batch(then)(stage.batch(batch_id), batch_id)
-    with refused("COMMIT_TERMS_CHANGED", "table .*other"):
+    with refused("BATCH_UNFINISHED", "table .*other"):
         stage.each_batch(into(stage.directory / "other"))(stage.batch(batch_id), batch_id)
     stage.each_batch(first)(stage.batch(batch_id), batch_id)
     assert not done(stage.state)

@@ -112,7 +112,7 @@ def goes_on(query: Job) -> None:
 @pytest.mark.parametrize(
     ("happens", "condition", "again"),
     [
-        pytest.param(deleted, "COMMITS_GONE", "COMMITS_BEHIND"),
+        pytest.param(deleted, "COMMITS_GONE", "COMMITS_MISSING"),
         pytest.param(column_dropped, "FOREIGN_TABLE", "FOREIGN_TABLE", marks=pytest.mark.slow),
         pytest.param(column_renamed, "FOREIGN_TABLE", "FOREIGN_TABLE", marks=pytest.mark.slow),
         pytest.param(another_kind, "FOREIGN_TABLE", "FOREIGN_TABLE", marks=pytest.mark.slow),

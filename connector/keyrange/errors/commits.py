@@ -76,12 +76,36 @@ COMMIT_CONDITIONS: Final = (
         _COMMITS,
     ),
     Condition(
+        "BATCH_UNFINISHED",
+        Kind.INVALID,
+        "start the query once more as it was, with trigger(availableNow=True), and let it end; "
+        "then change it",
+        "The last batch began in another way and is not finished: in another commitMode, with "
+        "another writer, table or schema, or with another option that its stored result rests on. "
+        "Finished in this way it would be written twice or in part.",
+        "`keyrange checkpoint show LOCATION`: a batch that is planned and not committed",
+        "table-jobs.md",
+    ),
+    Condition(
+        "COMMITS_MISSING",
+        Kind.DATA_LOSS,
+        "name the commit table that the query has written to, or bring it back. Where it is lost, "
+        "begin with a new checkpoint and the startingOffsets that `keyrange checkpoint export "
+        "LOCATION` prints: records below them that were not done are left out. Where the function "
+        "of foreachBatch is not wrapped with keyrange.each_batch, wrap it, and begin with a new "
+        "checkpoint",
+        "Spark has finished a batch of the query, and the commit table has no commit of the "
+        "query at all: it was deleted, it is another one, or the function of foreachBatch does "
+        "not write to it.",
+        "`keyrange commits history TABLE` beside `keyrange checkpoint show LOCATION`",
+        _COMMITS,
+    ),
+    Condition(
         "NO_VERDICT",
         Kind.INVALID,
         "wrap the function of foreachBatch with keyrange.each_batch, and let it say of its "
         "records what is done: keyrange.process, acknowledge or reject, with "
-        "commit.isolation=transactional for an empty batch too, which may release what waited; "
-        "where it does, as keyrange.job always does, bring the commit table back that it wrote to",
+        "commit.isolation=transactional for an empty batch too, which may release what waited",
         "A batch ended without a report of which records are done. The driver committed nothing "
         "of it.",
         "the function given to foreachBatch",
@@ -230,9 +254,10 @@ COMMIT_CONDITIONS: Final = (
     Condition(
         "SINK_UNSUITABLE",
         Kind.INVALID,
-        "give the job the table's own columns and partition columns; else let Spark write the "
-        "table: records that are read with format('keyrange') by writeStream.format('delta'), the "
-        "result of keyrange.process by df.write.format('delta').options(**keyrange.transaction())",
+        "add the columns that the table lacks with ALTER TABLE ... ADD COLUMNS, or give the job "
+        "the table's own columns and partition columns; else let Spark write the table: records "
+        "that are read with format('keyrange') by writeStream.format('delta'), the result of "
+        "keyrange.process by df.write.format('delta').options(**keyrange.transaction())",
         "`keyrange.job` and `process_into` write files of a Delta table, and this table does not "
         "take them: it has other columns or partition columns, constraints, generated columns or "
         "features that files do not keep to.",

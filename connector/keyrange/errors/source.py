@@ -10,9 +10,11 @@ SOURCE_CONDITIONS: Final = (
     Condition(
         "INVALID_OPTIONS",
         Kind.INVALID,
-        "change what is named; `keyrange options NAME` says what an option takes",
-        "One or more options do not exist, have a value that cannot be read, or contradict each "
-        "other. All of them are named at once, before the first connection. Nothing was read.",
+        "change what is named: `keyrange options NAME` says what an option takes, and help() of a "
+        "function what its arguments are",
+        "One or more options or arguments do not exist, have a value that cannot be read, or "
+        "contradict each other. All of them are named at once, before the first connection. "
+        "Nothing was read.",
         "`keyrange options` has every option with its values; `keyrange doctor --option NAME=VALUE`"
         " checks names",
     ),

@@ -203,7 +203,7 @@ class BatchRun:
     def _check_terms(
         self, manifest: Manifest, table: str = "", schema: Mapping[str, Any] | None = None
     ) -> None:
-        """Raises COMMIT_TERMS_CHANGED where a verdict that was made before says less, or something
+        """Raises BATCH_UNFINISHED where a verdict that was made before says less, or something
         else, than one that was made by the options of this run, or its output is elsewhere or of
         another schema than one that is given."""
         verdict_manifest.check_output(manifest, table, schema)
@@ -211,7 +211,7 @@ class BatchRun:
             was = manifest.terms.get(name, is_now)
             if was != is_now:
                 raise error(
-                    "COMMIT_TERMS_CHANGED",
+                    "BATCH_UNFINISHED",
                     f"option {name} was {was} and is {is_now}, and a batch is not finished of "
                     "which there is a verdict",
                     batch=self.plan.planned.batch_id,

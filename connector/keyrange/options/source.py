@@ -264,6 +264,11 @@ class SourceOptions:
 OPTIONS: Final = rows_of(SourceOptions)
 
 
+_INDIVIDUAL: Final = (
+    "commitMode=individual, but for the first batch of a query that has committed individually"
+)
+
+
 def idle_options(options: SourceOptions) -> Iterator[str]:
     """Options that are given and change nothing, each with the one that would make it count: no
     error, since a query may keep them over a change of that one, and rarely meant."""
@@ -273,7 +278,7 @@ def idle_options(options: SourceOptions) -> Iterator[str]:
     # Members have a key range of each partition, however many are asked for.
     cuts = keys.split_by == "keyRange" and not members.pinned
     for name, given, counts, needed in (
-        ("commitTable", options.commits.table, options.commits.individual, "commitMode=individual"),
+        ("commitTable", options.commits.table, options.commits.individual, _INDIVIDUAL),
         ("memberTable", members.table, members.pinned or options.commits.table, "pin"),
         ("min.available.*", limited, volumes.admission, "guard.admission=true"),
         (

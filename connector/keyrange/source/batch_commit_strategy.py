@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from keyrange.errors import error
+from keyrange.errors import invalid_options
 from keyrange.individual_commits.model.checkpoint_agreement import check_agreement, check_all_done
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.cluster_view import ClusterView
@@ -32,15 +32,17 @@ class BatchCommits(CommitStrategy):
     def look(self, start: Checkpoint) -> None:
         """A query may go back to batch commits when nothing is left that would never come again.
 
-        Raises COMMIT_TERMS_CHANGED.
+        Raises COMMIT_TERMS_CHANGED, and INVALID_OPTIONS where the commit table is not named.
         """
         if start.commits is None:
             return
         if not self._options.commits.table or self._open_table is None:
-            raise error(
-                "COMMIT_TERMS_CHANGED",
-                "the checkpoint is of a query that commits individually, and commitMode is batch; "
-                "whether everything is done only option commitTable could tell",
+            raise invalid_options(
+                [
+                    "option 'commitTable' must be given until the next batch is done: the "
+                    "checkpoint is of a query that commits individually, and only its commit table "
+                    "tells whether everything is done; or set commitMode=individual"
+                ]
             )
         known = self._open_table(self._options.commits, start.commits.source_id).known()
         check_agreement(known, start)

@@ -48,9 +48,14 @@ def table_schema(schema: pa.Schema, columns: Sequence[PartitionColumn]) -> pa.Sc
     whole = schema
     for each in columns:
         there = schema.get_field_index(each.name) >= 0
-        if each.unit is None and not (there and takes_type(schema.field(each.name).type)):
+        if each.unit is None and not there:
+            raise invalid_options([f"partition_by: rows have no column {each.name}"])
+        if each.unit is None and not takes_type(schema.field(each.name).type):
             raise invalid_options(
-                [f"partition_by: rows have no column {each.name} to partition by"]
+                [
+                    f"partition_by: column {each.name} is {schema.field(each.name).type}, and "
+                    "partition columns are text, numbers, booleans, dates or timestamps"
+                ]
             )
         if each.unit is not None:
             if there:

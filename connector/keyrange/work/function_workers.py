@@ -84,7 +84,7 @@ class RecordWorker:
                     rows += self._owned((result,))
                     owners.append(at)
                 elif result is not None:
-                    answered = self._owned(self._form.rows_of(result))
+                    answered = self._owned(self._form.rows_of(result, record))
                     rows += answered
                     owners += [at] * len(answered)
         yield from self._output(stretch, rows, owners, done, not_done)

@@ -143,7 +143,7 @@ class KeyedRecords:
         if type(answered) is tuple and len(answered) == self._width:
             return self._converted(record, answered)
         try:
-            rows = self._form.rows_of(answered)
+            rows = self._form.rows_of(answered, record)
         except KeyrangeError as failure:
             raise WrongResult(failure) from None
         return [self._converted(record, row) for row in rows]

@@ -97,6 +97,10 @@ class Record:
         return self._columns.partition.partition
 
     @property
+    def topic_partition(self) -> TopicPartition:
+        return self._columns.partition
+
+    @property
     def offset(self) -> int:
         return self._columns.offset[self._at]
 
@@ -175,25 +179,28 @@ class RowForm:
             pa.types.is_nested(each) or pa.types.is_binary(each) for each in schema.types
         )
 
-    def rows_of(self, result: Any) -> Sequence[Row]:
+    def rows_of(self, result: Any, record: Record) -> Sequence[Row]:
         """The rows of an answer that is not None. Raises WRONG_RESULT for what is neither a row nor
         a list of rows."""
         if isinstance(result, list):
-            return [self._row(each) for each in result]
-        return (self._row(result),)
+            return [self._row(each, record) for each in result]
+        return (self._row(result, record),)
 
-    def _row(self, row: Any) -> Row:
+    def _row(self, row: Any, record: Record) -> Row:
         if isinstance(row, tuple) and hasattr(row, "__fields__"):
             row = dict(zip(row.__fields__, row, strict=True))
         if isinstance(row, dict):
             if not self._known.issuperset(row):
                 unknown = sorted(map(str, row.keys() - self._known))
-                raise self._wrong(f"a row with field {unknown[0][:100]!r}")
+                raise self._wrong(f"a row with field {unknown[0][:100]!r}", record)
             return tuple(map(row.get, self._names))
         if not isinstance(row, tuple):
-            raise self._wrong(f"a value of type {type(row).__name__}")
+            found = f"a value of type {type(row).__name__}"
+            if len(self._names) == 1:
+                found += ", and a row of one field is written (value,)"
+            raise self._wrong(found, record)
         if len(row) != len(self._names):
-            raise self._wrong(f"a row of {len(row)} fields")
+            raise self._wrong(f"a row of {len(row)} fields", record)
         return row
 
     def owned(self, rows: Sequence[Row]) -> Sequence[Row]:
@@ -255,8 +262,12 @@ class RowForm:
         except TypeError as failure:
             raise self._wrong(str(failure)) from None
 
-    def _wrong(self, found: str) -> KeyrangeError:
+    def _wrong(self, found: str, record: Record | None = None) -> KeyrangeError:
+        at: dict[str, Any] = {}
+        if record is not None:
+            at = {"partition": record.topic_partition, "offset": record.offset}
         return error(
             "WRONG_RESULT",
             f"the function answered with {found}; its schema has {', '.join(self._names)}",
+            **at,
         )

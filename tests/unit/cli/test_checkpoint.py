@@ -109,7 +109,7 @@ def test_what_is_not_done_is_neither_left_out_nor_copied_over(tmp_path: Path) ->
     assert "[BATCH_NOT_COMMITTED]" in refusal(
         "checkpoint", "export", origin, "--to", tmp_path / "newer", "--commit-table", table
     )
-    assert "[COMMITS_BEHIND]" in refusal(
+    assert "[COMMITS_MISSING]" in refusal(
         "checkpoint", "export", origin, "--commit-table", tmp_path / "of nobody"
     )
 

@@ -193,7 +193,7 @@ def test_a_query_goes_on_that_was_replaced_by_one_that_did_nothing(group: Group)
 
 def test_where_the_table_lacks_what_was_planned_from_nothing_is_written(group: Group) -> None:
     """It is gone, perhaps: another one in its place would be in the way of who brings it back."""
-    with refused("COMMITS_BEHIND"):
+    with refused("COMMITS_MISSING"):
         group.begin("a", planned_at=2)
     assert not group.store
     group.begin("a")

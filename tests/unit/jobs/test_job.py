@@ -147,3 +147,6 @@ def test_a_table_may_be_partitioned_by_one_name(tmp_path: Path) -> None:
     job = keyrange.job(OPTIONS, of_record, COLUMNS)
     with pytest.raises(KeyrangeError, match="partition_by: rows have no column day"):
         job.into(str(tmp_path / "t"), "/lake/c", partition_by="day", spark=SESSION)
+    job = keyrange.job(OPTIONS, of_record, StructType().add("offset", "long").add("day", "binary"))
+    with pytest.raises(KeyrangeError, match="partition_by: column day is binary, and"):
+        job.into(str(tmp_path / "t"), "/lake/c", partition_by="day", spark=SESSION)

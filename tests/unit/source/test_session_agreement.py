@@ -39,17 +39,21 @@ class TestAgreement:
     def test_a_batch_that_committed_nothing_stops_the_query(self) -> None:
         query = Query(ScriptedCluster(10))
         query.batch(commits=False)
-        failure = refused(query, "NO_VERDICT")
+        failure = refused(query, "COMMITS_MISSING")
         assert "keyrange.each_batch" in str(failure)
 
     def test_a_table_that_lacks_commits(self) -> None:
         query = Query(ScriptedCluster(10))
-        query.batch()
-        query.cluster.latest = 20
-        query.batch()
-        del query.committed.store[:]
+        for latest in (10, 20, 30):
+            query.cluster.latest = latest
+            query.batch()
         query.restarted()
-        assert "is at commit 0" in refused(query, "COMMITS_BEHIND").message
+        del query.committed.store[-1:]
+        assert "the last commit is" in refused(query, "NO_VERDICT").message
+        del query.committed.store[-1:]
+        assert "is at commit" in refused(query, "COMMITS_BEHIND").message
+        del query.committed.store[:]
+        refused(query, "COMMITS_MISSING")
 
     @pytest.mark.parametrize(("at", "condition"), [(5, "COMMITS_BEHIND"), (15, "COMMITS_AHEAD")])
     def test_positions_that_differ(self, at: int, condition: str) -> None:
@@ -142,17 +146,19 @@ class TestModes:
         query = Query(ScriptedCluster(10))
         start, end = read_checkpoint(query.offset), read_checkpoint(query.next())
         plain = session(query.cluster, GIVEN | EARLIEST_START)
-        with pytest.raises(KeyrangeError, match=r"COMMIT_TERMS_CHANGED.*commitMode is batch"):
+        with pytest.raises(KeyrangeError, match=r"BATCH_UNFINISHED.*commitMode is batch"):
             plain.plan(start, end)
         whole = read_checkpoint(plain.latest(plain.initial().to_json(), limited=True))
-        with pytest.raises(KeyrangeError, match=r"COMMIT_TERMS_CHANGED.*commitMode is individual"):
+        with pytest.raises(KeyrangeError, match=r"BATCH_UNFINISHED.*commitMode is individual"):
             query.run.plan(start, whole)
 
     def test_the_way_back_is_open_when_everything_is_done(self) -> None:
         query = Query(ScriptedCluster(10))
         query.batch({T0: rejected((3, 7))})
         query.cluster.latest = 20
-        with pytest.raises(KeyrangeError, match=r"COMMIT_TERMS_CHANGED.*only option commitTable"):
+        with pytest.raises(
+            KeyrangeError, match=r"INVALID_OPTIONS.*option 'commitTable' must be given"
+        ):
             session(query.cluster, GIVEN).latest(query.offset, limited=True)
         given = GIVEN | {"commitTable": "/nowhere/commits"}
         back = session(query.cluster, given, query.committed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -105,6 +106,14 @@ def test_a_field_that_a_row_leaves_out_is_null() -> None:
 def test_anything_else_fails_the_task(result: Any, mode: str) -> None:
     with pytest.raises(KeyrangeError, match=r"\[WRONG_RESULT\]"):
         run(job(lambda record: result, mode), [batch_of([Sent(1, 1)])])
+
+
+@pytest.mark.parametrize("is_whole", [False, True])
+def test_a_value_in_place_of_a_row_of_one_field_is_told_how_that_is_written(is_whole: bool) -> None:
+    one = pa.schema([("offset", pa.int64())])
+    given = replace(job(lambda record: record.offset, is_whole=is_whole), schema=one)
+    with pytest.raises(KeyrangeError, match=r"type int, .*\(value,\).*partition=t-0, offset=7\)"):
+        run(given, [batch_of([Sent(7, 1)])])
 
 
 @pytest.mark.parametrize("is_whole", [False, True])

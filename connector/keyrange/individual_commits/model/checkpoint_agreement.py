@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
 
 from keyrange.errors import KeyrangeError, error
 from keyrange.individual_commits.model.commit import (
@@ -23,16 +22,11 @@ from keyrange.individual_commits.model.range_claims import (
 from keyrange.ranges.model.key_ranges import SPACE
 from keyrange.source.model.checkpoint import Checkpoint, CommitMark
 
-_NO_COMMIT: Final = (
-    "the commit table has no commit of this query; it was deleted, or it is another one, or "
-    "nothing has said of the batch what is done"
-)
-
 
 def check_agreement(known: Snapshot, start: Checkpoint) -> None:
     """Whether all of the batch that ended at `start` is committed, and nothing beyond it.
 
-    Raises KeyrangeError: NO_VERDICT, COMMITS_BEHIND or COMMITS_AHEAD, which name a partition.
+    Raises KeyrangeError: NO_VERDICT, COMMITS_MISSING, COMMITS_BEHIND or COMMITS_AHEAD.
     """
     mark = start.commits
     if mark is None or start.fresh:
@@ -40,11 +34,12 @@ def check_agreement(known: Snapshot, start: Checkpoint) -> None:
     if known.seq < mark.seq:
         raise lacking(known, mark)
     if known.seq == mark.seq:
-        there = f"the last commit is {known.seq}, as when it was planned"
+        if not known.seq:
+            raise lacking(known, mark)
         raise error(
             "NO_VERDICT",
-            "a batch finished and nothing of it is committed: "
-            + (there if known.seq else _NO_COMMIT),
+            "a batch finished and nothing of it is committed: the last commit is "
+            f"{known.seq}, as when it was planned",
             source_id=mark.source_id,
         )
     for partition, at in sorted(start.known.items()):
@@ -66,6 +61,12 @@ def check_agreement(known: Snapshot, start: Checkpoint) -> None:
 
 def lacking(known: Snapshot, mark: CommitMark) -> KeyrangeError:
     """The table lacks what a batch was planned from: it is gone, or an older copy."""
+    if not known.seq:
+        return error(
+            "COMMITS_MISSING",
+            "a batch finished, and the commit table has no commit of this query",
+            source_id=mark.source_id,
+        )
     return error(
         "COMMITS_BEHIND",
         f"the checkpoint was planned from commit {mark.seq}, and the commit table is at commit "
@@ -140,12 +141,12 @@ def _terms_changed(known: Snapshot, terms: CommitSettings, why: str = "") -> Key
 
 
 def check_mode(planned: Checkpoint, individual: bool) -> None:
-    """A batch is finished in the mode that it was planned in. Raises COMMIT_TERMS_CHANGED."""
+    """A batch is finished in the mode that it was planned in. Raises BATCH_UNFINISHED."""
     modes = (planned.commits is not None, individual)
     was, is_now = ("individual" if each else "batch" for each in modes)
     if was != is_now:
         raise error(
-            "COMMIT_TERMS_CHANGED",
+            "BATCH_UNFINISHED",
             f"a batch that was planned with commitMode={was} is not finished, and commitMode is "
             f"{is_now}",
         )

@@ -104,12 +104,12 @@ def read_manifest(batch_id: int, data: bytes) -> Manifest:
 
 
 def check_output(manifest: Manifest, table: str, schema: Mapping[str, Any] | None = None) -> None:
-    """Raises COMMIT_TERMS_CHANGED where a verdict that was made before has its output elsewhere
+    """Raises BATCH_UNFINISHED where a verdict that was made before has its output elsewhere
     than in `table`, or of another schema than one that is given."""
 
     def refused(was: str, is_now: str) -> KeyrangeError:
         text = f"the output of a batch that is not finished {was}, and is to {is_now}"
-        return error("COMMIT_TERMS_CHANGED", text, batch=manifest.batch_id)
+        return error("BATCH_UNFINISHED", text, batch=manifest.batch_id)
 
     if manifest.table != table:
         places = [

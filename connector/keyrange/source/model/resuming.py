@@ -62,12 +62,12 @@ def _listed(spans: Iterable[KeyRange]) -> str:
 
 def check_works(end: Checkpoint, names_source: bool) -> None:
     """A batch that was planned for tasks that write is finished by such, and any other by a sink of
-    Spark's: each knows by itself alone what it has. Raises COMMIT_TERMS_CHANGED."""
+    Spark's: each knows by itself alone what it has. Raises BATCH_UNFINISHED."""
     if bool(end.source_id) != names_source:
         jobs, others = "keyrange.job", "a sink of Spark's"
         was, is_now = (jobs, others) if end.source_id else (others, jobs)
         raise error(
-            "COMMIT_TERMS_CHANGED",
+            "BATCH_UNFINISHED",
             f"a batch is not finished that {was} began to write, and {is_now} would write it once "
-            "more; let it be finished as it began",
+            "more",
         )
