@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
 from typing import Any, Final
@@ -18,7 +19,10 @@ from keyrange.storage.model.partition_columns import PartitionColumn, Unit
 Values = tuple[str | None, ...]
 
 _NULL_DIRECTORY: Final = "__HIVE_DEFAULT_PARTITION__"
-_FLOATS: Final = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
+# Filesystems take names of 255 bytes, stores of objects paths of 1,024.
+_SEGMENT_MAX: Final = 128
+# Java writes numbers between these without an exponent.
+_JAVA_PLAIN_MIN, _JAVA_PLAIN_MAX = 1e-3, 1e7
 _UNIT_TYPES: Final = {Unit.DATE: pa.date32(), Unit.HOUR: pa.int32()}
 
 
@@ -102,13 +106,20 @@ def directory_of(columns: Sequence[PartitionColumn], values: Values) -> str:
     """The directory of a partition, with a slash at its end; "" where there are no columns.
 
     Escaped are all characters that URIs escape, as delta-rs does it. The log escapes the path once
-    more, which delta-rs does when it writes the log."""
-    pairs = zip((each.name for each in columns), values, strict=True)
-    escaped = (
-        (quote(name, safe=""), _NULL_DIRECTORY if value is None else quote(value, safe=""))
-        for name, value in pairs
-    )
-    return "".join(f"{name}={value}/" for name, value in escaped)
+    more, which delta-rs does when it writes the log. Readers take values from the log and not from
+    the path, so what is too long for the name of a directory ends in a hash of it."""
+    names = (quote(each.name, safe="") for each in columns)
+    texts = (_NULL_DIRECTORY if each is None else quote(each, safe="") for each in values)
+    segments = (f"{name}={text}" for name, text in zip(names, texts, strict=True))
+    return "".join(f"{_shortened(each)}/" for each in segments)
+
+
+def _shortened(segment: str) -> str:
+    if len(segment) <= _SEGMENT_MAX:
+        return segment
+    # No character is cut within its escape.
+    begin = segment[: _SEGMENT_MAX - 17].rpartition("%")[0] or segment[: _SEGMENT_MAX - 17]
+    return f"{begin}~{hashlib.sha256(segment.encode()).hexdigest()[:16]}"
 
 
 def _column(rows: pa.RecordBatch, column: PartitionColumn) -> pa.Array:
@@ -136,6 +147,8 @@ def _known_texts(values: pa.Array) -> Iterable[str | None]:
         return map(
             _date_text, np.datetime_as_string(values.to_numpy(zero_copy_only=False)).tolist()
         )
+    if pa.types.is_floating(kind):
+        return map(_float_text, values.to_numpy(zero_copy_only=False))
     if not pa.types.is_timestamp(kind):
         return map(_text, values.to_pylist())
     at = values.cast(pa.timestamp("us", kind.tz), safe=False).to_numpy(zero_copy_only=False)
@@ -154,6 +167,19 @@ def _date_text(iso: str) -> str:
     return f"{sign or '+' * (len(year) > 4)}{year:0>4}-{rest}"
 
 
+def _float_text(value: np.floating[Any]) -> str:
+    """As Java writes it, and so Spark: by another text of one value a file would be in a partition
+    of its own."""
+    if np.isnan(value):
+        return "NaN"
+    if np.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    if value == 0 or _JAVA_PLAIN_MIN <= abs(value) < _JAVA_PLAIN_MAX:
+        return np.format_float_positional(value, trim="0")
+    text = np.format_float_scientific(value, trim="0", exp_digits=1)
+    return text.replace("e+", "e").replace("e", "E")
+
+
 def _text(value: Any) -> str | None:
     if value is None or value == "":
         return None
@@ -161,6 +187,4 @@ def _text(value: Any) -> str | None:
         return "true" if value else "false"
     if isinstance(value, Decimal):
         return format(value, "f")
-    if isinstance(value, float):
-        return _FLOATS.get(str(value), str(value))
     return str(value)

@@ -53,10 +53,12 @@ def is_unanswered(failure: BaseException) -> bool:
 
 
 def let_go(*files: Any) -> None:
-    """Close what of a file is open that will not be finished: its writer, then its stream."""
-    with suppress(*FAILURES):
-        for each in files:
-            if each is not None:
+    """Close what of a file is open that will not be finished: its writer, then its stream. Whatever
+    that raises would hide why the file is not finished: Arrow's writer of Parquet raises a
+    RuntimeError when the disk is full."""
+    for each in files:
+        if each is not None:
+            with suppress(Exception):
                 each.close()
 
 

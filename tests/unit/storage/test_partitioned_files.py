@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import defaultdict
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -72,7 +74,17 @@ VALUES = [
         "%2B58688-06-25T00%3A00%3A00.000000Z",
     ),
     (pa.timestamp("ns"), 1_000, "1970-01-01 00:00:00.000001", "1970-01-01%2000%3A00%3A00.000001"),
+    # As Java writes them.
     (pa.float64(), 1.5, "1.5", "1.5"),
+    (pa.float32(), 0.1, "0.1", "0.1"),
+    (pa.float64(), 100, "100.0", "100.0"),
+    (pa.float64(), 1e300, "1.0E300", "1.0E300"),
+    (pa.float64(), 1.25e-4, "1.25E-4", "1.25E-4"),
+    (pa.float64(), -0.001, "-0.001", "-0.001"),
+    (pa.float32(), 1e7, "1.0E7", "1.0E7"),
+    (pa.float64(), 9999999.5, "9999999.5", "9999999.5"),
+    (pa.float64(), -0.0, "-0.0", "-0.0"),
+    (pa.float64(), float("nan"), "NaN", "NaN"),
     (pa.float64(), float("-inf"), "-Infinity", "-Infinity"),
     (pa.decimal128(10, 7), Decimal("0.0000000"), "0.0000000", "0.0000000"),
 ]
@@ -92,6 +104,21 @@ def test_what_the_log_and_the_directory_call_a_value(
     assert pq.read_schema(tmp_path / file.name).names == ["at"]
     said = json.loads(file.statistics)
     assert (said["numRecords"], said["nullCount"], said["minValues"]) == (1, {"at": 0}, {"at": 1})
+
+
+@pytest.mark.parametrize("value", ["\u00e9" * 100, "a" * 300, "a" * 127 + "\u00e9", "%" * 60])
+def test_a_value_that_is_too_long_for_a_directory_is_whole_in_the_log(
+    tmp_path: Path, value: str
+) -> None:
+    rows = pa.RecordBatch.from_pylist([{"of": each, "at": 1} for each in (value, value + "b")])
+    first, second = written(tmp_path, [rows], ["of"])
+    assert [first.partition_values, second.partition_values] == [{"of": value}, {"of": value + "b"}]
+    directories = {each.name.rpartition("/")[0] for each in (first, second)}
+    assert len(directories) == 2
+    for each in directories:
+        assert each.startswith(f"of={quote(value[:15], safe='')}")
+        assert len(each) <= 128
+        assert re.fullmatch(r"of=(%[0-9A-F]{2}|a)*~[0-9a-f]{16}", each)
 
 
 ROW = st.fixed_dictionaries(
