@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from brokers import Record, Topics, send
-from consuming import read_journal
+from consuming import consumer_options, read_journal
 from forms import by_form
+from keyrange import Consumer
 from keyrange.ranges.model.key_ranges import HASH_MAX
 
 
@@ -96,6 +97,53 @@ def test_kills_where_transactions_are_aborted_and_open(
             before_the_last=producer.commit_transaction,
         )
     assert done == wanted | held
+
+
+KILLED_IN_A_COMMIT = """
+import os, sys
+from consuming import consumer_options
+from keyrange import Consumer
+from keyrange.individual_commits.table.commit_table import DeltaCommitTable
+
+servers, table, topic, when = sys.argv[1:]
+consumer = Consumer(consumer_options(servers, table, member__name="a"))
+consumer.assign({(topic, 0): []})
+records = []
+while len(records) < 60:
+    records += consumer.poll_records(100)
+consumer.acknowledge(records)
+append = DeltaCommitTable.append
+
+def killed(self, *commit, **more):
+    if when == "behind":
+        append(self, *commit, **more)
+    os._exit(9)
+
+DeltaCommitTable.append = killed
+consumer.commit()
+"""
+
+
+@pytest.mark.parametrize("when", ["before", "behind"])
+def test_a_kill_inside_commit_has_committed_all_or_nothing(
+    topics: Topics, tmp_path: Path, when: str
+) -> None:
+    """The program is told of neither: behind the table's transaction its records are done, though
+    no `commit()` has returned, and do not come again."""
+    topic = topics.create_topic("killed-in-a-commit")
+    topics.produce(topic, keyed(0, 60))
+    table, servers = tmp_path / "commits", topics.cluster.bootstrap_servers
+    tests = Path(__file__).parents[1]
+    paths = os.pathsep.join([str(tests), str(tests.parent / "connector")])
+    command = [sys.executable, "-P", "-c", KILLED_IN_A_COMMIT, servers, str(table), topic, when]
+    ended = subprocess.run(command, check=False, env=os.environ | {"PYTHONPATH": paths})
+    assert ended.returncode == 9
+    done = set(range(60)) if when == "behind" else set()
+    with Consumer(consumer_options(servers, table, member__name="a")) as consumer:
+        consumer.assign({(topic, 0): []})
+        assert consumer.committed((topic, 0)) == len(done)
+        again = {each.offset for each in consumer.poll_records(2_000)}
+    assert again == set(range(60)) - done
 
 
 def killed_and_done(

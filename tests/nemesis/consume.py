@@ -17,7 +17,7 @@ from keyrange.errors import KeyrangeError
 from nemesis.work import content
 
 # Whoever was away too long is told so, and goes on with what it has then.
-_LOST = {"RANGES_LOST", "COMMITS_FENCED"}
+_LOST = {"RANGES_LOST", "COMMITS_FENCED", "MEMBERSHIP_ENDED"}
 
 
 def main(options_path: str, topic: str, journal_path: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import os
 import threading
 import time
@@ -17,7 +16,13 @@ from keyrange.consumer.joining import interest_of, join, read_subscription
 from keyrange.consumer.member import MemberThread
 from keyrange.consumer.owned_ranges import OwnedRanges
 from keyrange.consumer.rebalance import Sharing
-from keyrange.consumer.records import Acknowledged, ConsumerRecord, offsets_of, records_of
+from keyrange.consumer.records import (
+    Acknowledged,
+    ConsumerRecord,
+    offset_of,
+    offsets_of,
+    records_of,
+)
 from keyrange.consumer.requested_ranges import Partition, Ranges, read_partitions, read_ranges
 from keyrange.consumer.settings import parse_consumer_options
 from keyrange.errors import KeyrangeError, error
@@ -194,11 +199,11 @@ class Consumer:
         next `poll` and no delivery more. What is acknowledged or committed does not. Forward: what
         was handed out to nobody before `offset` is passed over, and counts as done with the next
         `commit`; what was handed out waits on for its acknowledgement. Raises SEEK_REFUSED for an
-        offset below the group's committed one, or behind the end of the log; CONSUMER_STATE as
-        `pause`.
+        offset below the group's committed one, or behind the end of the log; INVALID_OFFSET;
+        CONSUMER_STATE as `pause`.
         """
         self._check()
-        self._holding.seek(TopicPartition(*partition), operator.index(offset))
+        self._holding.seek(TopicPartition(*partition), offset_of(offset))
 
     def still_working(self) -> None:
         """What `poll` has returned is still worked on: max.poll.interval.ms begins anew, as with a
@@ -211,9 +216,9 @@ class Consumer:
         """The next rows, each batch of one partition and in offset order; empty where there are
         none within `timeout_ms`.
 
-        Columns are those of the source, keyHash among them. Raises RANGES_LOST where another
-        consumer has the ranges, GAP_TIMED_OUT (see `KeyRangeListener.on_deliveries_spent`), and as
-        reading does.
+        Columns are those of the source, keyHash among them. Raises MEMBERSHIP_ENDED where another
+        consumer has this one's name, when `timeout_ms` has passed, GAP_TIMED_OUT (see
+        `KeyRangeListener.on_deliveries_spent`), and as reading does.
         """
         self._check()
         if not self._assigned:
@@ -224,7 +229,7 @@ class Consumer:
         rows = 0
         while True:
             if self._sharing is not None and not batches:
-                self._sharing.step(self._listener)
+                self._step(self._sharing, deadline)
             try:
                 found = self._holding.next(self._listener)
             except Exception:
@@ -244,6 +249,15 @@ class Consumer:
                 time.sleep(min(pause_s, left_s))
                 pause_s = min(2 * pause_s, _PAUSE_MAX_S)
 
+    def _step(self, sharing: Sharing, deadline: float) -> None:
+        try:
+            sharing.step(self._listener)
+        except KeyrangeError as failure:
+            if failure.condition.name == "MEMBERSHIP_ENDED":
+                # A program that only goes on would call again at once, and for ever.
+                time.sleep(max(deadline - time.monotonic(), _PAUSE_MAX_S))
+            raise
+
     def poll_records(self, timeout_ms: float = 1_000) -> list[ConsumerRecord]:
         """As `poll`, the rows as records."""
         return [record for batch in self.poll(timeout_ms) for record in records_of(batch)]
@@ -253,7 +267,8 @@ class Consumer:
 
         Returns how many were not done before; what was revoked or lost meanwhile does not count.
         They are committed by `commit`, and by themselves where they are more than
-        max.num.ranges.to.commit ranges. Raises NOT_DELIVERED for what this consumer was not handed.
+        max.num.ranges.to.commit ranges. Raises NOT_DELIVERED for what this consumer was not handed,
+        INVALID_OFFSET for what is no whole number.
         """
         self._check()
         done = offsets_of(what, offsets)

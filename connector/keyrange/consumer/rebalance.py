@@ -82,13 +82,13 @@ class Sharing:
         self._look_at_s = 0.0
 
     def step(self, listener: KeyRangeListener) -> None:
-        """Do what is due; called whenever the user polls. Raises RANGES_LOST where the membership
-        is over: another consumer has the name, or the group refuses this one."""
+        """Do what is due; called whenever the user polls. Raises MEMBERSHIP_ENDED where
+        another consumer has the name, or the group refuses this one."""
         self._member.polled()
         seen = self._member.seen
         if seen.ended:
             self.lose(listener)
-            raise error("RANGES_LOST", f"this consumer is no member any more: {seen.failure}")
+            raise error("MEMBERSHIP_ENDED", f"this consumer is no member any more: {seen.failure}")
         if seen.assignment and seen.assignment != self._document:
             share = read_share(seen.assignment)
             self._document = seen.assignment

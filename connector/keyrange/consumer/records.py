@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 import numpy as np
 import pyarrow as pa
 
 from keyrange.consumer.acknowledgements import Longs
+from keyrange.errors import error
 from keyrange.kafka.model.offsets import TopicPartition
+
+_OFFSET_MAX: Final = 2**63 - 1
 
 
 class ConsumerRecord(NamedTuple):
@@ -44,6 +47,15 @@ def partition_of(batch: pa.RecordBatch) -> TopicPartition:
     return TopicPartition(batch.column("topic")[0].as_py(), batch.column("partition")[0].as_py())
 
 
+def offset_of(given: object) -> int:
+    """An offset that a user names. Raises INVALID_OFFSET: Numpy would read "1" and cut 2.5."""
+    if isinstance(given, (int, np.integer)) and not isinstance(given, bool):
+        offset = int(given)
+        if 0 <= offset <= _OFFSET_MAX:
+            return offset
+    raise error("INVALID_OFFSET", f"{given!r:.100} is no offset")
+
+
 Records: TypeAlias = ConsumerRecord | Iterable[ConsumerRecord]
 Acknowledged: TypeAlias = pa.RecordBatch | Records | tuple[str, int]
 
@@ -52,10 +64,11 @@ def offsets_of(
     what: Acknowledged, offsets: Iterable[int] | None = None
 ) -> dict[TopicPartition, Longs]:
     """By partition the offsets, each once and in order, of a batch, of records, or those that are
-    given of a topic-partition."""
+    given of a topic-partition. Raises INVALID_OFFSET."""
     if offsets is not None:
         partition = cast(tuple[str, int], what)
-        return {TopicPartition(*partition): np.unique(np.fromiter(offsets, np.int64))}
+        given = np.array([offset_of(each) for each in offsets], np.int64)
+        return {TopicPartition(*partition): np.unique(given)}
     if isinstance(what, pa.RecordBatch):
         column = what.column("offset").to_numpy()
         return {partition_of(what): np.unique(np.asarray(column, np.int64))} if len(what) else {}

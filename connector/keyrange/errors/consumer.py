@@ -20,6 +20,24 @@ CONSUMER_CONDITIONS: Final = (
         _CONSUMER,
     ),
     Condition(
+        "MEMBERSHIP_ENDED",
+        Kind.DENIED,
+        "close this consumer, and start it again once the cause is mended: give each consumer a "
+        "member.name of its own",
+        "Another consumer has joined the group under this one's static name, or the group has "
+        "refused this one. It has no key ranges, and does not get any again.",
+        "the cause in the message; `keyrange members history TABLE_members`",
+        _CONSUMER,
+    ),
+    Condition(
+        "INVALID_OFFSET",
+        Kind.INVALID,
+        "name offsets by whole numbers from 0 on, as records have them",
+        "`acknowledge` or `seek` was given an offset that is no whole number.",
+        "the value in the message",
+        _CONSUMER,
+    ),
+    Condition(
         "NOT_DELIVERED",
         Kind.INVALID,
         "acknowledge only records that poll returned, of key ranges that this consumer owns",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from kafka import KafkaConsumer
 from kafka import TopicPartition as KafkaPartition
@@ -144,9 +146,26 @@ class TestPositions:
 
     def test_an_offset_is_a_whole_number(self, consumer: Consumer) -> None:
         consumer.assign({FIRST: []})
-        for wrong in ("1", 1.5, None):
-            with pytest.raises(TypeError):
-                consumer.seek(FIRST, wrong)  # type: ignore[arg-type]
+        assert polled(consumer) == list(range(10))
+        wrong: Any
+        for wrong in ("1", 1.5, None, True, -1, 2**63, np.float64(1)):
+            with pytest.raises(KeyrangeError, match="INVALID_OFFSET"):
+                consumer.seek(FIRST, wrong)
+            with pytest.raises(KeyrangeError, match="INVALID_OFFSET"):
+                consumer.acknowledge(FIRST, [0, wrong])
+        assert consumer.acknowledge(FIRST, np.arange(3)) == 3
+
+    def test_who_is_no_member_any_more_waits_before_it_says_so(self, consumer: Consumer) -> None:
+        """A program that catches the error and polls again did so 60,000 times a second."""
+        consumer.subscribe(["t"])
+        assert polled(consumer) == list(range(10))
+        Member.made[0].seen = GroupMembership(GroupState.FENCED, failure="it is fenced", ended=True)
+        began = time.monotonic()
+        for _ in range(2):
+            with pytest.raises(KeyrangeError, match=r"MEMBERSHIP_ENDED.*it is fenced"):
+                consumer.poll(150)
+        assert time.monotonic() - began >= 0.3
+        assert consumer.assignment() == {}
 
     @pytest.mark.parametrize("name", ["pause", "resume", "position", "seek"])
     def test_they_are_for_what_is_assigned(self, consumer: Consumer, name: str) -> None:
