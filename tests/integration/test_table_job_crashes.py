@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 import keyrange
 from brokers import Record, Topics
 from individual import AT_ONCE, failure_of
+from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.each_batch import EachBatch
 from keyrange.individual_commits.table.commit_table import DeltaCommitTable
 from keyrange.individual_commits.verdict_store import VerdictStore
@@ -193,19 +194,18 @@ def test_what_the_next_run_may_not_change(
 ) -> None:
     crashed(job, monkeypatch)
     other = str(tmp_path / "other")
-    for given, why in (
-        ({"schema": "at long"}, "is at long, text string, and is to be at long"),
-        ({"table": other}, f"was made for table {job.table}"),
-    ):
-        text = failure_of(job.start(**given))
-        assert "[BATCH_UNFINISHED]" in text
-        assert why in text
+    text = failure_of(job.start(schema="at long"))
+    assert "[BATCH_UNFINISHED]" in text
+    assert "is at long, text string, and is to be at long" in text
+    with pytest.raises(KeyrangeError, match=rf"OTHER_TABLE.*written to {job.table}, and is to"):
+        job.start(table=other)
     job.run("2")
     assert job.rows() == {0: "a", 1: "b"}
     # Of a batch that is finished only its table still matters.
     job.produce("c")
-    text = failure_of(job.start(table=other))
-    assert f"[OTHER_TABLE] the query has written to {job.table}" in text
+    with pytest.raises(KeyrangeError, match=rf"OTHER_TABLE.*written to {job.table}, and is to"):
+        job.start(table=other)
+    assert not Path(other).exists()
     job.run("2")
     assert job.rows() == {0: "a", 1: "b", 2: "c2"}
 
@@ -229,6 +229,10 @@ def test_files_that_went_before_the_table_named_them(
         table.vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
     else:
         shutil.rmtree(job.table)
+        with pytest.raises(KeyrangeError, match=r"OTHER_TABLE.*was deleted or made again"):
+            job.start()
+        assert not Path(job.table).exists()
+        return
     text = failure_of(job.start())
     assert "[VERDICT_DAMAGED]" in text
     assert "To mend it: " in text

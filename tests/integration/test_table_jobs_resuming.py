@@ -27,7 +27,7 @@ SCHEMA = "text string"
 
 
 def work(record: Any) -> Any:
-    return (record.value.decode(),)
+    return None if record.value == b"none" else (record.value.decode(),)
 
 
 @pytest.mark.parametrize("after", ["the commit", "Spark's commit"])
@@ -77,17 +77,61 @@ def test_a_query_goes_on_with_its_own_table_alone(
     job.table = other
     with pytest.raises(Exception, match=r"\[OTHER_TABLE\] the query has written to .*table, and"):
         job.run(work, SCHEMA, **given)
-    assert not job.rows()
+    assert not other.exists()
 
-    shutil.rmtree(other)
     own.rename(other)
     job.run(work, SCHEMA, into={"moved_from": str(own)}, **given)
     assert texts() == ["1", "2"]
 
-    shutil.rmtree(other)
-    job.produce(b"3")
+    # A batch without output tells it as well.
+    job.produce(b"none")
+    job.run(work, SCHEMA, **given)
+    copy = tmp_path / "copy"
+    other.rename(copy)
+    for _ in range(2):
+        with pytest.raises(Exception, match=r"\[OTHER_TABLE\] the table lacks a batch"):
+            job.run(work, SCHEMA, **given)
+        assert not other.exists()
+    TableJob(spark, topics, tmp_path / "another").run(work, SCHEMA, into=None)
+    job.table = other
+    shutil.copytree(tmp_path / "another" / "table", other)
     with pytest.raises(Exception, match=r"\[OTHER_TABLE\] the table lacks a batch"):
         job.run(work, SCHEMA, **given)
+    shutil.rmtree(other)
+    copy.rename(other)
+    job.run(work, SCHEMA, **given)
+    assert texts() == ["1", "2"]
+
+
+@pytest.mark.parametrize("commits", ["batch", "individual"])
+def test_who_writes_to_a_table_beside_others_is_told(
+    spark: SparkSession,
+    topics: Topics,
+    tmp_path: Path,
+    commits: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    job = TableJob(spark, topics, tmp_path)
+
+    def run(checkpoint: str, job: TableJob = job) -> list[str]:
+        """The warnings of a run with one record more."""
+        caplog.clear()
+        given = individual(tmp_path / checkpoint) if commits == "individual" else {}
+        job.checkpoint = tmp_path / checkpoint / "checkpoint"
+        job.produce(b"1")
+        job.run(work, SCHEMA, **given)
+        return [each for each in caplog.messages if "in the table twice" in each]
+
+    assert run("first") == []
+    assert run("first") == []
+    [told] = run("second")
+    assert f"table {job.table} has 2 rows, and query " in told
+    assert f" has written records of {job.topic} to it, last batch 1 at 20" in told
+    assert run("second") == []
+    [told] = run("first")
+    assert f" writes records of {job.topic} to table {job.table} too, last batch 1 at " in told
+    other = TableJob(spark, topics, tmp_path)
+    assert run("third", other) == []
 
 
 def test_a_batch_that_was_passed_over_is_noticed_by_the_next_one(
@@ -104,3 +148,30 @@ def test_a_batch_that_was_passed_over_is_noticed_by_the_next_one(
     with pytest.raises(Exception, match=r"\[OUTPUT_PASSED_OVER\].*batch=0, until=.*\"0\": 1"):
         job.run()
     assert not job.rows()
+
+
+def test_each_batch_is_for_the_query_of_its_checkpoint(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    topic = topics.create_topic("checkpoints", 1)
+    topics.produce(topic, [b"1", b"2"])
+
+    def into(batch: DataFrame, _: int) -> None:
+        keyrange.process_into(batch, work, SCHEMA, str(tmp_path / "table"))
+
+    def run(name: str, named: str) -> None:
+        """A query of its own commit table, whose each_batch is given a checkpoint."""
+        own = individual(tmp_path / name)
+        given = options(topics, topic, startingOffsets="earliest", **own)
+        records = spark.readStream.format("keyrange").options(**given).load()
+        each = keyrange.each_batch(into, given, str(tmp_path / named))
+        writer = records.writeStream.option("checkpointLocation", str(tmp_path / name))
+        query = writer.foreachBatch(each).trigger(availableNow=True).start()
+        assert query.awaitTermination(240)
+
+    run("first", "first")
+    with pytest.raises(Exception, match=r"\[OTHER_CHECKPOINT\] the query that runs is"):
+        run("second", "first")
+    run("second", "second")
+    rows = DeltaTable(tmp_path / "table").to_pyarrow_table()
+    assert sorted(rows["text"].to_pylist()) == ["1", "1", "2", "2"]

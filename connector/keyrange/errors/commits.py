@@ -285,6 +285,15 @@ COMMIT_CONDITIONS: Final = (
         _COMMITS,
     ),
     Condition(
+        "OTHER_CHECKPOINT",
+        Kind.INVALID,
+        "give keyrange.each_batch the checkpointLocation that the query is started with",
+        "`each_batch` was given the checkpoint of another query, whose batches have these numbers "
+        "and other records. Nothing of the batch was written or committed.",
+        "the path in the message, and option checkpointLocation of the query",
+        _COMMITS,
+    ),
+    Condition(
         "UNSUITABLE_FRAME",
         Kind.INVALID,
         "keep the columns topic, partition, offset and keyHash as the batch has them",

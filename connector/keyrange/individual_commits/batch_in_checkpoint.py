@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
+from pyspark.sql import SparkSession
+
 from keyrange.errors import error
 from keyrange.source.model.checkpoint import Checkpoint, CommitMark
 from keyrange.storage.checkpoint_files import unreadable
@@ -57,6 +59,22 @@ def read_planned(location: str, batch_id: int) -> Planned:
             batch=batch_id,
         )
     return found[0]
+
+
+def check_query(spark: SparkSession, planned: Planned, location: str) -> None:
+    """Raises OTHER_CHECKPOINT where the query that runs is not that of the checkpoint. Over Spark
+    Connect nothing says which one runs."""
+    try:
+        running = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
+    except Exception:
+        return
+    if running and planned.query_id and running != planned.query_id:
+        raise error(
+            "OTHER_CHECKPOINT",
+            f"the query that runs is {running}, and the checkpoint is of {planned.query_id}",
+            path=location,
+            batch=planned.batch_id,
+        )
 
 
 def last_source(location: str) -> str | None:

@@ -137,13 +137,14 @@ class BatchRun:
             attempt, path = self.store.new_attempt(at.batch_id)
             with self.store.writing():
                 found = reported_outcomes.handed_on(rows(attempt, path))
-            manifest = self._publish(_with_files(found), form, table.uri)
+            manifest = self._publish(_with_files(found), form, table.uri, table.table_id())
         self._check_terms(manifest, table.uri, form)
         self.manifest = manifest
         self._check()
         files = [appended_files.data_file(*each) for each in manifest.rows["file"]]
         # Another driver may take over from here on, with a checkpoint and transactions of its own.
-        table.append(files, at.application, at.batch_id, not is_made, self._driver)
+        topics = sorted({partition.topic for partition in at.end.positions})
+        table.append(files, at.application, at.batch_id, not is_made, self._driver, topics)
 
     def _keep_verdict(
         self, schema: StructType, rows: Callable[[], DataFrame], counted: bool
@@ -169,7 +170,9 @@ class BatchRun:
             found = self.store.manifest(at.batch_id, at.start, at.end)
             self.manifest = found or self._publish(_Made(), {})
 
-    def _publish(self, verdict: _Made, schema: Mapping[str, Any], table: str = "") -> Manifest:
+    def _publish(
+        self, verdict: _Made, schema: Mapping[str, Any], table: str = "", table_id: str = ""
+    ) -> Manifest:
         at = self.plan.planned
         staged = tuple(each.batch_id for each in self.staged())
         start, end = verdict_manifest.planned(at.start, at.end)
@@ -186,6 +189,7 @@ class BatchRun:
             terms,
             self._floors(),
             table,
+            table_id,
             verdict.rows,
         )
         self._check_failures(made)

@@ -20,7 +20,7 @@ from keyrange.errors import KeyrangeError, error, invalid_options
 from keyrange.individual_commits import dead_letter_sink, last_batch_results, state_runs_after_batch
 from keyrange.individual_commits.batch_deliveries import idle_deliveries, plan_batch_deliveries
 from keyrange.individual_commits.batch_failure_limit import NO_RECORDS, Worked, worked_in
-from keyrange.individual_commits.batch_in_checkpoint import Planned, read_planned
+from keyrange.individual_commits.batch_in_checkpoint import Planned, check_query, read_planned
 from keyrange.individual_commits.batch_plan import BatchPlan
 from keyrange.individual_commits.batch_run import BatchRun
 from keyrange.individual_commits.model import driver_takeover
@@ -61,8 +61,9 @@ def each_batch(function: Function, options: Mapping[str, str], checkpoint: str) 
     first run kept.
 
     Raises INVALID_OPTIONS where the options do not say commitMode=individual. The batch fails with
-    NO_VERDICT where `function` said nothing, COMMITS_FENCED where another driver has taken over,
-    IMPLAUSIBLE_VERDICT where it spoke of other records than the batch's.
+    OTHER_CHECKPOINT where the query has another checkpoint, NO_VERDICT where `function` said
+    nothing, COMMITS_FENCED where another driver has taken over, IMPLAUSIBLE_VERDICT where it spoke
+    of other records than the batch's.
     """
     parsed = parse_options(options, "stream")
     if not parsed.commits.individual:
@@ -122,6 +123,7 @@ class EachBatch:
 
     def _commit_batch(self, batch: DataFrame, batch_id: int) -> None:
         planned = read_planned(self.checkpoint, batch_id)
+        check_query(batch.sparkSession, planned, self.checkpoint)
         run = self._begin(planned, batch.sparkSession)
         known = run.table.known()
         check_run(known, run.run_id, run.source_id)

@@ -18,6 +18,7 @@ from keyrange.individual_commits.reported_outcomes import HIDDEN_SPARK, schema_o
 from keyrange.jobs.batch_writer import JobTable, WriteIndividually, WriteWhole
 from keyrange.jobs.data_source import data_source_of
 from keyrange.jobs.definition import JobDefinition, pickled
+from keyrange.jobs.query_table import check_checkpoint
 from keyrange.jobs.table_writer import TableWriter
 from keyrange.keyed_state.model.figures import OBSERVED_PREFIX
 from keyrange.keyed_state.variables import State, Variable, variables_of
@@ -28,6 +29,7 @@ from keyrange.source.model.columns import COLUMNS, chosen_columns
 from keyrange.source.schema import source_schema
 from keyrange.storage.data_files import TARGET_BYTES
 from keyrange.storage.directory import no_directory
+from keyrange.storage.locations import as_spark_names
 from keyrange.storage.model.partition_columns import partition_columns
 from keyrange.work.function_signature import call_mistake
 from keyrange.work.outcome_rows import HIDDEN, HIDDEN_TYPE
@@ -206,6 +208,8 @@ class TableJob:
         columns = None if names is None else partition_columns(names)
         output = to_arrow_schema(self._schema, timezone="UTC")
         sink = SinkTable(table.rstrip("/"), output, storage, columns)
+        verdicts = as_spark_names(self._options.commits.verdict_directory, checkpoint)
+        check_checkpoint(checkpoint, verdicts, sink, moved_from)
         sink.prepare()
         definition = self._definition(sink, compression, target_bytes)
         # Who writes the log calls no function.

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from keyrange.individual_commits.batch_run import current
 from keyrange.individual_commits.model.verdict_manifest import Manifest, check_output, planned
 from keyrange.individual_commits.verdict_store import VerdictStore
 from keyrange.jobs.definition import JobDefinition
+from keyrange.jobs.query_table import check_table, made_again, warn_of_others
 from keyrange.kafka.model.offsets import nested
 from keyrange.storage.model.sink_driver import application_of
 from keyrange.work import appended_files
@@ -62,31 +63,43 @@ class JobTable:
         return CachedDeltaTable(self.definition.table, self.storage)
 
     @cached_property
-    def _checked(self) -> set[str]:
-        """The applications of which this run knows that the table has their batches."""
-        return set()
+    def _checked(self) -> dict[str, str]:
+        """Applications of which this run knows that the table has their batches, and its id."""
+        return {}
 
     def __getstate__(self) -> dict[str, Any]:
         # Another process opens it by itself.
         own = ("_cached", "_checked")
         return {name: value for name, value in vars(self).items() if name not in own}
 
-    def check_before(
-        self, store: VerdictStore, sink: SinkTable, application: str, at: Planned
-    ) -> None:
-        """Once in a run: whether the batch before this one, which Spark's checkpoint calls
-        finished, is in this table. Its manifest stays until this batch is finished, and its
-        transaction in the table's log.
+    def prepare(self, store: VerdictStore, application: str, at: Planned) -> SinkTable:
+        """The table of the query, which is made where the query has none. Once in a run: whether
+        the batch before this one, which Spark's checkpoint calls finished, is in this table. Its
+        manifest stays until this batch is finished, and its transaction in the table's log.
 
         Raises OUTPUT_PASSED_OVER where there is no manifest, OTHER_TABLE where it is one of another
         table or this one lacks its transaction.
         """
+        sink, before = self.sink(), at.batch_id - 1
+        known = self._checked.get(application)
+        if known is None and at.is_of_one_source:
+            self._check_before(store, sink, application, at)
+        if known is not None and known != sink.table_id():
+            raise made_again(sink, before)
+        sink.prepare()
+        if known is None:
+            warn_of_others(sink, application, at)
+            self._checked[application] = sink.table_id()
+        return sink
+
+    def _check_before(
+        self, store: VerdictStore, sink: SinkTable, application: str, at: Planned
+    ) -> None:
         before = at.batch_id - 1
-        if application in self._checked or not at.is_of_one_source:
-            return
         manifest = store.manifest_of(before)
-        if manifest is None and at.end.commits is None:
-            # With individual commits the commit table has already told.
+        if manifest is None and store.manifest_of(at.batch_id) is None and at.end.commits is None:
+            # A manifest of this batch has let that of the batch before it be removed. With
+            # individual commits the commit table has already told.
             raise error(
                 "OUTPUT_PASSED_OVER",
                 "the checkpoint says that a batch is finished, and no output of it was written: "
@@ -94,22 +107,10 @@ class JobTable:
                 batch=before,
                 until=json.dumps(nested(at.start.positions), sort_keys=True),
             )
-        # One without a table is of a job that Spark wrote for (`keyrange.process`).
-        if manifest is not None and manifest.table:
-            if manifest.table not in (sink.uri, self.moved_from.rstrip("/")):
-                raise error(
-                    "OTHER_TABLE",
-                    f"the query has written to {manifest.table}, and is to write to {sink.uri}",
-                    batch=before,
-                )
-            if manifest.rows["file"] and not sink.has(application, before):
-                raise error(
-                    "OTHER_TABLE",
-                    f"the table lacks a batch that was written to it: {sink.uri} was made again, "
-                    "or an older copy was restored",
-                    batch=before,
-                )
-        self._checked.add(application)
+        check_table(manifest, sink, self.moved_from)
+        has_output = manifest is not None and manifest.table and manifest.rows["file"]
+        if has_output and not (sink.table_id() and sink.has(application, before)):
+            raise made_again(sink, before)
 
     def optimize(self, batch: DataFrame, batch_id: int) -> None:
         """Between two batches. What fails costs room, and is tried again."""
@@ -133,10 +134,8 @@ class WriteIndividually:
         run = current("keyrange.job")
         run.said = run.is_worked_on = True
         run.keeps_state = bool(self.table.definition.state)
-        sink = self.table.sink()
-        sink.prepare()
         planned = run.plan.planned
-        self.table.check_before(run.store, sink, planned.application, planned)
+        sink = self.table.prepare(run.store, planned.application, planned)
         # Which attempt it was tasks say, where they have written anything.
         run.append_verdict(self.table.schema, lambda *_: batch, sink)
         self.table.optimize(batch, batch_id)
@@ -152,22 +151,21 @@ class WriteWhole:
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         at = self._planned(batch_id)
         store = self._store(at.end.source_id)
-        sink = self.table.sink()
-        sink.prepare()
         application = application_of(at.query_id, at.end.source_id)
+        sink = self.table.prepare(store, application, at)
         form = json.loads(self.table.schema.json())
         manifest = store.manifest(batch_id, at.start, at.end)
         is_made = manifest is None
         if manifest is None:
-            # One that was made before this run has removed the manifest of the batch before it.
-            self.table.check_before(store, sink, application, at)
             found = reported_outcomes.handed_on(batch)
             offsets = planned(at.start, at.end)
             made = Manifest(batch_id, "", {}, form, *offsets, table=sink.uri, rows=found)
+            made = replace(made, table_id=sink.table_id())
             manifest = store.publish(made, at.start, at.end)
         check_output(manifest, sink.uri, form)
         files = [appended_files.data_file(*each) for each in manifest.rows["file"]]
-        sink.append(files, application, batch_id, check_files=not is_made)
+        topics = sorted({partition.topic for partition in at.end.positions})
+        sink.append(files, application, batch_id, check_files=not is_made, topics=topics)
         store.remove_old(lambda other: other < batch_id and other <= at.finished)
         self.table.optimize(batch, batch_id)
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from keyrange.errors import KeyrangeError, error
 from keyrange.storage.cached_delta_table import CachedDeltaTable
 from keyrange.storage.data_files import DataFile
 from keyrange.storage.delta_partitions import table_schema
 from keyrange.storage.model.partition_columns import PartitionColumn, generated_column
-from keyrange.storage.model.sink_driver import Driver, application_of_driver
+from keyrange.storage.model.sink_driver import Driver, Writer, application_of_driver
 from keyrange.storage.store_failures import text_of
 from keyrange.storage.table_store import RETENTION_OF_TRANSACTIONS
 
@@ -43,6 +44,8 @@ _FEATURES: Final = frozenset(
 _RULES: Final = ('"delta.', '"__CHAR_VARCHAR_TYPE_STRING"', '"CURRENT_DEFAULT"')
 _EXPRESSION: Final = "delta.generationExpression"
 _TRIES = 10
+# What the log keeps of each batch.
+_APPLICATION, _BATCH, _TOPICS = "keyrange.application", "keyrange.batchId", "keyrange.topics"
 # Versions between two times that expired files of the log are removed: it takes a list of the log.
 _CLEAN_EVERY: Final = 100
 
@@ -94,6 +97,7 @@ class SinkTable:
         batch_id: int,
         check_files: bool,
         driver: Driver | None = None,
+        topics: Iterable[str] = (),
     ) -> None:
         """Name files in the table's log, in one transaction: once for each batch of an application,
         however often it is called, and not by a `driver` that another one has stopped.
@@ -114,7 +118,8 @@ class SinkTable:
             self._check_partitions(table, files)
             if check_files:
                 self._check_files(files, batch_id)
-            self._commit(table, files, written, {"keyrange.batchId": str(batch_id)})
+            note = {_APPLICATION: app_id, _BATCH: str(batch_id), _TOPICS: ",".join(topics)}
+            self._commit(table, files, written, note)
 
         self._once(commit, app_id, batch_id)
 
@@ -135,6 +140,39 @@ class SinkTable:
                     "is not there: its records would come again"
                 )
                 raise error("UNCOMMITTED_OUTPUT", message, table=self.uri, writer=application)
+
+    def table_id(self) -> str:
+        """What Delta calls the table, wherever it lies; "" where there is none. Raises
+        SINK_UNWRITABLE."""
+        try:
+            return str(self._open().metadata().id)
+        except self._delta.exceptions.TableNotFoundError:
+            return ""
+        except Exception as failure:
+            self._cached.close()
+            raise self._unwritable(failure) from None
+
+    def writers(self, versions: int) -> list[Writer]:
+        """The queries that wrote the last versions of the table, the latest first. Raises
+        SINK_UNWRITABLE."""
+        found: dict[str, Writer] = {}
+        try:
+            for each in self._open().history(versions):
+                if application := each.get(_APPLICATION):
+                    topics = frozenset(each[_TOPICS].split(","))
+                    writer = Writer(application, int(each[_BATCH]), topics, each["timestamp"])
+                    found.setdefault(application, writer)
+        except self._delta.exceptions.TableNotFoundError:
+            return []
+        except Exception as failure:
+            self._cached.close()
+            raise self._unwritable(failure) from None
+        return list(found.values())
+
+    def rows(self) -> int:
+        """How many rows the table has, as far as its log says so."""
+        actions = pa.table(self._open().get_add_actions())
+        return int(pc.sum(actions.column("num_records")).as_py() or 0)
 
     def has(self, application: str, batch_id: int) -> bool:
         """Whether the table's log has a batch of an application, or a later one. Raises

@@ -64,7 +64,7 @@ class Batch:
         monkeypatch.setattr(module, "read_planned", lambda *_: planned)
         monkeypatch.setattr(reported_outcomes, "handed_on", lambda found: found)
         self.sink: Any = SimpleNamespace(
-            uri="/sink", prepare=lambda: None, append=lambda *_, **__: None
+            uri="/sink", prepare=lambda: None, table_id=str, append=lambda *_, **__: None
         )
         self.query_id = planned.query_id
 

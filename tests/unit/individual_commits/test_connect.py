@@ -9,6 +9,7 @@ import ast
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyspark
@@ -20,7 +21,9 @@ from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 import keyrange
 from keyrange import individual_commits
 from keyrange.errors import InvalidError
+from keyrange.individual_commits.batch_in_checkpoint import Planned, check_query
 from keyrange.individual_commits.each_batch import EachBatch
+from keyrange.source.model.checkpoint import Checkpoint
 
 HERE = Path(individual_commits.__file__).parent
 CONNECT = Path(pyspark.__file__).parent / "sql" / "connect"
@@ -57,8 +60,10 @@ def test_only_what_connect_has_is_called_of_data_frames() -> None:
     used = attributes() & classic
     assert used >= {"mapInArrow", "inputFiles", "write", "sparkSession", "isEmpty"}
     assert used - methods(CONNECT / "dataframe.py", "DataFrame") == set()
-    # What a classic session alone has.
-    assert attributes() & {"_jdf", "_jvm", "sparkContext", "rdd", "_sc"} == set()
+    # What a classic session alone has: `check_query` does without where there is none.
+    assert attributes() & {"_jdf", "_jvm", "sparkContext", "rdd", "_sc"} == {"sparkContext"}
+    connected: Any = SimpleNamespace()
+    check_query(connected, Planned("q", 0, Checkpoint({}), Checkpoint({}), -1), "/c")
     assert "applyInArrow" in methods(CONNECT / "group.py", "GroupedData")
     assert "createDataFrame" in methods(CONNECT / "session.py", "SparkSession")
 

@@ -97,7 +97,10 @@ def test_a_driver_that_is_replaced_while_it_works_writes_to_no_sink(
     monkeypatch.setattr(reported_outcomes, "handed_on", lambda _: nothing)
     rows: Any = SimpleNamespace(write=SimpleNamespace(parquet=lambda _: None))
     sink: Any = SimpleNamespace(
-        uri="/sink", prepare=lambda: None, append=lambda *given, **_: appended.append(given)
+        uri="/sink",
+        prepare=lambda: None,
+        table_id=str,
+        append=lambda *given, **_: appended.append(given),
     )
 
     def replaced(*_: Any) -> None:

@@ -31,8 +31,8 @@ class Manifest:
     output that was not released before this batch, `floors`: for each of them the offsets, as
     (topic, partition, offset), below which its output was. `counted`: the rows say how many records
     are done. `terms`: options that the rows rest on. `table`: where the output is, "" for the
-    files. `rows`: what tasks handed to the driver and is not in the files, as
-    `verdict_files.rows_in` has it.
+    files, and `table_id` what Delta calls that. `rows`: what tasks handed to the driver and is not
+    in the files, as `verdict_files.rows_in` has it.
     """
 
     batch_id: int
@@ -46,6 +46,7 @@ class Manifest:
     terms: Mapping[str, Any] = field(default_factory=dict)
     floors: Mapping[int, Floors] = field(default_factory=dict)
     table: str = ""
+    table_id: str = ""
     rows: Found = field(default_factory=dict)
 
     def to_json(self) -> bytes:
@@ -99,6 +100,7 @@ def read_manifest(batch_id: int, data: bytes) -> Manifest:
             for at, each in (document.get("floors") or {}).items()
         },
         str(document.get("table") or ""),
+        str(document.get("table_id") or ""),
         {member: [tuple(row) for row in found] for member, found in (rows or {}).items()},
     )
 

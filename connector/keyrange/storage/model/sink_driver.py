@@ -27,6 +27,20 @@ class Driver:
         return application_of_driver(self.source_id)
 
 
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """A query that has written to a table: its last batch there, which was of `topics`."""
+
+    application: str
+    batch_id: int
+    topics: frozenset[str]
+    at_ms: int
+
+    @property
+    def query_id(self) -> str:
+        return self.application.split(":")[1]
+
+
 def application_of_driver(source_id: str) -> str:
     return f"keyrange:{source_id}:driver"
 

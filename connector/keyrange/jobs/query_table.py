@@ -1,0 +1,89 @@
+"""Which table a query has written to so far, and who else writes there."""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from keyrange.errors import KeyrangeError, error
+from keyrange.individual_commits.batch_in_checkpoint import Planned, read_offsets
+from keyrange.individual_commits.model.verdict_manifest import Manifest
+from keyrange.individual_commits.verdict_store import VerdictStore
+from keyrange.storage.directory import Directory
+
+if TYPE_CHECKING:
+    from keyrange.storage.sink_table import SinkTable
+
+_log = logging.getLogger(__name__)
+
+# Of so many versions of the table a query asks who wrote them, once in a run.
+_VERSIONS: Final = 20
+
+
+def check_table(manifest: Manifest | None, sink: SinkTable, moved_from: str) -> None:
+    """Raises OTHER_TABLE where a batch has its output in another table, or in one of this path that
+    was deleted or made again."""
+    # One without a table is of a job that Spark wrote for (`keyrange.process`).
+    if manifest is None or not manifest.table:
+        return
+    if manifest.table not in (sink.uri, moved_from.rstrip("/")):
+        raise error(
+            "OTHER_TABLE",
+            f"the query has written to {manifest.table}, and is to write to {sink.uri}",
+            batch=manifest.batch_id,
+        )
+    if manifest.table == sink.uri and manifest.table_id not in ("", sink.table_id()):
+        raise made_again(sink, manifest.batch_id)
+
+
+def made_again(sink: SinkTable, batch_id: int) -> KeyrangeError:
+    return error(
+        "OTHER_TABLE",
+        f"the table lacks a batch that was written to it: {sink.uri} was deleted or made again, or "
+        "an older copy was restored",
+        batch=batch_id,
+    )
+
+
+def check_checkpoint(checkpoint: str, verdicts: str, sink: SinkTable, moved_from: str) -> None:
+    """As `check_table`, by the last batches of a checkpoint, before a table is made. `verdicts`:
+    where the manifests of a query are that commits individually."""
+    last = max(Directory(checkpoint).numbered("offsets"), default=None)
+    if last is None:
+        return
+    for at in read_offsets(checkpoint, last):
+        commits = at.end.commits
+        source = at.end.source_id if commits is None else commits.source_id
+        place = f"{checkpoint.rstrip('/')}/keyrange" if commits is None else verdicts
+        if source and place:
+            store = VerdictStore(place, source, decides=commits is not None)
+            for batch_id in (last, last - 1):
+                check_table(store.manifest_of(batch_id), sink, moved_from)
+
+
+def warn_of_others(sink: SinkTable, application: str, at: Planned) -> None:
+    """Once in a run: of other queries that write records of the same topics to the table. What both
+    read is in the table twice, from which nothing keeps them."""
+    topics = {partition.topic for partition in at.end.positions}
+    for each in sink.writers(_VERSIONS):
+        if each.application == application:
+            # Whoever has not written since has ended, as far as the table tells.
+            return
+        shared = ", ".join(sorted(topics & each.topics))
+        if not shared:
+            continue
+        last = f"batch {each.batch_id} at {datetime.fromtimestamp(each.at_ms // 1000, UTC)}"
+        if at.batch_id == 0:
+            _log.warning(
+                "table %s has %s rows, and query %s of keyrange has written records of %s to it, "
+                "last %s. This query begins with a checkpoint of its own: what both read is in the "
+                "table twice. To go on where that one ended, start with its checkpoint",
+                *(sink.uri, f"{sink.rows():,}", each.query_id, shared, last),
+            )
+        else:
+            _log.warning(
+                "query %s of keyrange writes records of %s to table %s too, last %s: what both "
+                "read is in the table twice",
+                *(each.query_id, shared, sink.uri, last),
+            )
