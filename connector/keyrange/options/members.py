@@ -235,14 +235,16 @@ def choose_members(
             violations.add("pin", f"{pin} is not valid with keyRanges: members have the ranges")
         if not table:
             violations.add("pin", f"{pin} needs memberTable, the table of assignments")
-        elif not IS_PATH.match(table):
-            violations.add("memberTable", "must be an absolute path or a URI")
         for option, path in (
             ("commitTable", commits.table),
             ("deadLetterTable", commits.dead_letter_table),
         ):
             if path and path.rstrip("/") == table.rstrip("/"):
                 violations.add("memberTable", f"must not be the same path as {option}")
+    for option, path in (("memberTable", given.table), ("slot.directory", given.slot_directory)):
+        # What is relative lies somewhere else for each process.
+        if path and not IS_PATH.match(path):
+            violations.add(option, "must be an absolute path or a URI")
     if given.listener and pin == "off":
         violations.add("keyRangeListener", "needs pin: without it executors have no key ranges")
     session_ms, heartbeat_ms = given.session_timeout_ms, given.heartbeat_interval_ms

@@ -135,3 +135,11 @@ def test_only_streams_have_members() -> None:
 def test_the_table_of_members_has_a_path_of_its_own(table: str, said: str) -> None:
     commits = {"commitMode": "individual", "commitTable": "/lake/c"}
     assert said in refused(pin="prefer", memberTable=table, **commits)
+
+
+def test_no_path_is_relative() -> None:
+    commits = {"commitMode": "individual", "commitTable": "/lake/c"}
+    for name in ("memberTable", "slot.directory"):
+        for pin in ({}, {"pin": "prefer"}):
+            said = refused(**{name: "lake/m"}, **pin, **commits)
+            assert f"option '{name}' must be an absolute path or a URI" in said
