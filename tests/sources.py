@@ -24,11 +24,8 @@ Rows = list[tuple[Any, ...]]
 
 
 def options(topics: Topics, topic: str, **given: str) -> dict[str, str]:
-    return {
-        "kafka.bootstrap.servers": topics.cluster.bootstrap_servers,
-        "subscribe": topic,
-        **given,
-    }
+    usual = {"subscribe": topic} if "subscribePattern" not in given else {}
+    return {"kafka.bootstrap.servers": topics.cluster.bootstrap_servers, **usual, **given}
 
 
 def batch(spark: SparkSession, topics: Topics, topic: str, **given: str) -> DataFrame:

@@ -14,6 +14,7 @@ from nemesis.world import World
 Act = Callable[[World, Supervisor, Fault], Heal | None]
 ACTS: Final[dict[str, Act]] = {
     "kill-driver": faults.kill_driver,
+    "change-options": faults.change_options,
     "kill-executor": faults.killed("executor"),
     "kill-executors": faults.killed("executor", every=True),
     "kill-worker": faults.killed("worker"),

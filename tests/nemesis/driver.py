@@ -47,6 +47,8 @@ class Supervisor:
         self.ends: list[End] = []
         self._due = 0.0
         self.asked_to_stop = False
+        # What the options of the next driver differ in.
+        self.changes: dict[str, str] = {}
 
     def start(self) -> None:
         world = self._world
@@ -58,6 +60,9 @@ class Supervisor:
         if world.mode.pinned:
             options |= {"memberTable": world.store.uri("members"), "memberGroup": world.run}
             options |= {"slot.directory": str(world.slots), "pin.driver.host": "127.0.0.1"}
+        options |= self.changes
+        if options["splitBy"] == "partition":
+            options.pop("keyRangesPerPartition", None)
         for name, value in options.items():
             more += ["--option", f"{name}={value}"]
         if world.mode.individual:

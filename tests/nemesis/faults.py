@@ -5,6 +5,7 @@ Those of brokers and topics are in `broker_faults`, those that operators commit 
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import signal
 from collections.abc import Callable
@@ -48,6 +49,22 @@ def kill_driver(world: World, supervisor: Supervisor, fault: Fault) -> None:
     if not victims:
         raise Missed("no driver runs")
     send(victims, signal.SIGKILL)
+
+
+def change_options(world: World, supervisor: Supervisor, fault: Fault) -> None:
+    """Whatever the driver is at, the next one has other options."""
+    dice = random.Random(fault.pick)
+    supervisor.changes = {
+        "maxOffsetsPerTrigger": dice.choice(["50", "700", "3000"]),
+        "keyRangesPerPartition": dice.choice(["1", "3", "11"]),
+        "bytesPerTask": dice.choice(["0", "2000", "100000000"]),
+        "maxBatchRows": dice.choice(["10", "1000", "100000"]),
+    }
+    mode = world.mode
+    if not (mode.pinned or mode.keeps_state):
+        supervisor.changes["splitBy"] = dice.choice(["partition", "keyRange"])
+    world.say(f"the next driver has {supervisor.changes}")
+    kill_driver(world, supervisor, fault)
 
 
 def paused(role: str) -> Callable[[World, Supervisor, Fault], Heal]:

@@ -48,6 +48,7 @@ _FENCED: Final = "COMMITS_FENCED CONCURRENT_QUERY ASSIGNMENT_CHANGED"
 
 KINDS: Final[dict[str, Kind]] = {
     "kill-driver": _kind("spark", ends="KILLED"),
+    "change-options": _kind("spark", ends="KILLED"),
     "kill-executor": _kind("executors"),
     "kill-executors": _kind("executors"),
     "kill-worker": _kind("executors"),

@@ -58,6 +58,8 @@ def changed(options: dict[str, str], random: Random) -> dict[str, str]:
     if options.get("commitMode") == "individual":
         found["max.num.ranges.to.commit"] = random.choice(["4", "10000"])
         found["maxDeliveries"] = random.choice(["2", "5"])
+        # Refused by name while something is not done that rests on it.
+        found["nullKeys"] = random.choice(["spread", "spread", "first"])
     how = "keyRange" if "pin" in options else random.choice(["partition", "keyRange", "keyRange"])
     if how == "partition":
         return found

@@ -73,6 +73,8 @@ class Schedule:
         self.checkpoints = [self.new_checkpoint(0)]
         self.driver: Run | None = None
         self.options = options_of(kind, world.home, random)
+        # Whether what was changed was refused by name, and put back.
+        self.refused = False
         # Whether faults may be the reason for what a query ends with.
         self.calm = False
         # Drivers beside which there was another one: each may stop the other.
@@ -178,9 +180,10 @@ class Schedule:
             self.rivals.append(self.driver)
 
     def begin(self, checkpoint: Checkpoint) -> Run:
-        if self.kind.changes:
+        if self.kind.changes and not self.refused:
             self.options = changed(self.options, self.random)
             self.world.faults.note(f"options: {self.options}")
+        self.refused = False
         return Run(self.world, checkpoint, self.options, self._body)
 
     def _end(self, driver: Run | None, why: str) -> None:
@@ -195,6 +198,11 @@ class Schedule:
         """A query may end for what was done to it, and for nothing else."""
         named = failure.condition.name if isinstance(failure, KeyrangeError) else ""
         if is_rival and (named in _REPLACED or isinstance(failure, ConcurrentRuns)):
+            return
+        if self.kind.changes and named in ("COMMIT_TERMS_CHANGED", "BATCH_UNFINISHED"):
+            was = "spread" if self.options["nullKeys"] == "first" else "first"
+            self.options = {**self.options, "nullKeys": was}
+            self.refused = True
             return
         if named.startswith("KAFKA_DATA_LOSS.") and self.options["failOnDataLoss"] == "true":
             if any(self.world.topics.generations.values()) or self.world.topics.gone:

@@ -43,10 +43,10 @@ def said_of(failure: BaseException) -> Said:
     """What is kept of an exception."""
     kind = type(failure).__name__
     try:
-        text = f"{kind}: {failure}"
+        text = str(failure)
     except FAILURES:
-        text = kind
-    return _placed(text, failure)
+        text = ""
+    return _placed(f"{kind}: {text}" if text else kind, failure)
 
 
 def overtime(failure: BaseException, timeout_ms: float | None) -> Said:

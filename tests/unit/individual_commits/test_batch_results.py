@@ -47,10 +47,24 @@ def test_exceptions_are_counted_by_their_names() -> None:
     )
 
 
+def test_the_place_of_an_exception_is_told_with_its_first_record() -> None:
+    found = failure_kinds(
+        [
+            failed(3, "KeyError: 's3cret' (prices.py, line 12, in price)"),
+            failed(4, "KeyError: 's3cret' (prices.py, line 30, in rate)"),
+            failed(5, "CancelledError (prices.py, line 9, in <lambda>)"),
+        ]
+    )
+    assert kinds_text(found) == (
+        "KeyError 2 (such as offset 3 of t-0; prices.py, line 12, in price), "
+        "CancelledError 1 (such as offset 5 of t-0; prices.py, line 9, in <lambda>)"
+    )
+
+
 def test_texts_of_a_job_are_not_told() -> None:
-    texts = ("s3cret: wrong", "s3cret")
+    texts = ("s3cret: wrong", "s3cret", "wrong (s3cret, line 1, in s3cret)")
     found = failure_kinds(Failure(PLACE, 3, Cause.REJECTED, text, False) for text in texts)
-    assert kinds_text(found) == "rejected 2 (such as offset 3 of t-0)"
+    assert kinds_text(found) == "rejected 3 (such as offset 3 of t-0)"
 
 
 def test_pending_records_are_counted_by_what_is_known_of_them() -> None:

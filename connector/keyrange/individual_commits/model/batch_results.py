@@ -13,7 +13,7 @@ from keyrange.work.model.outcome import UNFIT_TEXT, Cause
 
 _KINDS_SHOWN: Final = 5
 # The name of an exception, in front of its text.
-_EXCEPTION: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::|\Z)")
+_EXCEPTION: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::| \(|\Z)")
 # Where it was raised, behind its text.
 _PLACE: Final = re.compile(r" \(([^()]+, line \d+, in [\w<>]+)\)\Z")
 _UNFIT: Final = "a value that does not fit its column"
