@@ -71,6 +71,7 @@ def individual(home: Path, committed: int, pending: int) -> Answers:
     commits = {
         "seq": 1,
         "committed_at": None,
+        "dead_letters": 0,
         "pending_by_error": kinds("KeyError", pending, committed) if pending else [],
         "partitions": [partition],
     }

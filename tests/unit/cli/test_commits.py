@@ -65,15 +65,8 @@ def two_pending() -> Query:
 def test_the_document_of_show(of: Callable[..., Query]) -> None:
     of(two_pending())
     none_pending = {"pending": 0, "oldest_pending": None, "deliveries_max": 0}
-    some = {
-        "pending": 2,
-        "oldest_pending": {
-            "offset": 3,
-            "since": "2026-05-28T20:26:40.000+00:00",
-            "age_ms": 100_000,
-        },
-        "deliveries_max": 2,
-    }
+    oldest = {"offset": 3, "since": "2026-05-28T20:26:40.000+00:00", "age_ms": 100_000}
+    some = {"pending": 2, "oldest_pending": oldest, "deliveries_max": 2}
     assert document("commits", "show", "/t") == {
         "table": "/t",
         "group": GROUP,
@@ -84,6 +77,7 @@ def test_the_document_of_show(of: Callable[..., Query]) -> None:
         "batch_id": 0,
         "committed_at": "2026-05-28T20:26:50.000+00:00",
         "terms": {"hash": "murmur3_x64_128", "null_keys": "spread", "isolation": "immediate"},
+        "dead_letters": 0,
         "pending_by_error": [
             {
                 "cause": "rejected",

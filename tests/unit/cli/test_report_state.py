@@ -40,14 +40,21 @@ WHERE = Where(
 )
 LAST_MS = BEGAN_MS + BATCHES * BATCH_MS
 OLDEST = {"offset": 50, "since": "2026-05-01T06:41:06.000+00:00", "age_ms": 7_200_000}
-COMMITS = {
+COMMITS: dict[str, Any] = {
     "seq": 9,
     "committed_at": None,
+    "dead_letters": 0,
     "pending_by_error": kinds("KeyError", 3, 50),
     "partitions": [
         {"topic": "t", "partition": 0, "committed": 50, "pending": 3, "deliveries_max": 4}
         | {"oldest_pending": OLDEST}
     ],
+}
+DEAD = {
+    **COMMITS,
+    "dead_letters": 500,
+    "pending_by_error": [],
+    "partitions": [{**COMMITS["partitions"][0], "pending": 0, "oldest_pending": None}],
 }
 MEMBERS = {
     "epoch": 3,
@@ -97,7 +104,8 @@ def test_a_report_says_what_watch_says(tmp_path: Path, minutes: int) -> None:
     assert document["state"] == ("stuck" if minutes else "working")
     assert found.text == state_text(document)
     assert (found.causes, found.facts) == (document["why"], facts(document))
-    assert len(document["why"]) == (2 if minutes else 1)
+    assert len(document["why"]) == (3 if minutes else 2)
+    assert document["why"][-1].endswith("given up, as dead letters")
 
 
 def test_without_a_reason_it_says_how_far_the_query_is(home: Path) -> None:
@@ -170,6 +178,11 @@ BY_CAUSE: dict[Cause, tuple[Callable[[], dict[str, Any]], str, str]] = {
         "3 records are not done, the oldest for 2 h 0 min",
         "keyrange commits gaps /lake/orders_commits --limit 5",
     ),
+    Cause.DEAD: (
+        lambda: {"commits": Answer(DEAD), "broker": ends(240)},
+        "500 records are given up, as dead letters",
+        "keyrange deadletters list /lake/orders_commits",
+    ),
     Cause.MEMBERS: (
         lambda: {"members": Answer(MEMBERS)},
         "1 member is away, with 25% of the keys: e-1",
@@ -194,6 +207,12 @@ def test_each_cause_has_a_remedy_with_a_command(
     assert found.advice.endswith(".")
     assert found.command == command
     check_command(found.command, monkeypatch)
+
+
+def test_a_query_that_stands_still_with_pending_records_sends_to_these(home: Path) -> None:
+    found = state(home, 600_000, broker=ends(300), commits=Answer(COMMITS))
+    assert found.causes[0].startswith("no batch was planned for 10 min")
+    assert found.command == "keyrange commits gaps /lake/orders_commits --limit 5"
 
 
 def test_a_batch_that_hangs_sends_to_the_drivers_log(home: Path) -> None:

@@ -13,11 +13,12 @@ import pytest
 
 from keyrange.embedded.process import free_ports
 from keyrange.errors import InvalidError
+from keyrange.individual_commits.model.batch_results import BatchResult
 from keyrange.observing import opentelemetry as to_opentelemetry
 from keyrange.observing import prometheus as to_prometheus
 from keyrange.observing.model.metric_table import TABLE, MetricKind
 from keyrange.observing.model.query_metrics import QueryMetrics, Sample
-from keyrange.observing.model.query_progress import read_query_progress
+from keyrange.observing.model.query_progress import read_query_progress, with_result
 from progresses import FULL, KEPT, RUN_ID, progress, source
 
 WROTE = {"keyrange": KEPT["keyrange"] | {"records": 3}}
@@ -28,7 +29,7 @@ def metrics(name: str = "orders") -> QueryMetrics:
     told = source({"0": 1}, {"0": 3}, **FULL)
     found = read_query_progress(progress(7, told, name=name, observed=WROTE))
     assert found is not None
-    made.observe(found, 100.0)
+    made.observe(with_result(found, BatchResult(1, 2, 0, 1, 37)), 100.0)
     return made
 
 

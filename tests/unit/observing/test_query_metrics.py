@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from keyrange.individual_commits.model.batch_results import BatchResult
 from keyrange.observing.model.metric_table import TABLE, prometheus_name
 from keyrange.observing.model.query_metrics import QueryMetrics
-from keyrange.observing.model.query_progress import read_query_progress
+from keyrange.observing.model.query_progress import read_query_progress, with_result
 from progresses import FULL, KEPT, OTHER_RUN, RUN_ID, progress, source
 
 
@@ -22,12 +23,12 @@ def figures(metrics: QueryMetrics) -> dict[str, float]:
 
 
 def observe(metrics: QueryMetrics, batch_id: int, *, at: float = 100.0, **given: Any) -> None:
-    parts = given.pop("parts", {})
+    parts, result = given.pop("parts", {}), given.pop("result", None)
     end, latest = given.pop("end", {"0": 1, "1": 2}), given.pop("latest", {"0": 3, "1": 6})
     document = progress(batch_id, source(end, latest, **parts), **given)
     found = read_query_progress(document)
     assert found is not None
-    metrics.observe(found, at)
+    metrics.observe(found if result is None else with_result(found, result), at)
 
 
 def test_a_plain_batch() -> None:
@@ -51,9 +52,16 @@ def test_a_plain_batch() -> None:
 
 def test_all_parts_have_figures_and_every_row_of_the_table_is_used() -> None:
     metrics = QueryMetrics(partitions_max=1)
-    observe(metrics, 7, parts=FULL, observed=KEPT)
+    observe(metrics, 6, result=BatchResult(9, 0, 0, 0, 0))
+    # A rate of what is there from the first batch on has its first rise.
+    assert (figures(metrics)["failed.records orders"], figures(metrics)["dead.records orders"]) == (
+        0,
+        0,
+    )
+    observe(metrics, 7, parts=FULL, observed=KEPT, result=BatchResult(90, 5, 2, 3, 37))
     found = figures(metrics)
-    assert (found["records orders"], found["last_batch.records orders"]) == (100_000, 100_000)
+    assert found["last_batch.records orders"] == 100_000
+    assert (found["failed.records orders"], found["dead.records orders"]) == (5, 3)
     written = [found[f"written.{name} orders"] for name in ("rows", "files", "bytes")]
     assert written == [99_000, 2, 4_200_000]
     changed = [found[f"state.{name} orders"] for name in ("changed", "restored.time")]

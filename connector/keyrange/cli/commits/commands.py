@@ -20,6 +20,7 @@ from keyrange.cli.commits.commit_source import (
     TableArgument,
     ask,
     chosen,
+    dead_letters_of,
     errors_of,
     known_at,
     open_commits,
@@ -110,7 +111,8 @@ def show(
     last = commits.last(known.seq)
     ends = _live_ends(known, named) if live else known_ends(commits, known)
     errors = _errors(commits, named, at)
-    document = describe(known, last, ends, now(), errors)
+    dead = dead_letters_of(commits, named, last.group if last else None) if at is None else None
+    document = describe(known, last, ends, now(), errors, dead)
     if output is OutputFormat.JSON:
         print_document("commits.show/3", {"table": table, **document})
     else:
@@ -228,6 +230,7 @@ def _show(
             "query": document["query_id"],
             "last commit": f"{document['seq']}{batch}",
             "committed": _committed_text(last),
+            "dead letters": number(document["dead_letters"]) or None,
             "terms": ", ".join(
                 f"{name.replace('_', ' ')} {value}" for name, value in terms.items()
             ),

@@ -88,6 +88,16 @@ def errors_of(commits: Commits, named: Mapping[str, str]) -> ErrorsByOffset:
     return pending_errors(location, commits.source_id)
 
 
+def dead_letters_of(commits: Commits, named: Mapping[str, str], group: str | None) -> int:
+    """How many records of a group are dead letters, beside the commits or where an option says."""
+    from keyrange.individual_commits.table.dead_letter_replay import chosen_letters, letters_at
+    from keyrange.individual_commits.table.dead_letters import Choice
+
+    path, storage = folded(named).get("deadlettertable", ""), storage_of(named)
+    letters = letters_at(commits.path, path, storage).read(Choice(replayed=False), whole=False)
+    return len(chosen_letters(letters, group or ""))
+
+
 @dataclass(frozen=True, slots=True)
 class Live:
     """A cluster that answers, and those of the partitions that are still the same ones there."""

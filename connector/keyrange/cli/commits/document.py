@@ -42,9 +42,10 @@ def describe(
     ends: Mapping[TopicPartition, LogEnd],
     now_ms: int,
     errors: ErrorsByOffset | None = None,
+    dead: int | None = None,
 ) -> dict[str, Any]:
     """The state of a source; `last` is its last commit. `errors` are the last ones of pending
-    records, as far as they are known."""
+    records, as far as they are known, and `dead` counts the dead letters of the group."""
     return {
         "group": last.group if last else None,
         "source_id": last.source_id if last else None,
@@ -54,6 +55,7 @@ def describe(
         "batch_id": known.batch_id if known.batch_id >= 0 else None,
         "committed_at": iso(last.committed_at_ms) if last else None,
         "terms": asdict(known.terms) if known.terms else None,
+        "dead_letters": dead,
         "pending_by_error": [
             {
                 "cause": each.cause.name.lower(),

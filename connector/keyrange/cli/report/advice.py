@@ -29,6 +29,9 @@ _LIMITS: Final = ("min.available.ratio", "min.available.bytes")
 def advice(document: Document, reasons: Sequence[Reason], where: Where) -> Advice:
     """Of a look of `watch`, with its reasons: what to do about the weightiest one."""
     if reasons:
+        causes = [each.cause for each in reasons]
+        if causes[0] in (Cause.LATE_BATCH, Cause.NO_BATCH) and Cause.PENDING in causes:
+            return _BY_CAUSE[causes[0]](document, where)[0], _pending(document, where)[1]
         return _BY_CAUSE[reasons[0].cause](document, where)
     if any(each["source"] == "broker" for each in document["failures"]):
         text = "The cluster did not answer. The command says which part of the way to it fails."
@@ -103,6 +106,12 @@ def _pending(_: Document, where: Where) -> Advice:
     return text, _command("keyrange commits gaps", where.commits, "--limit", "5")
 
 
+def _dead(_: Document, where: Where) -> Advice:
+    text = "The command lists these records with their errors. When the cause is mended, keyrange "
+    text += "deadletters replay hands them out again; while they stay dead nobody reads them."
+    return text, _command("keyrange deadletters list", where.commits)
+
+
 def _members(_: Document, where: Where) -> Advice:
     text = "Other executors read the key ranges of absent members until these come back or "
     text += "registration.timeout.ms has passed. If a host will not come back, take its member out "
@@ -122,6 +131,7 @@ _BY_CAUSE: Final[Mapping[Cause, Callable[[Document, Where], Advice]]] = {
     Cause.LATE_BATCH: _late_batch,
     Cause.NO_BATCH: _no_batch,
     Cause.PENDING: _pending,
+    Cause.DEAD: _dead,
     Cause.MEMBERS: _members,
     Cause.LOST: _lost,
 }

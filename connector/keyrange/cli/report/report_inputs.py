@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from keyrange.cli.checkpoint.export import choose_source
 from keyrange.cli.commits.commands import known_ends, recent_events
-from keyrange.cli.commits.commit_source import Live, ask, errors_of, open_commits
+from keyrange.cli.commits.commit_source import Live, ask, dead_letters_of, errors_of, open_commits
 from keyrange.cli.commits.document import gaps
 from keyrange.cli.deadletters.document import document
 from keyrange.cli.keys import short_key
@@ -240,9 +240,11 @@ def _commits(where: ReportWhere, source_id: str) -> Source:
     known, now_ms = commits.table.known(), now()
     last = commits.last(known.seq)
     errors = errors_of(commits, where.named)
+    named = {**where.named, "deadLetterTable": where.letters} if where.letters else where.named
+    dead = dead_letters_of(commits, named, last.group if last else None)
     return Source(
         {
-            "show": describe(known, last, known_ends(commits, known), now_ms, errors),
+            "show": describe(known, last, known_ends(commits, known), now_ms, errors, dead),
             "gaps": _gaps(known, now_ms),
             "causes": causes(known),
             "history": recent_events(commits, 0, min(where.batches, _COMMITS_MAX)),

@@ -282,6 +282,7 @@ def _commits(answers: Answers) -> dict[str, Any] | None:
             "partition": oldest["partition"],
             **oldest["oldest_pending"],
         },
+        "dead_letters": document["dead_letters"],
         "pending_by_error": document["pending_by_error"],
     }
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from keyrange.cli.commits.commit_source import errors_of
+from keyrange.cli.commits.commit_source import dead_letters_of, errors_of
 from keyrange.cli.members.member_table import ask, open_table
 from keyrange.cli.source_options import SERVERS, folded, names, of_kafka, storage_of
 from keyrange.cli.times import ms_of, now
@@ -287,6 +287,8 @@ class CommitsSource:
     def __init__(self, where: Where) -> None:
         self._where = where
         self._commits: Any = None
+        # As of a commit: a batch that gives records up commits behind their letters.
+        self._dead = (-1, 0)
 
     def __call__(self) -> dict[str, Any]:
         from keyrange.cli.commits.document import describe
@@ -299,7 +301,11 @@ class CommitsSource:
         try:
             known = self._commits.table.known()
             errors = errors_of(self._commits, where.named)
-            return describe(known, self._commits.last(known.seq), {}, now(), errors)
+            last = self._commits.last(known.seq)
+            if self._dead[0] != known.seq:
+                dead = dead_letters_of(self._commits, where.named, last.group if last else None)
+                self._dead = known.seq, dead
+            return describe(known, last, {}, now(), errors, self._dead[1])
         except BaseException:
             # Another source may write here by now.
             self._commits = None

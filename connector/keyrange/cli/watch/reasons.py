@@ -34,6 +34,7 @@ class Cause(Enum):
     LATE_BATCH = "late batch"
     NO_BATCH = "no batch"
     PENDING = "pending"
+    DEAD = "dead letters"
     MEMBERS = "members"
     LOST = "lost"
 
@@ -164,6 +165,9 @@ def _reasons(document: Mapping[str, Any]) -> Iterable[Reason]:
             f"offset {oldest['offset']} of {oldest['topic']}-{oldest['partition']}"
         )
         yield Reason(Cause.PENDING, text)
+    if commits is not None and commits["dead_letters"]:
+        text = f"{are(commits['dead_letters'], 'record')} given up, as dead letters"
+        yield Reason(Cause.DEAD, text)
     if members is not None and members["away"]:
         names = ", ".join(row["name"] for row in members["away"][:3])
         share = sum(row["share"] for row in members["away"])

@@ -86,13 +86,20 @@ def open_letters(table: str, dead_letter_table: str, storage: Mapping[str, str])
 
     Raises INVALID_OPTIONS where there is neither a table of theirs nor a commit table.
     """
-    path = dead_letter_table or beside(table, DEAD_LETTERS)
-    store = DeltaRsStore(path, dead_letters.LAYOUT, storage)
-    if not store.refresh():
+    letters = letters_at(table, dead_letter_table, storage)
+    if not letters.is_there():
         if dead_letter_table:
-            raise invalid_options([f"there is no table of dead letters at {path}"])
+            raise invalid_options([f"there is no table of dead letters at {dead_letter_table}"])
+        path = beside(table, DEAD_LETTERS)
         if not DeltaRsStore(table, commit_table.LAYOUT, storage).refresh():
             raise invalid_options([f"there is no commit table at {table}, and none at {path}"])
+    return letters
+
+
+def letters_at(table: str, dead_letter_table: str, storage: Mapping[str, str]) -> DeadLetters:
+    """As `open_letters`, whether they are there or not."""
+    path = dead_letter_table or beside(table, DEAD_LETTERS)
+    store = DeltaRsStore(path, dead_letters.LAYOUT, storage)
     return DeadLetters(store, reset_of(table, storage) if table else None)
 
 

@@ -68,6 +68,7 @@ _ORIGIN: Final = (
     *("topic", "topic_id", "partition", "offset"),
 )
 _AS_THEY_ARE: Final = ("key", "value", "error", "attempts")
+_LARGE: Final = ("value", "headers", "frames")
 # What tells one dead letter from all others.
 _NAME: Final = ("source_id", "batch_id", "topic", "partition", "offset")
 
@@ -179,12 +180,17 @@ class DeadLetters:
 
         self._writer.append(next_entry)
 
-    def read(self, choice: Choice | None = None) -> list[DeadLetter]:
-        """The chosen dead letters, by topic, partition, offset and batch."""
+    def is_there(self) -> bool:
+        return self._store.refresh()
+
+    def read(self, choice: Choice | None = None, whole: bool = True) -> list[DeadLetter]:
+        """The chosen dead letters, by topic, partition, offset and batch; without `whole` all but
+        what takes room: value, headers and frames."""
         choice = choice or Choice()
         if not self._store.refresh():
             return []
-        rows = _plain_times(self._store.read(choice.bounds()))
+        names = [name for name in SCHEMA.names if whole or name not in _LARGE]
+        rows = _plain_times(self._store.read(choice.bounds(), names))
         dead = rows.filter(pc.equal(rows.column("kind"), "dead")).to_pylist()
         replayed = {
             tuple(row[name] for name in _NAME): row
@@ -273,10 +279,11 @@ def _letter(row: dict[str, Any], replayed: dict[str, Any] | None) -> DeadLetter:
     if replayed is not None and replayed["written_at"] < row["written_at"]:
         # It is of an earlier letter: a batch that runs again may give a record up after all.
         replayed = None
+    same: dict[str, Any] = {name: row.get(name) for name in (*_ORIGIN, *_AS_THEY_ARE)}
     return DeadLetter(
-        **{name: row[name] for name in (*_ORIGIN, *_AS_THEY_ARE)},
-        headers=tuple((each["key"], each["value"]) for each in row["headers"] or ()),
-        frames=tuple(row["frames"] or ()),
+        **same,
+        headers=tuple((each["key"], each["value"]) for each in row.get("headers") or ()),
+        frames=tuple(row.get("frames") or ()),
         timestamp_ms=row["timestamp"],
         cause=Cause[row["cause"].upper()],
         first_at_ms=row["first_at"],

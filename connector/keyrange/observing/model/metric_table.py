@@ -41,6 +41,7 @@ _QUERY: Final = ("query",)
 _SOURCE: Final = ("query", "source")
 _PARTITION: Final = ("query", "source", "topic", "partition")
 _ENDS: Final = "endOffset, latestOffset"
+_RESULT: Final = "QueryProgress.result"
 _RECORDS: Final = "numInputRows, observedMetrics.keyrange.records"
 
 
@@ -115,6 +116,14 @@ OF_QUERY: Final[tuple[tuple[Metric, OfQuery], ...]] = (
     (
         _gauge("last_batch.duration", "s", "Duration of the last finished batch.", "batchDuration"),
         lambda it: it.duration_ms / 1000,
+    ),
+    (
+        _count("failed.records", "{record}", "Deliveries of records that failed.", _RESULT),
+        lambda it: None if it.result is None else it.result.failed,
+    ),
+    (
+        _count("dead.records", "{record}", "Records that became dead letters.", _RESULT),
+        lambda it: None if it.result is None else it.result.dead,
     ),
     *(
         (_count(f"written.{name}", unit, text, f"observedMetrics.keyrange.{name}"), _of_work(name))
