@@ -43,7 +43,7 @@ def test_what_all_parts_say() -> None:
     found = read(progress(7, source({"0": 1}, {"0": 3}, **FULL), name=None))
     assert found.label == QUERY_ID
     assert batch_line(found) == (
-        "batch 7: 3 records in 1.50 s (2/s), read lag 2, commit lag 3, "
+        "batch 7: 3 records in 1.50 s (2/s), read lag 2, commit lag 3 before it, "
         "lost 4 offsets: t-0 [3, 7), 37 pending before it, 1 partitions take in less, "
         "throttle factor 0.5, the batch before: 4.0 MB by 8 key ranges sent 1.10 times "
         "90% read by owners"
@@ -68,13 +68,16 @@ def test_what_is_pending_is_the_number_after_the_batch_where_that_is_known() -> 
         BatchResult(done=3, failed=2, held_back=14, dead=1, pending=15),
     )
     assert batch_line(found) == (
-        "batch 7: 3 records in 1.50 s (2/s), read lag 2, commit lag 3, 2 failed, 1 dead, "
+        "batch 7: 3 records in 1.50 s (2/s), read lag 2, commit lag 3 before it, 2 failed, 1 dead, "
         "15 pending, 1 partitions take in less, query orders"
     )
     fields = batch_fields(found)
     assert (fields["pending"], fields["failed"], fields["dead"]) == (15, 2, 1)
     none = with_result(found, BatchResult(done=3, failed=0, held_back=0, dead=0, pending=0))
     assert "pending" not in batch_line(none)
+    # All is done: it does not say what was so before the batch.
+    assert "read lag 2, commit lag 2," in batch_line(none)
+    assert batch_fields(none)["commit_lag"] == 2
     assert batch_fields(none)["pending"] == 0
 
 

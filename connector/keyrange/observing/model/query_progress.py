@@ -217,10 +217,12 @@ def batch_line(progress: QueryProgress) -> str:
     lag, behind = (
         "not known" if each is None else f"{each:,}" for each in (progress.lag, progress.commit_lag)
     )
+    # With pending records it is known as of when the batch was planned.
+    moment = " before it" if progress.sum_of("commits", "pending") else ""
     words = [
         f"batch {progress.batch_id}: {progress.records:,} records in "
         f"{progress.duration_ms / 1000:.2f} s ({progress.records_per_s:,.0f}/s), read lag {lag}, "
-        f"commit lag {behind}"
+        f"commit lag {behind}{moment}"
     ]
     if work := progress.work:
         words.append(f"wrote {work.rows:,} rows, {work.files:,} files, {_size(work.bytes)}")
@@ -241,7 +243,7 @@ def batch_line(progress: QueryProgress) -> str:
 
 def with_result(progress: QueryProgress, result: BatchResult) -> QueryProgress:
     """With what became of the records: what was pending when the batch was planned is not the
-    number after it."""
+    number after it, and where nothing is, the commit lag is the read lag."""
     sources = tuple(_with_pending(each, result.pending) for each in progress.sources)
     return replace(progress, sources=sources, result=result)
 
@@ -250,7 +252,9 @@ def _with_pending(source: SourceProgress, pending: int) -> SourceProgress:
     commits = source.parts.get("commits")
     if commits is None:
         return source
-    return replace(source, parts={**source.parts, "commits": {**commits, "pending": pending}})
+    commit_lag = source.commit_lag if pending else source.lag
+    parts = {**source.parts, "commits": {**commits, "pending": pending}}
+    return replace(source, parts=parts, commit_lag=commit_lag)
 
 
 def _pending_words(progress: QueryProgress) -> list[str]:
