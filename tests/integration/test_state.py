@@ -6,6 +6,7 @@ import json
 import shutil
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
 import keyrange
-from brokers import Record, Topics
+from brokers import Record, Topics, wait_until
 from commanding import document, refusal, run, succeed
 from individual import SOON, failure_of
 from keyrange.individual_commits.each_batch import EachBatch
@@ -174,6 +175,37 @@ def test_a_recreated_topic_begins_without_state(job: TableJob, tmp_path: Path) -
     job.run(count, SCHEMA, state=TOTAL, **own(tmp_path, failOnDataLoss="false"))
     # Fifty records of forty keys, twice: ten keys have two each time.
     assert Counter(row["n"] for row in job.rows()) == {1: 80, 2: 20}
+
+
+def test_a_topic_that_was_made_again_with_fewer_partitions_keeps_no_state_of_those_that_are_gone(
+    job: TableJob, tmp_path: Path
+) -> None:
+    job.produce(*records(0, 50))
+    job.run(count, SCHEMA, state=TOTAL, **own(tmp_path))
+    table = str(tmp_path / "commits")
+
+    def partitions() -> set[int]:
+        return {row.partition for row in keyrange.state(job.spark, table).collect()}
+
+    assert partitions() == {0, 1}
+    job.topics.delete_topic(job.topic)
+    job.topics.create_named(job.topic, 1)
+    job.produce(*(replace(each, partition=0) for each in records(0, 50)))
+    job.run(count, SCHEMA, state=TOTAL, **own(tmp_path, failOnDataLoss="false"))
+    assert partitions() == {0}
+    assert {each["partition"] for each in document("state", "show", table)["partitions"]} == {0}
+
+
+def test_the_state_at_a_commit_has_what_had_not_expired_by_then(
+    job: TableJob, tmp_path: Path
+) -> None:
+    job.produce(*records(0, 20))
+    state = {"total": keyrange.ValueState("n long", ttl="1s")}
+    job.run(count, SCHEMA, state=state, **own(tmp_path))
+    table = str(tmp_path / "commits")
+    last = document("commits", "show", table)["seq"]
+    wait_until(lambda: keyrange.state(job.spark, table).count() == 0)
+    assert keyrange.state(job.spark, table, at=last).count() == 20
 
 
 class Crash(RuntimeError):

@@ -352,11 +352,14 @@ def _opened(
 
     named = named_options("", "", option)
     commits = open_commits(table, group, source, named)
-    known = chosen(known_at(commits, at), topic, partition)
-    runs = {each: known.runs[each] for each in known.states if known.runs.get(each)}
+    whole = known_at(commits, at)
+    known = chosen(whole, topic, partition)
+    runs = {each: runs for each, runs in whole.runs_there.items() if each in known.states}
+    then = None if at is None else commits.last(at)
+    time_ms = now() if then is None else then.committed_at_ms
     if not runs:
         raise invalid_options([f"the commits in {table} name no state at commit {known.seq}"])
-    return known, StoredState(state_directory(table, named), runs, now()), commits
+    return known, StoredState(state_directory(table, named), runs, time_ms), commits
 
 
 def _key(text: str) -> bytes:

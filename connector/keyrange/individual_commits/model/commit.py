@@ -134,6 +134,17 @@ class Snapshot:
             return ()
         return self.runs.get(partition, ())
 
+    @property
+    def runs_there(self) -> dict[TopicPartition, tuple[StateRun, ...]]:
+        """The runs that hold state, without partitions that their topic lost when it was made
+        again: partition 0 is there as long as the topic is."""
+        first = {each.topic: state for each, state in self.states.items() if each.partition == 0}
+        return {
+            each: self.runs[each]
+            for each, state in self.states.items()
+            if self.runs.get(each) and first.get(each.topic, state).topic_id in ("", state.topic_id)
+        }
+
     def has(self, commit: Commit) -> bool:
         """Whether a commit that its driver writes once more is in the table already: one of a batch
         is known by its batch, any other by its number."""

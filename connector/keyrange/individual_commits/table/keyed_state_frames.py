@@ -37,7 +37,7 @@ def state(
     `table` is the query's commit table, as a path or URI. `at`: as of this commit; that of a batch
     is in the rows of the table. `group` and `source` as of `keyrange commits`. `options` of the
     query that say where its state is: stateDirectory, and commitTable.storage.NAME. What has
-    expired by its time to live when this is called is not there.
+    expired by its time to live, when this is called or at that commit, is not there.
 
     Raises INVALID_OPTIONS where there is no such source or commit, or it keeps no state.
     """
@@ -56,8 +56,9 @@ def state(
         raise invalid_options([f"at={at}: the commits are 1 to {last.seq}"])
     known = last if at is None else commits.table.known(at)
     # One moment for the whole frame, whenever and however often Spark computes it.
-    time_ms = int(time.time() * 1000)
-    stored = StoredState(state_directory(table, named), known.runs, time_ms)
+    then = None if at is None else commits.last(at)
+    time_ms = int(time.time() * 1000) if then is None else then.committed_at_ms
+    stored = StoredState(state_directory(table, named), known.runs_there, time_ms)
     if not stored.form.names:
         raise invalid_options([f"the commits in {table} name no state"])
     tasks = list(_tasks(stored))
