@@ -200,7 +200,7 @@ def test_the_state_at_a_commit_has_what_had_not_expired_by_then(
     job: TableJob, tmp_path: Path
 ) -> None:
     job.produce(*records(0, 20))
-    state = {"total": keyrange.ValueState("n long", ttl="1s")}
+    state = {"total": keyrange.ValueState("n long", ttl="6s")}
     job.run(count, SCHEMA, state=state, **own(tmp_path))
     table = str(tmp_path / "commits")
     last = document("commits", "show", table)["seq"]
