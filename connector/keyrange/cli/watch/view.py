@@ -226,7 +226,9 @@ class Screen:
 
 def _batch_line(batch: Mapping[str, Any]) -> str:
     usual = batch["usual_ms"]
-    return batch_text(batch) + (f"; usually {short_span(usual)}" if usual is not None else "")
+    # Without the progress only the distance between two plans is known.
+    words = "usually" if batch["done_at"] is not None else "one every"
+    return batch_text(batch) + (f"; {words} {short_span(usual)}" if usual is not None else "")
 
 
 def failure_text(failure: Mapping[str, Any]) -> str:

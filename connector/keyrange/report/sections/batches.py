@@ -283,12 +283,13 @@ def bar_widths(starts_ms: Sequence[int], durations_ms: Sequence[int | None]) -> 
 
 
 def _shown(found: Sequence[Batch], widths: Sequence[float]) -> list[float]:
-    """From when to when: all bars with a little room, and a single one with much."""
+    """From when to when: all bars with a little room, and a single one with much, which lies before
+    it: behind it is what has not come yet."""
     begin = min(each.at_ms for each in found)
     end = max(each.at_ms + width for each, width in zip(found, widths, strict=True))
     least = _FEW * max(widths) if len(found) < _FEW else 0
-    room = (end - begin) / 50 + max(least - (end - begin), 0) / 2
-    return [round(begin - room), round(end + room)]
+    room = (end - begin) / 50
+    return [round(begin - room - max(least - (end - begin), 0)), round(end + room)]
 
 
 def _row(
@@ -337,12 +338,14 @@ _NOT_DONE: Final = _VERDICTS[1:]
 def _verdicts(events: Sequence[Row]) -> Picture:
     """What became of the records of each batch that was committed individually."""
     rows = sorted(events, key=lambda row: row["seq"])
-    shown = [each for each in _VERDICTS if any(row[each[0]] for row in rows)]
+    # What is given up was rejected for the last time, and is drawn once.
+    drawn = [row | {"rejected": max(row["rejected"] - row["dead"], 0)} for row in rows]
+    shown = [each for each in _VERDICTS if any(row[each[0]] for row in drawn)]
     data = [
         {
             "type": "bar",
             "x": [f"{row['batch_id']}" for row in rows],
-            "y": [row[name] for row in rows],
+            "y": [row[name] for row in drawn],
             "name": name.replace("_", " "),
             "visible": True if name != "done" else "legendonly",
             "marker": bar_marker(colour, pattern),
@@ -350,7 +353,7 @@ def _verdicts(events: Sequence[Row]) -> Picture:
         }
         for name, colour, pattern in shown
     ]
-    most = max(sum(row[name] for name, *_ in _NOT_DONE) for row in rows)
+    most = max(sum(row[name] for name, *_ in _NOT_DONE) for row in drawn)
     bars = plot(
         data,
         320,

@@ -82,6 +82,8 @@ def test_a_single_batch_is_one_narrow_bar_on_an_axis_of_times() -> None:
     [width] = figure["data"][0]["width"]
     assert begin < BEGAN_MS < BEGAN_MS + width < end
     assert width < (end - begin) / 10
+    # It does not run into what has not come yet.
+    assert end < BEGAN_MS + 2 * width
     [picture] = batches.batches_section(sources()).pictures
     assert picture.views[0].summary.startswith("Batches 0 to 1 by the time at which they were")
 
@@ -107,6 +109,11 @@ def test_what_became_of_records_is_drawn_where_some_were_not_done() -> None:
     axis = figure["layout"]["xaxis"]
     # One bar among the places of six.
     assert (axis["type"], axis["range"]) == ("category", [-0.5, 5.5])
+    document = {**document, "history": [row | {"rejected": 5, "dead": 3}]}
+    given_up = batches.batches_section(sources(commits=Source(document))).pictures[-1]
+    drawn = {each["name"]: each["y"] for each in given_up.views[0].figure["data"]}
+    # Those that are dead are rejected as well, and are drawn once.
+    assert (drawn["rejected"], drawn["dead"]) == ([2], [3])
     document = {**document, "history": [row | {"rejected": 0}]}
     section = batches.batches_section(sources(commits=Source(document)))
     assert [each.name for each in section.pictures] == ["batch-rows"]
