@@ -177,9 +177,7 @@ def test_a_recreated_topic_begins_without_state(job: TableJob, tmp_path: Path) -
     assert Counter(row["n"] for row in job.rows()) == {1: 80, 2: 20}
 
 
-def test_a_topic_that_was_made_again_with_fewer_partitions_keeps_no_state_of_those_that_are_gone(
-    job: TableJob, tmp_path: Path
-) -> None:
+def test_a_partition_that_a_topic_lost_has_no_state(job: TableJob, tmp_path: Path) -> None:
     job.produce(*records(0, 50))
     job.run(count, SCHEMA, state=TOTAL, **own(tmp_path))
     table = str(tmp_path / "commits")
@@ -196,9 +194,7 @@ def test_a_topic_that_was_made_again_with_fewer_partitions_keeps_no_state_of_tho
     assert {each["partition"] for each in document("state", "show", table)["partitions"]} == {0}
 
 
-def test_the_state_at_a_commit_has_what_had_not_expired_by_then(
-    job: TableJob, tmp_path: Path
-) -> None:
+def test_at_a_commit_is_what_had_not_expired(job: TableJob, tmp_path: Path) -> None:
     job.produce(*records(0, 20))
     state = {"total": keyrange.ValueState("n long", ttl="6s")}
     job.run(count, SCHEMA, state=state, **own(tmp_path))
