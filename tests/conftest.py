@@ -79,17 +79,22 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """One local session with Delta, as conf/spark-defaults.conf sets it up."""
+    """One local session with Delta, as conf/spark-defaults.conf sets it up; of a Spark that Delta
+    has no jars for, without."""
+    import pyspark
+
     from keyrange.embedded import jars
     from keyrange.errors import KeyrangeError
 
     os.environ["PYSPARK_PYTHON"] = WORKER_PYTHON
     home = tmp_path_factory.mktemp("spark")
-    confs = jars.delta_confs()
-    # Tests beside the JVM connector say by themselves when they cannot have it.
-    with suppress(KeyrangeError):
-        kafka_jars = map(str, jars.resolve(jars.spark_kafka()))
-        confs["spark.jars"] = ",".join([confs["spark.jars"], *kafka_jars])
+    confs: dict[str, str] = {}
+    if pyspark.__version__.rpartition(".")[0] == jars.SPARK_VERSION.rpartition(".")[0]:
+        confs = jars.delta_confs()
+        # Tests beside the JVM connector say by themselves when they cannot have it.
+        with suppress(KeyrangeError):
+            kafka_jars = map(str, jars.resolve(jars.spark_kafka()))
+            confs["spark.jars"] = ",".join([confs["spark.jars"], *kafka_jars])
     builder = SparkSession.builder.master("local[2]").appName("keyrange tests")
     for name, value in confs.items():
         builder = builder.config(name, value)

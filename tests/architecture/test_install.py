@@ -122,7 +122,8 @@ def test_needed_versions_are_those_of_the_project() -> None:
     needed = rows_of_versions()["needed"]
     assert PROJECT["requires-python"] == ">=" + needed["Python"].removesuffix(" or newer")
     assert needed["Java"] == f"{jars.JAVA_VERSION_MIN} or newer"
-    assert f"pyspark[sql]>={needed['Spark']}.0,<4.3" in PROJECT["optional-dependencies"]["spark"]
+    least, below = re.findall(r"\d[\d.]*\d", needed["Spark"])
+    assert f"pyspark[sql]>={least}.0,<{below}" in PROJECT["optional-dependencies"]["spark"]
     least, below = re.findall(r"\d[\d.]*\d", needed["deltalake"])
     assert PROJECT["optional-dependencies"]["commits"] == [f"deltalake>={least},<{below}"]
     assert PROJECT["optional-dependencies"]["delta"] == [f"delta-spark=={jars.DELTA_VERSION}"]

@@ -175,3 +175,32 @@ def test_each_batch_is_for_the_query_of_its_checkpoint(
     run("second", "second")
     rows = DeltaTable(tmp_path / "table").to_pyarrow_table()
     assert sorted(rows["text"].to_pylist()) == ["1", "1", "2", "2"]
+
+
+@pytest.mark.parametrize("commits", ["batch", "individual"])
+def test_an_older_copy_of_the_checkpoint_passes_no_record_over(
+    spark: SparkSession, topics: Topics, tmp_path: Path, commits: str
+) -> None:
+    """The table has batches 1 and 2, and would take the next ones for these."""
+    home = tmp_path / "home"
+    given = individual(home) if commits == "individual" else {}
+    job = TableJob(spark, topics, home)
+    kept = [
+        home / "checkpoint",
+        *(home / name for name in ("commits", "commits_verdicts") if given),
+    ]
+    copies = tmp_path / "copies"
+    for n in range(3):
+        job.produce(b"%d" % n)
+        job.run(work, SCHEMA, **given)
+        if n == 0:
+            for each in kept:
+                shutil.copytree(each, copies / each.name)
+    job.produce(b"3")
+    for each in kept:
+        shutil.rmtree(each)
+        shutil.copytree(copies / each.name, each)
+    for _ in range(2):
+        with pytest.raises(Exception, match=r"\[CHECKPOINT_BEHIND\] the table has batch 2 of this"):
+            job.run(work, SCHEMA, **given)
+    assert sorted(row["text"] for row in job.rows()) == ["0", "1", "2"]

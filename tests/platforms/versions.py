@@ -32,6 +32,14 @@ _ON_SPARK: Final = (
     "tests/integration/test_table_jobs.py::test_a_function_of_a_cell",
     "tests/integration/test_commit_table_spark.py::test_both_writers_take_turns_at_one_table",
 )
+# A Spark that there are no jars for, neither Delta's nor of the JVM connector.
+_WITHOUT_JARS: Final = (
+    *("-n", "2", "--dist", "loadfile"),
+    *(f"tests/integration/test_{part}.py" for part in ("stream_read", "batch_read", "state")),
+    *(f"tests/integration/test_{part}.py" for part in ("table_jobs", "changed_options")),
+    # It reads a table by Spark's Delta.
+    *("--deselect", "tests/integration/test_table_jobs.py::test_records_as_they_are"),
+)
 _UNITS: Final = ("-n", "3", "--dist", "worksteal", "tests/unit")
 # The core of the suite that compares with the JVM connector.
 _PARITY: Final = tuple(
@@ -71,6 +79,7 @@ SETUPS: Final = (
     Setup("java-21", _ON_SPARK, {"Java": "21"}),
     Setup("java-25", _ON_SPARK, {"Java": "25"}),
     Setup("spark-4.2.1", _ON_SPARK, {"Spark": "4.2.1"}, packages=("pyspark==4.2.1",)),
+    Setup("spark-4.3.0", _WITHOUT_JARS, {"Spark": "4.3.0"}, packages=("pyspark==4.3.0",)),
     *map(_kafka, ("2.3.1", "2.8.2", "3.9.2", "4.3.1")),
 )
 

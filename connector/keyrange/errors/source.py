@@ -216,6 +216,19 @@ SOURCE_CONDITIONS: Final = (
         "table-jobs.md",
     ),
     Condition(
+        "CHECKPOINT_BEHIND",
+        Kind.INVALID,
+        "restore the newest checkpoint; where it is lost, begin with a new checkpoint and a "
+        "startingOffsets behind what the table has (individual commits: with "
+        "commitTable.onFreshStart=resume, if the commit table is the newest one)",
+        "The checkpoint is an older copy: the table has later batches of this query. The table "
+        "takes each batch number once, so it would have passed over the records of this batch. "
+        "Nothing of it was written.",
+        "`keyrange checkpoint show LOCATION` beside `DESCRIBE HISTORY` of the table, which has "
+        "keyrange.batchId",
+        "table-jobs.md",
+    ),
+    Condition(
         "INCONSISTENT_PLAN",
         Kind.CORRUPT,
         "set splitBy, keyRanges and keyRangesPerPartition to what they were when the checkpoint's "

@@ -36,6 +36,10 @@ class Planned:
         return bool(now) and before == now
 
     @property
+    def topics(self) -> set[str]:
+        return {partition.topic for partition in self.end.positions}
+
+    @property
     def mark(self) -> CommitMark:
         """Of a source that commits individually."""
         assert self.end.commits is not None

@@ -30,6 +30,7 @@ from keyrange.individual_commits.verdict_files import Wanted, merged
 from keyrange.individual_commits.verdict_store import VerdictStore
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.storage.model.sink_driver import Driver
+from keyrange.storage.sink_history import note_of
 from keyrange.work import appended_files
 from keyrange.work.model.outcome import Cause, RecordOutcome
 from keyrange.work.outcome_rows import HIDDEN
@@ -110,9 +111,7 @@ class BatchRun:
     ) -> DataFrame:
         """The output of the batch's verdict, which is made now or was made before.
 
-        `schema` is that of the output, `rows` makes the rows of a verdict. Raises as `VerdictStore`
-        does.
-        """
+        `schema` is that of the output, `rows` makes rows of a verdict. Raises as `VerdictStore`."""
         self._keep_verdict(schema, rows, counted)
         assert self.manifest is not None
         self._check()
@@ -143,8 +142,8 @@ class BatchRun:
         self._check()
         files = [appended_files.data_file(*each) for each in manifest.rows["file"]]
         # Another driver may take over from here on, with a checkpoint and transactions of its own.
-        topics = sorted({partition.topic for partition in at.end.positions})
-        table.append(files, at.application, at.batch_id, not is_made, self._driver, topics)
+        note = note_of(at.application, at.batch_id, at.topics, manifest.plan)
+        table.append(files, at.application, at.batch_id, not is_made, self._driver, note)
 
     def _keep_verdict(
         self, schema: StructType, rows: Callable[[], DataFrame], counted: bool

@@ -24,6 +24,7 @@ from keyrange.jobs.definition import JobDefinition
 from keyrange.jobs.query_table import check_table, made_again, warn_of_others
 from keyrange.kafka.model.offsets import nested
 from keyrange.storage.model.sink_driver import application_of
+from keyrange.storage.sink_history import note_of
 from keyrange.work import appended_files
 
 if TYPE_CHECKING:
@@ -164,8 +165,8 @@ class WriteWhole:
             manifest = store.publish(made, at.start, at.end)
         check_output(manifest, sink.uri, form)
         files = [appended_files.data_file(*each) for each in manifest.rows["file"]]
-        topics = sorted({partition.topic for partition in at.end.positions})
-        sink.append(files, application, batch_id, check_files=not is_made, topics=topics)
+        note = note_of(application, batch_id, at.topics, manifest.plan)
+        sink.append(files, application, batch_id, check_files=not is_made, note=note)
         store.remove_old(lambda other: other < batch_id and other <= at.finished)
         self.table.optimize(batch, batch_id)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from keyrange.errors import KeyrangeError, error
 from keyrange.individual_commits.batch_in_checkpoint import Planned, read_offsets
@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from keyrange.storage.sink_table import SinkTable
 
 _log = logging.getLogger(__name__)
-
-# Of so many versions of the table a query asks who wrote them, once in a run.
-_VERSIONS: Final = 20
 
 
 def check_table(manifest: Manifest | None, sink: SinkTable, moved_from: str) -> None:
@@ -65,12 +62,11 @@ def check_checkpoint(checkpoint: str, verdicts: str, sink: SinkTable, moved_from
 def warn_of_others(sink: SinkTable, application: str, at: Planned) -> None:
     """Once in a run: of other queries that write records of the same topics to the table. What both
     read is in the table twice, from which nothing keeps them."""
-    topics = {partition.topic for partition in at.end.positions}
-    for each in sink.writers(_VERSIONS):
+    for each in sink.writers():
         if each.application == application:
             # Whoever has not written since has ended, as far as the table tells.
             return
-        shared = ", ".join(sorted(topics & each.topics))
+        shared = ", ".join(sorted(at.topics & each.topics))
         if not shared:
             continue
         last = f"batch {each.batch_id} at {datetime.fromtimestamp(each.at_ms // 1000, UTC)}"

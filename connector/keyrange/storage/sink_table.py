@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from keyrange.errors import KeyrangeError, error
 from keyrange.storage.cached_delta_table import CachedDeltaTable
@@ -16,6 +16,7 @@ from keyrange.storage.data_files import DataFile
 from keyrange.storage.delta_partitions import table_schema
 from keyrange.storage.model.partition_columns import PartitionColumn, generated_column
 from keyrange.storage.model.sink_driver import Driver, Writer, application_of_driver
+from keyrange.storage.sink_history import check_new, rows_in, writers_of
 from keyrange.storage.store_failures import text_of
 from keyrange.storage.table_store import RETENTION_OF_TRANSACTIONS
 
@@ -44,10 +45,10 @@ _FEATURES: Final = frozenset(
 _RULES: Final = ('"delta.', '"__CHAR_VARCHAR_TYPE_STRING"', '"CURRENT_DEFAULT"')
 _EXPRESSION: Final = "delta.generationExpression"
 _TRIES = 10
-# What the log keeps of each batch.
-_APPLICATION, _BATCH, _TOPICS = "keyrange.application", "keyrange.batchId", "keyrange.topics"
 # Versions between two times that expired files of the log are removed: it takes a list of the log.
 _CLEAN_EVERY: Final = 100
+
+_T = TypeVar("_T")
 
 
 class SinkTable:
@@ -97,13 +98,14 @@ class SinkTable:
         batch_id: int,
         check_files: bool,
         driver: Driver | None = None,
-        topics: Iterable[str] = (),
+        note: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """Name files in the table's log, in one transaction: once for each batch of an application,
         however often it is called, and not by a `driver` that another one has stopped.
 
-        `check_files`: whether they may be gone by now. Raises VERDICT_DAMAGED where they are,
-        SINK_UNSUITABLE, SINK_UNWRITABLE, COMMITS_FENCED.
+        `check_files`: whether they were written by an earlier run, and may be gone by now. `note`
+        is kept in the log (`note_of`). Raises VERDICT_DAMAGED where they are gone,
+        CHECKPOINT_BEHIND, SINK_UNSUITABLE, SINK_UNWRITABLE, COMMITS_FENCED.
         """
         if not files:
             return
@@ -118,10 +120,9 @@ class SinkTable:
             self._check_partitions(table, files)
             if check_files:
                 self._check_files(files, batch_id)
-            note = {_APPLICATION: app_id, _BATCH: str(batch_id), _TOPICS: ",".join(topics)}
             self._commit(table, files, written, note)
 
-        self._once(commit, app_id, batch_id)
+        self._once(commit, app_id, batch_id, note)
 
     def stop_others(self, driver: Driver) -> None:
         """Let the table take nothing more from the drivers that one has stopped: such a driver may
@@ -152,51 +153,44 @@ class SinkTable:
             self._cached.close()
             raise self._unwritable(failure) from None
 
-    def writers(self, versions: int) -> list[Writer]:
-        """The queries that wrote the last versions of the table, the latest first. Raises
-        SINK_UNWRITABLE."""
-        found: dict[str, Writer] = {}
-        try:
-            for each in self._open().history(versions):
-                if application := each.get(_APPLICATION):
-                    topics = frozenset(each[_TOPICS].split(","))
-                    writer = Writer(application, int(each[_BATCH]), topics, each["timestamp"])
-                    found.setdefault(application, writer)
-        except self._delta.exceptions.TableNotFoundError:
-            return []
-        except Exception as failure:
-            self._cached.close()
-            raise self._unwritable(failure) from None
-        return list(found.values())
+    def writers(self) -> list[Writer]:
+        """The queries that wrote its last versions, the latest first. Raises SINK_UNWRITABLE."""
+        return self._read(lambda: writers_of(self._open()))
 
     def rows(self) -> int:
-        """How many rows the table has, as far as its log says so."""
-        actions = pa.table(self._open().get_add_actions())
-        return int(pc.sum(actions.column("num_records")).as_py() or 0)
+        """How many rows it has. Raises SINK_UNWRITABLE."""
+        return self._read(lambda: rows_in(self._open()))
 
     def has(self, application: str, batch_id: int) -> bool:
         """Whether the table's log has a batch of an application, or a later one. Raises
         SINK_UNWRITABLE."""
-        try:
-            return self._written(application, batch_id)
-        except Exception as failure:
-            self._cached.close()
-            raise self._unwritable(failure) from None
+        return self._read(lambda: self._written(application, batch_id))
 
     def _version_of(self, application: str) -> int | None:
+        return self._read(lambda: self._cached.version_of(application))
+
+    def _read(self, look: Callable[[], _T]) -> _T:
         try:
-            return self._cached.version_of(application)
+            return look()
         except Exception as failure:
             self._cached.close()
             raise self._unwritable(failure) from None
 
-    def _once(self, commit: Callable[[Any], None], app_id: str, version: int) -> None:
+    def _once(
+        self,
+        commit: Callable[[Any], None],
+        app_id: str,
+        version: int,
+        note: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         """Call `commit` with the table as it is, until it has written, or the table has a version
         of an application."""
         for _ in range(_TRIES):
             try:
                 table = self._open()
                 if self._written(app_id, version):
+                    if note:
+                        check_new(table, app_id, version, note, self._cached.version_of(app_id))
                     return
                 commit(table)
                 return

@@ -339,7 +339,7 @@ def _verdicts(events: Sequence[Row]) -> Picture:
     """What became of the records of each batch that was committed individually."""
     rows = sorted(events, key=lambda row: row["seq"])
     # What is given up was rejected for the last time, and is drawn once.
-    drawn = [row | {"rejected": max(row["rejected"] - row["dead"], 0)} for row in rows]
+    drawn = [{**row, "rejected": max(row["rejected"] - row["dead"], 0)} for row in rows]
     shown = [each for each in _VERDICTS if any(row[each[0]] for row in drawn)]
     data = [
         {

@@ -29,12 +29,14 @@ class Driver:
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """A query that has written to a table: its last batch there, which was of `topics`."""
+    """A query that has written to a table: its last batch there, which was of `topics` and of the
+    offsets that `plan` stands for."""
 
     application: str
     batch_id: int
     topics: frozenset[str]
     at_ms: int
+    plan: str
 
     @property
     def query_id(self) -> str:

@@ -1,0 +1,64 @@
+"""Who has written to a sink table, by its log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from keyrange.errors import error
+from keyrange.storage.model.sink_driver import Writer
+
+# What the log keeps of each batch.
+_APPLICATION: Final = "keyrange.application"
+_BATCH: Final = "keyrange.batchId"
+_TOPICS: Final = "keyrange.topics"
+_PLAN: Final = "keyrange.plan"
+# So many versions of the log are read, once in a run.
+_VERSIONS: Final = 20
+
+
+def note_of(application: str, batch_id: int, topics: Iterable[str], plan: str) -> dict[str, str]:
+    """What the log is to keep of a batch. `plan` tells its offsets from those of others."""
+    named = {_APPLICATION: application, _BATCH: str(batch_id)}
+    return named | {_TOPICS: ",".join(sorted(topics)), _PLAN: plan}
+
+
+def writers_of(table: Any) -> list[Writer]:
+    """The queries that wrote the last versions of an open table, the latest first."""
+    found: dict[str, Writer] = {}
+    for each in table.history(_VERSIONS):
+        if application := each.get(_APPLICATION):
+            topics = frozenset(each[_TOPICS].split(","))
+            batch_id, at_ms = int(each[_BATCH]), each["timestamp"]
+            writer = Writer(application, batch_id, topics, at_ms, each[_PLAN])
+            found.setdefault(application, writer)
+    return list(found.values())
+
+
+def rows_in(table: Any) -> int:
+    """How many rows a table has, as far as its log says so."""
+    actions = pa.table(table.get_add_actions())
+    return int(pc.sum(actions.column("num_records")).as_py() or 0)
+
+
+def check_new(
+    table: Any, application: str, batch_id: int, note: Mapping[str, str], version: int | None
+) -> None:
+    """Whether what the table has of an application, up to batch `version`, is before this batch or
+    is this batch: it would pass over one of other offsets in silence, as it counts batches.
+
+    A batch that runs again is the last one there; the log may not reach back to it. Raises
+    CHECKPOINT_BEHIND."""
+    if version is None or version < batch_id:
+        return
+    last = next((each for each in writers_of(table) if each.application == application), None)
+    if version > batch_id or (last is not None and last.plan != note[_PLAN]):
+        raise error(
+            "CHECKPOINT_BEHIND",
+            f"the table has batch {version} of this query, and its checkpoint has batch "
+            f"{batch_id} with other offsets",
+            table=table.table_uri,
+        )
