@@ -107,7 +107,7 @@ def text(condition: Condition, width: int) -> str:
     row = _document(condition)
     width = min(max(width, 40), _WIDTH_MAX)
     again = "trying again may help" if row["retriable"] else "trying again does not help"
-    lines = [f"{row['name']}  ({row['kind']}; {again})"]
+    lines = wrapped(f"{row['name']}  ({row['kind']}; {again})", width)
     paragraphs = [row["meaning"], f"To mend it: {row['remedy']}.", f"Look at: {row['look']}."]
     if row["guide"]:
         paragraphs.append(f"Guide: {row['guide'].rpartition('/')[2]}")

@@ -5,9 +5,17 @@ Rule of this file: a table, and how it is printed. Places and names are those of
 
 from __future__ import annotations
 
-from typing import Final
+import re
+from typing import Any, Final
 
 import typer
+from typer.core import TyperCommand, TyperGroup
+
+from keyrange.cli.exit_codes import EXIT_CODES
+from keyrange.text.wrapping import wrapped
+
+# Characters: more than any first sentence has.
+_WHOLE: Final = 1_000
 
 # By the words of the command; an example may end with a comment.
 EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
@@ -135,14 +143,49 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
 }
 
 
-def add_examples(app: typer.Typer, words: tuple[str, ...] = ()) -> None:
+class _Page(TyperCommand):
+    """The help of a command, which breaks between words only and ends with examples."""
+
+    def get_short_help_str(self, limit: int = 45) -> str:
+        # A list breaks what has no room on its line; by click's limit it would be cut.
+        return super().get_short_help_str(limit + _WHOLE)
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        _, _, words = ctx.command_path.partition(" ")
+        with formatter.section("Examples"):
+            for example in EXAMPLES.get(words, ()):
+                for line in _lines(example, formatter.width - 2):
+                    formatter.write(f"  {line}\n")
+
+
+class Pages(TyperGroup):
+    """The help of a group of commands; that of all of them ends with the exit codes."""
+
+    def get_short_help_str(self, limit: int = 45) -> str:
+        return super().get_short_help_str(limit + _WHOLE)
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        if ctx.parent is None:
+            with formatter.section("Exit codes"):
+                formatter.write_dl(EXIT_CODES)
+
+
+def _lines(example: str, width: int) -> list[str]:
+    """An example in lines that a shell takes; an option stays beside its value."""
+    command = re.sub(r" \\\n *", " ", example)
+    if len(command) <= width:
+        return [command]
+    command, _, comment = command.partition(" # ")
+    units = re.sub(r'--\S+ (?:"[^"]*"|[^-"]\S*)', lambda it: it[0].replace(" ", "\0"), command)
+    lines = " \\\n".join(wrapped(units.strip(), width - 2, "", "    ")).replace("\0", " ")
+    return [*wrapped(comment.strip(), width, "# "), *lines.split("\n")]
+
+
+def add_examples(app: typer.Typer) -> None:
     """Let the help of every command end with its examples."""
     for group in app.registered_groups:
-        if group.typer_instance is not None:
-            add_examples(group.typer_instance, (*words, str(group.name)))
+        assert group.typer_instance is not None
+        group.cls = Pages
+        add_examples(group.typer_instance)
     for command in app.registered_commands:
-        assert command.callback is not None
-        name = command.name or command.callback.__name__
-        if found := EXAMPLES.get(" ".join((*words, name))):
-            lines = [f"  {line}" for example in found for line in example.splitlines()]
-            command.epilog = "\b\n" + "\n".join(["Examples:", *lines])
+        command.cls = _Page

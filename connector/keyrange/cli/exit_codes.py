@@ -32,10 +32,3 @@ EXIT_CODES: Final = (
     ),
     (str(INTERRUPTED), "Ctrl-C"),
 )
-
-
-def exit_code_help() -> str:
-    """The exit codes, as `keyrange --help` ends with them."""
-    lines = [f"  {code.ljust(4)} {meaning}" for code, meaning in EXIT_CODES]
-    # \b keeps the lines of a paragraph as they are.
-    return "\b\n" + "\n".join(["Exit codes:", *lines])

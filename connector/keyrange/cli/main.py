@@ -18,8 +18,8 @@ from keyrange.cli import broker, doctor, error_reference, option_reference, reco
 from keyrange.cli.checkpoint import commands as checkpoint
 from keyrange.cli.commits import commands as commits
 from keyrange.cli.deadletters import commands as deadletters
-from keyrange.cli.examples import add_examples
-from keyrange.cli.exit_codes import ERROR, INTERRUPTED, SUCCESS, exit_code_help
+from keyrange.cli.examples import Pages, add_examples
+from keyrange.cli.exit_codes import ERROR, INTERRUPTED, SUCCESS
 from keyrange.cli.members import commands as members
 from keyrange.cli.ranges import commands as ranges
 from keyrange.cli.render import note, print_text, say_failure
@@ -34,7 +34,7 @@ app = typer.Typer(
     name="keyrange",
     help="A Kafka source for Spark Structured Streaming: look at it, and try it out. Data goes to "
     "stdout, everything else to stderr; --output json is for programs.",
-    epilog=exit_code_help(),
+    cls=Pages,
     no_args_is_help=True,
     # Plain text: it reads the same in a pipe, and rich is not loaded for it.
     rich_markup_mode=None,

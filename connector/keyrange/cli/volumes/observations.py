@@ -26,7 +26,7 @@ AdminServersOption = Annotated[
     typer.Option(
         "--bootstrap-servers",
         metavar="HOST:PORT,...",
-        help="The Kafka cluster; stands for --option kafka.admin.bootstrap.servers.",
+        help="The Kafka cluster, for its admin client.",
     ),
 ]
 
