@@ -19,8 +19,8 @@ from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
 import keyrange
-from brokers import Record, Topics, wait_until
-from commanding import document, refusal, run, succeed
+from brokers import Record, Topics
+from commanding import document, refusal, run, succeed, text
 from individual import SOON, failure_of
 from keyrange.individual_commits.each_batch import EachBatch
 from keyrange.individual_commits.table.commit_table import DeltaCommitTable
@@ -194,16 +194,6 @@ def test_a_partition_that_a_topic_lost_has_no_state(job: TableJob, tmp_path: Pat
     assert {each["partition"] for each in document("state", "show", table)["partitions"]} == {0}
 
 
-def test_at_a_commit_is_what_had_not_expired(job: TableJob, tmp_path: Path) -> None:
-    job.produce(*records(0, 20))
-    state = {"total": keyrange.ValueState("n long", ttl="6s")}
-    job.run(count, SCHEMA, state=state, **own(tmp_path))
-    table = str(tmp_path / "commits")
-    last = document("commits", "show", table)["seq"]
-    wait_until(lambda: keyrange.state(job.spark, table).count() == 0)
-    assert keyrange.state(job.spark, table, at=last).count() == 20
-
-
 class Crash(RuntimeError):
     """The driver ends here."""
 
@@ -266,7 +256,7 @@ def test_who_looks_at_it_sees_what_is_kept(job: TableJob, tmp_path: Path) -> Non
     commits = tmp_path / "commits"
     job.produce(*records(0, 200))
     job.run(count, SCHEMA, state=TOTAL, **own(tmp_path, maxOffsetsPerTrigger="100"))
-    shown = document("state", "show", commits, "--count")
+    shown = document("state", "show", commits)
     assert [(each["name"], each["kind"]) for each in shown["variables"]] == [("total", "value")]
     assert sum(each["keys"] for each in shown["partitions"]) == 40
     [found] = document("state", "get", commits, "--key", "k7")["states"]
@@ -282,7 +272,15 @@ def test_who_looks_at_it_sees_what_is_kept(job: TableJob, tmp_path: Path) -> Non
     assert (changed["new"], changed["changed"], changed["gone"]) == (0, 40, 0)
     verified = document("state", "verify", commits)
     assert verified["failures"] == []
-    succeed("state", "show", commits)
+    told = [line.split() for line in text("state", "show", commits).splitlines()]
+    kept = {f"{each['topic']}-{each['partition']}": each["keys"] for each in shown["partitions"]}
+    assert {row[0]: row[1] for row in told if row and row[0] in kept} == {
+        name: str(keys) for name, keys in kept.items()
+    }
+    assert ["partition", "keys", "size"] in told
+    uncounted = text("state", "show", commits, "--no-count")
+    assert ["partition", "size"] in [line.split() for line in uncounted.splitlines()]
+    assert not {"runs", "rows", "files", "copies"} & set(uncounted.split())
     exported = tmp_path / "state.parquet"
     succeed("state", "export", commits, "--to", exported)
     totals = {f"k{key}": 5 for key in range(40)}

@@ -1,4 +1,5 @@
-"""State that a query takes up from the commits of another one, whose checkpoint is not its own."""
+"""State that a query takes up from the commits of another one, whose checkpoint is not its own, and
+state as of an earlier commit."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
 import keyrange
-from brokers import Record, Topics
+from brokers import Record, Topics, wait_until
+from commanding import document
 from table_jobs import TableJob, individual
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -48,3 +50,17 @@ def test_a_query_with_another_checkpoint_counts_on(
         seen[row["key"]] += 1
         assert row["n"] == seen[row["key"]], row
     assert seen.total() == 320
+
+
+def test_at_a_commit_is_what_had_not_expired(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    job = TableJob(spark, topics, tmp_path)
+    job.produce(*(Record(b"", b"k%d" % n, n % 2) for n in range(20)))
+    state = {"total": keyrange.ValueState("n long", ttl="6s")}
+    given = individual(tmp_path, splitBy="keyRange")
+    job.run(count, "key string, n long, at long", state=state, **given)
+    table = str(tmp_path / "commits")
+    last = document("commits", "show", table)["seq"]
+    wait_until(lambda: keyrange.state(spark, table).count() == 0)
+    assert keyrange.state(spark, table, at=last).count() == 20

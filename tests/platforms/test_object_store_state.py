@@ -206,7 +206,7 @@ def test_a_job_that_is_killed_counts_on_from_the_state_on_s3(
 
 def check_commands(commits: str, wanted: dict[str, int], exported: Path) -> None:
     """What each of `keyrange state` says of the state of the keys."""
-    shown = document("state", "show", commits, "--count")
+    shown = document("state", "show", commits)
     assert sum(each["keys"] for each in shown["partitions"]) == KEYS
     [found] = document("state", "get", commits, "--key", "k7")["states"]
     assert found["state"] == {"seen": wanted["k7"]}

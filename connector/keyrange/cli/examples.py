@@ -91,7 +91,7 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     ),
     "state show": (
         "keyrange state show /lake/orders_commits",
-        "keyrange state show /lake/orders_commits --topic orders --count --output json",
+        "keyrange state show /lake/orders_commits --topic orders --output json",
     ),
     "state get": (
         "keyrange state get /lake/orders_commits --key customer-7",

@@ -30,7 +30,6 @@ from keyrange.cli.render import (
     print_table,
     print_text,
     print_words,
-    terminal_width,
 )
 from keyrange.cli.source_options import (
     PartitionOption,
@@ -41,13 +40,14 @@ from keyrange.cli.source_options import (
     named_options,
 )
 from keyrange.cli.state.differences import differences, jsonable, print_states, state_row
-from keyrange.cli.state.picture import described, line_of
+from keyrange.cli.state.document import described
 from keyrange.cli.state.verify import KEYED_MODES, find_function, print_fold, verify_fold
 from keyrange.cli.times import iso, now
+from keyrange.cli.waiting import waiting
 from keyrange.errors import KeyrangeError, invalid_options
 from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.text.formats import number
+from keyrange.text.formats import number, size_text
 
 if TYPE_CHECKING:
     from keyrange.individual_commits.table.commit_admin import Commits
@@ -67,27 +67,28 @@ def show(
     topic: TopicOption = "",
     partition: PartitionOption = None,
     count: Annotated[
-        bool, typer.Option("--count", help="Count the keys, which reads all of them.")
-    ] = False,
+        bool, typer.Option("--count/--no-count", help="Count the keys, which reads all of them.")
+    ] = True,
     at: AtOption = None,
     group: GroupOption = "",
     source: SourceOption = "",
     option: SourceOptionsOption = None,
     output: OutputOption = OutputFormat.TEXT,
 ) -> None:
-    """Show the size of the state of each partition.
+    """Show how many keys each partition keeps state for, and its size.
 
-    The state of a partition lies in sorted runs; the command prints their number too.
+    JSON has the files that the state lies in too.
     """
     from keyrange.keyed_state.cache import copies_of
     from keyrange.members.slot_directories import slots_directory
 
     known, stored, commits = _opened(table, topic, partition, at, group, source, option)
     slots = slots_directory(folded(named_options("", "", option)).get("slot.directory", ""))
-    partitions = [
-        described(stored, each, sum(b.num_rows for b in stored.rows(each)) if count else None)
-        for each in sorted(stored.runs)
-    ]
+    with waiting(output) as bars:
+        partitions = [
+            described(stored, each, sum(b.num_rows for b in stored.rows(each)) if count else None)
+            for each in bars.over("reading the state", sorted(stored.runs), len(stored.runs))
+        ]
     variables = [
         {"name": each.name, "kind": each.kind, "type": str(each.type), "ttl_ms": each.ttl_ms}
         for each in stored.form.variables
@@ -105,14 +106,19 @@ def show(
         print_document("state.show/1", document)
         return
     print_words(f"State at commit {known.seq}, batch {document['batch_id']}, in {stored.directory}")
-    print_words(f"  copies on hosts that read its keys: {document['copies']}")
     for each in variables:
         ttl = f", for {each['ttl_ms']} ms" if each["ttl_ms"] else ""
         print_words(f"  {each['name']}: {each['kind']} of {each['type']}{ttl}")
-    columns = ["partition", "keys" if count else "rows", "bytes", "files", "runs at a key"]
-    columns.append("where runs lie over one another, by hash")
-    width = terminal_width()
-    print_table("Partitions", columns, [line_of(each, width) for each in partitions])
+    columns = ["partition", "keys", "size"] if count else ["partition", "size"]
+    rows = [
+        [
+            f"{each['topic']}-{each['partition']}",
+            *([number(each["keys"])] if count else []),
+            size_text(each["bytes"]),
+        ]
+        for each in partitions
+    ]
+    print_table("Partitions", columns, rows)
 
 
 @app.command()
