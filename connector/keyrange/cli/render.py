@@ -165,10 +165,10 @@ def print_by(
     heads: Sequence[str],
     columns: Sequence[str],
     rows: Sequence[Sequence[str]],
-    below: Sequence[str] = (),
+    below: Sequence[Sequence[str]] = (),
 ) -> None:
-    """Print rows in columns under the head that they have in common, each with a line below it
-    where there is one."""
+    """Print rows in columns under the head that they have in common, each with the lines below it
+    that are not empty."""
     names, *lines = [f"  {line}".rstrip() for line in aligned(columns, rows)]
     width = terminal_width()
     fits = width is None or max(map(len, (names, *lines))) <= width
@@ -182,8 +182,8 @@ def print_by(
         row = [lines[at]] if fits else as_paragraph(columns, rows[at], width or 0)
         for line in row:
             print_text(line)
-        if below and below[at]:
-            text = one_line(below[at])
+        for each in filter(None, below[at] if below else ()):
+            text = one_line(each)
             for line in [f"    {text}"] if width is None else wrapped(text, width, "    "):
                 print_text(line)
 

@@ -169,6 +169,9 @@ def test_a_list_fits_a_terminal_and_does_not_move_its_cursor(
     assert r"bad \u001b[2J" in shown
     assert "\x1b" not in shown
     assert "KeyError: 'x' at line 3" in shown
+    lines = shown.splitlines()
+    assert lines.count('    value {"carrier":"UA"}') == 2
+    assert f"    value {'v' * 37}..." in lines
     assert lake.run("list", "--topic", "trains").stdout == "no dead letters\n"
     many = [letter(at, b"k" * 99, batch_id=4, error="long " * 50) for at in range(5)]
     lake.store().append(SOURCE, 4, many, BEGAN_MS)

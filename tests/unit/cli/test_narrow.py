@@ -49,7 +49,7 @@ def test_a_table_whose_words_do_not_fit_is_paragraphs(capsys: pytest.CaptureFixt
     names = [f"a-long-name-{at}" for at in range(6)]
     render.print_table("Positions", names, [[f"value-{at}" for at in range(6)]])
     render.print_record("Checkpoint", {"planned, not committed": "x" * 50, "id": "y z"})
-    render.print_by(["t-0"], names, [names], ["what is said below each of them " * 4])
+    render.print_by(["t-0"], names, [names], [["what is said below each of them " * 4]])
     shown = capsys.readouterr().out
     check(shown, {*names, *(f"value-{at}" for at in range(6)), "x" * 50, "below"})
     assert "  id: y z" in shown

@@ -136,7 +136,7 @@ RENDERERS: dict[str, Callable[[], object]] = {
     "document": lambda: render.print_document("watch/3", {EVIL: EVIL}),
     "failure": lambda: render.say_failure(EVIL, "SASL_AUTHENTICATION_FAILED"),
     "text": lambda: render.print_text(EVIL),
-    "by head": lambda: render.print_by([EVIL], [EVIL], [[EVIL]], [EVIL]),
+    "by head": lambda: render.print_by([EVIL], [EVIL], [[EVIL]], [[EVIL]]),
     "watch line": lambda: render.print_text(line(DOCUMENT)),
     "watch screen": _live_screen,
     "bars": _waiting,

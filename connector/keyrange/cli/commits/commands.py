@@ -325,7 +325,7 @@ def _show_gaps(rows: list[dict[str, Any]]) -> None:
         ]
         for row in rows
     ]
-    errors = [one_line(row["error"] or "")[:_ERROR_SHOWN] for row in rows]
+    errors = [[one_line(row["error"] or "")[:_ERROR_SHOWN]] for row in rows]
     print_by([f"{row['topic']}-{row['partition']}" for row in rows], columns, cells, errors)
     if not rows:
         print_text("no pending records")

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 # What a list shows of an error where it does not go to a terminal.
 _ERROR_CHARACTERS: Final = 500
+_VALUE_CHARACTERS: Final = 40
 
 
 def document(letter: DeadLetter) -> dict[str, Any]:
@@ -55,7 +56,7 @@ def located(letter: DeadLetter) -> dict[str, Any]:
 
 
 def print_letters(letters: Sequence[DeadLetter]) -> None:
-    """Two lines for each: what it is, and its error."""
+    """Three lines for each: what it is, its error, and how its value begins."""
     columns = ["offset", "tries", "cause", "given up (UTC)", "state", "key"]
     rows = [
         [
@@ -69,8 +70,14 @@ def print_letters(letters: Sequence[DeadLetter]) -> None:
         for each in letters
     ]
     wide = shutil.get_terminal_size().columns if sys.stdout.isatty() else _ERROR_CHARACTERS
-    errors = [cut(one_line(" ".join(each.error.split())), wide - 4) for each in letters]
-    print_by([f"{each.topic}-{each.partition}" for each in letters], columns, rows, errors)
+    below = [
+        [
+            cut(one_line(" ".join(each.error.split())), wide - 4),
+            f"value {cut(' '.join(shown(each.value).split()), _VALUE_CHARACTERS)}",
+        ]
+        for each in letters
+    ]
+    print_by([f"{each.topic}-{each.partition}" for each in letters], columns, rows, below)
     if not letters:
         print_text("no dead letters")
 

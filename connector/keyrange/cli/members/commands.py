@@ -325,6 +325,6 @@ def _show_history(rows: Sequence[Mapping[str, Any]]) -> None:
         for row in rows
     ]
     days = [f"{day(row['at'])} (UTC)" for row in rows]
-    print_by(days, columns, cells, [one_line(event_text(row)) for row in rows])
+    print_by(days, columns, cells, [[event_text(row)] for row in rows])
     if not rows:
         print_text("nothing")
