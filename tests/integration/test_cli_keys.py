@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import mmh3
@@ -126,6 +128,62 @@ def test_positions_say_where_to_look(topics: Topics, topic: str) -> None:
     assert later[0] == first
 
 
+def test_the_last_records_of_each_partition(topics: Topics, topic: str) -> None:
+    tails: dict[int, list[int]] = {}
+    for row in found(topics, topic, "--follow", "--option=startingOffsets=earliest", "--limit=603"):
+        tails.setdefault(row["partition"], []).append(row["offset"])
+    rows = found(topics, topic, "--last", "2")
+    wanted = [(number, at) for number in sorted(tails) for at in tails[number][-2:]]
+    assert [(row["partition"], row["offset"]) for row in rows] == wanted
+    all_hot = found(topics, topic, "--key", "hot", "--limit", "1000")
+    assert found(topics, topic, "--key", "hot", "--last", "3") == all_hot[-3:]
+    limited = keyrange(topics, topic, "records", "--last", "2", "--limit", "1")
+    assert "1 records of --limit" in limited.stderr
+
+
+def test_the_last_record_is_found_below_the_marker_of_its_transaction(topics: Topics) -> None:
+    name = topics.create_topic("marked-last", 1)
+    topics.produce_transaction(name, [Record(b"one", b"a", 0)])
+    assert [row["value"] for row in found(topics, name, "--last", "1")] == ["one"]
+
+
+def test_new_records_are_printed_as_they_come(
+    topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = topics.create_topic("followed", 2)
+    topics.produce(name, [Record(b"before", b"a", 0)])
+    coming = [[Record(b"one", b"a", 0)], [Record(b"two", None, 1), Record(b"a\nb", b"a", 1)]]
+
+    def sleep(_: float) -> None:
+        topics.produce(name, coming.pop(0))
+
+    clock = SimpleNamespace(sleep=sleep, monotonic=time.monotonic)
+    monkeypatch.setattr(records_command, "time", clock)
+    lines = keyrange(topics, name, "records", "--follow", "--limit", "3").stdout.splitlines()
+    cells = [line.split(" ") for line in lines]
+    assert [cell[:3] for cell in cells] == [[name, "0", "1"], [name, "1", "0"], [name, "1", "1"]]
+    assert [cell[4:] for cell in cells] == [["a", "one"], ["null", "two"], ["a", "a", "b"]]
+    coming = [[Record(b"x", b"b", 0), Record(b"three", b"a", 0)]]
+    rows = found(topics, name, "--key", "a", "--last", "1", "--follow", "--limit", "3")
+    assert [row["value"] for row in rows] == ["one", "a\nb", "three"]
+
+
+def test_a_format_is_as_kcat_has_it(topics: Topics) -> None:
+    name = topics.create_topic("formatted", 1)
+    headers = [("trace", b"t1"), ("odd", b"\xff")]
+    topics.produce(name, [Record(b"v 1", b"k", 0, 1_234, headers), Record(None, b"\xff", 0, 5)])
+    form = r"%t-%p:%o\t%k %v %s %T %h %% %x \\n\n"
+    told = keyrange(topics, name, "records", "--last", "9", "--format", form).stdout
+    assert told == (
+        f"{name}-0:0\tk v 1 v 1 1234 trace=t1,odd=hex:ff % %x \\n\n"
+        f"{name}-0:1\thex:ff null null 5  % %x \\n\n"
+    )
+    bare = keyrange(topics, name, "records", "--last", "9", "--format", "%k %o %v").stdout
+    assert bare == "k 0 v 1\nhex:ff 1 null\n"
+    refused = run("records", "--last", "1", "--format", "%k", "--output", "json")
+    assert refused.exit_code == 2
+
+
 def at_offset(topics: Topics, key_hash: str, *arguments: str) -> Result:
     servers = ["--bootstrap-servers", topics.cluster.bootstrap_servers]
     return run("records", "--offset", key_hash, *servers, *arguments)
@@ -162,8 +220,8 @@ def test_an_offset_without_a_record_says_so(topics: Topics) -> None:
         ("-0:1", [], "TOPIC-PARTITION:OFFSET"),
         ("orders-0:1", ["--topic", "orders"], "leave out subscribe"),
         ("orders-0:1", ["--option", "startingoffsets=earliest"], "leave out startingoffsets"),
-        ("orders-0:1", ["--key", "a"], "either --key or --offset"),
-        ("", [], "either --key or --offset"),
+        ("orders-0:1", ["--key", "a"], "--key, --last or --follow, or --offset"),
+        ("", [], "--key, --last or --follow, or --offset"),
     ],
 )
 def test_an_offset_is_named_in_one_way(

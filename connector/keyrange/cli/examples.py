@@ -138,6 +138,8 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "records": (
         "keyrange records --key N14228 --bootstrap-servers broker:9092 --topic orders --limit 20",
         "keyrange records --offset orders-3:41207 --bootstrap-servers broker:9092",
+        "keyrange records --last 5 --follow --bootstrap-servers broker:9092 --topic orders \\\n"
+        '    --format "%k %o %v"',
         "keyrange records --key null --bootstrap-servers broker:9092 --topic orders --output json",
     ),
 }

@@ -1,4 +1,5 @@
-"""`keyrange records`: the records of some keys, wherever they are, or the one at an offset.
+"""`keyrange records`: the records of some keys, wherever they are, the last ones, new ones as they
+come, or the one at an offset.
 
 They are read by keyrange's own reader, without Spark; all others are left out while they are
 decoded.
@@ -7,16 +8,26 @@ decoded.
 from __future__ import annotations
 
 import json
+import re
 import time
+from collections import deque
 from collections.abc import Container, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from keyrange.cli.keys import KeysOption, in_json, keys_option, read_key, shown
-from keyrange.cli.render import OutputFormat, OutputOption, note, print_document, print_table
+from keyrange.cli.render import (
+    OutputFormat,
+    OutputOption,
+    note,
+    print_document,
+    print_table,
+    print_text,
+)
 from keyrange.cli.source_options import (
     ReadPlan,
     ServersOption,
@@ -29,7 +40,8 @@ from keyrange.cli.source_options import (
 )
 from keyrange.cli.times import iso
 from keyrange.errors import invalid_options
-from keyrange.kafka.model.offsets import EARLIEST, LATEST
+from keyrange.kafka.model.offsets import EARLIEST, LATEST, OffsetRange
+from keyrange.text.escaping import one_line
 from keyrange.text.formats import counted
 
 if TYPE_CHECKING:
@@ -40,6 +52,34 @@ _PROGRESS_S: Final = 2.0
 # What of a key or value a table shows; JSON has all of it.
 _CELL_CHARACTERS: Final = 120
 _COLUMNS: Final = ("topic", "partition", "offset", "timestamp", "key", "value")
+_LIMIT: Final = 100
+# Between two questions for new records, where the last one brought none.
+_PAUSE_S: Final = 0.5
+_TOKEN: Final = re.compile(r"%([tpokvsTh])|%%|\\[nt\\]")
+_NAMES: Final = ("topic", "partition", "offset", "key", "value", "value", "timestamp", "headers")
+_FIELDS: Final = dict(zip("tpokvsTh", _NAMES, strict=True))
+_ESCAPES: Final = {"%%": "%", r"\n": "\n", r"\t": "\t", "\\\\": "\\"}
+
+LastOption = Annotated[
+    int | None, typer.Option("--last", metavar="N", min=1, help="The last N of each partition.")
+]
+FollowOption = Annotated[
+    bool,
+    typer.Option(
+        "--follow",
+        help="Go on with new records, until Ctrl-C. Without --key and --last begin at the end, "
+        "or where option startingOffsets says.",
+    ),
+]
+FormatOption = Annotated[
+    str,
+    typer.Option(
+        "--format",
+        metavar="FORMAT",
+        help=r"A line for each record, as kcat has it: %t topic, %p partition, %o offset, %k key, "
+        r"%v or %s value, %T timestamp in ms, %h headers, %%; \n and \t.",
+    ),
+]
 
 
 def records(
@@ -52,33 +92,42 @@ def records(
             "--key and --topic.",
         ),
     ] = "",
+    last: LastOption = None,
+    follow: FollowOption = False,
+    form: FormatOption = "",
     bootstrap_servers: ServersOption = "",
     topic: TopicsOption = "",
     option: SourceOptionsOption = None,
-    limit: Annotated[int, typer.Option(min=1, help="How many records to print at most.")] = 100,
+    limit: Annotated[
+        int | None,
+        typer.Option(min=1, help="How many to print at most: 100, or all of --last and --follow."),
+    ] = None,
     output: OutputOption = OutputFormat.TEXT,
 ) -> None:
-    """Print the records with some keys, or the record at an offset.
+    """Print records: those with some keys, the last ones, new ones, or the one at an offset.
 
     For keys the command reads all partitions from startingOffsets (earliest) to the end, one after
     the other, each in the order of offsets. Options such as startingTimestamp and endingOffsets
     bound the search. JSON has a record on each line.
     """
-    if bool(key) == bool(offset):
-        raise typer.BadParameter("say what to look for: either --key or --offset")
+    if bool(offset) == bool(key or last or follow):
+        raise typer.BadParameter("say what to look for: --key, --last or --follow, or --offset")
     named = named_options(bootstrap_servers, topic, option)
-    if "keys" in folded(named):
-        raise typer.BadParameter("--option keys: say it with --key")
+    _check(named, form, output)
     if key:
         named["keys"] = keys_option([read_key(each) for each in key])
-    else:
+    if offset:
         named |= _one_offset(offset, named)
+    limit = limit or (None if last or follow else _LIMIT)
+    if not (key or offset or last or any(each.startswith("starting") for each in folded(named))):
+        # What is there already was not asked for.
+        last = 0
     rows: list[list[Any]] = []
     printed = 0
     found_keys: set[bytes | None] = set()
     has_keys = True
     # Closed at the limit, which ends what was asked for ahead.
-    with open_reading(named) as reading, closing(_read(reading)) as found:
+    with open_reading(named) as reading, closing(_found(reading, last, follow)) as found:
         if offset:
             _check_in_log(reading)
         for record in islice(found, limit):
@@ -87,6 +136,8 @@ def records(
             found_keys.add(record.get("key"))
             if output is OutputFormat.JSON:
                 print_document("records/1", _json(record))
+            elif form or follow:
+                print_text(_line(record, form), flush=follow)
             else:
                 rows.append(_cells(record))
         looked = sum(span.size for span in reading.pending.values())
@@ -95,10 +146,81 @@ def records(
     if offset and not printed:
         note(f"there is no record at {offset}: compacted away, or a marker of a transaction")
     # Without their column nobody sees which keys the records have.
-    if key and printed < limit and (not printed or has_keys):
+    if key and printed != limit and (not printed or has_keys):
         _say_not_there(key, found_keys, looked)
-    if key and printed == limit:
+    if (key or last) and printed == limit:
         note(f"stopped after the {limit} records of --limit, there may be more")
+
+
+def _check(named: dict[str, str], form: str, output: OutputFormat) -> None:
+    """Raises typer.BadParameter (exit code 2). Has headers read where a format names them."""
+    if "keys" in folded(named):
+        raise typer.BadParameter("--option keys: say it with --key")
+    if form and output is OutputFormat.JSON:
+        raise typer.BadParameter("--format is for text, and --output json has all of a record")
+    if "%h" in form and "includeheaders" not in folded(named):
+        named["includeHeaders"] = "true"
+
+
+def _line(record: dict[str, Any], form: str) -> str:
+    """A record as a format says, which may end with a line feed; without one, as in a table."""
+    if not form:
+        return one_line(" ".join(str(each) for each in _cells(record) if each is not None))
+    headers = (f"{each['key']}={shown(each['value'])}" for each in record.get("headers") or ())
+    told = {**record, "headers": ",".join(headers)}
+    told |= {name: shown(record[name]) for name in ("key", "value") if name in record}
+    if "timestamp" in record:
+        told["timestamp"] //= 1000
+
+    def text(token: re.Match[str]) -> str:
+        return str(told.get(_FIELDS[token[1]], "")) if token[1] else _ESCAPES[token[0]]
+
+    return _TOKEN.sub(text, form).removesuffix("\n")
+
+
+def _found(reading: ReadPlan, last: int | None, follow: bool) -> Generator[dict[str, Any]]:
+    """The records that a command line asks for, one by one."""
+    yield from _read(reading) if last is None else _last(reading, last)
+    if follow:
+        yield from _new(reading)
+
+
+def _last(reading: ReadPlan, most: int) -> Iterator[dict[str, Any]]:
+    """The last records of each partition. Where offsets have none, or one with another key, the
+    search begins further back."""
+    for partition, span in sorted(reading.pending.items()):
+        found: deque[dict[str, Any]] = deque()
+        begin, size = span.until_offset, most
+        while len(found) < most and begin > span.from_offset:
+            begin = max(span.until_offset - size, span.from_offset)
+            within = {partition: OffsetRange(begin, span.until_offset)}
+            found = deque(_read(replace(reading, ranges=within)), most)
+            size *= 8
+        yield from found
+
+
+def _new(reading: ReadPlan) -> Iterator[dict[str, Any]]:
+    """What comes behind the ranges, also in new partitions, for as long as somebody asks."""
+    from keyrange.kafka.position_lookup import bind
+    from keyrange.kafka.subscribed_topics import describe, retrying
+
+    cluster, options = reading.cluster, reading.options
+    at = {partition: span.until_offset for partition, span in reading.ranges.items()}
+
+    def ask() -> ReadPlan:
+        view = describe(cluster, options.subscription)
+        begins = {p: at.get(p, EARLIEST) for p in view.partitions()}
+        ends = bind(cluster, view, dict.fromkeys(begins, LATEST))
+        begins = bind(cluster, view, begins)
+        ranges = {p: OffsetRange(min(begins[p], end), end) for p, end in ends.items()}
+        return replace(reading, view=view, ranges=ranges)
+
+    while True:
+        more = retrying(cluster, options.fetch_offset_tries, options.fetch_offset_pause_ms, ask)
+        yield from _read(more)
+        at |= {partition: span.until_offset for partition, span in more.ranges.items()}
+        if not more.pending:
+            time.sleep(_PAUSE_S)
 
 
 def _one_offset(offset: str, named: Mapping[str, str]) -> dict[str, str]:
