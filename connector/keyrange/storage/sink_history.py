@@ -54,8 +54,10 @@ def check_new(
     CHECKPOINT_BEHIND."""
     if version is None or version < batch_id:
         return
-    last = next((each for each in writers_of(table) if each.application == application), None)
-    if version > batch_id or (last is not None and last.plan != note[_PLAN]):
+    mine = [each for each in table.history(_VERSIONS) if each.get(_APPLICATION) == application]
+    plan = next((each[_PLAN] for each in mine if each[_BATCH] == str(batch_id)), None)
+    # A driver that is late finds its own batch there, by the one that has replaced it.
+    if plan != note[_PLAN] and (plan is not None or version > batch_id):
         raise error(
             "CHECKPOINT_BEHIND",
             f"the table has batch {version} of this query, and its checkpoint has batch "

@@ -71,7 +71,13 @@ DOCUMENT = {
     "checkpoint": EVIL,
     "state": "working",
     "stuck_since": None,
-    "batch": {"last_planned": 1, "planned_not_committed": False, "for_ms": 5, "usual_ms": None},
+    "batch": {
+        "last_planned": 1,
+        "planned_not_committed": False,
+        "for_ms": 5,
+        "usual_ms": None,
+        "done_at": None,
+    },
     "rate": {
         "not_moving_since": None,
         "records_per_s": None,
