@@ -118,7 +118,7 @@ def choose_start(
         if not group_id:
             violations.add("startingOffsets", "'group' needs a name: group:NAME or kafka.group.id")
         spec = replace(spec, positions=replace(spec.positions, group_id=group_id))
-    return spec
+    return replace(spec, by_default=given.offsets is None and spec.positions is place)
 
 
 def choose_end(given: EndOptions) -> PositionSpec:

@@ -11,6 +11,7 @@ the cluster there is a pause in proportion to what a question costs.
 
 from __future__ import annotations
 
+import logging
 import time
 import uuid
 from collections.abc import Callable, Sequence
@@ -26,7 +27,7 @@ from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.cluster_view import ClusterView
 from keyrange.kafka.model.offsets import LATEST, Positions, TopicPartition
 from keyrange.kafka.offset_mirror import GroupMirror, new_mark, own_group
-from keyrange.kafka.position_lookup import resolve
+from keyrange.kafka.position_lookup import earliest, resolve
 from keyrange.kafka.record_sizes import RecordSizes
 from keyrange.kafka.subscribed_topics import describe, retrying
 from keyrange.options import SourceOptions
@@ -49,6 +50,7 @@ from keyrange.work.model.work_order import WorkOrder
 if TYPE_CHECKING:
     from keyrange.members.pinning import Pinning
 
+_log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _IDLE_PAUSE_MAX_S: Final = 5.0
@@ -99,6 +101,7 @@ class PlanningSession:
         self._losses = DataLossCheck(options, cluster)
         self._initial: Checkpoint | None = None
         self._initial_failure: InvalidError | None = None
+        self._begins_at_end = False
         self._target: dict[TopicPartition, int] | None = None
         # Whether this run has been asked for an end: what is planned before is an earlier run's.
         self._has_planned = False
@@ -129,6 +132,7 @@ class PlanningSession:
         view = self._metadata.view({})
         positions = resolve(self._cluster, view, self._options.start)
         resumed = self._commits.resumed(view.topic_ids())
+        self._begins_at_end = self._options.start.by_default and not resumed
         positions |= {p: s.position for p, s in resumed.items() if p in positions}
         names = self._options.subscription.names
         # Where no broker tells of it, for a moment or for good, its state waits for it.
@@ -182,7 +186,20 @@ class PlanningSession:
         self._asking(
             lambda: self._losses.look_ahead(start, end, self._metadata.view(end.positions))
         )
+        if start.fresh and self._begins_at_end:
+            self._asking(lambda: self._tell_of_begin(start))
         return end.to_json()
+
+    def _tell_of_begin(self, start: Checkpoint) -> None:
+        """Say what a new query leaves out: with availableNow it reads nothing, and ends well."""
+        view = self._metadata.view(start.positions)
+        first = earliest(self._cluster, view, start.positions.keys() & {*view.partitions()})
+        if any(at < start.positions[partition] for partition, at in first.items()):
+            _log.log(
+                logging.INFO if self._target is None else logging.WARNING,
+                "the query is new and begins at the end of the log, behind the records that are "
+                "there; startingOffsets=earliest, with a new checkpoint, reads from the beginning",
+            )
 
     def _end(self, start: Checkpoint, limited: bool) -> Checkpoint | None:
         """The end of the next batch, by what is committed when it is planned."""

@@ -55,6 +55,42 @@ def test_the_text_stays_when_only_a_leader_changes(monkeypatch: pytest.MonkeyPat
     assert run.latest(end, limited=True) is end
 
 
+@pytest.mark.parametrize(
+    ("available_now", "first", "given", "level"),
+    [
+        (True, 0, {}, "WARNING"),
+        (False, 0, {}, "INFO"),
+        # Nothing is left out.
+        (True, 100, {}, None),
+        (True, 0, {"startingOffsets": "latest"}, None),
+        (True, 0, {"startingOffsets": "earliest"}, None),
+        (True, 0, {"startingTimestamp": "1"}, None),
+    ],
+)
+def test_a_new_query_that_begins_at_the_end_says_so_once(
+    available_now: bool,
+    first: int,
+    given: Mapping[str, str],
+    level: str | None,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", session_module.__name__)
+    cluster = ScriptedCluster(100)
+    cluster.first = first
+    run = session(cluster, **given)
+    if available_now:
+        run.fix_target()
+    end = run.latest(run.initial().to_json(), limited=True)
+    told = [record.levelname for record in caplog.records if "end of the log" in record.message]
+    assert told == ([level] if level else [])
+    assert not level or "startingOffsets=earliest, with a new checkpoint" in caplog.text
+    caplog.clear()
+    again = session(cluster, **given)
+    again.initial()
+    assert again.latest(end, limited=True) == run.latest(end, limited=True) == end
+    assert caplog.text == ""
+
+
 def test_a_replayed_first_batch_starts_where_it_was_planned() -> None:
     """Spark asks for the initial offset anew; the planned end knows better."""
     cluster = ScriptedCluster(100)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from keyrange.kafka.model.offsets import TopicPartition
 
@@ -56,7 +56,9 @@ class GroupOffsets:
 
 @dataclass(frozen=True, slots=True)
 class PositionSpec:
-    """A place in the log for every partition, and the option that says it, for errors."""
+    """A place in the log for every partition, and the option that says it, for errors; `by_default`
+    where nobody gave one."""
 
     option: str
     positions: Everywhere | Offsets | Timestamp | Timestamps | GroupOffsets
+    by_default: bool = field(default=False, compare=False)
