@@ -259,6 +259,14 @@ def test_who_looks_at_it_sees_what_is_kept(job: TableJob, tmp_path: Path) -> Non
     shown = document("state", "show", commits)
     assert [(each["name"], each["kind"]) for each in shown["variables"]] == [("total", "value")]
     assert sum(each["keys"] for each in shown["partitions"]) == 40
+    listed = document("state", "list", commits, "--limit", "1000")
+    assert {row["key"]: row["state"] for row in listed["rows"]} == {
+        f"k{key}": {"total": 5} for key in range(40)
+    }
+    some = run("state", "list", commits, "--limit", "3")
+    assert "37 more keys; --limit shows more" in some.stderr
+    few = document("state", "list", commits, "--limit", "3", "--topic", job.topic)
+    assert (few["keys"], few["rows"]) == (40, listed["rows"][:3])
     [found] = document("state", "get", commits, "--key", "k7")["states"]
     assert (found["partition"], found["state"]) == (1, {"total": 5})
     before = document("state", "get", commits, "--key", "k7", "--at", shown["seq"] - 1)["states"]
@@ -279,7 +287,8 @@ def test_who_looks_at_it_sees_what_is_kept(job: TableJob, tmp_path: Path) -> Non
     }
     assert ["partition", "keys", "size"] in told
     uncounted = text("state", "show", commits, "--no-count")
-    assert ["partition", "size"] in [line.split() for line in uncounted.splitlines()]
+    sizes = [line.split() for line in uncounted.splitlines() if f" {job.topic}-" in line]
+    assert {len(cells) for cells in sizes} == {3}
     assert not {"runs", "rows", "files", "copies"} & set(uncounted.split())
     exported = tmp_path / "state.parquet"
     succeed("state", "export", commits, "--to", exported)

@@ -93,6 +93,7 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
         "keyrange state show /lake/orders_commits",
         "keyrange state show /lake/orders_commits --topic orders --output json",
     ),
+    "state list": ("keyrange state list /lake/orders_commits --limit 50",),
     "state get": (
         "keyrange state get /lake/orders_commits --key customer-7",
         "keyrange state get /lake/orders_commits --key hex:00ff --at 118",

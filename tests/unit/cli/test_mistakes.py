@@ -55,6 +55,7 @@ TABLES = [
     *(("commits", command) for command in ("show", "gaps", "history", "verify")),
     ("deadletters", "list"),
     ("state", "show"),
+    ("state", "list"),
     ("state", "verify"),
     ("members", "list"),
     ("members", "history"),

@@ -47,7 +47,7 @@ from keyrange.cli.waiting import waiting
 from keyrange.errors import KeyrangeError, invalid_options
 from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.text.formats import number, size_text
+from keyrange.text.formats import counted, number, size_text
 
 if TYPE_CHECKING:
     from keyrange.individual_commits.table.commit_admin import Commits
@@ -109,16 +109,43 @@ def show(
     for each in variables:
         ttl = f", for {each['ttl_ms']} ms" if each["ttl_ms"] else ""
         print_words(f"  {each['name']}: {each['kind']} of {each['type']}{ttl}")
-    columns = ["partition", "keys", "size"] if count else ["partition", "size"]
     rows = [
-        [
-            f"{each['topic']}-{each['partition']}",
-            *([number(each["keys"])] if count else []),
-            size_text(each["bytes"]),
-        ]
+        [f"{each['topic']}-{each['partition']}", number(each["keys"]), size_text(each["bytes"])]
         for each in partitions
     ]
-    print_table("Partitions", columns, rows)
+    print_table("Partitions", ["partition", "keys", "size"], rows)
+
+
+@app.command("list")
+def list_keys(
+    table: TableArgument,
+    topic: TopicOption = "",
+    partition: PartitionOption = None,
+    at: AtOption = None,
+    limit: LimitOption = 20,
+    group: GroupOption = "",
+    source: SourceOption = "",
+    option: SourceOptionsOption = None,
+    output: OutputOption = OutputFormat.TEXT,
+) -> None:
+    """List keys with their state, by partition and by the hash of the key."""
+    from keyrange.individual_commits.table.keyed_state_rows import plain_rows
+
+    known, stored, _ = _opened(table, topic, partition, at, group, source, option)
+    rows: list[dict[str, Any]] = []
+    keys = 0
+    for each in sorted(stored.runs):
+        for block in stored.rows(each):
+            keys += block.num_rows
+            first = block.slice(0, limit - len(rows))
+            rows += (state_row(each, key, state=it) for key, it in plain_rows(first, stored.form))
+    if output is OutputFormat.JSON:
+        document = {"table": table, "seq": known.seq, "keys": keys, "rows": rows}
+        print_document("state.list/1", document)
+    else:
+        print_states(rows, state=f"at commit {known.seq}")
+    if keys > len(rows):
+        note(f"{counted(keys - len(rows), 'more key')}; --limit shows more")
 
 
 @app.command()
