@@ -6,7 +6,6 @@ import json
 import shutil
 import sys
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -175,23 +174,6 @@ def test_a_recreated_topic_begins_without_state(job: TableJob, tmp_path: Path) -
     job.run(count, SCHEMA, state=TOTAL, **own(tmp_path, failOnDataLoss="false"))
     # Fifty records of forty keys, twice: ten keys have two each time.
     assert Counter(row["n"] for row in job.rows()) == {1: 80, 2: 20}
-
-
-def test_a_partition_that_a_topic_lost_has_no_state(job: TableJob, tmp_path: Path) -> None:
-    job.produce(*records(0, 50))
-    job.run(count, SCHEMA, state=TOTAL, **own(tmp_path))
-    table = str(tmp_path / "commits")
-
-    def partitions() -> set[int]:
-        return {row.partition for row in keyrange.state(job.spark, table).collect()}
-
-    assert partitions() == {0, 1}
-    job.topics.delete_topic(job.topic)
-    job.topics.create_named(job.topic, 1)
-    job.produce(*(replace(each, partition=0) for each in records(0, 50)))
-    job.run(count, SCHEMA, state=TOTAL, **own(tmp_path, failOnDataLoss="false"))
-    assert partitions() == {0}
-    assert {each["partition"] for each in document("state", "show", table)["partitions"]} == {0}
 
 
 class Crash(RuntimeError):

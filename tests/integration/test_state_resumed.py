@@ -64,3 +64,23 @@ def test_at_a_commit_is_what_had_not_expired(
     last = document("commits", "show", table)["seq"]
     wait_until(lambda: keyrange.state(spark, table).count() == 0)
     assert keyrange.state(spark, table, at=last).count() == 20
+
+
+def test_a_partition_that_a_topic_lost_has_no_state(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    job = TableJob(spark, topics, tmp_path)
+    given = individual(tmp_path, splitBy="keyRange", failOnDataLoss="false")
+    table = str(tmp_path / "commits")
+
+    def partitions(count_of: int) -> set[int]:
+        """Those that have state, with records in so many partitions more."""
+        job.produce(*(Record(b"", b"k%d" % n, n % count_of) for n in range(20)))
+        job.run(count, "key string, n long, at long", state=TOTAL, **given)
+        return {row.partition for row in keyrange.state(spark, table).collect()}
+
+    assert partitions(2) == {0, 1}
+    topics.delete_topic(job.topic)
+    topics.create_named(job.topic, 1)
+    assert partitions(1) == {0}
+    assert {each["partition"] for each in document("state", "show", table)["partitions"]} == {0}

@@ -132,6 +132,14 @@ def test_who_writes_to_a_table_beside_others_is_told(
     assert f" writes records of {job.topic} to table {job.table} too, last batch 1 at " in told
     other = TableJob(spark, topics, tmp_path)
     assert run("third", other) == []
+    if commits == "individual":
+        # Another checkpoint that goes on from the same commits doubles nothing.
+        caplog.clear()
+        job.checkpoint = tmp_path / "fourth"
+        resumes = individual(tmp_path / "first", **{"commitTable.onFreshStart": "resume"})
+        job.produce(b"1")
+        job.run(work, SCHEMA, **resumes)
+        assert [each for each in caplog.messages if "in the table twice" in each] == []
 
 
 def test_a_batch_that_was_passed_over_is_noticed_by_the_next_one(

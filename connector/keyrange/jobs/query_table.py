@@ -62,6 +62,10 @@ def check_checkpoint(checkpoint: str, verdicts: str, sink: SinkTable, moved_from
 def warn_of_others(sink: SinkTable, application: str, at: Planned) -> None:
     """Once in a run: of other queries that write records of the same topics to the table. What both
     read is in the table twice, from which nothing keeps them."""
+    commits = at.end.commits
+    if at.batch_id == 0 and commits is not None and commits.resumes is not None:
+        # It goes on from what that one has done.
+        return
     for each in sink.writers():
         if each.application == application:
             # Whoever has not written since has ended, as far as the table tells.

@@ -348,12 +348,9 @@ def verify(
         raise typer.BadParameter("--mode: it is record or arrow")
     found_function = find_function(function) if function else None
     known, stored, commits = _opened(table, topic, partition, at, group, source, option)
-    rows, files, wrong = 0, set(), []
-    for file, read, failure in stored.check():
-        rows += read
-        files.add(file)
-        if failure:
-            wrong.append(failure)
+    checked = list(stored.check())
+    rows, files = sum(read for _, read, _ in checked), {file for file, _, _ in checked}
+    wrong = [failure for _, _, failure in checked if failure]
     made = None
     if found_function is not None and not wrong:
         named = named_options(bootstrap_servers, "", option)
