@@ -81,18 +81,20 @@ def _check_program(
     plan: BatchPlan, batch: Worked, failures: Callable[[], Iterable[Failure]]
 ) -> None:
     """Half of the first records: fewer may be what a program makes of unusual ones."""
-    found = [each for each in failures() if each.is_exception and _OF_PROGRAM.match(each.error)]
+    found = [
+        (each, raised[0])
+        for each in failures()
+        if each.is_exception and (raised := _OF_PROGRAM.match(each.error))
+    ]
     if 2 * len(found) <= batch.failed + batch.done:
         return
-    first = found[0]
-    text = _OF_PROGRAM.match(first.error)
-    assert text is not None
-    raised = text[0].removesuffix(f" ({first.place})")
+    first, text = found[0]
+    text = text.removesuffix(f" ({first.place})")
     where = f" ({first.place})" if first.place else ""
     raise error(
         "FUNCTION_FAILED",
         f"{len(found):,} of the first {batch.failed + batch.done:,} records ended in an error of "
-        f"the program: {raised}{where}",
+        f"the program: {text}{where}",
         partition=first.partition,
         offset=first.offset,
         batch=plan.planned.batch_id,

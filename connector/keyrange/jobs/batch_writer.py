@@ -21,7 +21,12 @@ from keyrange.individual_commits.batch_run import current
 from keyrange.individual_commits.model.verdict_manifest import Manifest, check_output, planned
 from keyrange.individual_commits.verdict_store import VerdictStore
 from keyrange.jobs.definition import JobDefinition
-from keyrange.jobs.query_table import check_table, made_again, warn_of_others
+from keyrange.jobs.query_table import (
+    check_table,
+    made_again,
+    store_of_whole_batches,
+    warn_of_others,
+)
 from keyrange.kafka.model.offsets import nested
 from keyrange.storage.model.sink_driver import application_of
 from keyrange.storage.sink_history import note_of
@@ -81,14 +86,12 @@ class JobTable:
         Raises OUTPUT_PASSED_OVER where there is no manifest, OTHER_TABLE where it is one of another
         table or this one lacks its transaction.
         """
-        sink, before = self.sink(), at.batch_id - 1
-        known = self._checked.get(application)
-        if known is None and at.is_of_one_source:
+        sink, known = self.sink(), self._checked.get(application, "")
+        if not known and at.is_of_one_source:
             self._check_before(store, sink, application, at)
-        if known is not None and known != sink.table_id():
-            raise made_again(sink, before)
-        sink.prepare()
-        if known is None:
+        if not sink.prepare(known):
+            raise made_again(sink, at.batch_id - 1)
+        if not known:
             warn_of_others(sink, application, at)
             self._checked[application] = sink.table_id()
         return sink
@@ -172,9 +175,7 @@ class WriteWhole:
 
     def _store(self, source_id: str) -> VerdictStore:
         if source_id not in self._stores:
-            location = f"{self.checkpoint.rstrip('/')}/keyrange"
-            # The transaction of the table decides between two drivers.
-            self._stores[source_id] = VerdictStore(location, source_id, decides=False)
+            self._stores[source_id] = store_of_whole_batches(self.checkpoint, source_id)
         return self._stores[source_id]
 
     @cached_property

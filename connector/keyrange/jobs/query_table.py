@@ -50,13 +50,20 @@ def check_checkpoint(checkpoint: str, verdicts: str, sink: SinkTable, moved_from
     if last is None:
         return
     for at in read_offsets(checkpoint, last):
-        commits = at.end.commits
-        source = at.end.source_id if commits is None else commits.source_id
-        place = f"{checkpoint.rstrip('/')}/keyrange" if commits is None else verdicts
-        if source and place:
-            store = VerdictStore(place, source, decides=commits is not None)
+        if at.end.commits is not None:
+            store = VerdictStore(verdicts, at.end.commits.source_id) if verdicts else None
+        else:
+            source = at.end.source_id
+            store = store_of_whole_batches(checkpoint, source) if source else None
+        if store is not None:
             # Of older ones the files may be on their way out.
             check_table(store.manifest_of(last) or store.manifest_of(last - 1), sink, moved_from)
+
+
+def store_of_whole_batches(checkpoint: str, source_id: str) -> VerdictStore:
+    """The manifests of a query that does not commit individually."""
+    # The transaction of the table decides between two drivers.
+    return VerdictStore(f"{checkpoint.rstrip('/')}/keyrange", source_id, decides=False)
 
 
 def warn_of_others(sink: SinkTable, application: str, at: Planned) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import pyarrow as pa
@@ -26,15 +26,20 @@ def note_of(application: str, batch_id: int, topics: Iterable[str], plan: str) -
     return named | {_TOPICS: ",".join(sorted(topics)), _PLAN: plan}
 
 
-def writers_of(table: Any) -> list[Writer]:
-    """The queries that wrote the last versions of an open table, the latest first."""
-    found: dict[str, Writer] = {}
+def batches_in(table: Any) -> Iterator[Writer]:
+    """The batches of all queries among the last versions of an open table, the latest first."""
     for each in table.history(_VERSIONS):
         if application := each.get(_APPLICATION):
             topics = frozenset(each[_TOPICS].split(","))
             batch_id, at_ms = int(each[_BATCH]), each["timestamp"]
-            writer = Writer(application, batch_id, topics, at_ms, each[_PLAN])
-            found.setdefault(application, writer)
+            yield Writer(application, batch_id, topics, at_ms, each[_PLAN])
+
+
+def writers_of(table: Any) -> list[Writer]:
+    """The queries that wrote these, each by its last one."""
+    found: dict[str, Writer] = {}
+    for each in batches_in(table):
+        found.setdefault(each.application, each)
     return list(found.values())
 
 
@@ -54,8 +59,9 @@ def check_new(
     CHECKPOINT_BEHIND."""
     if version is None or version < batch_id:
         return
-    mine = [each for each in table.history(_VERSIONS) if each.get(_APPLICATION) == application]
-    plan = next((each[_PLAN] for each in mine if each[_BATCH] == str(batch_id)), None)
+    wanted = application, batch_id
+    own = (each.plan for each in batches_in(table) if (each.application, each.batch_id) == wanted)
+    plan = next(own, None)
     # A driver that is late finds its own batch there, by the one that has replaced it.
     if plan != note[_PLAN] and (plan is not None or version > batch_id):
         raise error(

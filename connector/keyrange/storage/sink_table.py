@@ -78,18 +78,24 @@ class SinkTable:
         """What files are to be partitioned by, once the table is prepared."""
         return self._columns
 
-    def prepare(self) -> None:
-        """Make the table where there is none. Raises SINK_UNSUITABLE where it does not take files
+    def prepare(self, table_id: str = "") -> bool:
+        """Make the table where there is none; whether it is the one of `table_id`, where that is
+        given, which is not made anew. Raises SINK_UNSUITABLE where it does not take files
         of the schema, SINK_UNWRITABLE, INVALID_OPTIONS where rows cannot be partitioned so."""
         table_schema(self._schema, self._columns)
         try:
             table = self._open()
         except self._delta.exceptions.TableNotFoundError:
+            if table_id:
+                return False
             table = self._create()
         except Exception as failure:
             self._cached.close()
             raise self._unwritable(failure) from None
+        if table_id not in ("", self.table_id()):
+            return False
         self._check(table)
+        return True
 
     def append(
         self,
@@ -143,10 +149,10 @@ class SinkTable:
                 raise error("UNCOMMITTED_OUTPUT", message, table=self.uri, writer=application)
 
     def table_id(self) -> str:
-        """What Delta calls the table, wherever it lies; "" where there is none. Raises
-        SINK_UNWRITABLE."""
+        """What Delta calls the table, wherever it lies, as it was seen last; "" where there is
+        none. Raises SINK_UNWRITABLE."""
         try:
-            return str(self._open().metadata().id)
+            return str((self._cached.table or self._open()).metadata().id)
         except self._delta.exceptions.TableNotFoundError:
             return ""
         except Exception as failure:

@@ -209,6 +209,13 @@ def test_each_cause_has_a_remedy_with_a_command(
     check_command(found.command, monkeypatch)
 
 
+def test_dead_letters_stand_beside_what_is_pending(home: Path) -> None:
+    found = dict(state(home, broker=ends(240), commits=Answer(DEAD)).facts)
+    assert found["pending"] == "none pending, 500 dead letters"
+    none = {**DEAD, "dead_letters": 0}
+    assert dict(state(home, commits=Answer(none)).facts)["pending"] == "none pending"
+
+
 def test_a_query_that_stands_still_with_pending_records_sends_to_these(home: Path) -> None:
     found = state(home, 600_000, broker=ends(300), commits=Answer(COMMITS))
     assert found.causes[0].startswith("no batch was planned for 10 min")

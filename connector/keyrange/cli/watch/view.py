@@ -146,8 +146,9 @@ def _more(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _pending_text(commits: Mapping[str, Any]) -> str:
     kinds = kinds_of(commits["pending_by_error"])
-    dead = f", {commits['dead_letters']:,} dead letters" if commits["dead_letters"] else ""
-    return f"{commits['pending']:,} pending: {kinds_text(kinds)}{dead}" if kinds else f"none{dead}"
+    pending = f"{commits['pending']:,} pending: {kinds_text(kinds)}" if kinds else "none pending"
+    dead = commits["dead_letters"]
+    return f"{pending}, {dead:,} dead letters" if dead else pending
 
 
 def _of_guard(throttle: Mapping[str, Any]) -> str:

@@ -31,11 +31,9 @@ def check_agreement(known: Snapshot, start: Checkpoint) -> None:
     mark = start.commits
     if mark is None or start.fresh:
         return
-    if known.seq < mark.seq:
+    if known.seq < mark.seq or not known.seq:
         raise lacking(known, mark)
     if known.seq == mark.seq:
-        if not known.seq:
-            raise lacking(known, mark)
         raise error(
             "NO_VERDICT",
             "a batch finished and nothing of it is committed: the last commit is "

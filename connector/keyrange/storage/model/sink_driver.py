@@ -29,7 +29,7 @@ class Driver:
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """A query that has written to a table: its last batch there, which was of `topics` and of the
+    """A query that has written to a table, by a batch of it there, which was of `topics` and of the
     offsets that `plan` stands for."""
 
     application: str
