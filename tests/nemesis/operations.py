@@ -60,6 +60,9 @@ def reset_commits(world: World, supervisor: Supervisor, fault: Fault) -> None:
     if code != 0:
         raise Missed(said.strip().splitlines()[-1][:200])
     last = last_reset(world)
+    if last in world.resets:
+        # The command has nothing to write where nothing is done that is to be done again.
+        raise Missed("nothing was handed out again")
     world.resets[last] = Again(number, to, to)
     follow_resets(world)
 
