@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from unit.wire.json_cases import BAD, CASES
+from keyrange.wire.json_values import JsonDecoder
+from snippets import ROOT
+from unit.wire.json_cases import BAD, CASES, LOCAL_TIMES, ZONES
 
 pytestmark = pytest.mark.spark
 
-# `byte` is left out: Spark wraps what is out of its range around.
+INTEGERS = pa.int64(), pa.list_(pa.int64())
+STRICTER = re.findall(
+    r"^\| `(\{.*?)`[^|]*? \| (bigint|timestamp) \| (.+?) \| bad",
+    (ROOT / "connector/guides/table-jobs.md").read_text(),
+    re.MULTILINE,
+)
 
 
 @pytest.mark.parametrize("ddl", CASES)
@@ -31,3 +40,45 @@ def test_spark_reads_the_cases_so(spark: SparkSession, ddl: str) -> None:
     for (value, wanted), each in zip(CASES[ddl], spark_reads, strict=True):
         if wanted is not BAD:
             assert str(each) == str(wanted) or each == wanted, value
+
+
+@pytest.mark.parametrize("zone", ZONES)
+def test_spark_reads_times_without_a_zone_in_that_of_its_session_so(
+    spark: SparkSession, zone: str
+) -> None:
+    values = [f'{{"a": "{each}", "b": ["{each}"]}}' for each in LOCAL_TIMES]
+    rows = spark.createDataFrame(list(enumerate(values)), "n int, v string")
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        read = F.from_json("v", "a timestamp, b array<timestamp>")
+        # Instants: Arrow has no zone of its own for each name that Spark knows.
+        micros = F.unix_micros("r.a"), F.transform("r.b", F.unix_micros)
+        found = rows.select("n", read.alias("r")).select("n", *micros).orderBy("n").collect()
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", str(before))
+    kind = pa.timestamp("us", zone)
+    schema = pa.schema([("a", kind), ("b", pa.list_(kind))])
+    batch, bad = JsonDecoder(schema).decode(pa.array([each.encode() for each in values]))
+    assert not len(bad.rows)
+    ours = [column.cast(each).to_pylist() for column, each in zip(batch, INTEGERS, strict=True)]
+    assert [(row[1], row[2]) for row in found] == list(zip(*ours, strict=True))
+
+
+def test_the_guide_names_where_spark_reads_more(spark: SparkSession) -> None:
+    assert len(STRICTER) == 10
+    for text, ddl, wanted in STRICTER:
+        value = text.encode().replace(b"\\xff", b"\xff")
+        (row,) = (
+            spark.createDataFrame([(value,)], "v binary")
+            .select(F.from_json(F.col("v").cast("string"), f"a {ddl}, b bigint").a.cast("string"))
+            .collect()
+        )
+        if ddl == "timestamp" and wanted.startswith("12:00"):
+            assert str(row[0]).endswith(" 12:00:00"), text
+        else:
+            assert row[0] == wanted, text
+        kinds = {"bigint": pa.int64(), "timestamp": pa.timestamp("us", "UTC")}
+        schema = pa.schema([("a", kinds[ddl]), ("b", pa.int64())])
+        _, bad = JsonDecoder(schema).decode(pa.array([value], pa.binary()))
+        assert bad.rows.tolist() == [0], text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from brokers import Record, Topics
 from individual import SOON, failure_of
+from keyrange.errors import InvalidError
 from sources import options
 from table_jobs import TableJob, individual
 
@@ -106,6 +108,23 @@ def test_values_that_are_json(job: TableJob) -> None:
     assert [(row["id"], row["name"], row["offset"]) for row in rows] == [
         (n, f"n{n}", n) for n in range(20)
     ]
+
+
+def test_times_without_a_zone_are_of_the_session(job: TableJob, spark: SparkSession) -> None:
+    job.produce(Record(b'{"at": "2024-07-01T12:00:00", "seen": ["2024-01-01"]}', b"k", 0))
+    own = {"valueFormat": "json", "valueSchema": "at timestamp, seen array<timestamp>"}
+    before = spark.conf.get("spark.sql.session.timeZone")
+    try:
+        spark.conf.set("spark.sql.session.timeZone", "PST")
+        with pytest.raises(InvalidError, match=r"INVALID_OPTIONS.*zone 'PST'"):
+            job.start(**own)
+        spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+        job.run(**own)
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", str(before))
+    (row,) = job.rows()
+    assert row["at"] == datetime(2024, 7, 1, 10, tzinfo=UTC)
+    assert row["seen"] == [datetime(2023, 12, 31, 23, tzinfo=UTC)]
 
 
 @pytest.mark.parametrize("policy", ["null", "fail", "deadLetter"])

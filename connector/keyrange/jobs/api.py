@@ -31,6 +31,7 @@ from keyrange.storage.data_files import TARGET_BYTES
 from keyrange.storage.directory import no_directory
 from keyrange.storage.locations import as_spark_names
 from keyrange.storage.model.partition_columns import partition_columns
+from keyrange.wire.time_zones import zone_of
 from keyrange.work.function_signature import call_mistake
 from keyrange.work.outcome_rows import HIDDEN, HIDDEN_TYPE
 
@@ -107,6 +108,22 @@ def _table_columns(schema: str | StructType) -> StructType:
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise invalid_options([f"schema names column {twice[0]!r} twice"])
     return columns
+
+
+def _time_zone(spark: SparkSession) -> str:
+    """That of the session, by which Spark's from_json reads times without one."""
+    name = spark.conf.get("spark.sql.session.timeZone") or "UTC"
+    try:
+        zone_of(name)
+    except ValueError:
+        raise invalid_options(
+            [
+                f"times without a zone are of spark.sql.session.timeZone, and Python knows no "
+                f"zone {name[:40]!r}; give it as an offset such as +01:00 or as a region such as "
+                "America/Los_Angeles"
+            ]
+        ) from None
+    return name
 
 
 def _state_figures() -> list[Column]:
@@ -211,7 +228,7 @@ class TableJob:
         verdicts = as_spark_names(self._options.commits.verdict_directory, checkpoint)
         check_checkpoint(checkpoint, verdicts, sink, moved_from)
         sink.prepare()
-        definition = self._definition(sink, compression, target_bytes)
+        definition = self._definition(session, sink, compression, target_bytes)
         # Who writes the log calls no function.
         written = JobTable(replace(definition, function=b""), storage, optimize_every, moved_from)
         source = data_source_of(definition)
@@ -263,7 +280,9 @@ class TableJob:
         if wrong:
             raise invalid_options(wrong)
 
-    def _definition(self, sink: SinkTable, codec: str, target_bytes: int) -> JobDefinition:
+    def _definition(
+        self, spark: SparkSession, sink: SinkTable, codec: str, target_bytes: int
+    ) -> JobDefinition:
         needed = {*_chosen(self._options), *_PLACE}
         if self._mode == "json":
             needed.add("value")
@@ -281,4 +300,5 @@ class TableJob:
             codec,
             target_bytes,
             self._state,
+            _time_zone(spark) if self._mode == "json" else "UTC",
         )

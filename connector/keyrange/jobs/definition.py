@@ -31,7 +31,7 @@ class JobDefinition:
     """`schema` is Spark's JSON of the output, `rows` of what tasks hand to Spark. `function` is
     pickled, and empty where there is none; `mode` as of `keyrange.work.task_context.Job`. `columns`
     are read. `table` is where output goes, to files of `target_bytes` compressed by `codec`.
-    `state`: what is kept for keys."""
+    `state`: what is kept for keys. `time_zone` is that of times in values without one."""
 
     table: str
     schema: str
@@ -43,6 +43,7 @@ class JobDefinition:
     codec: str = "snappy"
     target_bytes: int = 0
     state: tuple[Variable, ...] = ()
+    time_zone: str = "UTC"
 
     @property
     def digest(self) -> str:

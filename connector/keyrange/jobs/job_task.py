@@ -89,7 +89,9 @@ class JobTask:
         options, definition = self._options, self._definition
         values = None
         if definition.mode == "json":
-            values = JsonValues(_arrow(options.values.schema), options.values.bad)
+            values = JsonValues(
+                _arrow(options.values.schema, definition.time_zone), options.values.bad
+            )
         return Job(
             order.partitions,
             order.settings,
@@ -110,8 +112,8 @@ class JobTask:
         return Target(definition.table, outcomes, attempt, definition.partition_by, files)
 
 
-def _arrow(schema: str) -> pa.Schema:
-    return to_arrow_schema(StructType.fromJson(json.loads(schema)), timezone="UTC")
+def _arrow(schema: str, time_zone: str = "UTC") -> pa.Schema:
+    return to_arrow_schema(StructType.fromJson(json.loads(schema)), timezone=time_zone)
 
 
 def _function(data: bytes) -> Callable[[Any], Any]:

@@ -215,14 +215,22 @@ def _instant(data, at, size, zoned):
     return seconds * 1_000_000 + micros
 
 
+@numba.njit
+def _is_local(data, at, size):
+    """Whether a time that `_instant` has read ends without a zone."""
+    end = at + size
+    return data[end - 1] != 90 and data[end - 6] != 43 and data[end - 6] != 45
+
+
 @compiled_when_called(
     types.void(
         _READ_ONLY, types.uint8[::1], _I32, _I32, types.boolean, types.boolean, _I64,
-        types.uint8[::1],
+        types.boolean[::1], types.uint8[::1],
     )
 )  # fmt: skip
-def read_times(data, kinds, starts, sizes, dates, zoned, values, status):
-    """Days or microseconds; a row with anything else but null becomes SLOW."""
+def read_times(data, kinds, starts, sizes, dates, zoned, values, local, status):
+    """Days or microseconds, which are `local` where a time has no zone; a row with anything else
+    but null becomes SLOW."""
     for row in range(len(kinds)):
         if kinds[row] <= NULL:
             continue
@@ -236,3 +244,4 @@ def read_times(data, kinds, starts, sizes, dates, zoned, values, status):
             status[row] = SLOW
         else:
             values[row] = value
+            local[row] = zoned and _is_local(data, starts[row], sizes[row])

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from keyrange.wire.json_kernels import NUMBER_BYTES_MAX
+from keyrange.wire.time_zones import instants, zone_of
 
 _TIME = re.compile(
     r"(\d{4})(?:-(\d\d?)(?:-(\d\d?)"
@@ -197,26 +198,17 @@ def _from_text(value: Any, kind: pa.DataType) -> Any:
         raise ValueError
     hour, minute, second = (found[n] or "" for n in (4, 5, 6))
     micros = (found[7] or "").ljust(6, "0")[:6]
-    local = np.datetime64(f"{day}T{hour:0>2}:{minute:0>2}:{second:0>2}.{micros}", "us")
-    return int(local.astype(np.int64)) - _offset_us(found[8] or "")
+    time = np.datetime64(f"{day}T{hour:0>2}:{minute:0>2}:{second:0>2}.{micros}", "us")
+    if kind.tz is None:
+        return int(time.astype(np.int64))
+    zone = zone_of(kind.tz if found[8] is None else found[8])
+    return int(instants(time.astype(np.int64).reshape(1), zone)[0])
 
 
 def _within(micros: int) -> int:
     if not -(2**63) <= micros < 2**63:
         raise ValueError
     return micros
-
-
-def _offset_us(zone: str) -> int:
-    signed = zone.removeprefix("UTC").removeprefix("GMT").replace(":", "")
-    if signed in ("", "Z"):
-        return 0
-    digits = signed[1:]
-    hours, minutes = (int(digits), 0) if len(digits) < 3 else (int(digits[:-2]), int(digits[-2:]))
-    if minutes > 59 or hours * 60 + minutes > 18 * 60:
-        raise ValueError
-    shift = (hours * 60 + minutes) * 60_000_000
-    return -shift if signed[0] == "-" else shift
 
 
 def _binary(text: str) -> bytes:

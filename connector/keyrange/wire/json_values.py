@@ -2,16 +2,8 @@
 
 Meant is what Spark's `from_json` makes of the same value and schema. A field that is missing or
 null is null, other fields are left aside, of two fields of one name the last one counts, and a
-value that is empty or blank is a row of nulls. What is otherwise than in Spark:
-
-- A bad value is bad as a whole: Spark keeps the fields that it could read.
-- Bad is, where Spark reads on: what follows after the object (another object, or anything else),
-  bytes that are not UTF-8, names and strings in single quotes, `+INF` and `-INF` without quotes, a
-  number out of the range of `byte` (Spark wraps it around), and the earlier one of two fields of
-  one name where it is bad itself.
-- Values may be nested up to some hundred deep (Spark: 1,000).
-- Of times: no years but those of four digits, no names of regions as time zones, and no time
-  without a date. A timestamp without a zone is UTC, whatever the session's time zone is.
+value that is empty or blank is a row of nulls. A timestamp without a zone is one of the zone of the
+schema's type. Where keyrange is stricter than Spark, guides/table-jobs.md has a table.
 """
 
 from __future__ import annotations
@@ -25,6 +17,7 @@ import pyarrow.compute as pc
 
 from keyrange.wire import json_cells, json_rows
 from keyrange.wire import json_kernels as kernels
+from keyrange.wire.time_zones import instants, zone_of
 
 _INTEGERS = {pa.from_numpy_dtype(each): np.dtype(each) for each in ("i1", "i2", "i4", "i8")}
 _Array = np.ndarray[Any, Any]
@@ -189,12 +182,7 @@ def _column(cells: _Cells, field: _Field) -> pa.Array:
         json_cells.read_integers(*cells.of(field), -limit, limit - 1, values, cells.status)
         return pa.array(values.astype(_INTEGERS[kind]), mask=kinds <= kernels.NULL)
     if pa.types.is_date32(kind) or pa.types.is_timestamp(kind):
-        values = np.zeros(len(kinds), np.int64)
-        dates = pa.types.is_date32(kind)
-        zoned = not dates and kind.tz is not None
-        json_cells.read_times(*cells.of(field), dates, zoned, values, cells.status)
-        raw = values.astype(np.int32) if dates else values
-        return pa.array(raw, mask=kinds <= kernels.NULL).view(kind)
+        return _times(cells, field)
     return _one_by_one(cells, field)
 
 
@@ -220,6 +208,17 @@ def _texts(cells: _Cells, field: _Field, taken: _Array) -> pa.Array:
     json_cells.gather_texts(*cells.of(field), taken, ends, target)
     valid = pa.array(taken).buffers()[1]
     return pa.StringArray.from_buffers(len(taken), pa.py_buffer(ends), pa.py_buffer(target), valid)
+
+
+def _times(cells: _Cells, field: _Field) -> pa.Array:
+    kind, null = field.type, cells.kinds[field.number] <= kernels.NULL
+    values, local = np.zeros(len(null), np.int64), np.zeros(len(null), np.bool_)
+    dates = pa.types.is_date32(kind)
+    zoned = not dates and kind.tz is not None
+    json_cells.read_times(*cells.of(field), dates, zoned, values, local, cells.status)
+    if zoned and local.any():
+        values[local] = instants(values[local], zone_of(kind.tz))
+    return pa.array(values.astype(np.int32) if dates else values, mask=null).view(kind)
 
 
 def _floats(cells: _Cells, field: _Field) -> pa.Array:

@@ -39,8 +39,9 @@ class FunctionRunner(Protocol):
 
 @dataclass(frozen=True)
 class JsonValues:
-    """Values that are JSON objects: the columns that they are read into, and what comes of a record
-    with a bad one: `null`, `fail` or `deadLetter`."""
+    """Values that are JSON objects: the columns that they are read into, whose timestamps have the
+    zone of texts without one, and what comes of a record with a bad one: `null`, `fail` or
+    `deadLetter`."""
 
     schema: pa.Schema
     bad: str

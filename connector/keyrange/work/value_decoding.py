@@ -42,7 +42,10 @@ class JsonWorker:
         task.count(stretch.partition, batch.num_rows)
         if batch.num_rows:
             columns = [
-                (read if field.name in read.schema.names else batch).column(field.name)
+                # The zone of a timestamp's type is that of the texts there, here UTC.
+                read.column(field.name).cast(field.type)
+                if field.name in read.schema.names
+                else batch.column(field.name)
                 for field in task.job.schema
             ]
             output = pa.RecordBatch.from_arrays(columns, schema=task.job.schema)

@@ -173,3 +173,33 @@ OURS_ARE_BAD = [
 
 def identity(value: Any) -> str | None:
     return repr(value[:40]) if isinstance(value, bytes) else None
+
+
+# Of a zone whose clocks go forward and back, and whose offset had seconds once.
+ZONES = (
+    "Europe/Berlin",
+    "America/Los_Angeles",
+    "Australia/Lord_Howe",
+    "+05:30",
+    "GMT-3",
+    "Etc/UTC",
+)
+LOCAL_TIMES = (
+    "2024-01-01T12:00:00",
+    "2024-07-01 12:00:00.123456",
+    "2024-03-31T02:30:00",
+    "2024-03-10T02:00:00.5",
+    "2024-10-27T02:59:59",
+    "2024-11-03T01:30:00",
+    "2024-04-07T01:45:00",
+    "2024-10-06T02:15:00",
+    "1880-01-01T00:00:00",
+    "2024-07-01",
+    "2024-07",
+    "2024-7-1 5:6",
+    "2024-07-01T12:00:00Z",
+    "2024-07-01T12:00:00+02:00",
+    "2024-07-01T12:00:00.5-0800",
+    "0001-01-02T00:00:00",
+    "9999-12-30T23:59:59",
+)
