@@ -118,6 +118,7 @@ def test_times_without_a_zone_are_of_the_session(job: TableJob, spark: SparkSess
         spark.conf.set("spark.sql.session.timeZone", "PST")
         with pytest.raises(InvalidError, match=r"INVALID_OPTIONS.*zone 'PST'"):
             job.start(**own)
+        assert not job.table.exists()
         spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
         job.run(**own)
     finally:

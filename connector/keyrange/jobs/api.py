@@ -110,20 +110,12 @@ def _table_columns(schema: str | StructType) -> StructType:
     return columns
 
 
-def _time_zone(spark: SparkSession) -> str:
-    """That of the session, by which Spark's from_json reads times without one."""
-    name = spark.conf.get("spark.sql.session.timeZone") or "UTC"
+def _is_known(time_zone: str) -> bool:
     try:
-        zone_of(name)
+        zone_of(time_zone)
     except ValueError:
-        raise invalid_options(
-            [
-                f"times without a zone are of spark.sql.session.timeZone, and Python knows no "
-                f"zone {name[:40]!r}; give it as an offset such as +01:00 or as a region such as "
-                "America/Los_Angeles"
-            ]
-        ) from None
-    return name
+        return False
+    return True
 
 
 def _state_figures() -> list[Column]:
@@ -228,7 +220,7 @@ class TableJob:
         verdicts = as_spark_names(self._options.commits.verdict_directory, checkpoint)
         check_checkpoint(checkpoint, verdicts, sink, moved_from)
         sink.prepare()
-        definition = self._definition(session, sink, compression, target_bytes)
+        definition = self._definition(sink, compression, target_bytes, self._time_zone(session))
         # Who writes the log calls no function.
         written = JobTable(replace(definition, function=b""), storage, optimize_every, moved_from)
         source = data_source_of(definition)
@@ -277,11 +269,23 @@ class TableJob:
                 "optimize_every needs delta-spark in the session, whose spark.sql.extensions "
                 "name io.delta.sql.DeltaSparkSessionExtension"
             )
+        zone = self._time_zone(spark)
+        if '"timestamp"' in self._options.values.schema and not _is_known(zone):
+            wrong.append(
+                "times without a zone are of spark.sql.session.timeZone, and Python knows no zone "
+                f"{zone[:40]!r}; give it as an offset such as +01:00 or as a region such as "
+                "America/Los_Angeles"
+            )
         if wrong:
             raise invalid_options(wrong)
 
+    def _time_zone(self, spark: SparkSession) -> str:
+        """That of times in JSON values without one: Spark's from_json takes the session's too."""
+        named = self._mode == "json" and spark.conf.get("spark.sql.session.timeZone")
+        return named or "UTC"
+
     def _definition(
-        self, spark: SparkSession, sink: SinkTable, codec: str, target_bytes: int
+        self, sink: SinkTable, codec: str, target_bytes: int, time_zone: str
     ) -> JobDefinition:
         needed = {*_chosen(self._options), *_PLACE}
         if self._mode == "json":
@@ -300,5 +304,5 @@ class TableJob:
             codec,
             target_bytes,
             self._state,
-            _time_zone(spark) if self._mode == "json" else "UTC",
+            time_zone,
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -22,7 +22,7 @@ def test_names_of_utc(name: str) -> None:
     ("name", "hours"), [("+02:00", 2.0), ("-3", -3), ("UTC+5:30", 5.5), ("GMT-0130", -1.5)]
 )
 def test_offsets(name: str, hours: float) -> None:
-    assert zone_of(name) == timezone(timedelta(hours=hours))
+    assert zone_of(name) == hours * 3600
 
 
 @pytest.mark.parametrize(
