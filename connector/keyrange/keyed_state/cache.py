@@ -201,7 +201,9 @@ class Draft:
 
     def _opened(self) -> Any:
         if self._writer is None:
-            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # Not the directory of the slots: who takes a slot makes that, closed to others.
+            for each in (*reversed(self._directory.parents[:2]), self._directory):
+                each.mkdir(mode=0o700, exist_ok=True)
             self._file = _Summed(self._path)
             self._writer = pa.ipc.new_file(self._file, self._schema)
         return self._writer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 import zlib
 from pathlib import Path
@@ -18,6 +19,7 @@ from keyrange.keyed_state.model.state_runs import StateRun, after_batch
 from keyrange.keyed_state.sorted_blocks import Keys
 from keyrange.keyed_state.states_of_task import PartitionRuns, StateSettings, TaskStates
 from keyrange.keyed_state.variables import StateForm, ValueState, variables_of
+from keyrange.members.slot_directories import made_slots_directory
 from keyrange.ranges.model.key_ranges import SPACE
 
 AT = TopicPartition("t", 0)
@@ -115,3 +117,19 @@ def test_a_copy_that_is_written_to_is_thrown_away(host: Host) -> None:
     assert checks > 0
     assert restored > 0
     assert host.read() == (0, 0)
+
+
+def test_a_directory_of_slots_that_somebody_removed_is_made_by_who_takes_a_slot(
+    host: Host, tmp_path: Path
+) -> None:
+    """Made with the copy it would be open to all, and then no executor of this host has a name."""
+    chosen = str(tmp_path / "slots")
+    slots = made_slots_directory(chosen)
+    copies = cache.StateCache(cache.copies_of(slots, "s") / cache.place_of("id", AT))
+    [run] = host.runs
+    assert copies.keep(run, [], FORM.schema) == 0
+    assert list(slots.rglob("*.arrow"))
+    shutil.rmtree(slots)
+    assert copies.keep(run, [], FORM.schema) == 0
+    assert not slots.exists()
+    assert made_slots_directory(chosen) == slots
