@@ -7,7 +7,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import psutil
@@ -175,8 +175,7 @@ def cause_of(code: int, log: str) -> tuple[str, str]:
     """Why a driver ended, in a word and in its own words."""
     if code in (-9, 137):
         return "KILLED", "killed"
-    lines = [json.loads(line) for line in log.splitlines() if line.startswith('{"at"')]
-    said = [line["message"] for line in lines if line.get("level") == "ERROR"]
+    said = list(_errors(log))
     text = said[-1] if said else next(iter(reversed(log.splitlines())), "")
     if "No space left on device" in log[-20_000:]:
         return "NO_SPACE", text[:500]
@@ -184,3 +183,14 @@ def cause_of(code: int, log: str) -> tuple[str, str]:
         return "CONCURRENT_QUERY", text[:500]
     found = _CONDITION.search(text)
     return (found[1] if found else f"EXIT_{code}"), text[:500]
+
+
+def _errors(log: str) -> Iterator[str]:
+    """The messages of a driver's errors. spark-submit hands on what Python writes in pieces of
+    1 KiB, between which the JVM's own lines may come: of a line that was cut so, what there is."""
+    for line in log.splitlines():
+        if line.startswith('{"at"') and '"level": "ERROR"' in line:
+            try:
+                yield json.loads(line)["message"]
+            except ValueError:
+                yield line

@@ -34,6 +34,8 @@ def test_a_driver_says_why_it_ended() -> None:
     assert cause_of(1, log) == ("RECORDS_OUT_OF_ORDER", "[RECORDS_OUT_OF_ORDER] at A_B")
     assert cause_of(-9, log)[0] == "KILLED"
     assert cause_of(1, f"java: No space left on device\n{said('x')}")[0] == "NO_SPACE"
+    cut = said("[COMMITS_FENCED] another run writes")[:-20]
+    assert cause_of(1, f"{cut}26/11/27 WARN Utils: x\n")[0] == "COMMITS_FENCED"
     assert cause_of(3, "nothing")[0] == "EXIT_3"
     assert cause_of(3, "")[0] == "EXIT_3"
 
