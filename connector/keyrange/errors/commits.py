@@ -27,8 +27,8 @@ COMMIT_CONDITIONS: Final = (
         Kind.DATA_LOSS,
         "the commit table lacks commits that the checkpoint has: restore the table, or set the "
         "positions with `keyrange commits reset`",
-        "The checkpoint knows of commits that the commit table does not have: the table was "
-        "restored or replaced.",
+        "The checkpoint knows of batches that the commit table does not have: the table was "
+        "restored or replaced, or the last batch ran without `keyrange.each_batch`.",
         "`keyrange commits history TABLE` beside `keyrange checkpoint show LOCATION`",
         _COMMITS,
     ),

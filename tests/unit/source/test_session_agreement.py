@@ -49,7 +49,7 @@ class TestAgreement:
             query.batch()
         query.restarted()
         del query.committed.store[-1:]
-        assert "the last commit is" in refused(query, "NO_VERDICT").message
+        assert "from commit 2, and the" in refused(query, "COMMITS_BEHIND").message
         del query.committed.store[-1:]
         assert "is at commit" in refused(query, "COMMITS_BEHIND").message
         del query.committed.store[:]

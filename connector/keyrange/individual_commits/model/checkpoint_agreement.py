@@ -26,20 +26,13 @@ from keyrange.source.model.checkpoint import Checkpoint, CommitMark
 def check_agreement(known: Snapshot, start: Checkpoint) -> None:
     """Whether all of the batch that ended at `start` is committed, and nothing beyond it.
 
-    Raises KeyrangeError: NO_VERDICT, COMMITS_MISSING, COMMITS_BEHIND or COMMITS_AHEAD.
+    Raises KeyrangeError: COMMITS_MISSING, COMMITS_BEHIND or COMMITS_AHEAD.
     """
     mark = start.commits
     if mark is None or start.fresh:
         return
-    if known.seq < mark.seq or not known.seq:
+    if known.seq <= mark.seq:
         raise lacking(known, mark)
-    if known.seq == mark.seq:
-        raise error(
-            "NO_VERDICT",
-            "a batch finished and nothing of it is committed: the last commit is "
-            f"{known.seq}, as when it was planned",
-            source_id=mark.source_id,
-        )
     for partition, at in sorted(start.known.items()):
         state = known.states.get(partition)
         topic_id = start.topic_ids.get(partition.topic, "")
@@ -67,7 +60,7 @@ def lacking(known: Snapshot, mark: CommitMark) -> KeyrangeError:
         )
     return error(
         "COMMITS_BEHIND",
-        f"the checkpoint was planned from commit {mark.seq}, and the commit table is at commit "
+        f"the last batch was planned from commit {mark.seq}, and the commit table is at commit "
         f"{known.seq}",
         source_id=mark.source_id,
     )
