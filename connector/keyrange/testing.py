@@ -11,9 +11,10 @@ import pyarrow as pa
 
 from keyrange.errors import invalid_options
 from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.keyed_state.schema_document import struct_type
 from keyrange.keyed_state.sorted_blocks import Keys
 from keyrange.keyed_state.state_entries import ABSENT, Entries
-from keyrange.keyed_state.variables import KEY, State, StateForm, row_type, variables_of
+from keyrange.keyed_state.variables import KEY, State, StateForm, variables_of
 from keyrange.ranges.model.key_hash import hash_of, hash_of_record
 from keyrange.ranges.model.key_ranges import SPACE
 from keyrange.source.model.ddl import parse_ddl
@@ -65,7 +66,7 @@ class StateHarness:
         """As of `keyrange.job`. Raises INVALID_OPTIONS."""
         try:
             form = StateForm(variables_of(state))
-            output = row_type(parse_ddl(schema))
+            output = struct_type(parse_ddl(schema))
         except ValueError as failure:
             raise invalid_options([str(failure)]) from None
         self._function = function

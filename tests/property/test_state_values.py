@@ -18,8 +18,9 @@ import strategies  # noqa: F401  registers the hypothesis profiles
 from keyrange.errors import KeyrangeError
 from keyrange.keyed_state.exact_columns import VALUE_BYTES_MAX, cast_exactly, check_state
 from keyrange.keyed_state.exact_values import converter_of, form_of
+from keyrange.keyed_state.schema_document import struct_type
 from keyrange.keyed_state.state_entries import ABSENT, Entries
-from keyrange.keyed_state.variables import StateForm, row_type, variables_of
+from keyrange.keyed_state.variables import StateForm, variables_of
 from keyrange.source.model.ddl import parse_ddl
 from keyrange.testing import RecordsFailed, StateHarness
 from keyrange.work.records import UNFIT, RowForm
@@ -124,7 +125,7 @@ def test_an_output_is_what_was_given_or_its_record_fails(kind: str, values: list
 @given(values=st.lists(st.sampled_from(_ODD), min_size=1, max_size=4))
 def test_one_rule_for_functions_of_records_and_of_batches(kind: str, values: list[Any]) -> None:
     """A value by itself, among others, and as a column of whatever type Arrow gives it."""
-    schema = pa.schema(list(row_type(parse_ddl(f"v {kind}"))))
+    schema = pa.schema(list(struct_type(parse_ddl(f"v {kind}"))))
     form, convert = RowForm(schema), converter_of(schema.field("v").type)
     fit = []
     for value in values:

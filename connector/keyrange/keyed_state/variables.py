@@ -6,11 +6,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 
 from keyrange.errors import KeyrangeError, error
+from keyrange.keyed_state.schema_document import ddl_of, struct_type
 from keyrange.options.value_parsers import duration_ms
 from keyrange.source.model.ddl import parse_ddl
 
@@ -82,6 +83,12 @@ class Variable:
         return pa.map_(_row_type(self.key_schema), row)
 
     @property
+    def ddl(self) -> str:
+        """Its columns in DDL; of a map those of its keys in front of an arrow."""
+        columns = ddl_of(json.loads(self.schema))
+        return f"{ddl_of(json.loads(self.key_schema))} -> {columns}" if self.key_schema else columns
+
+    @property
     def fields(self) -> list[str]:
         return list(_row_type(self.schema).names)
 
@@ -128,15 +135,7 @@ def _schema(ddl: str) -> str:
 
 
 def _row_type(schema: str) -> pa.StructType:
-    return row_type(json.loads(schema))
-
-
-def row_type(document: Mapping[str, Any]) -> pa.StructType:
-    """The columns of Spark's JSON of a schema, as Arrow has them."""
-    from pyspark.sql.pandas.types import to_arrow_schema
-    from pyspark.sql.types import StructType
-
-    return pa.struct(list(to_arrow_schema(StructType.fromJson(dict(document)), timezone="UTC")))
+    return struct_type(json.loads(schema))
 
 
 class StateForm:

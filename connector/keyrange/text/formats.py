@@ -77,6 +77,14 @@ def span(duration_ms: int) -> str:
     return "0 s"
 
 
+def exact_span(duration_ms: int) -> str:
+    """A time in the largest unit of which it is a whole number: `90 min`."""
+    for unit, unit_ms in _SPANS:
+        if duration_ms % unit_ms == 0:
+            return f"{duration_ms // unit_ms:,} {unit}"
+    return f"{duration_ms:,} ms"
+
+
 def short_span(duration_ms: int) -> str:
     """As `span`, and below ten seconds to the tenth."""
     return f"{duration_ms / 1000:.1f} s" if duration_ms < 10_000 else span(duration_ms)

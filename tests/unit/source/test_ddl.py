@@ -3,9 +3,12 @@ in tests/integration/test_map_in_arrow.py."""
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from keyrange.keyed_state.schema_document import ddl_of, struct_type
 from keyrange.source.model.ddl import parse_ddl
 
 READ = [
@@ -37,6 +40,16 @@ def test_columns_that_may_be_null(ddl: str, expected: str) -> None:
     schema = StructType.fromJson(parse_ddl(ddl))
     assert schema.simpleString() == expected
     assert all(field.nullable for field in schema)
+
+
+@pytest.mark.parametrize("ddl", [ddl for ddl, _ in READ])
+def test_a_document_is_arrow_s_types_as_pyspark_has_them_and_ddl_again(ddl: str) -> None:
+    document = parse_ddl(ddl)
+    expected = to_arrow_schema(StructType.fromJson(document), timezone="UTC")
+    made = struct_type(document)
+    assert pa.schema(list(made)).equals(expected)
+    assert str(made) == str(pa.struct(list(expected)))
+    assert parse_ddl(ddl_of(document)) == document
 
 
 def test_many_nested_types_beside_each_other() -> None:

@@ -47,7 +47,7 @@ from keyrange.cli.waiting import waiting
 from keyrange.errors import KeyrangeError, invalid_options
 from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.text.formats import counted, number, size_text
+from keyrange.text.formats import counted, exact_span, number, size_text
 
 if TYPE_CHECKING:
     from keyrange.individual_commits.table.commit_admin import Commits
@@ -89,8 +89,8 @@ def show(
             described(stored, each, sum(b.num_rows for b in stored.rows(each)) if count else None)
             for each in bars.over("reading the state", sorted(stored.runs), len(stored.runs))
         ]
-    variables = [
-        {"name": each.name, "kind": each.kind, "type": str(each.type), "ttl_ms": each.ttl_ms}
+    variables: list[dict[str, Any]] = [
+        {"name": each.name, "kind": each.kind, "type": each.ddl, "ttl_ms": each.ttl_ms}
         for each in stored.form.variables
     ]
     document = {
@@ -107,7 +107,7 @@ def show(
         return
     print_words(f"State at commit {known.seq}, batch {document['batch_id']}, in {stored.directory}")
     for each in variables:
-        ttl = f", for {each['ttl_ms']} ms" if each["ttl_ms"] else ""
+        ttl = f", for {exact_span(each['ttl_ms'])}" if each["ttl_ms"] else ""
         print_words(f"  {each['name']}: {each['kind']} of {each['type']}{ttl}")
     rows = [
         [f"{each['topic']}-{each['partition']}", number(each["keys"]), size_text(each["bytes"])]
