@@ -84,7 +84,8 @@ def test_a_first_line_that_ends_in_a_traceback_is_replaced_by_its_end() -> None:
     )
     assert cause_of(text) == (
         "[STREAM_FAILED] the query failed with ClassNotFoundException: org.a.DeltaCatalog. To mend "
-        "it: start the job with the jar that has this class: --packages, or --jars."
+        "it: start the job with the jar that has it (--packages, or --jars); if it is of Spark "
+        "itself, one of the jars is made for another version of Spark."
     )
     assert cause_of(f"{FAILED}keyrange.errors.DataLossError: {OURS}\n") == OURS
     assert cause_of("\n[UNSUPPORTED_DATATYPE] no DBL\n\n== SQL ==\n") == (

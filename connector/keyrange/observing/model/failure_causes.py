@@ -29,10 +29,14 @@ _TOLD: Final = frozenset(
         *("ConnectException", "UnknownHostException", "OutOfMemoryError"),
     }
 )
-_JARS: Final = "start the job with the jar that has this class: --packages, or --jars"
+_JARS: Final = (
+    "start the job with the jar that has it (--packages, or --jars); if it is of Spark itself, one "
+    "of the jars is made for another version of Spark"
+)
 _REMEDIES: Final = {
     "ClassNotFoundException": _JARS,
     "NoClassDefFoundError": _JARS,
+    "NoSuchMethodError": _JARS,
     "ModuleNotFoundError": "install it for the Python of the driver and of the executors",
     "ParseException": "correct the schema or the expression that it names",
 }
