@@ -85,8 +85,9 @@ def recipe_stage(topics: Topics) -> Iterator[str]:
             topics.delete_topic(topic)
 
 
-def check_recipes(topics: Topics, lake: Path, topic: str) -> None:
-    """The page's tables have what its text says."""
+def check_recipes(topics: Topics, lake: Path, topic: str, ahead: int) -> None:
+    """The page's tables have what its text says; `ahead` orders are younger than all others, and in
+    front of them."""
 
     def table(name: str, *columns: str) -> list[tuple[object, ...]]:
         rows = DeltaTable(f"{lake}/{name}").to_pyarrow_table(columns=list(columns))
@@ -105,7 +106,8 @@ def check_recipes(topics: Topics, lake: Path, topic: str) -> None:
     unpriced = count("recipe_unpriced")
     assert 0 < unpriced < orders
     assert count("recipe_priced") + unpriced == orders
-    for name in ("json", "named", "back_fill", "copied", "blue", "green"):
+    assert count("recipe_back_fill") == orders - ahead
+    for name in ("json", "named", "copied", "blue", "green"):
         assert (name, count(f"recipe_{name}")) == (name, orders)
     assert set(table("recipe_named", "name")) == {("Anna",), ("Cyd",), (None,)}
     assert sum(end - first for first, end in topics.offsets(COPIED).values()) == orders

@@ -185,12 +185,15 @@ def _given(path: Path) -> dict[str, Callable[..., Any]]:
 
 
 def orders() -> list[Record]:
-    """Orders of some aircraft, of which a few have no price and a few no key."""
+    """Orders of some aircraft, of which a few have no price and a few no key. The first one of each
+    partition is younger than all that are behind it."""
+    ahead = time.time_ns() // 1_000_000 + 1_800_000
     records = []
     for n in range(RECORDS):
         order = {"id": n, "price": n / 4} if n % 97 else {"id": n}
         key = None if n % 50 == 49 else b"N14228" if n % 11 == 0 else b"N%05d" % (n % 40)
-        records.append(Record(json.dumps(order).encode(), key, n % PARTITIONS))
+        timestamp_ms = ahead if n < PARTITIONS else None
+        records.append(Record(json.dumps(order).encode(), key, n % PARTITIONS, timestamp_ms))
     return records
 
 
@@ -231,7 +234,7 @@ def _recipes(pages: Pages, topics: Topics) -> Iterator[None]:
 @pytest.mark.usefixtures("_recipes")
 def test_recipes_run_and_end_as_they_say(pages: Pages, topics: Topics) -> None:
     run_whole(pages, RECIPES)
-    check_recipes(topics, pages.key_hashes.lake, TOPIC)
+    check_recipes(topics, pages.key_hashes.lake, TOPIC, ahead=PARTITIONS)
 
 
 @pytest.mark.parametrize(

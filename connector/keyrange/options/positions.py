@@ -85,7 +85,8 @@ class EndOptions:
         source_values.timestamps,
         source_values.TIMESTAMPS_TEXT,
         "Ends each partition before its first record at or after a time, or at its end where "
-        "there is none. Takes precedence over endingOffsets.",
+        "there is none. Older records behind that one are not read. Takes precedence over "
+        "endingOffsets.",
         modes=BATCH,
     )
     timestamp_ms: int | None = option(
