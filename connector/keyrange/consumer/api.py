@@ -33,6 +33,7 @@ from keyrange.members.coordinator_client import describe_members
 from keyrange.members.executor_names import Surroundings, find_name, name_settings
 from keyrange.members.model.consumer_messages import read_interest
 from keyrange.members.range_listener import KeyRangeListener
+from keyrange.options.given_options import OptionValue
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange
 
 # How long an idle consumer sleeps before it asks for the ends of its partitions again.
@@ -48,7 +49,7 @@ class Consumer:
     wrong; nothing is connected before `assign` or `subscribe`.
     """
 
-    def __init__(self, options: Mapping[str, str]) -> None:
+    def __init__(self, options: Mapping[str, OptionValue]) -> None:
         self._settings = parse_consumer_options(options)
         warn_of_exposure(self._settings.source.client)
         self._cluster = Cluster(self._settings.source.client)

@@ -9,7 +9,7 @@ from typing import Final
 
 from keyrange.errors import InvalidError
 from keyrange.options import OPTIONS, SourceOptions, parse_options
-from keyrange.options.given_options import GivenOptions, by_name
+from keyrange.options.given_options import GivenOptions, by_name, texts_of
 from keyrange.options.members import MemberOptions
 from keyrange.options.option import option, rows_of
 from keyrange.options.option_names import unknown
@@ -76,13 +76,13 @@ _BY_NAME: Final = by_name(CONSUMER_OPTIONS)
 _OF_SOURCE: Final = by_name(OPTIONS)
 
 
-def parse_consumer_options(options: Mapping[str, str]) -> ConsumerSettings:
+def parse_consumer_options(options: Mapping[str, object]) -> ConsumerSettings:
     """All options of `keyrange.Consumer`; raises one InvalidError that names everything wrong."""
     violations = Violations()
     given = GivenOptions(_BY_NAME, violations)
     # What the source asks for, and a consumer is told by assign or subscribe.
     source = {"subscribe": "keyrange", "commitMode": "individual"}
-    for name, value in options.items():
+    for name, value in texts_of(options, violations).items():
         folded = name.lower()
         if given.take(name, value):
             continue

@@ -36,6 +36,7 @@ from keyrange.individual_commits.pending_errors import PendingErrors
 from keyrange.individual_commits.verdict_store import VerdictStore, unwritable
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options import SourceOptions, parse_options
+from keyrange.options.given_options import OptionValue
 from keyrange.storage.directory import FAILURES
 from keyrange.storage.locations import as_spark_names
 from keyrange.storage.model.sink_driver import Driver
@@ -51,7 +52,9 @@ Function = Callable[[DataFrame, int], Any]
 OpenTable = Callable[[SourceOptions, str, SparkSession], CommitTable]
 
 
-def each_batch(function: Function, options: Mapping[str, str], checkpoint: str) -> EachBatch:
+def each_batch(
+    function: Function, options: Mapping[str, OptionValue], checkpoint: str
+) -> EachBatch:
     """What foreachBatch is given: it calls `function(batch, batch_id)` and then commits what that
     said of the batch's records, in one commit.
 

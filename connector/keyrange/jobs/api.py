@@ -24,6 +24,7 @@ from keyrange.keyed_state.model.figures import OBSERVED_PREFIX
 from keyrange.keyed_state.variables import State, Variable, variables_of
 from keyrange.options import SourceOptions, parse_options
 from keyrange.options.commits import IS_PATH
+from keyrange.options.given_options import OptionValue
 from keyrange.options.locations import misplaced
 from keyrange.source.model.columns import COLUMNS, chosen_columns
 from keyrange.source.schema import source_schema
@@ -45,7 +46,7 @@ _OPTIMIZED: Final = "spark.sql.extensions"
 
 
 def job(
-    options: Mapping[str, str],
+    options: Mapping[str, OptionValue],
     function: Callable[[Any], Any] | None = None,
     schema: str | StructType | None = None,
     mode: Literal["record", "arrow"] = "record",
@@ -166,7 +167,7 @@ class TableJob:
 
     def __init__(
         self,
-        given: Mapping[str, str],
+        given: Mapping[str, OptionValue],
         options: SourceOptions,
         schema: StructType,
         mode: str,

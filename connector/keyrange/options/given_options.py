@@ -12,11 +12,27 @@ from keyrange.text.near_names import did_you_mean, near_names
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
+# What stands for the text of an option, as where Spark takes options.
+OptionValue = str | int | float | bool
 
 
 def by_name(rows: Iterable[Option]) -> dict[str, Option]:
     """Rows by their names in lower case."""
     return {row.name.lower(): row for row in rows}
+
+
+def texts_of(options: Mapping[str, object], violations: Violations) -> dict[str, str]:
+    """The texts of options, of which some are `OptionValue`s."""
+    found: dict[str, str] = {}
+    for name, value in options.items():
+        if isinstance(value, bool):
+            found[name] = str(value).lower()
+        elif isinstance(value, OptionValue):
+            found[name] = str(value)
+        else:
+            kind = "None" if value is None else f"of type {type(value).__name__}"
+            violations.add(name, f"must be a text, a number or a bool, and is {kind}")
+    return found
 
 
 def near_option(name: str, known: Mapping[str, Option]) -> str:

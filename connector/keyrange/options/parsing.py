@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from keyrange.options.commit_checks import choose_commits
 from keyrange.options.commits import STORAGE_PREFIX, CommitOptions
-from keyrange.options.given_options import GivenOptions
+from keyrange.options.given_options import GivenOptions, texts_of
 from keyrange.options.kafka_properties import parse_client_options
 from keyrange.options.key_ranges import KeyRangeOptions, check_key_ranges
 from keyrange.options.map_in_arrow import choose_mapping
@@ -35,7 +35,7 @@ from keyrange.source.model.columns import chosen_columns
 _log = logging.getLogger(__name__)
 
 
-def parse_options(options: Mapping[str, str], mode: Mode | None = None) -> SourceOptions:
+def parse_options(options: Mapping[str, object], mode: Mode | None = None) -> SourceOptions:
     """All options of `format("keyrange")`; raises one InvalidError that names everything wrong.
 
     Spark makes a source before it says whether a batch or a stream will be read: `mode` None checks
@@ -46,7 +46,7 @@ def parse_options(options: Mapping[str, str], mode: Mode | None = None) -> Sourc
     client: dict[str, str] = {}
     admin: dict[str, str] = {}
     storage: dict[str, str] = {}
-    for name, value in options.items():
+    for name, value in texts_of(options, violations).items():
         prefix = prefix_of(name)
         passed_on = name[len(prefix) :]
         if prefix == ADMIN_PREFIX:

@@ -315,9 +315,8 @@ class SinkTable:
             return why
         computed = [each.name for each in self._columns if each.unit is not None]
         text = _without_expressions(schema, computed)
-        rules = [rule for rule in _RULES if rule in text]
-        if rules:
-            return f"rows would not be held to what a column says with {rules[0]}"
+        if any(rule in text for rule in _RULES):
+            return "it has a column with an expression, an identity, a default, a length or a rule"
         return self._unfit_column(schema)
 
     def _unfit_partitions(self, names: Sequence[str], expressions: Mapping[str, str]) -> str | None:

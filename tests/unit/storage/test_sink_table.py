@@ -174,7 +174,7 @@ def test_files_that_are_gone_before_the_log_names_them(tmp_path: Path) -> None:
                     ]
                 )
             },
-            "held to",
+            "or a rule",
         ),
     ],
 )
