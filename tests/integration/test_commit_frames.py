@@ -33,8 +33,6 @@ def test_holes_and_done_ranges_are_rows(spark: SparkSession, tmp_path: Path) -> 
     frame = spark.read.format("delta").load(str(tmp_path / "c"))
     found = keyrange.commits(frame).select("topic", "partition", "offset", "cause").collect()
     assert sorted(map(tuple, found)) == [("t", 0, 3, "rejected"), ("t", 0, 7, "rejected")]
-    with pytest.warns(DeprecationWarning, match="pending"):
-        assert keyrange.commits(frame, "holes").count() == 2
     done = keyrange.commits(frame, "done").select("from_offset", "until_offset").collect()
     assert sorted(map(tuple, done)) == [(4, 7), (8, 10)]
     with pytest.raises(InvalidError, match="pending or done"):

@@ -23,7 +23,7 @@ from commit_contract import (
     condition,
     fence,
 )
-from delta_commits import in_epoch, leave_by_version_1, table_at
+from delta_commits import table_at
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.model.commit import CommitCounts, known_at
 from keyrange.individual_commits.table.commit_table import LAYOUT, open_commit_table
@@ -113,19 +113,6 @@ def test_both_writers_take_turns_at_one_table(tmp_path: Path, spark: SparkSessio
         table = open_writable_commit_table(options, SOURCE, spark)
         assert table.known() == known_at(commits, 4)
         assert list(table.history()) == commits
-
-
-def test_a_table_of_version_1_gets_its_new_column_with_the_first_write(
-    tmp_path: Path, spark: SparkSession
-) -> None:
-    leave_by_version_1(tmp_path / "commits", [fence(1), batch(2)])
-    options = CommitOptions(table=str(tmp_path / "commits"), writer="delta-spark")
-    table = open_writable_commit_table(options, SOURCE, spark)
-    assert table.known() == known_at([fence(1), batch(2)], 2)
-    table.append(in_epoch(batch(3), 7))
-    commits = [fence(1), batch(2), in_epoch(batch(3), 7)]
-    for each in (table, table_at(tmp_path / "commits")):
-        assert list(each.history()) == commits
 
 
 def test_a_driver_of_the_other_writer_is_fenced(tmp_path: Path, spark: SparkSession) -> None:

@@ -21,7 +21,7 @@ from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.storage.directory import FAILURES, Directory
 
 _FILE: Final = "pending_errors.json"
-_VERSION: Final = 2
+_VERSION: Final = 1
 # Those of the lowest offsets hold back the most.
 _TEXTS_MAX: Final = 1_000
 # A name takes 40 bytes in the file, which is written with each batch that changes it.

@@ -47,7 +47,6 @@ class DeltaRsStore:
         self._conditions = layout.conditions
         self._storage = dict(storage)
         self._table_id = ""
-        self._lacks_columns = False
         self._compacted_at: int | None = None
         self._vacuumed_at_s: float | None = None
 
@@ -144,7 +143,6 @@ class DeltaRsStore:
                 self._table,
                 rows,
                 mode="append",
-                schema_mode="merge" if self._lacks_columns else None,
                 commit_properties=properties,
                 # `maintain` does it: it would list the log with every commit.
                 post_commithook_properties=self._delta.PostCommitHookProperties(
@@ -152,7 +150,6 @@ class DeltaRsStore:
                 ),
             )
             self._cached.written(mark, before, written)
-            self._lacks_columns = False
         except Exception as failure:
             self._cached.close()
             if any(word in str(failure).lower() for word in _CONFLICTS):
@@ -260,7 +257,6 @@ class DeltaRsStore:
             metadata = self._table.metadata()
             columns = pa.schema(self._table.schema().to_arrow())
             self._layout.check(metadata.configuration, columns, self._uri)
-            self._lacks_columns = bool(self._layout.lacking(columns))
             if self._table_id and self._table_id != str(metadata.id):
                 message = "the table was deleted, and another one made in its place"
                 raise error(self._conditions.gone, message, table=self._uri)

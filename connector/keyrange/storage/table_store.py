@@ -56,8 +56,7 @@ class TableConditions:
 class Layout:
     """What a table is to look like, and how its failures are named. `kind` and `version` stand in
     its properties. Delta keeps the least and greatest value of the columns in `indexed` for each
-    file; compaction puts together what is near in `order`, one of them. Tables of earlier versions
-    may lack the columns in `added`: these are null in them, and the first write adds them."""
+    file; compaction puts together what is near in `order`, one of them."""
 
     kind: str
     version: int
@@ -65,7 +64,6 @@ class Layout:
     indexed: tuple[str, ...]
     order: str
     conditions: TableConditions
-    added: tuple[str, ...] = ()
 
     def properties(self) -> dict[str, str]:
         return {
@@ -99,14 +97,9 @@ class Layout:
             raise error("FOREIGN_TABLE", message, table=uri)
         differing = {(each.name, _plain(each.type)) for each in self.schema}
         differing ^= {(each.name, _plain(each.type)) for each in columns}
-        differing = {each for each in differing if each[0] not in self.lacking(columns)}
         if differing:
             names = ", ".join(sorted({name for name, _ in differing}))
             raise error("FOREIGN_TABLE", f"columns of the table were altered: {names}", table=uri)
-
-    def lacking(self, columns: pa.Schema) -> list[str]:
-        """Which of the `added` columns a table with other ones does not have yet."""
-        return [name for name in self.added if name not in columns.names]
 
 
 class Store(Protocol):

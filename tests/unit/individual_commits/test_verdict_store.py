@@ -155,7 +155,7 @@ def test_files_that_are_gone_or_changed_are_named(store: VerdictStore) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"version": 1},
+        {"version": 2},
         {"attempt": "../elsewhere"},
         {"attempt": ".."},
         {"attempt": "a\\b"},

@@ -34,7 +34,7 @@ SOURCE = "0" * 32
 OFFSETS = {
     "jvm": {"t": {"0": 1}},
     "sink": {"@keyrange": {"version": 1}, "t": {"0": 1}},
-    "job": {"@keyrange": {"version": 2, "sourceId": SOURCE}, "t": {"0": 1}},
+    "job": {"@keyrange": {"version": 1, "sourceId": SOURCE}, "t": {"0": 1}},
     "individual": {
         "@keyrange": {"version": 1, "commits": {"seq": 3, "sourceId": SOURCE}},
         "t": {"0": 1},

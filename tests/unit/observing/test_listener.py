@@ -40,7 +40,7 @@ def test_a_batch_is_one_line_with_its_fields(caplog: pytest.LogCaptureFixture) -
         ("INFO", "batch 7: 3 records in 1.50 s (2/s), read lag 2, commit lag 2, query orders")
     ]
     fields = caplog.records[0].keyrange  # type: ignore[attr-defined]
-    assert (fields["event"], fields["query"], fields["lag"]) == ("batch", "orders", 2)
+    assert (fields["event"], fields["query"], fields["read_lag"]) == ("batch", "orders", 2)
 
 
 def test_a_batch_that_this_process_committed_is_told_with_what_it_came_to(

@@ -208,7 +208,7 @@ def test_a_newer_version_is_refused(version: int) -> None:
     with pytest.raises(InvalidError) as caught:
         read_checkpoint({"@keyrange": {"version": version}, "t": {"0": 1}})
     assert caught.value.condition.name == "UNSUPPORTED_CHECKPOINT"
-    assert f"format version {version}, known is up to 2" in caught.value.message
+    assert f"format version {version}, known is up to 1" in caught.value.message
 
 
 HOSTILE: list[Any] = [

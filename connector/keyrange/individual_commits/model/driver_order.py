@@ -1,28 +1,25 @@
 """Which drivers have begun in a group of a commit table, and in which order.
 
 A driver that begins writes a fence into its own source, behind one into every source that it stops.
-All of them hold its number, one more than any in the group before, and name its own source. Fences
-of versions that knew no numbers are put in order by what stands in the sources, since whoever takes
-a group over stops who had it; the clock decides between two of them only that never met.
+All of them hold its number, one more than any in the group before, and name its own source. Two
+that began at once may have one number: they are put in order by what stands in the sources, since
+whoever takes a group over stops who had it; the clock decides between two only that never met.
+Consumers' fences have no number.
 """
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
-
-_VERSION: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Fence:
     """Commit `seq` of a source, by which the driver of run `run_id` began there, or stopped it.
 
-    `group_seq` is the driver's number in its group and `driver` its own source; 0 and "" in what
-    versions have written that knew neither.
+    `group_seq` is the driver's number in its group and `driver` its own source; 0 and "" of a
+    consumer.
     """
 
     source_id: str
@@ -73,22 +70,6 @@ def last_source(
             return source
         until[source] = fence.seq
     return None
-
-
-def read_driver(text: str) -> tuple[int, str]:
-    """The number and the driver that the text of a fence names, as version 2 of the table had them;
-    0 and "" for any other text. Raises ValueError where they cannot be."""
-    try:
-        document: Any = json.loads(text) if text.startswith('{"driver":') else None
-    except (ValueError, RecursionError):
-        raise ValueError("the text of a fence is none") from None
-    if document is None:
-        return 0, ""
-    number, driver = document.get("groupSeq"), document.get("driver")
-    whole = isinstance(number, int) and not isinstance(number, bool) and number > 0
-    if not whole or not isinstance(driver, str) or document.get("v") != _VERSION:
-        raise ValueError("the text of a fence does not say which driver wrote it")
-    return number, driver
 
 
 def _in_order(by_run: dict[str, list[Fence]]) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Any, Final
 from keyrange.errors import KeyrangeError, error
 from keyrange.source.model.checkpoint import Checkpoint
 
-_VERSION: Final = 2
+_VERSION: Final = 1
 # They are put into paths. A verdict without rows has no attempt.
 _ATTEMPT: Final = re.compile(r"^[A-Za-z0-9_-]*\Z")
 _PART: Final = re.compile(r"^part-[A-Za-z0-9._-]+\Z")

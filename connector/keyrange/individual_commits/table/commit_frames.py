@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
@@ -25,9 +24,6 @@ def commits(table: DataFrame, what: str = "pending") -> DataFrame:
     `table` is the commit table as Spark reads it, filtered at will; rows of several commits are
     told apart by column commit_seq.
     """
-    if what == "holes":
-        warnings.warn('say "pending" instead of "holes"', DeprecationWarning, stacklevel=2)
-        what = "pending"
     if what not in _WAYS:
         raise invalid_options([f"what must be pending or done, and is {what[:40]!r}"])
     form = pa.schema([SCHEMA.field(name) for name in _READ])

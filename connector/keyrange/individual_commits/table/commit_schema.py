@@ -22,10 +22,9 @@ from keyrange.individual_commits.model.commit import (
     CommitKind,
     CommitSettings,
 )
-from keyrange.individual_commits.model.driver_order import Fence, read_driver
+from keyrange.individual_commits.model.driver_order import Fence
 from keyrange.individual_commits.model.log_cut_text import read_cuts, write_cuts
 from keyrange.individual_commits.model.partition_progress import KeyRangeState, PartitionState
-from keyrange.individual_commits.model.range_claims import is_of_consumer
 from keyrange.individual_commits.table.damaged_rows import Faults
 from keyrange.individual_commits.table.done_column import read_piece, write_piece
 from keyrange.individual_commits.table.key_ranges_column import read_key_ranges, write_key_ranges
@@ -90,20 +89,17 @@ _OF_COMMIT: Final = (
 _OF_FENCE: Final = ("group_seq", "driver", "claim")
 _OF_KIND: Final = (*_OF_FENCE, "key_ranges")
 _OF_PARTITION: Final = ("topic_id", "position", "leader_epoch")
-# Columns that tables of version 1 may lack, and from the second one on those of version 2. There
-# column `why` of a fence holds what is in columns of its own now.
-ADDED: Final = ("leader_epoch", *_OF_KIND, "state_runs")
 _OF_PIECE: Final = (
     *("lo", "hi", "committed", "scanned", "n_holes", "n_ranges"),
     *("oldest_hole", "oldest_hole_at", "deliveries_max"),
 )
 # What is asked for of fences.
 FENCE_COLUMNS: Final = (
-    *("source_id", "query_id", "run_id", "commit_seq", "kind", "committed_at", "why"),
+    *("source_id", "query_id", "run_id", "commit_seq", "kind", "committed_at"),
     *("group_seq", "driver"),
 )
 # And of the claims in those of consumers.
-CLAIM_COLUMNS: Final = ("source_id", "commit_seq", "kind", "why", "claim")
+CLAIM_COLUMNS: Final = ("source_id", "commit_seq", "claim")
 _COUNTS: Final = ("done_records", "rejected", "held_back", "dead", "redelivered", "log_end")
 
 # The last millisecond of the year 9999, and the first of the year 1: what SQL engines can show.
@@ -243,7 +239,7 @@ def claims_of(table: pa.Table) -> dict[str, tuple[int, str]]:
     found: dict[str, tuple[int, str]] = {}
     for row in _plain_rows(table, CLAIM_COLUMNS):
         source = row["source_id"]
-        found[source] = max(found.get(source, (0, "")), (row["commit_seq"], _claim(row)))
+        found[source] = max(found.get(source, (0, "")), (row["commit_seq"], row["claim"] or ""))
     return found
 
 
@@ -274,7 +270,7 @@ def _commit(rows: list[dict[str, Any]], skip: set[TopicPartition], faults: Fault
     if seq < 1 or first["batch_id"] < -1 or first["committed_at"] % 1000:
         raise faults.damaged("a number or time of a commit cannot be", commit_seq=seq)
     group_seq, driver = _driver(first, faults)
-    cut_back, claim = _cuts(first, faults), _claim(first)
+    cut_back = _cuts(first, faults)
     by_partition = _by_partition(rows, faults)
     wanted = {each: found for each, found in by_partition.items() if each not in skip}
     return Commit(
@@ -291,10 +287,10 @@ def _commit(rows: list[dict[str, Any]], skip: set[TopicPartition], faults: Fault
         counts={each: c for each, found in sorted(wanted.items()) if (c := _counts(found))},
         whole=first["whole"],
         who=first["who"],
-        why="" if driver or cut_back or claim else first["why"],
+        why="" if cut_back else first["why"],
         group_seq=group_seq,
         driver=driver,
-        claim=claim,
+        claim=first["claim"] or "",
         cut_back=cut_back,
         runs={p: r for p, each in wanted.items() if (r := _runs(p, each, faults)) is not None},
         ownership=faults.parsed(read_key_ranges, first["key_ranges"], commit_seq=seq),
@@ -308,26 +304,15 @@ def _runs(
     return faults.parsed(read_runs, runs, partition=partition)
 
 
-def _claim(row: Row) -> str:
-    """The text of the claim in a consumer's fence; "" for any other row."""
-    if row["kind"] != CommitKind.FENCE.value or not is_of_consumer(row["source_id"]):
-        return ""
-    text: str = row["why"] if row["claim"] is None else row["claim"]
-    return text
-
-
 def _driver(row: Row, faults: Faults) -> tuple[int, str]:
-    """Which driver wrote a fence."""
+    """Which driver wrote a fence; 0 and "" where it is no driver's."""
     number, driver = row["group_seq"], row["driver"]
-    if number is not None or driver is not None:
-        if number is None or number < 1 or not driver or row["kind"] != CommitKind.FENCE.value:
-            message = "a fence does not say which driver wrote it"
-            raise faults.damaged(message, commit_seq=row["commit_seq"])
-        return number, driver
-    try:
-        return read_driver(row["why"]) if row["kind"] == CommitKind.FENCE.value else (0, "")
-    except ValueError as fault:
-        raise faults.damaged(str(fault), commit_seq=row["commit_seq"]) from None
+    if number is None and driver is None:
+        return 0, ""
+    if number is None or number < 1 or not driver or row["kind"] != CommitKind.FENCE.value:
+        message = "a fence does not say which driver wrote it"
+        raise faults.damaged(message, commit_seq=row["commit_seq"])
+    return number, driver
 
 
 def _cuts(row: Row, faults: Faults) -> dict[TopicPartition, int]:

@@ -17,7 +17,6 @@ from keyrange.individual_commits.model.commit_fencing import check_next, outrun
 from keyrange.individual_commits.model.commit_table_protocol import CommitTable
 from keyrange.individual_commits.model.driver_order import Fence, last_source
 from keyrange.individual_commits.table.commit_schema import (
-    ADDED,
     FENCE_COLUMNS,
     SCHEMA,
     commits_of,
@@ -41,12 +40,11 @@ TABLE_CONDITIONS: Final = TableConditions(
 )
 LAYOUT: Final = Layout(
     "commits",
-    4,
+    1,
     SCHEMA,
     ("group", "source_id", "commit_seq", "committed_at"),
     "commit_seq",
     TABLE_CONDITIONS,
-    ADDED,
 )
 
 # How many commits of a history are held at a time.

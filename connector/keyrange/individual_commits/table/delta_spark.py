@@ -82,7 +82,6 @@ class SparkStore:
         )
         self._table_id = ""
         self._exists = False
-        self._lacking: list[str] = []
         self._written = 0
 
     @property
@@ -99,7 +98,6 @@ class SparkStore:
                 return False
             columns = to_arrow_schema(self._spark.read.table(self._name).schema, timezone="UTC")
             self._layout.check(detail["properties"], columns, self._uri)
-            self._lacking = self._layout.lacking(columns)
             if self._table_id and self._table_id != detail["id"]:
                 message = "the table was deleted, and another one made in its place"
                 raise error(self._conditions.gone, message, table=self._uri)
@@ -116,11 +114,7 @@ class SparkStore:
         if not self._exists:
             return schema.empty_table()
         with self._reading():
-            there = [name for name in names if name not in self._lacking]
-            found = self._rows(bounds).select(*map(_quoted, there)).toArrow()
-            for name in self._lacking:
-                found = found.append_column(name, pa.nulls(len(found)))
-            return found.select(names).cast(schema)
+            return self._rows(bounds).select(*map(_quoted, names)).toArrow().cast(schema)
 
     def greatest(self, column: str, bounds: Bounds) -> Any:
         if not self._exists:
@@ -137,8 +131,6 @@ class SparkStore:
             frame = self._spark.createDataFrame(rows).coalesce(1)
             writer = frame.write.format("delta").mode("append")
             writer = writer.option("userMetadata", str(dict(note)))
-            if self._lacking:
-                writer = writer.option("mergeSchema", "true")
             for first in transactions[:1]:
                 writer = writer.option("txnAppId", first.app_id)
                 writer = writer.option("txnVersion", str(first.version))
@@ -148,7 +140,6 @@ class SparkStore:
                 raise Conflict from None
             raise writing_fault(failure, self._uri, {}, self._conditions) from None
         self._written += 1
-        self._lacking = []
 
     def maintain(self) -> None:
         """Failures are logged and no more, as by delta-rs."""

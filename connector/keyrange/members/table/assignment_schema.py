@@ -45,8 +45,7 @@ ACTIONS: Final = ("rebalance", "remove")
 REACHED: Final = "yes"
 TRIED: Final = "tried"
 # The first one did not say since when slots have their ranges, nor whether executors reach drivers.
-_VERSION: Final = 2
-_VERSIONS: Final = (1, _VERSION)
+_VERSION: Final = 1
 _NUMBER_MAX: Final = 2**63 - 1
 
 
@@ -238,10 +237,8 @@ def _no_number(text: str) -> Any:
 def _parse(document: dict[str, Any]) -> Stored | Command:
     """Raises ValueError for what was never written, INVALID_ASSIGNMENT as `Assignment` does."""
     version, kind = document.pop("v", None), document.pop("kind", None)
-    if type(version) is not int or version not in _VERSIONS:
+    if type(version) is not int or version != _VERSION:
         raise ValueError(f"{version!r} is no version")
-    if version == 1 and kind == ASSIGNMENT:
-        document |= {"since": None, "reached": ""}
     if kind == COMMAND:
         return Command(**_fields(document, _COMMAND))
     if kind == ASSIGNMENT:
@@ -252,19 +249,10 @@ def _parse(document: dict[str, Any]) -> Stored | Command:
 def _stored(document: dict[str, Any]) -> Stored:
     found = document.pop("assignment", None)
     assignment = None if found is None else Assignment.from_json(found)
-    if document.get("since", {}) is None:
-        document["since"] = _as_of(document, assignment)
     values = _fields(document, _STORED)
     since = {slot: Since(*_pair(each)) for slot, each in values.pop("since").items()}
     members = tuple(StoredMember(**_fields(each, _MEMBER)) for each in values.pop("members"))
     return Stored(**values, members=members, assignment=assignment, since=since)
-
-
-def _as_of(document: Mapping[str, Any], assignment: Assignment | None) -> dict[str, Any]:
-    """What a row of the first version says: that slots have their ranges since then at least."""
-    if assignment is None:
-        return {}
-    return {slot: [document.get("run_id"), assignment.epoch] for slot in assignment.slots}
 
 
 def _pair(document: Any) -> tuple[str, int]:

@@ -317,8 +317,6 @@ def batch_fields(progress: QueryProgress) -> dict[str, Any]:
         "records_per_s": round(progress.records_per_s, 1),
         "written": _written(progress.work),
         "state": state_figures(progress),
-        # `lag` is what `read_lag` was called first.
-        "lag": progress.lag,
         "read_lag": progress.lag,
         "commit_lag": progress.commit_lag,
         "pending": progress.sum_of("commits", "pending"),

@@ -36,9 +36,7 @@ from keyrange.kafka.model.offsets import (
 from keyrange.ranges.model.query_ranges import Ownership, read_ownership, write_ownership
 
 RESERVED: Final = "@keyrange"
-VERSION: Final = 2
-# Offsets of queries that Spark writes to their sink are as they were.
-_VERSION_WITHOUT_SOURCE: Final = 1
+VERSION: Final = 1
 # As the time until which pending records are due: none is.
 NEVER_DUE: Final = -1
 
@@ -148,7 +146,7 @@ class Checkpoint:
 
     def to_json(self) -> dict[str, Any]:
         """The form that Spark writes, with its keys in order."""
-        extra: dict[str, Any] = {"version": VERSION if self.source_id else _VERSION_WITHOUT_SOURCE}
+        extra: dict[str, Any] = {"version": VERSION}
         if self.absent:
             extra["absent"] = _write_absent(self.absent)
         if self.commits is not None:

@@ -13,14 +13,12 @@ import pyarrow as pa
 import pytest
 
 from commit_contract import FLIGHTS, batch, condition, fence, state
-from delta_commits import COMMITS, in_epoch, leave_by_version_1, table_at
+from delta_commits import COMMITS, table_at
 from keyrange.errors import DeniedError, KeyrangeError
 from keyrange.individual_commits.model.commit import known_at
-from keyrange.individual_commits.table.commit_schema import rows_of
 from keyrange.individual_commits.table.commit_table import LAYOUT
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.storage.delta_rs import DeltaRsStore
-from keyrange.storage.table_store import Conflict, Transaction
 from racing_writers import Writes, before_the_next_write, in_threads
 
 pytestmark = pytest.mark.ordinary
@@ -40,30 +38,6 @@ def grown(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
             found[commit.seq] = home / str(commit.seq)
             shutil.copytree(home / "commits", found[commit.seq])
     return found
-
-
-def test_a_table_of_version_1_gets_its_new_column_with_the_first_write(tmp_path: Path) -> None:
-    leave_by_version_1(tmp_path / "commits", COMMITS)
-    path = tmp_path / "commits"
-    tables = [table_at(path), table_at(path, "another")]
-    assert tables[0].known() == known_at(COMMITS, 3)
-    assert tables[1].known().seq == 0
-    tables[0].append(in_epoch(batch(4), 7))
-    assert list(tables[0].history()) == list(table_at(path).history())
-    assert list(tables[0].history()) == [*COMMITS, in_epoch(batch(4), 7)]
-    assert "leader_epoch" in deltalake.DeltaTable(path).schema().to_arrow().names
-
-
-def test_of_two_that_add_the_new_column_at_once_both_get_on(tmp_path: Path) -> None:
-    path = tmp_path / "commits"
-    leave_by_version_1(path, COMMITS)
-    store = DeltaRsStore(str(path), LAYOUT, {})
-    store.refresh()
-    table_at(path).append(batch(4))
-    with pytest.raises(Conflict):
-        store.write(rows_of(fence(1)), [Transaction("keyrange/x/commits", 1, None)], {})
-    store.refresh()
-    store.write(rows_of(fence(1)), [Transaction("keyrange/x/commits", 1, None)], {})
 
 
 def test_a_fence_that_failed_and_landed_is_recognised(

@@ -1,21 +1,17 @@
-"""Who owns a group, where clocks step by hours, and in tables of versions without numbers."""
+"""Who owns a group, where clocks step by hours."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from commit_contract import NOW_MS, batch
-from delta_commits import golden_rows
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.model.commit import Commit, CommitKind
-from keyrange.individual_commits.model.driver_order import Fence, begun, living, read_driver
+from keyrange.individual_commits.model.driver_order import Fence, begun, living
 from keyrange.individual_commits.model.driver_takeover import begin
-from keyrange.individual_commits.table.commit_schema import SCHEMA
 from keyrange.individual_commits.table.commit_table import DeltaCommitTable
 from keyrange.source.model.checkpoint import CommitMark
 from memory_store import MemoryStore, Shared
@@ -72,28 +68,6 @@ def goes_on(table: Open) -> None:
     assert table("").last_source("orders", with_states=True) == "2c"
 
 
-@pytest.mark.parametrize("as_spark", [False, True], ids=["delta-rs", "delta-spark"])
-def test_a_table_without_numbers_is_gone_on_with(as_spark: bool) -> None:
-    """Its first driver had a clock that was ahead."""
-    commits: dict[tuple[str, int], list[dict[str, Any]]] = {}
-    for row in golden_rows(1):
-        commits.setdefault((row["source_id"], row["commit_seq"]), []).append(row)
-    shared = Shared()
-    for (source_id, seq), rows in commits.items():
-        shared.add(pa.Table.from_pylist(rows, SCHEMA))
-        shared.transactions[f"keyrange/{source_id}/commits"] = seq
-    table = opening(shared, as_spark)
-    fences = table("").fences("orders")
-    assert [(each.source_id, each.run_id) for each in begun(fences)] == [
-        ("9a", "run-1"),
-        ("1b", "run-2"),
-    ]
-    assert living(fences) == {"1b"}
-    assert [each.group_seq for each in table("9a").history()] == [0, 0, 0]
-    goes_on(table)
-    assert [each.group_seq for each in table("1b").history()] == [0, 0, 1, 0, 2]
-
-
 def test_who_stops_another_owns_nothing_before_it_has_begun() -> None:
     fences = [
         Fence("a", 1, "r1", "q", 1, "a"),
@@ -113,11 +87,3 @@ def test_a_number_that_was_looked_up_before_another_driver_began_puts_nobody_in_
 def test_rows_that_contradict_each_other_are_still_put_in_order() -> None:
     fences = [Fence("a", 1, "r1"), Fence("a", 2, "r2"), Fence("b", 1, "r2"), Fence("b", 2, "r1")]
     assert len(begun(fences)) == 2
-
-
-def test_the_text_of_a_fence() -> None:
-    assert read_driver('{"driver":"a","groupSeq":7,"v":1}') == (7, "a")
-    assert read_driver("") == read_driver('{"begun":{},"epoch":1}') == (0, "")
-    for text in ('{"driver":', '{"driver":"a","groupSeq":0,"v":1}', '{"driver":1,"groupSeq":1}'):
-        with pytest.raises(ValueError, match="fence"):
-            read_driver(text)

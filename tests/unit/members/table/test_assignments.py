@@ -11,11 +11,8 @@ import pytest
 
 from commit_contract import condition
 from keyrange.errors import KeyrangeError
-from keyrange.members.model.assignment import Since
-from keyrange.members.table.assignment_schema import SCHEMA, Stored, read_rows, rows_of
 from keyrange.members.table.assignments import LAYOUT, AssignmentTable
 from keyrange.storage.delta_rs import DeltaRsStore
-from keyrange.storage.stored_checksum import crc32c
 from member_samples import GROUP, append_all, assignment, command, member, owned, stored, table_at
 from racing_writers import Writes, in_threads
 
@@ -51,21 +48,6 @@ def test_there_may_be_members_before_an_assignment(tmp_path: Path) -> None:
     first, second = table_at(tmp_path / "members").history()
     assert (first.epoch, first.assignment) == (0, None)
     assert second.epoch == 1
-
-
-def test_a_row_of_the_first_version_is_read(tmp_path: Path) -> None:
-    """Slots have had their ranges since its epoch, as far as it says."""
-    text = (GOLDEN / "assignment-row-v1.json").read_text().strip()
-    [row] = rows_of(stored(3, 2)).to_pylist()
-    row |= {"document": text, "crc": crc32c(text.encode())}
-
-    [found] = read_rows(pa.Table.from_pylist([row], SCHEMA), "table")
-
-    assert isinstance(found, Stored)
-    assert (found.seq, found.epoch, len(found.members)) == (3, 2, 2)
-    assert found.assignment is not None
-    assert found.since == dict.fromkeys(found.assignment.slots, Since("run-1", 2))
-    assert read_rows(rows_of(found), "table") == [found]
 
 
 def test_what_another_handle_wrote_is_seen(tmp_path: Path) -> None:
