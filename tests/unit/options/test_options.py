@@ -35,21 +35,6 @@ def violations(options: dict[str, str], mode: Mode | None = None) -> list[str]:
     return caught.value.message.split("; option ")
 
 
-def test_a_number_or_a_bool_stands_for_its_text() -> None:
-    numbers = {"maxOffsetsPerTrigger": 10, "includeHeaders": True, "maxFailureRatio": 0.5}
-    texts = {"maxOffsetsPerTrigger": "10", "includeHeaders": "true", "maxFailureRatio": "0.5"}
-    mode = {"commitMode": "individual", "commitTable": "/t", "splitBy": "keyRange"}
-    assert parse_options(REQUIRED | mode | numbers) == parse_options(REQUIRED | mode | texts)
-
-
-def test_what_is_no_value_of_an_option_is_named() -> None:
-    wrong: dict[str, Any] = {"maxOffsetsPerTrigger": None, "startingOffsets": {"t": {"0": 1}}}
-    assert violations(wrong) == [
-        "option 'maxOffsetsPerTrigger' must be a text, a number or a bool, and is None",
-        "'startingOffsets' must be a text, a number or a bool, and is of type dict",
-    ]
-
-
 DEFAULTS: dict[str, Any] = {
     "subscription": Subscribe(("t",)),
     "end": PositionSpec("endingOffsets", Everywhere(LATEST)),
