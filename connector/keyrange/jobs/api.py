@@ -21,6 +21,7 @@ from keyrange.jobs.definition import JobDefinition, pickled
 from keyrange.jobs.query_table import check_checkpoint
 from keyrange.jobs.table_writer import TableWriter
 from keyrange.keyed_state.model.figures import OBSERVED_PREFIX
+from keyrange.keyed_state.schema_document import struct_type
 from keyrange.keyed_state.variables import State, Variable, variables_of
 from keyrange.options import SourceOptions, parse_options
 from keyrange.options.commits import IS_PATH
@@ -108,6 +109,14 @@ def _table_columns(schema: str | StructType) -> StructType:
         raise invalid_options(["schema names no column"])
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise invalid_options([f"schema names column {twice[0]!r} twice"])
+    for field in columns.jsonValue()["fields"]:
+        try:
+            struct_type({"fields": [field]})
+        except KeyError as kind:
+            text = (
+                f"column {field['name']!r} of schema is of a type that a job cannot write: {kind}"
+            )
+            raise invalid_options([text]) from None
     return columns
 
 

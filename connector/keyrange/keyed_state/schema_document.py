@@ -29,7 +29,10 @@ _PLAIN: Final[dict[str, tuple[Callable[[], pa.DataType], str]]] = {
 
 
 def struct_type(document: Mapping[str, Any]) -> pa.StructType:
-    """The columns of a schema, as pyspark's `to_arrow_schema` makes them with time zone UTC."""
+    """The columns of a schema, as pyspark's `to_arrow_schema` makes them with time zone UTC.
+
+    Raises KeyError with the name of a type that keyrange keeps and writes no values of.
+    """
     return pa.struct(
         [
             pa.field(each["name"], _arrow_type(each["type"]), each["nullable"])
@@ -47,6 +50,8 @@ def _arrow_type(kind: str | Mapping[str, Any]) -> pa.DataType:
     if kind["type"] == "array":
         element = _arrow_type(kind["elementType"])
         return pa.list_(pa.field("element", element, kind["containsNull"]))
+    if kind["type"] != "map":
+        raise KeyError(kind["type"])
     value = pa.field("value", _arrow_type(kind["valueType"]), kind["valueContainsNull"])
     return pa.map_(pa.field("key", _arrow_type(kind["keyType"]), False), value)
 

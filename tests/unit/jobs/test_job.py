@@ -7,7 +7,19 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from pyspark.sql.types import LongType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DayTimeIntervalType,
+    LongType,
+    MapType,
+    NullType,
+    StringType,
+    StructField,
+    StructType,
+    VarcharType,
+    VariantType,
+)
 
 import keyrange
 from keyrange.errors import KeyrangeError
@@ -63,6 +75,23 @@ def test_functions_with_state_are_called_with_it() -> None:
 def test_columns_that_no_table_has_are_refused(names: list[str], said: str) -> None:
     columns = StructType([StructField(name, LongType()) for name in names])
     with pytest.raises(KeyrangeError, match=said):
+        keyrange.job(OPTIONS, of_record, columns)
+
+
+@pytest.mark.parametrize(
+    ("kind", "named"),
+    [
+        (VariantType(), "variant"),
+        (NullType(), "void"),
+        (DayTimeIntervalType(), "interval day to second"),
+        (ArrayType(VarcharType(3)), "varchar"),
+        (MapType(StringType(), StructType([StructField("a", NullType())])), "void"),
+    ],
+    ids=str,
+)
+def test_types_that_no_file_gets_are_refused(kind: DataType, named: str) -> None:
+    columns = StructType([StructField("id", LongType()), StructField("v", kind)])
+    with pytest.raises(KeyrangeError, match=f"column 'v' .* cannot write: '{named}"):
         keyrange.job(OPTIONS, of_record, columns)
 
 
