@@ -25,8 +25,9 @@ COMMIT_CONDITIONS: Final = (
     Condition(
         "COMMITS_BEHIND",
         Kind.DATA_LOSS,
-        "the commit table lacks commits that the checkpoint has: restore the table, or set the "
-        "positions with `keyrange commits reset`",
+        "restore the commit table; where it is lost, or the last batch ran without "
+        "`keyrange.each_batch`, begin with a new checkpoint and commitTable.onFreshStart=resume, "
+        "which delivers again all that the commit table does not call done",
         "The checkpoint knows of batches that the commit table does not have: the table was "
         "restored or replaced, or the last batch ran without `keyrange.each_batch`.",
         "`keyrange commits history TABLE` beside `keyrange checkpoint show LOCATION`",
@@ -91,9 +92,9 @@ COMMIT_CONDITIONS: Final = (
         Kind.DATA_LOSS,
         "name the commit table that the query has written to, or bring it back. Where it is lost, "
         "begin with a new checkpoint and the startingOffsets that `keyrange checkpoint export "
-        "LOCATION` prints: records below them that were not done are left out. Where the function "
-        "of foreachBatch is not wrapped with keyrange.each_batch, wrap it, and begin with a new "
-        "checkpoint",
+        "LOCATION` prints: records below them that were not done are left out. So too where the "
+        "function of foreachBatch was not wrapped with keyrange.each_batch: wrap it; from earlier "
+        "offsets its sink gets what it has again",
         "Spark has finished a batch of the query, and the commit table has no commit of the "
         "query at all: it was deleted, it is another one, or the function of foreachBatch does "
         "not write to it.",
@@ -327,7 +328,8 @@ COMMIT_CONDITIONS: Final = (
     Condition(
         "TOO_MANY_FAILURES",
         Kind.INVALID,
-        "correct the function, or where the job has none the schema of its values, and start the "
+        "correct the function, or where the job has none the schema of its values, or with state "
+        "the records that have no key, and start the "
         "query again, which reads the same records; or raise option 'maxFailureRatio', with which "
         "such records become dead letters: 1 lets all of them fail",
         "More records of a batch failed than `maxFailureRatio` allows, or, without the option, all "

@@ -216,6 +216,18 @@ SOURCE_CONDITIONS: Final = (
         "table-jobs.md",
     ),
     Condition(
+        "TABLE_RESTORED",
+        Kind.DATA_LOSS,
+        "start the query again, and it goes on without the rows that went; to have them again, "
+        "before that set the positions back with `keyrange commits reset` (individual commits), or "
+        "begin with a new checkpoint and a startingOffsets before them",
+        "Somebody restored an older version of the table (RESTORE TABLE) while the query ran. Rows "
+        "of finished batches went with it, and no batch would write them again. Nothing of the "
+        "batch was written.",
+        "`DESCRIBE HISTORY` of the table: the batches (keyrange.batchId) behind that version",
+        "table-jobs.md",
+    ),
+    Condition(
         "CHECKPOINT_BEHIND",
         Kind.INVALID,
         "restore the newest checkpoint; where it is lost, begin with a new checkpoint and a "

@@ -65,8 +65,10 @@ class VerdictStore:
         """`decides`: whether the manifest says which of several drivers counts. Where it is the
         output's table that takes a batch once, the last manifest may stand: `put_once` takes ten
         calls of a store of objects, three of them lists."""
+        self._of_all = location
         self._location = f"{location.rstrip('/')}/{source_id}"
         self._directory = Directory(self._location)
+        self._decides = decides
         self._puts_once = decides and self._directory.overwrites
         self._names: set[str] = set()
         self._lists = 0
@@ -79,13 +81,14 @@ class VerdictStore:
     def manifest(self, batch_id: int, start: Checkpoint, end: Checkpoint) -> Manifest | None:
         """The verdict of a batch, None where there is none yet.
 
-        Raises VERDICT_MISMATCH where it was made for another plan, VERDICT_DAMAGED where its files
+        Raises VERDICT_MISMATCH where it was made for another plan, CHECKPOINT_BEHIND where the
+        checkpoint that has the verdicts has the plan too, VERDICT_DAMAGED where its files
         are no good or not there, VERDICT_UNREADABLE where the store does not give them.
         """
         found = self.manifest_of(batch_id)
         if found is not None and (found.start, found.end) != planned(start, end):
             raise error(
-                "VERDICT_MISMATCH",
+                "VERDICT_MISMATCH" if self._decides else "CHECKPOINT_BEHIND",
                 f"the verdict of batch {batch_id} is one of other offsets",
                 path=self._path(batch_id),
             )
@@ -107,6 +110,12 @@ class VerdictStore:
                 there = f"has {sizes[name]} bytes" if name in sizes else "is not there"
                 raise self._damaged(batch_id, f"{name} {there}, the manifest says {size}")
         return manifest
+
+    def last_of(self, source_id: str) -> Manifest | None:
+        """The last verdict of another source, from whose commits this one goes on."""
+        other = VerdictStore(self._of_all, source_id)
+        found = map(other.manifest_of, reversed(other._directory.numbered("")))
+        return next((each for each in found if each is not None), None)
 
     def new_attempt(self, batch_id: int) -> tuple[str, str]:
         """The name of an attempt, and where executors are to write its parts."""

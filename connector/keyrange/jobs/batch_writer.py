@@ -24,8 +24,10 @@ from keyrange.jobs.definition import JobDefinition
 from keyrange.jobs.query_table import (
     check_table,
     made_again,
+    restored,
     store_of_whole_batches,
     warn_of_others,
+    warn_of_restored,
 )
 from keyrange.kafka.model.offsets import nested
 from keyrange.storage.model.sink_driver import application_of
@@ -84,15 +86,20 @@ class JobTable:
         manifest stays until this batch is finished, and its transaction in the table's log.
 
         Raises OUTPUT_PASSED_OVER where there is no manifest, OTHER_TABLE where it is one of another
-        table or this one lacks its transaction.
+        table or this one lacks its transaction, TABLE_RESTORED.
         """
         sink, known = self.sink(), self._checked.get(application, "")
         if not known and at.is_of_one_source:
             self._check_before(store, sink, application, at)
+        elif not known and at.end.commits is not None and at.end.commits.resumes is not None:
+            check_table(store.last_of(at.end.commits.resumes[0]), sink, self.moved_from)
         if not sink.prepare(known):
             raise made_again(sink, at.batch_id - 1)
+        if sink.is_restored:
+            raise restored(sink, at.batch_id)
         if not known:
-            warn_of_others(sink, application, at)
+            warn_of_restored(sink, at.query_id)
+            warn_of_others(sink, at)
             self._checked[application] = sink.table_id()
         return sink
 

@@ -11,6 +11,7 @@ from keyrange.individual_commits.batch_in_checkpoint import Planned, read_offset
 from keyrange.individual_commits.model.verdict_manifest import Manifest
 from keyrange.individual_commits.verdict_store import VerdictStore
 from keyrange.storage.directory import Directory
+from keyrange.storage.sink_history import restored_at, rows_in, writers_of
 
 if TYPE_CHECKING:
     from keyrange.storage.sink_table import SinkTable
@@ -38,9 +39,30 @@ def made_again(sink: SinkTable, batch_id: int) -> KeyrangeError:
     return error(
         "OTHER_TABLE",
         f"the table lacks a batch that was written to it: {sink.uri} was deleted or made again, or "
-        "an older copy was restored",
+        "an older copy was put in its place",
         batch=batch_id,
     )
+
+
+def restored(sink: SinkTable, batch_id: int) -> KeyrangeError:
+    return error(
+        "TABLE_RESTORED",
+        f"{sink.uri} was restored to an older version while the query ran: what the query has "
+        "written since that version is not there any more",
+        batch=batch_id,
+    )
+
+
+def warn_of_restored(sink: SinkTable, query_id: str) -> None:
+    """Once in a run: where rows of this query went with a version that was restored."""
+    at_ms = sink.look(lambda table: restored_at(table, query_id))
+    if at_ms is not None:
+        _log.warning(
+            "table %s was restored to an older version at %s. The query goes on behind what it has "
+            "read, without the rows that went: keyrange errors TABLE_RESTORED says how to have "
+            "them again",
+            *(sink.uri, datetime.fromtimestamp(at_ms // 1000, UTC)),
+        )
 
 
 def check_checkpoint(checkpoint: str, verdicts: str, sink: SinkTable, moved_from: str) -> None:
@@ -66,15 +88,15 @@ def store_of_whole_batches(checkpoint: str, source_id: str) -> VerdictStore:
     return VerdictStore(f"{checkpoint.rstrip('/')}/keyrange", source_id, decides=False)
 
 
-def warn_of_others(sink: SinkTable, application: str, at: Planned) -> None:
+def warn_of_others(sink: SinkTable, at: Planned) -> None:
     """Once in a run: of other queries that write records of the same topics to the table. What both
     read is in the table twice, from which nothing keeps them."""
     commits = at.end.commits
     if at.batch_id == 0 and commits is not None and commits.resumes is not None:
         # It goes on from what that one has done.
         return
-    for each in sink.writers():
-        if each.application == application:
+    for each in sink.look(writers_of):
+        if each.query_id == at.query_id:
             # Whoever has not written since has ended, as far as the table tells.
             return
         shared = ", ".join(sorted(at.topics & each.topics))
@@ -86,7 +108,7 @@ def warn_of_others(sink: SinkTable, application: str, at: Planned) -> None:
                 "table %s has %s rows, and query %s of keyrange has written records of %s to it, "
                 "last %s. This query begins with a checkpoint of its own: what both read is in the "
                 "table twice. To go on where that one ended, start with its checkpoint",
-                *(sink.uri, f"{sink.rows():,}", each.query_id, shared, last),
+                *(sink.uri, f"{sink.look(rows_in):,}", each.query_id, shared, last),
             )
         else:
             _log.warning(

@@ -24,6 +24,8 @@ from keyrange.text.packages import install_line
 # are: after 300 of them a write took twice its time.
 _REOPEN_AFTER: Final = 50
 _MARK: Final = "keyrange.write"
+# The operation by which rows go that were written behind an older version.
+RESTORE: Final = "RESTORE"
 # More than a file of the log has that names some files.
 _ENTRY_BYTES: Final = 1 << 20
 # No file of a log has it.
@@ -45,6 +47,8 @@ class CachedDeltaTable:
         # What is known of this version's transactions, None for none.
         self._transactions: dict[str, int | None] = {}
         self._opened_at = 0
+        # Whether somebody has restored an older version behind one that was seen.
+        self.is_restored = False
 
     @property
     def version(self) -> int:
@@ -132,6 +136,7 @@ class CachedDeltaTable:
     def _add(self, entries: Sequence[bytes]) -> None:
         """Take in what the log says behind the version that was seen before."""
         self._mark = entries[-1]
+        self.is_restored = self.is_restored or any(map(_is_restore, entries))
         try:
             for entry in entries:
                 self._transactions |= _transactions_in(entry)
@@ -157,6 +162,11 @@ class CachedDeltaTable:
 def _read(files: pyarrow.fs.FileSystem, path: str) -> bytes:
     with files.open_input_file(path) as file:
         return bytes(file.read())
+
+
+def _is_restore(entry: bytes) -> bool:
+    said = (json.loads(line) for line in entry.splitlines() if b'"commitInfo"' in line[:16])
+    return any(each["commitInfo"].get("operation") == RESTORE for each in said)
 
 
 def _transactions_in(entry: bytes) -> dict[str, int]:

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from keyrange.errors import error
-from keyrange.storage.model.sink_driver import Writer
+from keyrange.storage.cached_delta_table import RESTORE
+from keyrange.storage.model.sink_driver import Writer, query_of
 
 # What the log keeps of each batch.
 _APPLICATION: Final = "keyrange.application"
@@ -41,6 +42,17 @@ def writers_of(table: Any) -> list[Writer]:
     for each in batches_in(table):
         found.setdefault(each.application, each)
     return list(found.values())
+
+
+def restored_at(table: Any, query_id: str) -> int | None:
+    """When somebody restored an older version behind the last batch of a query, in ms since 1970;
+    None where nobody did, as far as the last versions tell."""
+    for each in table.history(_VERSIONS):
+        if each.get("operation") == RESTORE:
+            return int(each["timestamp"])
+        if _APPLICATION in each and query_of(each[_APPLICATION]) == query_id:
+            break
+    return None
 
 
 def rows_in(table: Any) -> int:

@@ -15,8 +15,8 @@ from keyrange.storage.cached_delta_table import CachedDeltaTable
 from keyrange.storage.data_files import DataFile
 from keyrange.storage.delta_partitions import table_schema
 from keyrange.storage.model.partition_columns import PartitionColumn, generated_column
-from keyrange.storage.model.sink_driver import Driver, Writer, application_of_driver
-from keyrange.storage.sink_history import check_new, rows_in, writers_of
+from keyrange.storage.model.sink_driver import Driver, application_of_driver
+from keyrange.storage.sink_history import check_new
 from keyrange.storage.store_failures import text_of
 from keyrange.storage.table_store import RETENTION_OF_TRANSACTIONS
 
@@ -159,13 +159,14 @@ class SinkTable:
             self._cached.close()
             raise self._unwritable(failure) from None
 
-    def writers(self) -> list[Writer]:
-        """The queries that wrote its last versions, the latest first. Raises SINK_UNWRITABLE."""
-        return self._read(lambda: writers_of(self._open()))
+    def look(self, find: Callable[[Any], _T]) -> _T:
+        """What one of `sink_history` finds in the table's log. Raises SINK_UNWRITABLE."""
+        return self._read(lambda: find(self._open()))
 
-    def rows(self) -> int:
-        """How many rows it has. Raises SINK_UNWRITABLE."""
-        return self._read(lambda: rows_in(self._open()))
+    @property
+    def is_restored(self) -> bool:
+        """Whether an older version was restored since this run looked at the table first."""
+        return self._cached.is_restored
 
     def has(self, application: str, batch_id: int) -> bool:
         """Whether the table's log has a batch of an application, or a later one. Raises

@@ -40,7 +40,12 @@ class Writer:
 
     @property
     def query_id(self) -> str:
-        return self.application.split(":")[1]
+        return query_of(self.application)
+
+
+def query_of(application: str) -> str:
+    """The query of `application_of`."""
+    return application.split(":")[1]
 
 
 def application_of_driver(source_id: str) -> str:
