@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pyspark.sql import Column, SparkSession
@@ -24,7 +25,7 @@ from keyrange.keyed_state.model.figures import OBSERVED_PREFIX
 from keyrange.keyed_state.schema_document import struct_type
 from keyrange.keyed_state.variables import State, Variable, variables_of
 from keyrange.options import SourceOptions, parse_options
-from keyrange.options.commits import IS_PATH
+from keyrange.options.commits import path_mistake
 from keyrange.options.given_options import OptionValue
 from keyrange.options.locations import misplaced
 from keyrange.source.model.columns import COLUMNS, chosen_columns
@@ -120,6 +121,27 @@ def _table_columns(schema: str | StructType) -> StructType:
     return columns
 
 
+def _check_types(
+    table: object, checkpoint: object, moved: object, size: object, every: object
+) -> None:
+    """Of the arguments of `into` that are compared or opened before Spark sees them."""
+    path, number = (str, PathLike), int
+    kinds: list[tuple[str, object, Any, str]] = [
+        ("table", table, path, "a path or a URI"),
+        ("checkpoint", checkpoint, path, "a path or a URI"),
+        ("moved_from", moved, path, "a path or a URI"),
+        ("target_bytes", size, number, "a whole number"),
+        ("optimize_every", every, number, "a whole number"),
+    ]
+    wrong = [
+        f"{name} must be {what}, and is {value!r}"[:200]
+        for name, value, kind, what in kinds
+        if not isinstance(value, kind)
+    ]
+    if wrong:
+        raise invalid_options(wrong)
+
+
 def _is_known(time_zone: str) -> bool:
     try:
         zone_of(time_zone)
@@ -194,14 +216,14 @@ class TableJob:
 
     def into(
         self,
-        table: str,
-        checkpoint: str,
+        table: str | PathLike[str],
+        checkpoint: str | PathLike[str],
         *,
         partition_by: Sequence[str] | str | None = None,
         compression: Literal["snappy", "zstd"] = "snappy",
         target_bytes: int = TARGET_BYTES,
         optimize_every: int = 0,
-        moved_from: str = "",
+        moved_from: str | PathLike[str] = "",
         spark: SparkSession | None = None,
     ) -> TableWriter:
         """A query that appends the output to a Delta table, each record's once; set its trigger and
@@ -219,6 +241,8 @@ class TableJob:
         """
         from keyrange.storage.sink_table import SinkTable
 
+        _check_types(table, checkpoint, moved_from, target_bytes, optimize_every)
+        table, checkpoint, moved_from = fspath(table), fspath(checkpoint), fspath(moved_from)
         session = spark or SparkSession.active()
         self._check_table(session, table, checkpoint, compression, target_bytes, optimize_every)
         storage = self._options.commits.revealed_storage()
@@ -261,10 +285,9 @@ class TableJob:
         every: int,
     ) -> None:
         wrong = []
-        if not IS_PATH.match(table):
-            wrong.append("table must be an absolute path or a URI")
-        if not IS_PATH.match(checkpoint):
-            wrong.append("checkpoint must be an absolute path or a URI")
+        for name, path in (("table", table), ("checkpoint", checkpoint)):
+            if (mistake := path_mistake(path)) is not None:
+                wrong.append(f"{name} {mistake}")
         wrong += misplaced(table, checkpoint, self._options.commits, self._options.members)
         if (why := no_directory(table)) is not None:
             wrong.append(f"table must be a directory, and {why}")

@@ -7,7 +7,14 @@ from dataclasses import replace
 
 from keyrange.individual_commits.model.new_and_due_records import DeliveryLimits
 from keyrange.individual_commits.model.redelivery import RedeliveryPolicy
-from keyrange.options.commits import DEAD_LETTERS, IS_PATH, PENDING_BYTES_MAX, CommitOptions, beside
+from keyrange.options.commits import (
+    DEAD_LETTERS,
+    IS_PATH,
+    PENDING_BYTES_MAX,
+    CommitOptions,
+    beside,
+    path_mistake,
+)
 from keyrange.options.option import Mode
 from keyrange.options.secrets import Secret, parse_secret
 from keyrange.options.source import SourceOptions
@@ -106,8 +113,9 @@ def _check_places(given: CommitOptions, violations: Violations) -> None:
     ):
         if not path:
             continue
-        if not IS_PATH.match(path) and not (by_name and option.endswith("Table")):
-            violations.add(option, "must be an absolute path or a URI")
+        mistake = path_mistake(path)
+        if mistake is not None and not (by_name and option.endswith("Table")):
+            violations.add(option, mistake)
         other = taken.setdefault(path.rstrip("/"), option)
         if other != option:
             violations.add(option, f"must not be the same path as {other}")

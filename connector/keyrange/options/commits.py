@@ -29,9 +29,19 @@ from keyrange.options.value_parsers import (
 STORAGE_PREFIX: Final = "committable.storage."
 DEAD_LETTERS: Final = "_dead_letters"
 IS_PATH: Final = re.compile(r"^(/|[A-Za-z][A-Za-z0-9+.-]*:/)")
+_ESCAPE: Final = re.compile("%[0-9A-Fa-f]{2}")
 # What a pending record takes of a state at the most: varints of its gap, place, times and
 # deliveries.
 PENDING_BYTES_MAX: Final = 40
+
+
+def path_mistake(path: str) -> str | None:
+    """What is wrong with the place of a table or directory, for driver and executors alike."""
+    if not IS_PATH.match(path):
+        return "must be an absolute path or a URI"
+    if _ESCAPE.search(path):
+        return f"must not have {_ESCAPE.findall(path)[0]} in it: Delta takes it for one character"
+    return None
 
 
 def _topic(value: str) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from keyrange.members.model.late_binding import PinRule
-from keyrange.options.commits import IS_PATH, CommitOptions, beside
+from keyrange.options.commits import CommitOptions, beside, path_mistake
 from keyrange.options.key_ranges import KeyRangeOptions
 from keyrange.options.option import INT32_MAX, option
 from keyrange.options.value_parsers import (
@@ -243,8 +243,8 @@ def choose_members(
                 violations.add("memberTable", f"must not be the same path as {option}")
     for option, path in (("memberTable", given.table), ("slot.directory", given.slot_directory)):
         # What is relative lies somewhere else for each process.
-        if path and not IS_PATH.match(path):
-            violations.add(option, "must be an absolute path or a URI")
+        if path and (mistake := path_mistake(path)) is not None:
+            violations.add(option, mistake)
     if given.listener and pin == "off":
         violations.add("keyRangeListener", "needs pin: without it executors have no key ranges")
     session_ms, heartbeat_ms = given.session_timeout_ms, given.heartbeat_interval_ms

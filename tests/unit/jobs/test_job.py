@@ -122,6 +122,8 @@ def test_places_that_no_table_can_have_are_refused(tmp_path: Path) -> None:
         ("/lake/t", "/lake/t2", {}, ""),
         ("s3://lake/t", "s3://other/t/cp", {}, ""),
         ("/lake/t", "cp", {}, "checkpoint must be an absolute path"),
+        ("/lake/a%20b", "/lake/cp", {}, "table must not have %20 in it: Delta takes it for one"),
+        ("/lake/100%", "/lake/cp", {}, ""),
         ("/lake/t", "/lake/cp", {"commitTable": "/lake/t/c"}, "'commitTable' must not be in the d"),
         ("/lake/c/t", "/lake/cp", {"commitTable": "/lake/c"}, "table must not be in the directory"),
         ("/lake/t", "/lake/cp", {"verdictDirectory": "/lake/cp/v"}, ""),
@@ -142,6 +144,28 @@ def test_nothing_lies_where_another_one_removes_files(
         found = [str(failure)]
     assert bool(found) == bool(said)
     assert said in "".join(found)
+
+
+@pytest.mark.parametrize(
+    ("named", "said"),
+    [
+        ({"table": None}, "table must be a path or a URI, and is None"),
+        ({"checkpoint": 7}, "checkpoint must be a path or a URI, and is 7"),
+        ({"target_bytes": "256m"}, "target_bytes must be a whole number, and is '256m'"),
+        ({"optimize_every": "5"}, "optimize_every must be a whole number, and is '5'"),
+    ],
+    ids=str,
+)
+def test_arguments_of_another_type_are_named(named: dict[str, Any], said: str) -> None:
+    given: dict[str, Any] = {"table": "/lake/t", "checkpoint": "/lake/c", "spark": SESSION}
+    with pytest.raises(KeyrangeError, match=said):
+        keyrange.job(OPTIONS, of_record, COLUMNS).into(**given | named)
+
+
+def test_paths_may_be_paths(tmp_path: Path) -> None:
+    job = keyrange.job(OPTIONS, of_record, COLUMNS)
+    with pytest.raises(KeyrangeError, match="table must not be the same path as checkpoint"):
+        job.into(tmp_path / "t", tmp_path / "t", spark=SESSION)
 
 
 def test_calls_that_would_aim_a_query_elsewhere_are_refused() -> None:
