@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -108,3 +109,20 @@ def test_a_query_that_commits_otherwise_from_now_on_is_still_the_same(
         job.run(work, SCHEMA, **given)
     assert texts(job) == ["1", "2"]
     assert not [each for each in caplog.messages if "in the table twice" in each]
+
+
+@MODES
+def test_a_process_that_ends_while_it_works_is_said_to_have_crashed(
+    spark: SparkSession, topics: Topics, tmp_path: Path, commits: str
+) -> None:
+    def crashes(record: Any) -> Any:
+        if record.offset == 1:
+            os._exit(1)
+        return work(record)
+
+    job, given = TableJob(spark, topics, tmp_path, partitions=1), given_for(commits, tmp_path)
+    job.produce(b"1", b"2")
+    assert "[WORKER_CRASHED]" in failure_of(job.start(crashes, SCHEMA, **given))
+    assert job.rows() == []
+    job.run(work, SCHEMA, **given)
+    assert texts(job) == ["1", "2"]

@@ -216,6 +216,18 @@ SOURCE_CONDITIONS: Final = (
         "table-jobs.md",
     ),
     Condition(
+        "WORKER_CRASHED",
+        Kind.UNAVAILABLE,
+        "read the end of the executor's log (stderr): os._exit, a native library that crashes or "
+        "too little memory end a process; with spark.python.worker.faulthandler.enabled=true the "
+        "log has the line of the function; the batch runs again",
+        "A Python process of an executor ended while it worked on records, in all attempts of its "
+        "task. Which record it had is not known, and no record is given up for it. Nothing of the "
+        "batch was written or committed.",
+        "the executor's log, its exit code and its memory",
+        "table-jobs.md",
+    ),
+    Condition(
         "TABLE_RESTORED",
         Kind.DATA_LOSS,
         "start the query again, and it goes on without the rows that went; to have them again, "

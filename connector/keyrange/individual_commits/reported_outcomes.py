@@ -127,8 +127,10 @@ def rejected_in(frame: DataFrame, error_column: str | None) -> list[Row]:
 
 def schema_of(schema: str | StructType) -> StructType:
     """The columns that are given, in DDL or as they are. Raises INVALID_OPTIONS."""
-    if not isinstance(schema, str):
+    if isinstance(schema, StructType):
         return schema
+    if not isinstance(schema, str):
+        raise invalid_options([f"schema must be DDL or a StructType, and is {schema!r}"[:200]])
     try:
         # Not every line of DDL is one of columns.
         return StructType(list(StructType.fromDDL(schema)))  # type: ignore[call-overload]

@@ -55,6 +55,10 @@ _NO_FILES: Final = (
     "AccessDenied",
 )
 
+# What Spark says of a process of Python's that is gone.
+_CRASHED: Final = "Python worker exited unexpectedly"
+_TRACEBACK: Final = "Traceback (most recent call last)"
+
 _T = TypeVar("_T")
 
 
@@ -125,14 +129,20 @@ class VerdictStore:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """While Spark writes an attempt, whose failures come as text. Raises VERDICT_UNWRITABLE
-        where the directory takes no files, and all else as it is."""
+        """While tasks of Spark's make an attempt, whose failures come as text. Raises
+        VERDICT_UNWRITABLE where the directory takes no files, WORKER_CRASHED where a process has
+        ended that called the function, and all else as it is."""
         try:
             yield
         except KeyrangeError:
             raise
         except Exception as failure:
-            reason = _reason(str(failure), self._location)
+            text = str(failure)
+            if _CRASHED in text and _TRACEBACK not in text:
+                raise error(
+                    "WORKER_CRASHED", "a process ended while it called the function"
+                ) from None
+            reason = _reason(text, self._location)
             if reason is None:
                 raise
             raise unwritable(self._location, reason) from None
@@ -311,7 +321,7 @@ def _reason(text: str, location: str) -> str | None:
     """The line of a failure of Spark's that says that a place takes no files; None where it is
     another failure."""
     # What Python workers fail with is of the job or of the source, whatever it says.
-    of_python = "PythonException" in text or "Traceback (most recent call last)" in text
+    of_python = "PythonException" in text or _TRACEBACK in text
     if of_python or not ("TASK_WRITE_FAILED" in text or location in text):
         return None
     lines = (line.strip() for line in text.splitlines())

@@ -168,7 +168,8 @@ class WriteWhole:
         manifest = store.manifest(batch_id, at.start, at.end)
         is_made = manifest is None
         if manifest is None:
-            found = reported_outcomes.handed_on(batch)
+            with store.writing():
+                found = reported_outcomes.handed_on(batch)
             offsets = planned(at.start, at.end)
             made = Manifest(batch_id, "", {}, form, *offsets, table=sink.uri, rows=found)
             made = replace(made, table_id=sink.table_id())

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, fields
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -110,21 +110,27 @@ def variables_of(state: Mapping[str, State]) -> tuple[Variable, ...]:
 def _variable(name: str, state: State) -> Variable:
     if not (name.isidentifier() and not name.startswith("_") and len(name) <= _NAME_MAX):
         raise ValueError(f"state {name[:100]!r} must have a name that can be an attribute's")
-    try:
-        ttl_ms = 0 if state.ttl is None else duration_ms(state.ttl)
-        if state.ttl is not None and ttl_ms <= 0:
-            raise ValueError("must be longer than nothing")
-        if isinstance(state, MapState):
-            kind, schema, keys = "map", _schema(state.value_schema), _schema(state.key_schema)
-        else:
-            kind, keys = ("value" if isinstance(state, ValueState) else "list"), ""
-            schema = _schema(state.schema)
-    except AttributeError:
-        text = f"state {name!r} must be a ValueState, a ListState or a MapState"
-        raise ValueError(text) from None
-    except ValueError as failure:
-        raise ValueError(f"state {name!r}: {failure}") from None
-    return Variable(name, kind, schema, keys, ttl_ms)
+    if not isinstance(state, State):
+        raise ValueError(f"state {name!r} must be a ValueState, a ListState or a MapState")
+    told = {each.name: getattr(state, each.name) for each in fields(state)}
+    read: dict[str, Any] = {}
+    for part, text in told.items():
+        try:
+            if not (isinstance(text, str) or (part == "ttl" and text is None)):
+                raise ValueError(f"must be a text, and is of type {type(text).__name__}")
+            read[part] = _ttl_ms(text) if part == "ttl" else _schema(str(text))
+        except ValueError as failure:
+            raise ValueError(f"{part} of state {name!r} {failure}") from None
+    kind = type(state).__name__.removesuffix("State").lower()
+    schema = read.get("schema") or read["value_schema"]
+    return Variable(name, kind, schema, read.get("key_schema", ""), read["ttl"])
+
+
+def _ttl_ms(ttl: str | None) -> int:
+    ttl_ms = 0 if ttl is None else duration_ms(ttl)
+    if ttl is not None and ttl_ms <= 0:
+        raise ValueError("must be longer than nothing")
+    return ttl_ms
 
 
 def _schema(ddl: str) -> str:
