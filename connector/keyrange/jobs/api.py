@@ -31,7 +31,7 @@ from keyrange.options.locations import misplaced
 from keyrange.source.model.columns import COLUMNS, chosen_columns
 from keyrange.source.schema import source_schema
 from keyrange.storage.data_files import TARGET_BYTES
-from keyrange.storage.directory import no_directory
+from keyrange.storage.directory import no_place
 from keyrange.storage.locations import as_spark_names
 from keyrange.storage.model.partition_columns import partition_columns
 from keyrange.wire.time_zones import zone_of
@@ -289,8 +289,8 @@ class TableJob:
             if (mistake := path_mistake(path)) is not None:
                 wrong.append(f"{name} {mistake}")
         wrong += misplaced(table, checkpoint, self._options.commits, self._options.members)
-        if (why := no_directory(table)) is not None:
-            wrong.append(f"table must be a directory, and {why}")
+        if (why := no_place(table)) is not None:
+            wrong.append(f"table must be a Delta table or an empty directory, and {why}")
         if compression not in ("snappy", "zstd"):
             wrong.append("compression must be snappy or zstd")
         if target_bytes < 1 << 20:

@@ -62,15 +62,21 @@ def let_go(*files: Any) -> None:
                 each.close()
 
 
-def no_directory(location: str) -> str | None:
-    """What keeps a place on this machine from being a directory: a file. None where nothing does,
-    and for other filesystems."""
+def no_place(location: str) -> str | None:
+    """What keeps a place on this machine from being that of a Delta table: a file, or files that
+    VACUUM would remove. None where nothing does, and for other filesystems."""
     scheme, found, rest = location.partition("://")
     if found and scheme != "file":
         return None
     path = Path(rest if found else location)
     there = next((each for each in (path, *path.parents) if each.exists()), None)
-    return None if there is None or there.is_dir() else f"{there} is a file"
+    if there is not None and not there.is_dir():
+        return f"{there} is a file"
+    if there != path or (path / "_delta_log").exists():
+        return None
+    strangers = (each.name for each in path.iterdir() if each.name[0] not in "_.")
+    name = next(strangers, None)
+    return None if name is None else f"{name} is in it, which is no table's: VACUUM would remove it"
 
 
 class Directory:

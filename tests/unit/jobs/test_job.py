@@ -25,6 +25,7 @@ import keyrange
 from keyrange.errors import KeyrangeError
 from keyrange.jobs.table_writer import TableWriter
 from keyrange.options import parse_options
+from keyrange.storage.directory import no_place
 
 COLUMNS = StructType([StructField("id", LongType()), StructField("name", StringType())])
 OPTIONS = {"kafka.bootstrap.servers": "broker:9092", "subscribe": "orders"}
@@ -95,10 +96,20 @@ def test_types_that_no_file_gets_are_refused(kind: DataType, named: str) -> None
         keyrange.job(OPTIONS, of_record, columns)
 
 
+def test_a_directory_of_other_files_is_no_place_for_a_table(tmp_path: Path) -> None:
+    (tmp_path / "_checkpoint").mkdir()
+    assert no_place(str(tmp_path)) is None
+    (tmp_path / "a.parquet").write_text("")
+    with pytest.raises(KeyrangeError, match=r"a\.parquet is in it, which is no table's: VACUUM"):
+        keyrange.job(OPTIONS, of_record, COLUMNS).into(tmp_path, "/lake/c", spark=SESSION)
+    (tmp_path / "_delta_log").mkdir()
+    assert no_place(str(tmp_path)) is None
+
+
 def test_places_that_no_table_can_have_are_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     job = keyrange.job(OPTIONS, of_record, COLUMNS)
-    with pytest.raises(KeyrangeError, match=r"table must be a directory, and .* is a file"):
+    with pytest.raises(KeyrangeError, match=r"table must be a Delta table or .* is a file"):
         job.into(str(tmp_path / "file" / "t"), "/lake/c", spark=SESSION)
     with pytest.raises(KeyrangeError, match="table must not be the same path as checkpoint"):
         job.into(f"{tmp_path}/t/", f"{tmp_path}/t", spark=SESSION)

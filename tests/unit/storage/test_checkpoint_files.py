@@ -9,7 +9,7 @@ import pytest
 from checkpoints import commit_batch, make_checkpoint, plan_batch
 from keyrange.errors import InvalidError, KeyrangeError, UnavailableError
 from keyrange.storage.checkpoint_files import load_progress, open_directory
-from keyrange.storage.directory import Directory, no_directory
+from keyrange.storage.directory import Directory, no_place
 
 
 @pytest.fixture
@@ -159,6 +159,6 @@ def test_a_file_in_the_way_of_a_directory_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for below in ("file", "file/table"):
         for scheme in ("", "file://"):
-            assert no_directory(f"{scheme}{tmp_path / below}") == f"{tmp_path / 'file'} is a file"
+            assert no_place(f"{scheme}{tmp_path / below}") == f"{tmp_path / 'file'} is a file"
     for free in (str(tmp_path), str(tmp_path / "new" / "table"), f"s3://{tmp_path / 'file'}"):
-        assert no_directory(free) is None
+        assert no_place(free) is None
