@@ -18,7 +18,7 @@ pytestmark = pytest.mark.spark
 
 INTEGERS = pa.int64(), pa.list_(pa.int64())
 STRICTER = re.findall(
-    r"^\| `(\{.*?)`[^|]*? \| (bigint|timestamp) \| (.+?) \| bad",
+    r"^\| `(\{.*?)`[^|]*? \| (bigint|timestamp|date|binary) \| (.*?) \| bad",
     (ROOT / "connector/guides/table-jobs.md").read_text(),
     re.MULTILINE,
 )
@@ -66,7 +66,7 @@ def test_spark_reads_times_without_a_zone_in_that_of_its_session_so(
 
 
 def test_the_guide_names_where_spark_reads_more(spark: SparkSession) -> None:
-    assert len(STRICTER) == 10
+    assert len(STRICTER) == 12
     for text, ddl, wanted in STRICTER:
         value = text.encode().replace(b"\\xff", b"\xff")
         (row,) = (
@@ -78,7 +78,12 @@ def test_the_guide_names_where_spark_reads_more(spark: SparkSession) -> None:
             assert str(row[0]).endswith(" 12:00:00"), text
         else:
             assert row[0] == wanted, text
-        kinds = {"bigint": pa.int64(), "timestamp": pa.timestamp("us", "UTC")}
+        kinds = {
+            "bigint": pa.int64(),
+            "timestamp": pa.timestamp("us", "UTC"),
+            "date": pa.date32(),
+            "binary": pa.binary(),
+        }
         schema = pa.schema([("a", kinds[ddl]), ("b", pa.int64())])
         _, bad = JsonDecoder(schema).decode(pa.array([value], pa.binary()))
         assert bad.rows.tolist() == [0], text
