@@ -167,7 +167,7 @@ class GroupLeader:
         write one that takes for ever."""
         if self._pattern is None:
             return interests
-        topics = tuple(sorted(self._cluster.describe_matching(self._pattern.matches).topics))
+        topics = tuple(sorted(self._cluster.describe_matching(self._pattern.reads).topics))
         return {
             member: replace(each, topics=topics) if each.pattern == self._pattern.pattern else each
             for member, each in interests.items()

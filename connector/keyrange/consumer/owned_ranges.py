@@ -70,7 +70,7 @@ class OwnedRanges:
 
     def matching(self, pattern: SubscribePattern) -> ClusterView:
         """The topics whose names match a pattern, of which there may be none."""
-        return self._cluster.describe_matching(pattern.matches)
+        return self._cluster.describe_matching(pattern.reads)
 
     def contacted(self) -> None:
         """The group's coordinator has answered: brokers that are away now come back, and are waited

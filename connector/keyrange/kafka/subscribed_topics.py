@@ -30,7 +30,7 @@ def describe(
     Raises UNKNOWN_TOPIC_OR_PARTITION that names every other one that is missing.
     """
     if isinstance(subscription, SubscribePattern):
-        return cluster.describe_matching(subscription.matches)
+        return cluster.describe_matching(subscription.reads)
     topics = subscription.topics
     may_miss = topics if known is None else {partition.topic for partition in known}
     view = cluster.describe(topics, may_miss=may_miss)

@@ -213,9 +213,7 @@ class SinkTable:
     def _check_driver(self, driver: Driver) -> None:
         last = self._cached.version_of(driver.application)
         if last is not None and last > driver.number:
-            message = (
-                f"driver {last} has begun, and driver {driver.number} is not to write to the table"
-            )
+            message = f"driver {last} has begun, by another query or with another commitGroup"
             raise error("COMMITS_FENCED", message, source_id=driver.source_id, table=self.uri)
 
     def _commit(

@@ -251,3 +251,15 @@ def test_settings_of_the_object_store_are_kept_and_never_shown(
     assert "hunter2" not in message
     [message] = refused(INDIVIDUAL | {"commitTable.storage.": "x"})
     assert message.startswith("option 'commitTable.storage.' must name a setting")
+
+
+@pytest.mark.parametrize(
+    "reads",
+    [{"subscribe": "t,dead"}, {"assign": '{"dead":[3]}'}, {"subscribePattern": "d.*"}],
+    ids=str,
+)
+def test_dead_letters_do_not_come_as_records(reads: dict[str, str]) -> None:
+    given = {"kafka.bootstrap.servers": "h:9092", **INDIVIDUAL, **reads}
+    with pytest.raises(InvalidError, match="'deadLetterTopic' must not be a topic that the query"):
+        parse_options(given | {"deadLetterTopic": "dead"}, "stream")
+    parse_options(given | {"deadLetterTopic": "other"}, "stream")

@@ -53,7 +53,9 @@ def send_dead_letters(settings: ClientSettings, topic: str, letters: Sequence[De
         count = len(view.partitions())
         if not count:
             raise error(
-                "UNKNOWN_TOPIC_OR_PARTITION", "the topic of dead letters is not there", topic=topic
+                "UNKNOWN_TOPIC_OR_PARTITION",
+                "the topic that deadLetterTopic names is not there",
+                topic=topic,
             )
         by_partition: dict[int, list[DeadLetter]] = {}
         for letter in letters:

@@ -1,7 +1,7 @@
 """What a query reads: named topics, named partitions, or the topics that match a pattern.
 
-Of each: `option`, the one that says so, and `names`, whether it asks for a partition, be that there
-or not.
+Of each: `option`, the one that says so, `names`, whether it asks for a partition, be that there or
+not, and `reads`, whether for any of a topic.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ class Subscribe:
     topics: tuple[str, ...]
 
     def names(self, partition: TopicPartition) -> bool:
-        return partition.topic in self.topics
+        return self.reads(partition.topic)
+
+    def reads(self, topic: str) -> bool:
+        return topic in self.topics
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,9 @@ class Assign:
     def names(self, partition: TopicPartition) -> bool:
         return partition in self.partitions
 
+    def reads(self, topic: str) -> bool:
+        return topic in self.topics
+
 
 @dataclass(frozen=True, slots=True)
 class SubscribePattern:
@@ -51,13 +57,13 @@ class SubscribePattern:
     pattern: str
     match: Literal["full", "search"] = "full"
 
-    def matches(self, topic: str) -> bool:
+    def reads(self, topic: str) -> bool:
         compiled = re.compile(self.pattern)
         found = compiled.fullmatch(topic) if self.match == "full" else compiled.search(topic)
         return found is not None
 
     def names(self, partition: TopicPartition) -> bool:
-        return self.matches(partition.topic)
+        return self.reads(partition.topic)
 
 
 Subscription = Subscribe | Assign | SubscribePattern
