@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 from pyspark import cloudpickle
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
+import keyrange
 from brokers import Topics
 from individual import failure_of
+from sources import options
 from table_jobs import TableJob, individual
 
 # Executors cannot import this file: its functions travel whole.
@@ -126,3 +128,32 @@ def test_a_process_that_ends_while_it_works_is_said_to_have_crashed(
     assert job.rows() == []
     job.run(work, SCHEMA, **given)
     assert texts(job) == ["1", "2"]
+
+
+def test_batches_that_ran_without_each_batch_come_again_by_the_remedy(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    topic = topics.create_topic("unwrapped", 1)
+    own = options(topics, topic, startingOffsets="earliest", **individual(tmp_path))
+
+    def into(batch: DataFrame, _: int) -> None:
+        rows = keyrange.process(batch, work, SCHEMA)
+        rows.write.format("parquet").mode("append").save(str(tmp_path / "sink"))
+
+    def run(checkpoint: str, each: Any = None, **given: str) -> None:
+        location = str(tmp_path / checkpoint)
+        each = each or keyrange.each_batch(into, own | given, location)
+        records = spark.readStream.format("keyrange").options(**own | given).load()
+        writer = records.writeStream.option("checkpointLocation", location).foreachBatch(each)
+        assert writer.trigger(availableNow=True).start().awaitTermination(240)
+
+    topics.produce(topic, [b"1"])
+    run("old")
+    topics.produce(topic, [b"2"])
+    for each in (lambda batch, _: batch.collect(), None):
+        with pytest.raises(Exception, match=r"\[COMMITS_BEHIND\]"):
+            run("old", each)
+    topics.produce(topic, [b"3"])
+    run("new", **{"commitTable.onFreshStart": "resume"})
+    found = spark.read.parquet(str(tmp_path / "sink")).collect()
+    assert sorted(row.text for row in found) == ["1", "2", "3"]
