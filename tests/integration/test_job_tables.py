@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 import keyrange
 from brokers import Topics
 from individual import failure_of
+from keyrange.storage.sink_table import SinkTable
 from sources import options
 from table_jobs import TableJob, individual
 
@@ -67,6 +68,49 @@ def test_an_older_version_that_is_restored_is_told(
     job.run(work, SCHEMA, **given)
     assert texts(job) == ["1", "3", "4"]
     assert not [each for each in caplog.messages if "restored" in each]
+
+
+def test_a_restore_among_many_commits_of_others_is_told(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    """More than a table that stays open goes through: it is opened anew."""
+    job = TableJob(spark, topics, tmp_path)
+    job.produce(b"1")
+    query = job.start(work, SCHEMA, trigger={"processingTime": "0 seconds"})
+    query.processAllAvailable()
+    table = DeltaTable(job.table)
+    for number in range(60):
+        if number == 5:
+            table.restore(1)
+        table.alter.set_table_properties({"delta.checkpointInterval": str(100 + number)})
+    job.produce(b"2")
+    assert "[TABLE_RESTORED]" in failure_of(query)
+
+
+def test_a_restore_while_a_batch_is_written_stops_the_batch(
+    spark: SparkSession,
+    topics: Topics,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    job = TableJob(spark, topics, tmp_path)
+    for text in (b"1", b"2"):
+        job.produce(text)
+        job.run(work, SCHEMA)
+    append = SinkTable.append
+
+    def late(*given: Any, **named: Any) -> None:
+        DeltaTable(job.table).restore(1)
+        append(*given, **named)
+
+    job.produce(b"3")
+    with monkeypatch.context() as patch:
+        patch.setattr(SinkTable, "append", late)
+        assert "[TABLE_RESTORED]" in failure_of(job.start(work, SCHEMA))
+    job.run(work, SCHEMA)
+    assert texts(job) == ["1", "3"]
+    assert [each for each in caplog.messages if "was restored to an older version at" in each]
 
 
 def test_a_checkpoint_that_lost_its_last_batch_alone_is_behind(

@@ -208,7 +208,8 @@ SOURCE_CONDITIONS: Final = (
         "OTHER_TABLE",
         Kind.INVALID,
         "name the table that the query has written so far; if it was moved, say so by "
-        "into(..., moved_from=PATH); for another table begin with a new checkpoint",
+        "into(..., moved_from=PATH); for another table begin with a new checkpoint, and with "
+        "individual commits with another commitTable too",
         "The checkpoint of a query goes with one table, which has all batches that the checkpoint "
         "calls finished. Another table would begin in the middle of the topic. Nothing of the "
         "batch was written.",
@@ -231,8 +232,8 @@ SOURCE_CONDITIONS: Final = (
         "TABLE_RESTORED",
         Kind.DATA_LOSS,
         "start the query again, and it goes on without the rows that went; to have them again, "
-        "before that set the positions back with `keyrange commits reset` (individual commits), or "
-        "begin with a new checkpoint and a startingOffsets before them",
+        "stop it then and set the positions back with `keyrange commits reset` (individual "
+        "commits), or begin with a new checkpoint and a startingOffsets before them",
         "Somebody restored an older version of the table (RESTORE TABLE) while the query ran. Rows "
         "of finished batches went with it, and no batch would write them again. Nothing of the "
         "batch was written.",

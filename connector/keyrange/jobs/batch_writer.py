@@ -24,7 +24,6 @@ from keyrange.jobs.definition import JobDefinition
 from keyrange.jobs.query_table import (
     check_table,
     made_again,
-    restored,
     store_of_whole_batches,
     warn_of_others,
     warn_of_restored,
@@ -92,13 +91,19 @@ class JobTable:
         if not known and at.is_of_one_source:
             self._check_before(store, sink, application, at)
         elif not known and at.end.commits is not None and at.end.commits.resumes is not None:
-            check_table(store.last_of(at.end.commits.resumes[0]), sink, self.moved_from)
+            before = store.last_of(at.end.commits.resumes[0])
+            check_table(before, sink, self.moved_from)
+            if before is None or not before.table:
+                _log.warning(
+                    "the query goes on from commits whose output no keyrange.job has written: what "
+                    "they call done does not come into table %s",
+                    sink.uri,
+                )
         if not sink.prepare(known):
             raise made_again(sink, at.batch_id - 1)
-        if sink.is_restored:
-            raise restored(sink, at.batch_id)
+        sink.check_restored(at.batch_id)
         if not known:
-            warn_of_restored(sink, at.query_id)
+            warn_of_restored(sink, at)
             warn_of_others(sink, at)
             self._checked[application] = sink.table_id()
         return sink

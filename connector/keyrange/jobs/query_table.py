@@ -44,18 +44,9 @@ def made_again(sink: SinkTable, batch_id: int) -> KeyrangeError:
     )
 
 
-def restored(sink: SinkTable, batch_id: int) -> KeyrangeError:
-    return error(
-        "TABLE_RESTORED",
-        f"{sink.uri} was restored to an older version while the query ran: what the query has "
-        "written since that version is not there any more",
-        batch=batch_id,
-    )
-
-
-def warn_of_restored(sink: SinkTable, query_id: str) -> None:
+def warn_of_restored(sink: SinkTable, at: Planned) -> None:
     """Once in a run: where rows of this query went with a version that was restored."""
-    at_ms = sink.look(lambda table: restored_at(table, query_id))
+    at_ms = sink.look(lambda table: restored_at(table, at.query_id)) if at.batch_id else None
     if at_ms is not None:
         _log.warning(
             "table %s was restored to an older version at %s. The query goes on behind what it has "

@@ -24,8 +24,6 @@ from keyrange.text.packages import install_line
 # are: after 300 of them a write took twice its time.
 _REOPEN_AFTER: Final = 50
 _MARK: Final = "keyrange.write"
-# The operation by which rows go that were written behind an older version.
-RESTORE: Final = "RESTORE"
 # More than a file of the log has that names some files.
 _ENTRY_BYTES: Final = 1 << 20
 # No file of a log has it.
@@ -47,8 +45,10 @@ class CachedDeltaTable:
         # What is known of this version's transactions, None for none.
         self._transactions: dict[str, int | None] = {}
         self._opened_at = 0
-        # Whether somebody has restored an older version behind one that was seen.
+        # Whether somebody has restored an older version behind the one that was seen first.
         self.is_restored = False
+        # The version that was seen last; None before the first look.
+        self._seen: int | None = None
 
     @property
     def version(self) -> int:
@@ -82,10 +82,12 @@ class CachedDeltaTable:
         if not entries:
             return False
         self.table.update_incremental()
-        if self.version == after + len(entries) - 1:
-            self._add(entries)
-        else:
-            self._look_again()
+        if self.version != after + len(entries) - 1:
+            # Others go on writing.
+            self.open()
+            return True
+        self._add(entries)
+        self._seen = self.version
         return True
 
     def open(self) -> None:
@@ -93,6 +95,10 @@ class CachedDeltaTable:
         self.table = self.delta.DeltaTable(self.uri, storage_options=self._storage)
         self._look_again()
         self._opened_at = self.version
+        if self._seen is not None and self._seen < self.version:
+            since = self.table.history(self.version - self._seen)
+            self.is_restored = self.is_restored or any(map(is_restore, since))
+        self._seen = self.version
 
     def close(self) -> None:
         """The next look opens it: what a table is worth after a failure is not said anywhere."""
@@ -115,6 +121,11 @@ class CachedDeltaTable:
         """Those that were asked for."""
         return dict(self._transactions)
 
+    def told_restored(self) -> bool:
+        """Whether it is restored, once."""
+        told, self.is_restored = self.is_restored, False
+        return told
+
     def new_mark(self) -> dict[str, str]:
         """What a write by `table` is to leave in the log's file, for `written`."""
         return {_MARK: uuid.uuid4().hex}
@@ -126,6 +137,7 @@ class CachedDeltaTable:
         if self.version == before + 1:
             self._mark = mark[_MARK].encode()
             self._transactions |= transactions
+            self._seen = self.version
         else:
             self._look_again()
 
@@ -136,7 +148,7 @@ class CachedDeltaTable:
     def _add(self, entries: Sequence[bytes]) -> None:
         """Take in what the log says behind the version that was seen before."""
         self._mark = entries[-1]
-        self.is_restored = self.is_restored or any(map(_is_restore, entries))
+        self.is_restored = self.is_restored or any(map(_is_restored_by, entries))
         try:
             for entry in entries:
                 self._transactions |= _transactions_in(entry)
@@ -164,9 +176,15 @@ def _read(files: pyarrow.fs.FileSystem, path: str) -> bytes:
         return bytes(file.read())
 
 
-def _is_restore(entry: bytes) -> bool:
+def is_restore(commit: Mapping[str, Any]) -> bool:
+    """Whether rows went with a commit that were written behind an older version, by what its log
+    entry or the table's history says of it."""
+    return bool(commit.get("operation") == "RESTORE")
+
+
+def _is_restored_by(entry: bytes) -> bool:
     said = (json.loads(line) for line in entry.splitlines() if b'"commitInfo"' in line[:16])
-    return any(each["commitInfo"].get("operation") == RESTORE for each in said)
+    return any(is_restore(each["commitInfo"]) for each in said)
 
 
 def _transactions_in(entry: bytes) -> dict[str, int]:

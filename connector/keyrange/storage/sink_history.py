@@ -8,8 +8,8 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from keyrange.errors import error
-from keyrange.storage.cached_delta_table import RESTORE
+from keyrange.errors import KeyrangeError, error
+from keyrange.storage.cached_delta_table import is_restore
 from keyrange.storage.model.sink_driver import Writer, query_of
 
 # What the log keeps of each batch.
@@ -19,6 +19,7 @@ _TOPICS: Final = "keyrange.topics"
 _PLAN: Final = "keyrange.plan"
 # So many versions of the log are read, once in a run.
 _VERSIONS: Final = 20
+_VERSIONS_FOR_RESTORE: Final = 100
 
 
 def note_of(application: str, batch_id: int, topics: Iterable[str], plan: str) -> dict[str, str]:
@@ -47,12 +48,21 @@ def writers_of(table: Any) -> list[Writer]:
 def restored_at(table: Any, query_id: str) -> int | None:
     """When somebody restored an older version behind the last batch of a query, in ms since 1970;
     None where nobody did, as far as the last versions tell."""
-    for each in table.history(_VERSIONS):
-        if each.get("operation") == RESTORE:
+    for each in table.history(_VERSIONS_FOR_RESTORE):
+        if is_restore(each):
             return int(each["timestamp"])
         if _APPLICATION in each and query_of(each[_APPLICATION]) == query_id:
             break
     return None
+
+
+def restored(table_uri: str, batch_id: int) -> KeyrangeError:
+    return error(
+        "TABLE_RESTORED",
+        f"{table_uri} was restored to an older version while the query ran: what the query has "
+        "written since that version is not there any more",
+        batch=batch_id,
+    )
 
 
 def rows_in(table: Any) -> int:

@@ -16,7 +16,7 @@ from keyrange.storage.data_files import DataFile
 from keyrange.storage.delta_partitions import table_schema
 from keyrange.storage.model.partition_columns import PartitionColumn, generated_column
 from keyrange.storage.model.sink_driver import Driver, application_of_driver
-from keyrange.storage.sink_history import check_new
+from keyrange.storage.sink_history import check_new, restored
 from keyrange.storage.store_failures import text_of
 from keyrange.storage.table_store import RETENTION_OF_TRANSACTIONS
 
@@ -120,6 +120,7 @@ class SinkTable:
             written[driver.application] = driver.number
 
         def commit(table: Any) -> None:
+            self.check_restored(batch_id)
             if driver is not None:
                 self._check_driver(driver)
             self._check(table)
@@ -129,6 +130,11 @@ class SinkTable:
             self._commit(table, files, written, note)
 
         self._once(commit, app_id, batch_id, note)
+
+    def check_restored(self, batch_id: int) -> None:
+        """Raises TABLE_RESTORED, once, where an older version was restored in this run."""
+        if self._cached.told_restored():
+            raise restored(self.uri, batch_id)
 
     def stop_others(self, driver: Driver) -> None:
         """Let the table take nothing more from the drivers that one has stopped: such a driver may
@@ -162,11 +168,6 @@ class SinkTable:
     def look(self, find: Callable[[Any], _T]) -> _T:
         """What one of `sink_history` finds in the table's log. Raises SINK_UNWRITABLE."""
         return self._read(lambda: find(self._open()))
-
-    @property
-    def is_restored(self) -> bool:
-        """Whether an older version was restored since this run looked at the table first."""
-        return self._cached.is_restored
 
     def has(self, application: str, batch_id: int) -> bool:
         """Whether the table's log has a batch of an application, or a later one. Raises

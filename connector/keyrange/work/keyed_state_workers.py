@@ -217,14 +217,22 @@ class KeyedBatches:
             raise error(
                 "WRONG_RESULT", f"the new state has {has}, and {len(distinct.keys)} keys have one"
             )
+        for has, names in (("no", form.names), ("a", new.schema.names)):
+            for name in names:
+                if not (name in form.names and name in new.schema.names):
+                    raise error("WRONG_RESULT", f"the new state has {has} column {name!r}")
         if is_cleared is not None:
             cleared = pc.fill_null(pa.array(is_cleared, pa.bool_()), False)
+            if len(cleared) != new.num_rows:
+                raise error(
+                    "WRONG_RESULT",
+                    f"of {len(cleared)} keys it is said whether they are cleared, and there are "
+                    f"{new.num_rows}",
+                )
             mask = cleared.to_numpy(zero_copy_only=False)
             new = new.take(pa.array(np.arange(new.num_rows), mask=mask))
         columns: list[pa.Array] = [pa.array(distinct.hashes), distinct.keys]
         for variable in form.variables:
-            if variable.name not in new.schema.names:
-                raise error("WRONG_RESULT", f"the new state has no column {variable.name!r}")
             values = _state_column(new.column(variable.name), variable)
             columns.append(values)
             if variable.ttl_ms:

@@ -253,6 +253,9 @@ class RowForm:
         missing = sorted(self._known - set(result.schema.names))
         if missing:
             raise self._wrong(f"a batch without column {missing[0]!r}")
+        more = sorted(set(result.schema.names) - self._known)
+        if more:
+            raise self._wrong(f"a batch with column {more[0]!r}")
         arrays = [self._cast(result.column(field.name), field) for field in self.schema]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 

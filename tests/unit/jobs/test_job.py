@@ -96,6 +96,16 @@ def test_types_that_no_file_gets_are_refused(kind: DataType, named: str) -> None
         keyrange.job(OPTIONS, of_record, columns)
 
 
+def test_columns_that_may_not_be_null_are_refused() -> None:
+    inner = StructType([StructField("x", LongType(), False)])
+    for columns in (
+        StructType([StructField("id", LongType()), StructField("v", LongType(), False)]),
+        StructType([StructField("id", LongType()), StructField("v", inner)]),
+    ):
+        with pytest.raises(KeyrangeError, match="column 'v' of schema is not nullable"):
+            keyrange.job(OPTIONS, of_record, columns)
+
+
 def test_a_directory_of_other_files_is_no_place_for_a_table(tmp_path: Path) -> None:
     (tmp_path / "_checkpoint").mkdir()
     assert no_place(str(tmp_path)) is None

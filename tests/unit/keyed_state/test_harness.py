@@ -272,6 +272,9 @@ def test_many_records_at_once() -> None:
     assert [made.state(key) for key in (b"a", b"b", b"c")] == [{"v": 2}, {"v": 3}, {}]
 
 
+ONE_ROW = pa.record_batch({"v": pa.array([{"n": 1}])})
+
+
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
@@ -279,6 +282,8 @@ def test_many_records_at_once() -> None:
         ((None, 3), "the new state has int"),
         ((None, pa.record_batch({"v": pa.array([1, 2])})), "has 2 rows, and 1 keys have one"),
         ((None, pa.record_batch({"w": pa.array([1])})), "has no column 'v'"),
+        ((None, ONE_ROW.append_column("w", pa.array([1]))), "has a column 'w'"),
+        ((None, ONE_ROW, pa.array([True, False])), "of 2 keys it is said whether they are cleared"),
     ],
 )
 def test_what_is_no_answer(answer: Any, reason: str) -> None:

@@ -152,7 +152,7 @@ def test_batches_may_be_tables_or_nothing_and_columns_in_any_order() -> None:
     def function(batch: pa.RecordBatch) -> Any:
         if batch.num_rows == 1:
             return None
-        return pa.table({"text": ["x"] * 2, "more": [1, 2], "offset": pa.array([8, 9], pa.int32())})
+        return pa.table({"text": ["x"] * 2, "offset": pa.array([8, 9], pa.int32())})
 
     told = run(job(function, "arrow"), [batch_of([Sent(1, 1), Sent(2, 2)]), batch_of([Sent(3, 3)])])
     assert told.rows == [{"offset": 8, "text": "x"}, {"offset": 9, "text": "x"}]
@@ -162,6 +162,12 @@ def test_batches_may_be_tables_or_nothing_and_columns_in_any_order() -> None:
 def test_a_batch_without_a_column_of_the_schema_fails_the_task() -> None:
     with pytest.raises(KeyrangeError, match=r"\[WRONG_RESULT\].*without column 'text'"):
         run(job(lambda batch: batch, "arrow"), [batch_of([Sent(1, 1)])])
+
+
+def test_a_batch_with_a_column_that_is_not_of_the_schema_fails_the_task() -> None:
+    more = pa.RecordBatch.from_pydict({"text": ["x"], "offset": [1], "more": [1]})
+    with pytest.raises(KeyrangeError, match=r"\[WRONG_RESULT\].*with column 'more'"):
+        run(job(lambda _: more, "arrow"), [batch_of([Sent(1, 1)])])
 
 
 def test_errors_are_kept_with_a_bound_and_whatever_they_are() -> None:
