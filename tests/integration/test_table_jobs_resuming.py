@@ -164,11 +164,12 @@ def test_each_batch_is_for_the_query_of_its_checkpoint(
     topic = topics.create_topic("checkpoints", 1)
     topics.produce(topic, [b"1", b"2"])
 
-    def into(batch: DataFrame, _: int) -> None:
-        keyrange.process_into(batch, work, SCHEMA, str(tmp_path / "table"))
-
-    def run(name: str, named: str) -> None:
+    def run(name: str, named: str, table: str = "table") -> None:
         """A query of its own commit table, whose each_batch is given a checkpoint."""
+
+        def into(batch: DataFrame, _: int) -> None:
+            keyrange.process_into(batch, work, SCHEMA, str(tmp_path / table))
+
         own = individual(tmp_path / name)
         given = options(topics, topic, startingOffsets="earliest", **own)
         records = spark.readStream.format("keyrange").options(**given).load()
@@ -178,11 +179,18 @@ def test_each_batch_is_for_the_query_of_its_checkpoint(
         assert query.awaitTermination(240)
 
     run("first", "first")
+    (tmp_path / "table").rename(tmp_path / "moved")
+    topics.produce(topic, [b"3"])
+    with pytest.raises(Exception, match=r"\[OTHER_TABLE\] the query has written to .*table, and"):
+        run("first", "first", "another")
+    (tmp_path / "moved").rename(tmp_path / "elsewhere")
+    run("first", "first", "elsewhere")
+    (tmp_path / "elsewhere").rename(tmp_path / "table")
     with pytest.raises(Exception, match=r"\[OTHER_CHECKPOINT\] the query that runs is"):
         run("second", "first")
     run("second", "second")
     rows = DeltaTable(tmp_path / "table").to_pyarrow_table()
-    assert sorted(rows["text"].to_pylist()) == ["1", "1", "2", "2"]
+    assert sorted(rows["text"].to_pylist()) == ["1", "1", "2", "2", "3", "3"]
 
 
 @pytest.mark.parametrize("commits", ["batch", "individual"])

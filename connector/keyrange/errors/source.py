@@ -232,8 +232,8 @@ SOURCE_CONDITIONS: Final = (
         "TABLE_RESTORED",
         Kind.DATA_LOSS,
         "start the query again, and it goes on without the rows that went; to have them again, "
-        "stop it then and set the positions back with `keyrange commits reset` (individual "
-        "commits), or begin with a new checkpoint and a startingOffsets before them",
+        "first restore the version that the table had before, or begin with a new checkpoint "
+        "(individual commits: and another commitGroup) at the startingOffsets where the table ends",
         "Somebody restored an older version of the table (RESTORE TABLE) while the query ran. Rows "
         "of finished batches went with it, and no batch would write them again. Nothing of the "
         "batch was written.",

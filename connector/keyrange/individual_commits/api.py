@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 from keyrange.errors import error, invalid_options
 from keyrange.individual_commits.batch_plan import BatchPlan
 from keyrange.individual_commits.batch_run import BatchRun, current
+from keyrange.individual_commits.output_table import check_table, output_before
 from keyrange.individual_commits.reported_outcomes import HIDDEN_SPARK, check_columns, schema_of
 from keyrange.options.commits import IS_PATH
 from keyrange.work.appended_files import Target, work_into
@@ -74,8 +75,8 @@ def process_into(
     file for each partition.
 
     Raises KeyrangeError: as `process`; INVALID_OPTIONS with commit.isolation=transactional,
-    SINK_UNSUITABLE for a table with constraints, other columns or property
-    delta.setTransactionRetentionDuration, SINK_UNWRITABLE.
+    OTHER_TABLE where the batches before are in another table, SINK_UNSUITABLE for a table with
+    constraints, other columns or property delta.setTransactionRetentionDuration, SINK_UNWRITABLE.
     """
     from keyrange.storage.cached_delta_table import CachedDeltaTable
     from keyrange.storage.sink_table import SinkTable
@@ -89,8 +90,13 @@ def process_into(
     job = _job(run.plan, function, output, mode)
     run.said = True
     uri, storage = table.rstrip("/"), run.plan.commits.revealed_storage()
+    is_first = uri not in run.tables
     cached = run.tables.setdefault(uri, CachedDeltaTable(uri, storage))
     sink = SinkTable(uri, job.schema, storage, cached=cached)
+    if is_first and (before := output_before(run.store, run.plan.planned)) is not None:
+        # A table that was moved is known by its id.
+        was_moved = before.table_id != "" and before.table_id == sink.table_id()
+        check_table(before, sink, before.table if was_moved else "")
     handed_on = StructType([]).add(HIDDEN, HIDDEN_SPARK)
 
     def rows(attempt: str, outcomes: str) -> DataFrame:

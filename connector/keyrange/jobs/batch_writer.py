@@ -19,11 +19,10 @@ from keyrange.individual_commits import reported_outcomes
 from keyrange.individual_commits.batch_in_checkpoint import Planned, read_offsets
 from keyrange.individual_commits.batch_run import current
 from keyrange.individual_commits.model.verdict_manifest import Manifest, check_output, planned
+from keyrange.individual_commits.output_table import check_table, made_again
 from keyrange.individual_commits.verdict_store import VerdictStore
 from keyrange.jobs.definition import JobDefinition
 from keyrange.jobs.query_table import (
-    check_table,
-    made_again,
     store_of_whole_batches,
     warn_of_others,
     warn_of_restored,

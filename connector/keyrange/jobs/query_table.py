@@ -6,9 +6,8 @@ import logging
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from keyrange.errors import KeyrangeError, error
 from keyrange.individual_commits.batch_in_checkpoint import Planned, read_offsets
-from keyrange.individual_commits.model.verdict_manifest import Manifest
+from keyrange.individual_commits.output_table import check_table
 from keyrange.individual_commits.verdict_store import VerdictStore
 from keyrange.storage.directory import Directory
 from keyrange.storage.sink_history import restored_at, rows_in, writers_of
@@ -17,31 +16,6 @@ if TYPE_CHECKING:
     from keyrange.storage.sink_table import SinkTable
 
 _log = logging.getLogger(__name__)
-
-
-def check_table(manifest: Manifest | None, sink: SinkTable, moved_from: str) -> None:
-    """Raises OTHER_TABLE where a batch has its output in another table, or in one of this path that
-    was deleted or made again."""
-    # One without a table is of a job that Spark wrote for (`keyrange.process`).
-    if manifest is None or not manifest.table:
-        return
-    if manifest.table not in (sink.uri, moved_from.rstrip("/")):
-        raise error(
-            "OTHER_TABLE",
-            f"the query has written to {manifest.table}, and is to write to {sink.uri}",
-            batch=manifest.batch_id,
-        )
-    if manifest.table == sink.uri and manifest.table_id not in ("", sink.table_id()):
-        raise made_again(sink, manifest.batch_id)
-
-
-def made_again(sink: SinkTable, batch_id: int) -> KeyrangeError:
-    return error(
-        "OTHER_TABLE",
-        f"the table lacks a batch that was written to it: {sink.uri} was deleted or made again, or "
-        "an older copy was put in its place",
-        batch=batch_id,
-    )
 
 
 def warn_of_restored(sink: SinkTable, at: Planned) -> None:

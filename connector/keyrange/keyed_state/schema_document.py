@@ -45,7 +45,7 @@ def _arrow_type(kind: str | Mapping[str, Any]) -> pa.DataType:
     if isinstance(kind, str):
         found = _DECIMAL.fullmatch(kind)
         return pa.decimal128(*map(int, found.groups())) if found else _PLAIN[kind][0]()
-    if kind["type"] == "struct":
+    if kind["type"] == "struct" and kind["fields"]:
         return struct_type(kind)
     if kind["type"] == "array":
         element = _arrow_type(kind["elementType"])

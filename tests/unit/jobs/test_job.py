@@ -87,6 +87,8 @@ def test_columns_that_no_table_has_are_refused(names: list[str], said: str) -> N
         (DayTimeIntervalType(), "interval day to second"),
         (ArrayType(VarcharType(3)), "varchar"),
         (MapType(StringType(), StructType([StructField("a", NullType())])), "void"),
+        (ArrayType(StringType("UTF8_LCASE")), "string collate"),
+        (StructType([]), "struct"),
     ],
     ids=str,
 )
