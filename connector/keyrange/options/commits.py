@@ -39,6 +39,8 @@ def path_mistake(path: str) -> str | None:
     """What is wrong with the place of a table or directory, for driver and executors alike."""
     if not IS_PATH.match(path):
         return "must be an absolute path or a URI"
+    if path.startswith("dbfs:"):
+        return "must be a path of Databricks' own files such as /Volumes/..., and no dbfs:/ URI"
     if _ESCAPE.search(path):
         return f"must not have {_ESCAPE.findall(path)[0]} in it: Delta takes it for one character"
     return None

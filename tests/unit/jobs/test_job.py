@@ -147,6 +147,7 @@ def test_places_that_no_table_can_have_are_refused(tmp_path: Path) -> None:
         ("/lake/t", "cp", {}, "checkpoint must be an absolute path"),
         ("/lake/a%20b", "/lake/cp", {}, "table must not have %20 in it: Delta takes it for one"),
         ("/lake/100%", "/lake/cp", {}, ""),
+        ("dbfs:/lake/t", "/lake/cp", {}, "table must be a path of Databricks' own files such as"),
         ("/lake/t", "/lake/cp", {"commitTable": "/lake/t/c"}, "'commitTable' must not be in the d"),
         ("/lake/c/t", "/lake/cp", {"commitTable": "/lake/c"}, "table must not be in the directory"),
         ("/lake/t", "/lake/cp", {"verdictDirectory": "/lake/cp/v"}, ""),
