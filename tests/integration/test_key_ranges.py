@@ -49,13 +49,9 @@ def left_behind() -> list[Path]:
         path for path in memory.glob("keyrange-*/*") if int(path.name.partition("-")[0]) in own
     ]
     assert executors
-    return [
-        found
-        for path in executors
-        for parent in (path, path / "spill")
-        for found in parent.iterdir()
-        if found.name not in ("budget", "spill")
-    ]
+    # An executor that ends meanwhile takes its directory along.
+    found = [each for path in executors for each in (*path.glob("*"), *path.glob("spill/*"))]
+    return [each for each in found if each.name not in ("budget", "spill")]
 
 
 def keyed(count: int, keys: int = 40, seed: int = 0, partitions: int = 2) -> list[Record]:

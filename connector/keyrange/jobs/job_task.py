@@ -87,7 +87,7 @@ class JobTask:
 
     def _job(self, order: WorkOrder) -> Job:
         options, definition = self._options, self._definition
-        values = None
+        values, columns = None, _arrow(definition.schema)
         if definition.mode == "json":
             values = JsonValues(
                 _arrow(options.values.schema, definition.time_zone), options.values.bad
@@ -96,8 +96,8 @@ class JobTask:
             order.partitions,
             order.settings,
             definition.mode,
-            _arrow(definition.schema),
-            _function(definition.function),
+            columns,
+            _function(definition.function) if definition.function else _chosen(columns.names),
             nulls_first=options.key_ranges.nulls_first,
             is_whole=not options.commits.individual,
             values=values,
@@ -118,8 +118,6 @@ def _arrow(schema: str, time_zone: str = "UTC") -> pa.Schema:
 
 def _function(data: bytes) -> Callable[[Any], Any]:
     """The job's function, unpickled once in this process."""
-    if not data:
-        return _as_it_is
     key = digest_of(data)
     if key not in _functions:
         _functions.clear()
@@ -130,5 +128,6 @@ def _function(data: bytes) -> Callable[[Any], Any]:
 _functions: dict[bytes, Callable[[Any], Any]] = {}
 
 
-def _as_it_is(batch: pa.RecordBatch) -> pa.RecordBatch:
-    return batch
+def _chosen(names: list[str]) -> Callable[[Any], Any]:
+    """Records as they are, in the columns of the table: tasks read more to know which they are."""
+    return lambda batch: batch.select(names)

@@ -32,5 +32,6 @@ def test_garbage_is_not_looked_for_in_modules_behind_each_task() -> None:
     # What comes later is looked at as ever.
     later = [[] for _ in range(100)]
     assert list(task_reader.read_task(options, task)) == []
-    assert gc.get_freeze_count() == frozen
+    # Some of what is frozen may go meanwhile.
+    assert gc.get_freeze_count() <= frozen
     assert all(gc.is_tracked(each) for each in later)
