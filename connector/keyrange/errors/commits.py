@@ -329,9 +329,9 @@ COMMIT_CONDITIONS: Final = (
         "TOO_MANY_FAILURES",
         Kind.INVALID,
         "correct the function, or where the job has none the schema of its values, or with state "
-        "the records that have no key, and start the "
-        "query again, which reads the same records; or raise option 'maxFailureRatio', with which "
-        "such records become dead letters: 1 lets all of them fail",
+        "the records that have no key, and start the query again, which reads the same records; "
+        "or raise option 'maxFailureRatio', with which such records become dead letters: 1 lets "
+        "all of them fail",
         "More records of a batch failed than `maxFailureRatio` allows, or, without the option, all "
         "records of a run, and at least ten. Nothing of the batch was written or committed.",
         "the exceptions in the message, and the record at the offset that it names of each",

@@ -115,8 +115,6 @@ def _table_columns(schema: str | StructType) -> StructType:
         raise invalid_options([f"{text}: leave NOT NULL out"])
     for field in columns.jsonValue()["fields"]:
         try:
-            if "__COLLATIONS" in json.dumps(field):
-                raise KeyError("string collate")
             struct_type({"fields": [field]})
         except KeyError as kind:
             text = (

@@ -19,14 +19,10 @@ from keyrange.individual_commits import reported_outcomes
 from keyrange.individual_commits.batch_in_checkpoint import Planned, read_offsets
 from keyrange.individual_commits.batch_run import current
 from keyrange.individual_commits.model.verdict_manifest import Manifest, check_output, planned
-from keyrange.individual_commits.output_table import check_table, made_again
+from keyrange.individual_commits.output_table import check_table, made_again, output_before
 from keyrange.individual_commits.verdict_store import VerdictStore
 from keyrange.jobs.definition import JobDefinition
-from keyrange.jobs.query_table import (
-    store_of_whole_batches,
-    warn_of_others,
-    warn_of_restored,
-)
+from keyrange.jobs.query_table import store_of_whole_batches, warn_of_history
 from keyrange.kafka.model.offsets import nested
 from keyrange.storage.model.sink_driver import application_of
 from keyrange.storage.sink_history import note_of
@@ -90,7 +86,7 @@ class JobTable:
         if not known and at.is_of_one_source:
             self._check_before(store, sink, application, at)
         elif not known and at.end.commits is not None and at.end.commits.resumes is not None:
-            before = store.last_of(at.end.commits.resumes[0])
+            before = output_before(store, at)
             check_table(before, sink, self.moved_from)
             if before is None or not before.table:
                 _log.warning(
@@ -102,8 +98,7 @@ class JobTable:
             raise made_again(sink, at.batch_id - 1)
         sink.check_restored(at.batch_id)
         if not known:
-            warn_of_restored(sink, at)
-            warn_of_others(sink, at)
+            warn_of_history(sink, at)
             self._checked[application] = sink.table_id()
         return sink
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from keyrange.individual_commits.batch_in_checkpoint import Planned, read_offsets
 from keyrange.individual_commits.output_table import check_table
 from keyrange.individual_commits.verdict_store import VerdictStore
 from keyrange.storage.directory import Directory
-from keyrange.storage.sink_history import restored_at, rows_in, writers_of
+from keyrange.storage.sink_history import history_of, restored_at, rows_in, writers_of
 
 if TYPE_CHECKING:
     from keyrange.storage.sink_table import SinkTable
@@ -18,9 +19,16 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-def warn_of_restored(sink: SinkTable, at: Planned) -> None:
-    """Once in a run: where rows of this query went with a version that was restored."""
-    at_ms = sink.look(lambda table: restored_at(table, at.query_id)) if at.batch_id else None
+def warn_of_history(sink: SinkTable, at: Planned) -> None:
+    """Once in a run: of what others have done to the table."""
+    history = sink.look(history_of)
+    _warn_of_restored(sink, at, history)
+    _warn_of_others(sink, at, history)
+
+
+def _warn_of_restored(sink: SinkTable, at: Planned, history: Sequence[Mapping[str, Any]]) -> None:
+    """Where rows of this query went with a version that was restored."""
+    at_ms = restored_at(history, at.query_id) if at.batch_id else None
     if at_ms is not None:
         _log.warning(
             "table %s was restored to an older version at %s. The query goes on behind what it has "
@@ -53,14 +61,14 @@ def store_of_whole_batches(checkpoint: str, source_id: str) -> VerdictStore:
     return VerdictStore(f"{checkpoint.rstrip('/')}/keyrange", source_id, decides=False)
 
 
-def warn_of_others(sink: SinkTable, at: Planned) -> None:
-    """Once in a run: of other queries that write records of the same topics to the table. What both
-    read is in the table twice, from which nothing keeps them."""
+def _warn_of_others(sink: SinkTable, at: Planned, history: Sequence[Mapping[str, Any]]) -> None:
+    """Of other queries that write records of the same topics to the table. What both read is in the
+    table twice, from which nothing keeps them."""
     commits = at.end.commits
     if at.batch_id == 0 and commits is not None and commits.resumes is not None:
         # It goes on from what that one has done.
         return
-    for each in sink.look(writers_of):
+    for each in writers_of(history):
         if each.query_id == at.query_id:
             # Whoever has not written since has ended, as far as the table tells.
             return

@@ -1,5 +1,5 @@
-"""The document that Spark writes of a schema, as Arrow's types and as DDL: also where there is no
-Spark, as for the command line."""
+"""The document that Spark writes of a schema, as Arrow's types: also where there is no Spark, as
+for the command line."""
 
 from __future__ import annotations
 
@@ -10,21 +10,22 @@ from typing import Any, Final
 import pyarrow as pa
 
 _DECIMAL: Final = re.compile(r"decimal\((\d+),(\d+)\)")
-_WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-# By Spark's name in a document: Arrow's type, and the word of DDL.
-_PLAIN: Final[dict[str, tuple[Callable[[], pa.DataType], str]]] = {
-    "boolean": (pa.bool_, "boolean"),
-    "byte": (pa.int8, "tinyint"),
-    "short": (pa.int16, "smallint"),
-    "integer": (pa.int32, "int"),
-    "long": (pa.int64, "bigint"),
-    "float": (pa.float32, "float"),
-    "double": (pa.float64, "double"),
-    "string": (pa.string, "string"),
-    "binary": (pa.binary, "binary"),
-    "date": (pa.date32, "date"),
-    "timestamp": (lambda: pa.timestamp("us", tz="UTC"), "timestamp"),
-    "timestamp_ntz": (lambda: pa.timestamp("us"), "timestamp_ntz"),
+# In the metadata of a column: which of its texts are compared otherwise than by their bytes.
+_COLLATIONS: Final = "__COLLATIONS"
+# By Spark's name in a document.
+_PLAIN: Final[dict[str, Callable[[], pa.DataType]]] = {
+    "boolean": pa.bool_,
+    "byte": pa.int8,
+    "short": pa.int16,
+    "integer": pa.int32,
+    "long": pa.int64,
+    "float": pa.float32,
+    "double": pa.float64,
+    "string": pa.string,
+    "binary": pa.binary,
+    "date": pa.date32,
+    "timestamp": lambda: pa.timestamp("us", tz="UTC"),
+    "timestamp_ntz": lambda: pa.timestamp("us"),
 }
 
 
@@ -33,6 +34,9 @@ def struct_type(document: Mapping[str, Any]) -> pa.StructType:
 
     Raises KeyError with the name of a type that keyrange keeps and writes no values of.
     """
+    for each in document["fields"]:
+        if _COLLATIONS in each["metadata"]:
+            raise KeyError("string collate")
     return pa.struct(
         [
             pa.field(each["name"], _arrow_type(each["type"]), each["nullable"])
@@ -44,7 +48,7 @@ def struct_type(document: Mapping[str, Any]) -> pa.StructType:
 def _arrow_type(kind: str | Mapping[str, Any]) -> pa.DataType:
     if isinstance(kind, str):
         found = _DECIMAL.fullmatch(kind)
-        return pa.decimal128(*map(int, found.groups())) if found else _PLAIN[kind][0]()
+        return pa.decimal128(*map(int, found.groups())) if found else _PLAIN[kind]()
     if kind["type"] == "struct" and kind["fields"]:
         return struct_type(kind)
     if kind["type"] == "array":
@@ -54,23 +58,3 @@ def _arrow_type(kind: str | Mapping[str, Any]) -> pa.DataType:
         raise KeyError(kind["type"])
     value = pa.field("value", _arrow_type(kind["valueType"]), kind["valueContainsNull"])
     return pa.map_(pa.field("key", _arrow_type(kind["keyType"]), False), value)
-
-
-def ddl_of(document: Mapping[str, Any], between: str = " ") -> str:
-    """The columns of a schema in DDL, as `parse_ddl` reads it."""
-    columns = []
-    for each in document["fields"]:
-        name = each["name"]
-        quoted = name if _WORD.fullmatch(name) else f"`{name.replace('`', '``')}`"
-        columns.append(f"{quoted}{between}{_ddl_type(each['type'])}")
-    return ", ".join(columns)
-
-
-def _ddl_type(kind: str | Mapping[str, Any]) -> str:
-    if isinstance(kind, str):
-        return _PLAIN[kind][1] if kind in _PLAIN else kind
-    if kind["type"] == "struct":
-        return f"struct<{ddl_of(kind, ': ')}>"
-    if kind["type"] == "array":
-        return f"array<{_ddl_type(kind['elementType'])}>"
-    return f"map<{_ddl_type(kind['keyType'])}, {_ddl_type(kind['valueType'])}>"

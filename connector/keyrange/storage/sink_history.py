@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -17,9 +17,9 @@ _APPLICATION: Final = "keyrange.application"
 _BATCH: Final = "keyrange.batchId"
 _TOPICS: Final = "keyrange.topics"
 _PLAN: Final = "keyrange.plan"
-# So many versions of the log are read, once in a run.
-_VERSIONS: Final = 20
-_VERSIONS_FOR_RESTORE: Final = 100
+# So many versions of the log are read, once in a run; of writers the last ones.
+_VERSIONS: Final = 100
+_VERSIONS_OF_WRITERS: Final = 20
 
 
 def note_of(application: str, batch_id: int, topics: Iterable[str], plan: str) -> dict[str, str]:
@@ -28,27 +28,32 @@ def note_of(application: str, batch_id: int, topics: Iterable[str], plan: str) -
     return named | {_TOPICS: ",".join(sorted(topics)), _PLAN: plan}
 
 
-def batches_in(table: Any) -> Iterator[Writer]:
-    """The batches of all queries among the last versions of an open table, the latest first."""
-    for each in table.history(_VERSIONS):
+def history_of(table: Any) -> list[dict[str, Any]]:
+    """What the log says of the last versions of an open table, the latest first."""
+    return list(table.history(_VERSIONS))
+
+
+def batches_in(history: Iterable[Mapping[str, Any]]) -> Iterator[Writer]:
+    """The batches of all queries among some versions, in their order."""
+    for each in history:
         if application := each.get(_APPLICATION):
             topics = frozenset(each[_TOPICS].split(","))
             batch_id, at_ms = int(each[_BATCH]), each["timestamp"]
             yield Writer(application, batch_id, topics, at_ms, each[_PLAN])
 
 
-def writers_of(table: Any) -> list[Writer]:
-    """The queries that wrote these, each by its last one."""
+def writers_of(history: Sequence[Mapping[str, Any]]) -> list[Writer]:
+    """The queries that wrote the last versions, each by its last batch, the latest first."""
     found: dict[str, Writer] = {}
-    for each in batches_in(table):
+    for each in batches_in(history[:_VERSIONS_OF_WRITERS]):
         found.setdefault(each.application, each)
     return list(found.values())
 
 
-def restored_at(table: Any, query_id: str) -> int | None:
+def restored_at(history: Iterable[Mapping[str, Any]], query_id: str) -> int | None:
     """When somebody restored an older version behind the last batch of a query, in ms since 1970;
     None where nobody did, as far as the last versions tell."""
-    for each in table.history(_VERSIONS_FOR_RESTORE):
+    for each in history:
         if is_restore(each):
             return int(each["timestamp"])
         if _APPLICATION in each and query_of(each[_APPLICATION]) == query_id:
@@ -82,7 +87,8 @@ def check_new(
     if version is None or version < batch_id:
         return
     wanted = application, batch_id
-    own = (each.plan for each in batches_in(table) if (each.application, each.batch_id) == wanted)
+    last = table.history(_VERSIONS_OF_WRITERS)
+    own = (each.plan for each in batches_in(last) if (each.application, each.batch_id) == wanted)
     plan = next(own, None)
     # A driver that is late finds its own batch there, by the one that has replaced it.
     if plan != note[_PLAN] and (plan is not None or version > batch_id):

@@ -217,10 +217,9 @@ class KeyedBatches:
             raise error(
                 "WRONG_RESULT", f"the new state has {has}, and {len(distinct.keys)} keys have one"
             )
-        for has, names in (("no", form.names), ("a", new.schema.names)):
-            for name in names:
-                if not (name in form.names and name in new.schema.names):
-                    raise error("WRONG_RESULT", f"the new state has {has} column {name!r}")
+        if differing := sorted({*form.names} ^ {*new.schema.names}):
+            has = "no" if differing[0] in form.names else "a"
+            raise error("WRONG_RESULT", f"the new state has {has} column {differing[0]!r}")
         if is_cleared is not None:
             cleared = pc.fill_null(pa.array(is_cleared, pa.bool_()), False)
             if len(cleared) != new.num_rows:

@@ -44,7 +44,6 @@ ACTIONS: Final = ("rebalance", "remove")
 
 REACHED: Final = "yes"
 TRIED: Final = "tried"
-# The first one did not say since when slots have their ranges, nor whether executors reach drivers.
 _VERSION: Final = 1
 _NUMBER_MAX: Final = 2**63 - 1
 

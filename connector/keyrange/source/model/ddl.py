@@ -1,4 +1,4 @@
-"""Spark's DDL for columns, such as `key binary, count bigint`, to Spark's schema JSON.
+"""Spark's DDL for columns, such as `key binary, count bigint`, to Spark's schema JSON and back.
 
 Spark reads DDL in the JVM alone, and a source is asked for its schema in a process without one.
 """
@@ -6,6 +6,7 @@ Spark reads DDL in the JVM alone, and a source is asked for its schema in a proc
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any, Final
 
 _TOKENS: Final = re.compile(r"\s*(?:([A-Za-z0-9_]+)|`((?:[^`]|``)+)`|([<>(),:])|(\S))")
@@ -42,6 +43,27 @@ def parse_ddl(text: str) -> dict[str, Any]:
     Raises ValueError with a message that begins with "must".
     """
     return _Reader(text).whole()
+
+
+def ddl_of(document: Mapping[str, Any], between: str = " ") -> str:
+    """The columns of such a document in DDL."""
+    columns = []
+    for each in document["fields"]:
+        name = each["name"]
+        quoted = name if _WORD.fullmatch(name) else f"`{name.replace('`', '``')}`"
+        columns.append(f"{quoted}{between}{_ddl_type(each['type'])}")
+    return ", ".join(columns)
+
+
+def _ddl_type(kind: str | Mapping[str, Any]) -> str:
+    if isinstance(kind, str):
+        # The first of the words that stand for it; decimals are written as they are read.
+        return next((word for word, name in _PLAIN.items() if name == kind), kind)
+    if kind["type"] == "struct":
+        return f"struct<{ddl_of(kind, ': ')}>"
+    if kind["type"] == "array":
+        return f"array<{_ddl_type(kind['elementType'])}>"
+    return f"map<{_ddl_type(kind['keyType'])}, {_ddl_type(kind['valueType'])}>"
 
 
 class _Reader:
