@@ -13,23 +13,7 @@ With each table come those beside it, where they are there: `_dead_letters` and 
 of the object store are given as `--option commitTable.storage.NAME=VALUE`; a VALUE `@FILE` is read
 from a file, `env:NAME` from the environment.
 
-Tables that only Spark can write (commitTable.writer=delta-spark) are given by their names, and need
-a session:
-
-    spark-submit --master 'local[2]' \
-        --packages io.delta:delta-spark_4.2_2.13:4.4.0 --properties-file conf/spark-defaults.conf \
-        jobs/compact_commits.py lake.streams.prices_commits
-
-In the place of `--master 'local[2]'` on a cluster:
-
-    --master spark://master:7077
-    --master yarn --archives environment.tar.gz#environment
-    --master k8s://https://api:6443 --deploy-mode cluster \
-        --conf spark.kubernetes.container.image=registry.example/spark-keyrange:1
-
-where the job of the last one is `local:///opt/jobs/compact_commits.py`, and
-connector/guides/deploy.md says how the packed environment is named on YARN. Only the driver needs
-keyrange. The exit code is 1 where a table is not there or could not be compacted.
+No Spark takes part. The exit code is 1 where a table is not there or could not be compacted.
 """
 
 from __future__ import annotations
@@ -37,8 +21,6 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
 
 from keyrange.cli.arguments import named_values
 from keyrange.cli.source_options import storage_of
@@ -50,9 +32,6 @@ from keyrange.options.members import MEMBERS
 from keyrange.storage.delta_rs import DeltaRsStore
 from keyrange.storage.table_store import Conflict
 
-if TYPE_CHECKING:
-    from keyrange.individual_commits.table.delta_spark import SparkStore
-
 log = logging.getLogger("compact")
 
 # What is beside a commit table, by what its name has behind it.
@@ -61,9 +40,7 @@ LAYOUTS = {"": commit_table.LAYOUT, DEAD_LETTERS: dead_letters.LAYOUT, MEMBERS: 
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Compact and vacuum tables of individual commits.")
-    parser.add_argument(
-        "tables", nargs="+", metavar="TABLE", help="a commit table: path, URI or catalogue name"
-    )
+    parser.add_argument("tables", nargs="+", metavar="TABLE", help="a commit table: path or URI")
     parser.add_argument(
         "--option",
         action="append",
@@ -74,27 +51,14 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def stores(
-    table: str, storage: dict[str, str], session: Any
-) -> Iterator[DeltaRsStore | SparkStore]:
+def stores(table: str, storage: dict[str, str]) -> list[DeltaRsStore]:
     """The tables that go by a commit table's name, whether they are there or not."""
-    for suffix, layout in LAYOUTS.items():
-        uri = beside(table, suffix) if suffix else table
-        if any(each in table for each in "/:"):
-            yield DeltaRsStore(uri, layout, storage)
-        elif suffix != MEMBERS:  # those are written by delta-rs alone
-            from keyrange.individual_commits.table.delta_spark import SparkStore
-
-            yield SparkStore(session(), uri, layout)
+    return [
+        DeltaRsStore(beside(table, suffix), layout, storage) for suffix, layout in LAYOUTS.items()
+    ]
 
 
-def spark_session() -> Any:
-    from pyspark.sql import SparkSession
-
-    return SparkSession.builder.appName("compact commits").getOrCreate()
-
-
-def compact(store: DeltaRsStore | SparkStore) -> bool:
+def compact(store: DeltaRsStore) -> bool:
     """Whether there is such a table. Says what came of it."""
     if not store.refresh():
         return False
@@ -116,7 +80,6 @@ def text_of(files: int, size_bytes: int) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
-    logging.getLogger("py4j").setLevel(logging.WARNING)
     given = parse_arguments(arguments)
     failed = 0
     try:
@@ -125,7 +88,7 @@ def main(arguments: list[str] | None = None) -> int:
         raise SystemExit(str(failure)) from None
     for table in given.tables:
         try:
-            found = [compact(store) for store in stores(table, storage, spark_session)]
+            found = [compact(store) for store in stores(table, storage)]
             if not found[0]:
                 log.error("%s: there is no commit table", table)
                 failed = 1

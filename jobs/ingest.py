@@ -354,7 +354,7 @@ def run_query(name: str, arguments: argparse.Namespace, start: Start) -> int:
         register(spark)
         spark.streams.addListener(follower.listener)
         follow(start(spark, arguments, options), follower, stopping)
-        pending = pending_records(parse_options(options, "stream"), arguments.checkpoint, spark)
+        pending = pending_records(parse_options(options, "stream").commits, arguments.checkpoint)
         level = logging.WARNING if pending else logging.INFO
         log.log(level, "%s, %.1f s", follower.summary(pending), time.monotonic() - began)
         # What is stopped from outside is not to come to an end.

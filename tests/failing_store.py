@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import Any
 
 import pyarrow as pa
 
@@ -25,8 +25,6 @@ class Fault(StrEnum):
 
 class FailingStore:
     """A `Store`. `fault` is asked before each call, by the call's name; None for none."""
-
-    skips_in_silence: ClassVar[bool] = False
 
     def __init__(self, fault: Callable[[str], Fault | None] = lambda _: None) -> None:
         self.fault = fault

@@ -99,11 +99,8 @@ class Drivers:
 
             run.append_verdict(SCHEMA, rows, SinkTable(self.table, ROWS, {}))
 
-        def open_table(options: SourceOptions, source_id: str, _: Any) -> Any:
-            return open_commit_table(options.commits, source_id)
-
         how = "fail" if checkpoint == "old" else "resume"
-        return EachBatch(work, self.options(how), checkpoint, open_table)
+        return EachBatch(work, self.options(how), checkpoint)
 
     def with_one_batch(self) -> EachBatch:
         """A driver that has committed batch 0, and has batch 1 planned."""

@@ -1,8 +1,7 @@
-"""A Delta table in memory, as both writers see it, and what others do while one of them calls.
+"""A Delta table in memory, and what others do while one handle calls.
 
 `Shared` is the table itself. A `MemoryStore` is one handle on it: like delta-rs it refuses a
-transaction that is not the next one of its application; `as_spark` it takes one transaction with a
-write, leaves out without a word what was written under it before, and tells of none.
+transaction that is not the next one of its application.
 """
 
 from __future__ import annotations
@@ -43,9 +42,8 @@ class MemoryStore:
 
     uri = "memory"
 
-    def __init__(self, shared: Shared, as_spark: bool = False) -> None:
+    def __init__(self, shared: Shared) -> None:
         self._shared = shared
-        self.skips_in_silence = as_spark
         self._seen = 0
         self._transactions: dict[str, int] = {}
 
@@ -59,7 +57,7 @@ class MemoryStore:
         self._transactions = dict(self._shared.transactions)
 
     def version_of(self, app_id: str) -> int | None:
-        return None if self.skips_in_silence else self._transactions.get(app_id)
+        return self._transactions.get(app_id)
 
     def read(self, bounds: Bounds, columns: Sequence[str] | None = None) -> pa.Table:
         self._shared.hook("read")
@@ -81,16 +79,10 @@ class MemoryStore:
     ) -> None:
         self._shared.hook("write")
         known = self._shared.transactions
-        if self.skips_in_silence:
-            first = transactions[0]
-            if known.get(first.app_id, 0) >= first.version:
-                return
-            known[first.app_id] = first.version
-        else:
-            for each in transactions:
-                if known.get(each.app_id) not in (None, each.after):
-                    raise Conflict
-            known.update({each.app_id: each.version for each in transactions})
+        for each in transactions:
+            if known.get(each.app_id) not in (None, each.after):
+                raise Conflict
+        known.update({each.app_id: each.version for each in transactions})
         self._shared.add(rows)
         self._look()
 

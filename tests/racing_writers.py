@@ -33,19 +33,14 @@ class Writes:
             raise self._failure
 
 
-def before_the_next_write(
-    monkeypatch: pytest.MonkeyPatch, work: Callable[[], None], is_lost: bool = False
-) -> None:
-    """Do something between the look of a writer and its write; with `is_lost` the write lands, and
-    its answer does not come."""
+def before_the_next_write(monkeypatch: pytest.MonkeyPatch, work: Callable[[], None]) -> None:
+    """Do something between the look of a writer and its write."""
     real = deltalake.write_deltalake
 
     def after_the_work(*arguments: Any, **named: Any) -> None:
         monkeypatch.setattr(deltalake, "write_deltalake", real)
         work()
         real(*arguments, **named)
-        if is_lost:
-            raise OSError("timed out")
 
     monkeypatch.setattr(deltalake, "write_deltalake", after_the_work)
 

@@ -1,6 +1,6 @@
-"""Drivers of one group, each with a checkpoint of its own, by both writers, with clocks that step
-by hours, crashes, and others coming between any two calls to the table: of all of them one at a
-time says what is done, and who goes on does so where the last one stood."""
+"""Drivers of one group, each with a checkpoint of its own, with clocks that step by hours, crashes,
+and others coming between any two calls to the table: of all of them one at a time says what is
+done, and who goes on does so where the last one stood."""
 
 from __future__ import annotations
 
@@ -42,7 +42,6 @@ class Driver:
     """A query with a checkpoint; `run_id` is "" while no driver of it lives."""
 
     source_id: str
-    writes_by_spark: bool
     position: int
     resumes: tuple[str, int] | None
     run_id: str = ""
@@ -59,8 +58,6 @@ class World:
         self.busy: list[str] = []
         self.budget = 0
         self.crashes = 0.01 * (seed % 3)
-        # 0: delta-rs, 1: delta-spark, 2: both.
-        self.writers = seed % 3
         self.position = 0
         self.last = ""
         self.now_ms = NOW_MS
@@ -100,18 +97,17 @@ class World:
         finally:
             self.busy.pop()
 
-    def table(self, driver: Driver, source_id: str) -> DeltaCommitTable:
-        return DeltaCommitTable(MemoryStore(self.shared, driver.writes_by_spark), source_id)
+    def table(self, source_id: str) -> DeltaCommitTable:
+        return DeltaCommitTable(MemoryStore(self.shared), source_id)
 
     def replace(self) -> None:
         """A query with a new checkpoint goes on in the group."""
-        by_spark = bool(self.writers) and (self.writers == 1 or self.random.random() < 0.5)
-        driver = Driver(f"source-{len(self.drivers)}", by_spark, 0, None)
+        driver = Driver(f"source-{len(self.drivers)}", 0, None)
         self.drivers[driver.source_id] = driver
         self.busy[-1:] = [driver.source_id]
-        last = self.table(driver, driver.source_id).last_source(GROUP, with_states=True)
+        last = self.table(driver.source_id).last_source(GROUP, with_states=True)
         if last is not None:
-            known = self.table(driver, last).known()
+            known = self.table(last).known()
             driver.position, driver.resumes = known.states[PLACE].position, (last, known.seq)
         self.start(driver)
 
@@ -119,12 +115,12 @@ class World:
         driver.runs += 1
         run_id = f"{driver.source_id}/{driver.runs}"
         driver.run_id = ""
-        seq = self.table(driver, driver.source_id).known().seq
+        seq = self.table(driver.source_id).known().seq
         mark = CommitMark(driver.source_id, seq, resumes=driver.resumes)
         tables: dict[str, DeltaCommitTable] = {}
 
         def table_of(source_id: str) -> DeltaCommitTable:
-            return tables.setdefault(source_id, self.table(driver, source_id))
+            return tables.setdefault(source_id, self.table(source_id))
 
         begin(
             table_of, self.commit(driver, run_id, CommitKind.FENCE, 1, -1), mark, may_replace=True
@@ -132,7 +128,7 @@ class World:
         driver.run_id = run_id
 
     def work(self, driver: Driver) -> None:
-        table = self.table(driver, driver.source_id)
+        table = self.table(driver.source_id)
         known = table.known()
         if known.states:
             driver.position = known.states[PLACE].position

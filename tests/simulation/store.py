@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -54,8 +54,6 @@ class Table:
 
 class ScriptedStore:
     """A process's handle of a table: it knows the version that it looked at last."""
-
-    skips_in_silence: ClassVar[bool] = False
 
     def __init__(self, table: Table, faults: Faults, uri: str, layout: Layout) -> None:
         self._table, self._faults = table, faults

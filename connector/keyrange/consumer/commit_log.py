@@ -50,7 +50,7 @@ from keyrange.individual_commits.model.range_claims import (
 from keyrange.individual_commits.table.commit_schema import CLAIM_COLUMNS, claims_of, fence_bounds
 from keyrange.individual_commits.table.commit_table import DeltaCommitTable
 from keyrange.kafka.model.offsets import Positions, TopicPartition
-from keyrange.storage.table_store import Store, Transaction
+from keyrange.storage.table_store import Store
 
 _log = logging.getLogger(__name__)
 
@@ -175,9 +175,9 @@ class CommitLog:
         mine = {self._run_id, run_id := uuid.uuid4().hex}
         self._run_id = run_id
         for _ in range(_TRIES):
+            # What is found from here on holds only while nobody else claims anything.
+            drivers = self._table(self._source).begun(self._group)
             last = self._last_claims()
-            # What is claimed from here on holds only while nobody else claims anything.
-            counted = self._table(self._source).counted(self._group)
             claims = {source: claim for source, (_, claim) in last.items()}
             at = turn.epoch or 1 + max((claim.epoch for claim in claims.values()), default=0)
             others = {s: claim for s, claim in claims.items() if s != self._source}
@@ -189,7 +189,7 @@ class CommitLog:
             if not all(self._fence(source, *last[source], at) for source in holders):
                 continue
             self._check_terms(claims, topic_ids, living)
-            taken = self._claim(claims, wanted, topic_ids, at, turn.ready, leaders, counted, mine)
+            taken = self._claim(claims, wanted, topic_ids, at, turn.ready, leaders, drivers, mine)
             if taken is not None and is_alone(self.claims(), self._source, wanted, at):
                 return taken
             if taken is not None and not taken.goes_on:
@@ -276,7 +276,7 @@ class CommitLog:
         epoch: int,
         ready: bool,
         leaders: Leaders,
-        counted: Transaction,
+        drivers: int,
         mine: Collection[str],
     ) -> Taken | None:
         """Write the claim, with what is done of its ranges; None where somebody was faster."""
@@ -309,7 +309,7 @@ class CommitLog:
         own = claims.get(self._source) or Claim(self._slot, epoch)
         text = write_claim(own.claiming(epoch, wanted, begun, ready))
         try:
-            self._append(self._source, known.seq + 1, text, states=states, counted=counted)
+            self._append(self._source, known.seq + 1, text, states=states, drivers=drivers)
         except KeyrangeError as failure:
             if failure.condition.name != "COMMITS_FENCED":
                 raise
@@ -370,7 +370,7 @@ class CommitLog:
         claim: str = "",
         states: Mapping[TopicPartition, PartitionState] | None = None,
         whole: bool = False,
-        counted: Transaction | None = None,
+        drivers: int | None = None,
         cut_back: Mapping[TopicPartition, int] = MappingProxyType({}),
     ) -> None:
         """A claim, or else a commit; of a consumer there are no batches, and the commit's own
@@ -395,5 +395,5 @@ class CommitLog:
                 claim=claim,
                 cut_back=cut_back,
             ),
-            counted=counted,
+            drivers,
         )

@@ -25,7 +25,7 @@ _SHARED: Final = frozenset(
         *("includeHeaders", "includeKeyHash", "columns", "failOnDataLoss", "nullKeys", "keys"),
         *("maxBatchRows", "maxBatchBytes", "maxRecordBatchBytes", "accept.range.fetch"),
         "commit.isolation",
-        *("commitMode", "allow.individual.commit", "commitTable", "commitTable.writer"),
+        *("commitMode", "allow.individual.commit", "commitTable"),
         *("commitGroup", "maxDeliveries", "max.num.ranges.to.commit", "mirrorOffsets"),
         *("max.bytes.ranges.to.commit", "kafkaConsumer.pollTimeoutMs", "splitBy"),
         *("memberTable", "memberGroup", "memberNames", "member.name", "member.name.env"),
@@ -112,8 +112,6 @@ def parse_consumer_options(options: Mapping[str, object]) -> ConsumerSettings:
 def _check_together(source: SourceOptions, by_offset: bool, violations: Violations) -> None:
     if not source.commits.individual:
         violations.add("commitMode", "must be individual: a consumer commits nothing else")
-    if source.commits.writer != "delta-rs":
-        violations.add("commitTable.writer", "must be delta-rs: there is no Spark here")
     if source.commits.transactional:
         violations.add(
             "commit.isolation",

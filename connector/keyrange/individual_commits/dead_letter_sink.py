@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from keyrange.individual_commits.batch_run import BatchRun
@@ -63,7 +63,7 @@ class DeadLetterSink:
             del standing[letter.record]
         if not (fresh or done):
             return
-        table = self._opened(running.plan.commits, running.batch.sparkSession)
+        table = self._opened(running.plan.commits)
         source_id, batch_id = planned.mark.source_id, planned.batch_id
         table.append(source_id, batch_id, fresh, running.now_ms)
         how = f"batch {batch_id} of source {source_id}"
@@ -74,21 +74,20 @@ class DeadLetterSink:
         options: CommitOptions,
         source_id: str,
         table_of: Callable[[str], CommitTable],
-        spark: SparkSession,
     ) -> Standing:
         """The letters that drivers of the group have written for batches that they did not commit:
         their records come again."""
         sources = sorted({each.source_id for each in table_of(source_id).fences(options.group)})
-        letters = self._opened(options, spark).behind(
+        letters = self._opened(options).behind(
             sources, lambda source: table_of(source).known().batch_id
         )
         return {letter.record: letter for letter in letters}
 
-    def _opened(self, options: CommitOptions, spark: SparkSession) -> DeadLetters:
+    def _opened(self, options: CommitOptions) -> DeadLetters:
         if self._table is None:
-            from keyrange.individual_commits.table.delta_spark import open_writable_dead_letters
+            from keyrange.individual_commits.table.dead_letters import open_dead_letters
 
-            self._table = open_writable_dead_letters(options, spark)
+            self._table = open_dead_letters(options)
         return self._table
 
     def send(self, options: SourceOptions, letters: Sequence[DeadLetter]) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 from keyrange.errors import KeyrangeError, error, invalid_options
 from keyrange.individual_commits import dead_letter_sink, last_batch_results, state_runs_after_batch
@@ -36,6 +36,7 @@ from keyrange.individual_commits.pending_errors import PendingErrors
 from keyrange.individual_commits.verdict_store import VerdictStore, unwritable
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options import SourceOptions, parse_options
+from keyrange.options.commits import CommitOptions
 from keyrange.options.given_options import OptionValue
 from keyrange.storage.directory import FAILURES
 from keyrange.storage.locations import as_spark_names
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 Function = Callable[[DataFrame, int], Any]
-OpenTable = Callable[[SourceOptions, str, SparkSession], CommitTable]
+OpenTable = Callable[[CommitOptions, str], CommitTable]
 
 
 def each_batch(
@@ -74,11 +75,11 @@ def each_batch(
     return EachBatch(function, parsed, checkpoint)
 
 
-def open_table(options: SourceOptions, source_id: str, spark: SparkSession) -> CommitTable:
-    """The commits of one source, by the writer that the options name."""
-    from keyrange.individual_commits.table.delta_spark import open_writable_commit_table
+def open_table(options: CommitOptions, source_id: str) -> CommitTable:
+    """The commits of one source; pyarrow and deltalake are loaded only here."""
+    from keyrange.individual_commits.table.commit_table import open_commit_table
 
-    return open_writable_commit_table(options.commits, source_id, spark)
+    return open_commit_table(options, source_id)
 
 
 @dataclass
@@ -88,7 +89,6 @@ class _Run:
     run_id: str
     source_id: str
     table: CommitTable
-    spark: SparkSession
     driver: Driver
     table_of: Callable[[str], CommitTable]
     # Letters of batches that were not committed; None before the run's first batch.
@@ -127,7 +127,7 @@ class EachBatch:
     def _commit_batch(self, batch: DataFrame, batch_id: int) -> None:
         planned = read_planned(self.checkpoint, batch_id)
         check_query(batch.sparkSession, planned, self.checkpoint)
-        run = self._begin(planned, batch.sparkSession)
+        run = self._begin(planned)
         known = run.table.known()
         check_run(known, run.run_id, run.source_id)
         plan = self._plan(planned, known)
@@ -145,9 +145,7 @@ class EachBatch:
             judged = running.judged()
             letters = dead_letter_sink.letters_of(running, judged)
             if run.standing is None:
-                run.standing = self.bury.standing(
-                    self.options.commits, run.source_id, run.table_of, run.spark
-                )
+                run.standing = self.bury.standing(self.options.commits, run.source_id, run.table_of)
             self.bury.append(running, judged, letters, run.standing)
             known = run.table.known()
             commit = self._commit(run, running, known, judged)
@@ -159,7 +157,7 @@ class EachBatch:
         self.bury.send(self.options, letters)
         self._clean(run, running, commit, store)
 
-    def _begin(self, planned: Planned, spark: SparkSession) -> _Run:
+    def _begin(self, planned: Planned) -> _Run:
         """The first batch of a run fences off the driver before it, and that of another source."""
         source_id = planned.mark.source_id
         if self._run is None or self._run.source_id != source_id:
@@ -167,14 +165,14 @@ class EachBatch:
 
             @functools.cache
             def table_of(source: str) -> CommitTable:
-                return self.open_table(self.options, source, spark)
+                return self.open_table(self.options.commits, source)
 
             table = table_of(source_id)
             fence, mark = self._fence(run_id, planned), planned.mark
             driver = driver_takeover.begin(
                 table_of, fence, mark, how != "fail", anew=how == "ignore"
             )
-            self._run = _Run(run_id, source_id, table, spark, driver, table_of)
+            self._run = _Run(run_id, source_id, table, driver, table_of)
         return self._run
 
     def _fence(self, run_id: str, planned: Planned) -> Commit:
@@ -230,7 +228,7 @@ class EachBatch:
         assert run is not None
         if source_id == run.source_id:
             return run.table.known(seq)
-        return self.open_table(self.options, source_id, run.spark).known(seq)
+        return self.open_table(self.options.commits, source_id).known(seq)
 
     def _open_store(self, run: _Run) -> VerdictStore:
         location = as_spark_names(self.options.commits.verdict_directory, self.checkpoint)

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from pyspark.sql import SparkSession
-
 from keyrange.individual_commits.batch_in_checkpoint import last_source
 from keyrange.individual_commits.each_batch import OpenTable, open_table
-from keyrange.options import SourceOptions
+from keyrange.options.commits import CommitOptions
 from keyrange.storage.checkpoint_files import open_directory, unreadable
 from keyrange.storage.directory import FAILURES
 from keyrange.storage.model.spark_log import read_planned_batch
 
 
 def pending_records(
-    options: SourceOptions, checkpoint: str, spark: SparkSession, open_it: OpenTable = open_table
+    options: CommitOptions, checkpoint: str, open_it: OpenTable = open_table
 ) -> int | None:
     """How many records wait for another delivery, by the last commit of a query; None of one that
     commits batches, or that has planned none.
 
     Raises INVALID_CHECKPOINT_PATH, and what a `CommitTable` raises.
     """
-    source_id = last_source(checkpoint) if options.commits.individual else None
+    source_id = last_source(checkpoint) if options.individual else None
     if source_id is None:
         return None
-    states = open_it(options, source_id, spark).known().states.values()
+    states = open_it(options, source_id).known().states.values()
     return sum(len(piece.pending) for state in states for piece in state.pieces)
 
 

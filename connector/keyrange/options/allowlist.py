@@ -43,7 +43,7 @@ def check_found(found: Any) -> None:
 
 
 def check_path(path: str) -> None:
-    """A path, a URI, or a table's name. Raises NotAllowed."""
+    """A path or a URI. Raises NotAllowed."""
     prefixes = _listed(PATHS)
     if prefixes is None:
         return
@@ -77,7 +77,7 @@ def _forms(path: str) -> set[str]:
         return set()
     uri = _URI.fullmatch(path)
     if uri is None:
-        return {os.path.realpath(path)} if "/" in path or os.sep in path else {path}
+        return {os.path.realpath(path)}
     scheme, rest = uri[1].lower(), uri[2]
     spelled = {rest, unquote(rest)}
     if scheme == "file":

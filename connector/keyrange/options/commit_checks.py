@@ -9,7 +9,6 @@ from keyrange.individual_commits.model.new_and_due_records import DeliveryLimits
 from keyrange.individual_commits.model.redelivery import RedeliveryPolicy
 from keyrange.options.commits import (
     DEAD_LETTERS,
-    IS_PATH,
     PENDING_BYTES_MAX,
     CommitOptions,
     beside,
@@ -104,7 +103,6 @@ def _check_individual(source: SourceOptions, mode: Mode | None, violations: Viol
 def _check_places(given: CommitOptions, violations: Violations) -> None:
     """Paths are used by several processes, each with a working directory of its own."""
     taken: dict[str, str] = {}
-    by_name = given.writer == "delta-spark"
     for option, path in (
         ("commitTable", given.table),
         ("deadLetterTable", given.dead_letter_table),
@@ -113,12 +111,8 @@ def _check_places(given: CommitOptions, violations: Violations) -> None:
     ):
         if not path:
             continue
-        mistake = path_mistake(path)
-        if mistake is not None and not (by_name and option.endswith("Table")):
+        if mistake := path_mistake(path):
             violations.add(option, mistake)
         other = taken.setdefault(path.rstrip("/"), option)
         if other != option:
             violations.add(option, f"must not be the same path as {other}")
-    table = given.table
-    if by_name and table and not IS_PATH.match(table) and not given.verdict_directory:
-        violations.add("verdictDirectory", "is needed where commitTable is a name and not a path")

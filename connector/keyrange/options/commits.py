@@ -98,7 +98,7 @@ class CommitOptions:
     table: str = option(
         "commitTable",
         path_or_uri,
-        "an absolute path or a URI; with delta-spark a table's name too",
+        "an absolute path or a URI",
         "The Delta table of the individual commits. keyrange creates it if it is missing. "
         "Options of its object store are commitTable.storage.NAME, secrets as env:NAME or "
         "file:PATH.",
@@ -110,15 +110,6 @@ class CommitOptions:
         "a name",
         "The name of the query in the commit table. Default: kafka.group.id, or else default.",
         unset="",
-    )
-    writer: str = option(
-        "commitTable.writer",
-        one_of("delta-rs", "delta-spark"),
-        "delta-rs, delta-spark",
-        "The library that writes the commit table. delta-rs takes about 30 ms a commit. "
-        "delta-spark takes seconds, and can write tables that only Spark can write: those of "
-        "Unity Catalog.",
-        default="delta-rs",
     )
     on_fresh_start: str = option(
         "commitTable.onFreshStart",

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -36,8 +36,6 @@ _CONFLICTS = ("concurrent transaction", "metadata changed")
 
 class DeltaRsStore:
     """One table, with a handle that is kept. `storage` are settings of the object store."""
-
-    skips_in_silence: ClassVar[bool] = False
 
     def __init__(self, uri: str, layout: Layout, storage: Mapping[str, str]) -> None:
         self._cached = CachedDeltaTable(uri, storage)

@@ -61,8 +61,7 @@ class NumberedLog(RetryingWriter):
         written = self._store.version_of(self._app_id)
         if written is not None:
             return written
-        # A store that tells of no transactions has the rows alone.
-        if self._copied is None or self._store.skips_in_silence:
+        if self._copied is None:
             self._copied = self._store.greatest(self._column, self._bounds) or 0
         return self._copied
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -106,10 +106,6 @@ class Store(Protocol):
     """One table. All calls but `refresh` mean the table as the last `refresh` found it, and what
     was written since. They raise KeyrangeError of the conditions that the table's layout names."""
 
-    # Whether it takes one transaction with a write, leaves out without a word what was written
-    # under it before, and does not say which there are.
-    skips_in_silence: ClassVar[bool]
-
     @property
     def uri(self) -> str: ...
 
@@ -135,8 +131,7 @@ class Store(Protocol):
     def write(
         self, rows: pa.Table, transactions: Sequence[Transaction], note: Mapping[str, str]
     ) -> None:
-        """Append rows, and make the table where there is none. `note` goes into the log. A store
-        that takes one transaction only takes the first.
+        """Append rows, and make the table where there is none. `note` goes into the log.
 
         Raises Conflict where another transaction than its `after` was the last of one, or the
         table is not the one that it was, `unwritable` where the store failed: the rows may have

@@ -49,7 +49,6 @@ def test_every_option_has_a_default_that_is_valid_or_none() -> None:
         ({"gap.timeout": "1"}, "did you mean 'gap.timeout.ms'"),
         ({"gap.timeout.ms": "soon"}, "'gap.timeout.ms' must be a time"),
         ({"commitMode": "batch"}, "'commitMode' must be individual"),
-        ({"commitTable.writer": "delta-spark"}, "must be delta-rs"),
         ({"heartbeat.interval.ms": "20000"}, "must be at most a third of session.timeout.ms"),
         ({"kafka.auto.offset.reset": "earliest"}, "is not supported"),
         ({"memberNames": "some"}, "must be one of auto, static, dynamic"),

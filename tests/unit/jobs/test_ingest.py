@@ -350,9 +350,8 @@ def test_records_wait_that_the_last_commit_names(
     individual = {**given, "commitMode": "individual", "commitTable": "/lake/commits"}
 
     def found(options: dict[str, str]) -> int | None:
-        parsed = parse_options(options, "stream")
-        spark: Any = None
-        return pending_records(parsed, str(tmp_path), spark, lambda *_: table)
+        parsed = parse_options(options, "stream").commits
+        return pending_records(parsed, str(tmp_path), lambda *_: table)
 
     assert found(individual) is None, "it has planned nothing"
     plan(tmp_path, 0, "individual")

@@ -74,7 +74,6 @@ def test_the_group_is_that_of_kafka_unless_it_is_named() -> None:
 
 # Option, field, values with what they are, values that are refused.
 VALUES: list[tuple[str, str, dict[str, Any], list[str]]] = [
-    ("commitTable.writer", "writer", {"delta-rs": "delta-rs"}, ["", "spark"]),
     (
         "commitTable.onFreshStart",
         "on_fresh_start",
@@ -201,17 +200,6 @@ def test_batch_reads_commit_nothing() -> None:
     only_streams = {row.name for row in rows} - {"commitMode", "allow.individual.commit"}
     for row in rows:
         assert (row.modes == ("stream",)) == (row.name in only_streams)
-
-
-def test_a_table_by_name_is_sparks() -> None:
-    named = {"commitTable": "main.ops.commits", "commitTable.writer": "delta-spark"}
-    [message] = refused(INDIVIDUAL | named)
-    assert message == (
-        "option 'verdictDirectory' is needed where commitTable is a name and not a path"
-    )
-    found = commits(INDIVIDUAL | named | {"verdictDirectory": "/Volumes/v"})
-    assert found.table == "main.ops.commits"
-    assert found.dead_letter_table == "main.ops.commits_dead_letters"
 
 
 def test_what_says_which_record_it_is_is_always_there() -> None:

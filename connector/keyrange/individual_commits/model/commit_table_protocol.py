@@ -1,4 +1,4 @@
-"""What a commit table can do, whoever writes it."""
+"""What a commit table can do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commit table in Delta: `CommitTable` over a `Store`, whoever writes it.
+"""The commit table in Delta: `CommitTable` over a `Store`.
 
 A commit is one transaction of the table. Its application id is the source's, its version the
 commit's number, so that of two writers of one source one only can write a number. A commit that
@@ -67,8 +67,6 @@ class DeltaCommitTable(CommitTable):
             {"source_id": source_id},
         )
         self._known = Snapshot()
-        # How many drivers of a group this store's transactions had counted at the last look.
-        self._counted: dict[str, int | None] = {}
 
     def known(self, seq: int | None = None) -> Snapshot:
         if seq and seq == self._known.seq:
@@ -84,10 +82,7 @@ class DeltaCommitTable(CommitTable):
         return known
 
     def begun(self, group: str) -> int:
-        if not self._store.refresh():
-            return 0
-        self._counted[group] = self._store.version_of(_drivers_of(group))
-        return self._begun(group)
+        return (self._store.refresh() and self._store.version_of(_drivers_of(group))) or 0
 
     def fences(self, group: str) -> list[Fence]:
         if not self._store.refresh():
@@ -96,44 +91,26 @@ class DeltaCommitTable(CommitTable):
         found = [self._store.read(each, FENCE_COLUMNS) for each in (fence_bounds(group), firsts)]
         return fences_of(pa.concat_tables(found))
 
-    def counted(self, group: str) -> Transaction:
-        """What a commit is written under, besides its own transaction, that may only stand where no
-        driver was counted in a group since the last look at the table."""
-        return _next_driver(group, self._store.version_of(_drivers_of(group)))
-
-    def append(
-        self, commit: Commit, begun: int | None = None, counted: Transaction | None = None
-    ) -> None:
-        """`counted` goes with the commit; COMMITS_FENCED where a driver was counted since."""
+    def append(self, commit: Commit, begun: int | None = None) -> None:
         if commit.source_id != self._source_id:
             raise ValueError(f"the commit is one of source {commit.source_id}")
         rows = rows_of(commit)
-        if begun is not None:
-            counted = _next_driver(commit.group, self._counted.get(commit.group))
+        also = [] if begun is None else [_next_driver(commit.group, begun)]
         # Where the last commit that was seen is the one before, the transaction finds by itself
         # whether another has been written since.
         kept = [self._known] if 0 < self._known.seq == commit.seq - 1 else []
-        tried = False
 
         def next_entry() -> Entry | None:
-            nonlocal tried
             known = kept.pop() if kept else self.known()
             if known.has(commit):
                 return None
             check_next(known, commit)
-            if counted is not None and self._is_over(counted):
+            if any(map(self._is_over, also)):
                 raise outrun(commit)
-            # A driver whose store keeps no count may have come between look and write: of two, the
-            # one that landed later finds the other.
-            if tried:
-                self._check_begun(commit, begun)
-            tried = True
-            return self._log.entry(commit.seq, rows, _note(commit), *filter(None, [counted]))
+            return self._log.entry(commit.seq, rows, _note(commit), *also)
 
         if self._log.append(next_entry):
-            self._keep(commit)
-        if tried:
-            self._check_begun(commit, begun)
+            self._known = self._known.after(commit)
 
     def history(self, from_seq: int = 1, until_seq: int | None = None) -> Iterator[Commit]:
         for page in pages(from_seq, until_seq, self._log.last(), _HISTORY_AT_A_TIME):
@@ -155,25 +132,6 @@ class DeltaCommitTable(CommitTable):
     def maintain(self, keep_from_seq: int) -> None:  # noqa: ARG002
         """All commits are kept, and with them the history: the table takes appends only."""
         self._store.maintain()
-
-    def _keep(self, commit: Commit) -> None:
-        """Take a commit in that was written."""
-        if not self._store.skips_in_silence:
-            self._known = self._known.after(commit)
-            return
-        known = self.known()
-        if not known.has(commit):
-            check_next(known, commit)
-            raise self._log.missing(commit.seq)
-
-    def _begun(self, group: str, run_id: str = "") -> int:
-        """How many drivers have begun in a group, others than that of a run, whoever wrote them."""
-        runs = self._store.read(fence_bounds(group), ["run_id"]).column("run_id").to_pylist()
-        return len({*runs} - {run_id})
-
-    def _check_begun(self, commit: Commit, begun: int | None) -> None:
-        if begun is not None and self._begun(commit.group, commit.run_id) != begun:
-            raise outrun(commit)
 
     def _is_over(self, counted: Transaction) -> bool:
         """Whether another driver was counted since."""
@@ -215,9 +173,9 @@ def _note(commit: Commit) -> dict[str, str]:
     }
 
 
-def _next_driver(group: str, count: int | None) -> Transaction:
-    """What counts one more driver of a group of which `count` are counted."""
-    return Transaction(_drivers_of(group), (count or 0) + 1, count)
+def _next_driver(group: str, begun: int) -> Transaction:
+    """What counts one more driver of a group in which so many have begun."""
+    return Transaction(_drivers_of(group), begun + 1, begun or None)
 
 
 def _drivers_of(group: str) -> str:
@@ -226,7 +184,7 @@ def _drivers_of(group: str) -> str:
 
 
 def open_commit_table(options: CommitOptions, source_id: str) -> DeltaCommitTable:
-    """The commits of one source, read and written by delta-rs.
+    """The commits of one source.
 
     Nothing is opened before the first call. Raises PACKAGE_NOT_FOUND without deltalake.
     """

@@ -57,8 +57,6 @@ class AssignmentTable:
     """
 
     def __init__(self, store: Store, group: str = "") -> None:
-        if store.skips_in_silence:
-            raise ValueError("a store that leaves rows out in silence cannot tell two drivers")
         self._store = store
         self._group = group
         self._last: Stored | None = None

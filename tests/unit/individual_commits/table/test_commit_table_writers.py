@@ -77,20 +77,6 @@ def test_a_driver_that_begins_between_look_and_write_wins(
     table.append(fence(1, "run-2", "6b2d"), table.begun("orders"))
 
 
-@pytest.mark.parametrize("lost", [False, True], ids=["", "its answer is lost"])
-def test_a_driver_that_is_not_counted_is_found_after_the_write(
-    path: Path, monkeypatch: pytest.MonkeyPatch, lost: bool
-) -> None:
-    """As one is that writes through Spark: its rows alone say that it has begun."""
-    table, other = table_at(path, "6b2d"), table_at(path, "7c3e")
-    begun = table.begun("orders")
-    before_the_next_write(monkeypatch, lambda: other.append(fence(1, "run-3", "7c3e")), lost)
-    with pytest.raises(KeyrangeError) as raised:
-        table.append(fence(1, "run-2", "6b2d"), begun)
-    assert condition(raised) == "COMMITS_FENCED"
-    assert other.known().seq == 1
-
-
 @pytest.mark.parametrize("writers", [2, 4, 8, pytest.param(16, marks=pytest.mark.slow)])
 def test_commits_of_several_sources_all_land(tmp_path: Path, writers: int) -> None:
     """They make the table together, too."""

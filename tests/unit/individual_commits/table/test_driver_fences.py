@@ -20,8 +20,8 @@ HOUR_MS = 3_600_000
 Open = Callable[[str], DeltaCommitTable]
 
 
-def opening(shared: Shared, as_spark: bool = False) -> Open:
-    return lambda source_id: DeltaCommitTable(MemoryStore(shared, as_spark), source_id)
+def opening(shared: Shared) -> Open:
+    return lambda source_id: DeltaCommitTable(MemoryStore(shared), source_id)
 
 
 def begins(
@@ -39,10 +39,9 @@ def works(table: Open, source_id: str, run_id: str, at_ms: int) -> None:
     table(source_id).append(replace(commit, committed_at_ms=at_ms))
 
 
-@pytest.mark.parametrize("as_spark", [False, True], ids=["delta-rs", "delta-spark"])
 @pytest.mark.parametrize("ahead_ms", [HOUR_MS, -HOUR_MS, 0])
-def test_a_clock_that_is_set_right_changes_no_owner(as_spark: bool, ahead_ms: int) -> None:
-    table = opening(Shared(), as_spark)
+def test_a_clock_that_is_set_right_changes_no_owner(ahead_ms: int) -> None:
+    table = opening(Shared())
     begins(table, "9a", "run-1", NOW_MS + ahead_ms)
     works(table, "9a", "run-1", NOW_MS + ahead_ms)
     begins(table, "1b", "run-2", NOW_MS, ("9a", 2))

@@ -11,9 +11,9 @@ import pytest
 
 from commit_contract import condition
 from keyrange.errors import KeyrangeError
-from keyrange.members.table.assignments import LAYOUT, AssignmentTable
+from keyrange.members.table.assignments import LAYOUT
 from keyrange.storage.delta_rs import DeltaRsStore
-from member_samples import GROUP, append_all, assignment, command, member, owned, stored, table_at
+from member_samples import append_all, assignment, command, member, owned, stored, table_at
 from racing_writers import Writes, in_threads
 
 GOLDEN = Path(__file__).parents[3] / "golden"
@@ -240,11 +240,3 @@ def test_nothing_is_read_where_nothing_was_written(
     read.clear()
     assert len(table.commands()) == 1
     assert len(read) == 1
-
-
-def test_a_store_that_leaves_out_in_silence_is_none_for_this() -> None:
-    class Silent(DeltaRsStore):
-        skips_in_silence = True
-
-    with pytest.raises(ValueError, match="in silence"):
-        AssignmentTable(Silent("t", LAYOUT, {}), GROUP)
