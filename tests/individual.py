@@ -90,7 +90,7 @@ class Journal:
 
 class Job:
     """A query with a checkpoint of its own, below `home`; the tables there are those of all.
-    `into`: keyrange writes the sink, and not Spark."""
+    `into`: a `keyrange.job` writes the sink, and not Spark."""
 
     def __init__(
         self,
@@ -122,12 +122,13 @@ class Job:
         self, function: Callable[[Any], Any] = parse, available_now: bool = False, **given: str
     ) -> StreamingQuery:
         own = self.options | given
+        if self.into:
+            job = keyrange.job(own, function, SCHEMA)
+            into = job.into(self.sink_path, str(self.checkpoint), spark=self.spark)
+            return (into.trigger(availableNow=True) if available_now else into).start()
         source = self.spark.readStream.format("keyrange").options(**own).load()
 
         def body(batch: DataFrame, _: int) -> None:
-            if self.into:
-                keyrange.process_into(batch, function, SCHEMA, self.sink_path)
-                return
             output = keyrange.process(batch, function, SCHEMA)
             writer = output.write.format("delta").mode("append").options(**keyrange.transaction())
             writer.save(self.sink_path)

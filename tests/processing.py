@@ -2,8 +2,8 @@
 
     processing.py BOOTSTRAP TOPIC HOME WRITER [DELIVERIES]
 
-WRITER `spark` writes output through Spark, `keyrange` with `process_into`, `job` in the tasks that
-read, with `keyrange.job`; `frames` decides by DataFrame. Values that begin with "!" fail whenever
+WRITER `spark` writes output through Spark, `job` in the tasks that read, with `keyrange.job`;
+`frames` decides by DataFrame. Values that begin with "!" fail whenever
 they are worked on; those with "?" fail at random, but not by DataFrame. A record fails so many
 deliveries until it is dead.
 """
@@ -79,9 +79,6 @@ def main(bootstrap: str, topic: str, home: str, by: str, deliveries: str = "6") 
     spark = SparkSession.builder.appName("processing").getOrCreate()
 
     def body(batch: DataFrame, batch_id: int) -> None:
-        if by == "keyrange":
-            keyrange.process_into(batch, work, SCHEMA, f"{home}/sink")
-            return
         output = process(batch, by)
         writer = output.write.format("delta").mode("append").option("txnAppId", "processing")
         writer.option("txnVersion", batch_id).save(f"{home}/sink")

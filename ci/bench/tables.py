@@ -244,10 +244,6 @@ TABLES: Mapping[str, Table] = {
     "commits_throughput": _list(
         "commits_throughput",
         {
-            "commits.throughput.vs_batch": (
-                "whole query, `process_into`, beside batch commits written by Spark"
-            ),
-            "commits.throughput.record.vs_batch": "the same with a function of one record",
             "commits.throughput.spark_sink.vs_batch": (
                 "whole query, `process` and a write by Spark, beside batch commits"
             ),

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
         acknowledge,
         materialize,
         process,
-        process_into,
         reject,
         transaction,
     )
@@ -50,7 +49,6 @@ __all__ = [
     "job",
     "materialize",
     "process",
-    "process_into",
     "register",
     "reject",
     "replay_dead_letters",
@@ -78,7 +76,6 @@ _PLACES = {
     "job": "keyrange.jobs.api",
     "materialize": "keyrange.individual_commits.api",
     "process": "keyrange.individual_commits.api",
-    "process_into": "keyrange.individual_commits.api",
     "register": "keyrange.source.registering",
     "reject": "keyrange.individual_commits.api",
     "replay_dead_letters": "keyrange.individual_commits.table.dead_letter_replay",

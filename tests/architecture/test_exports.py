@@ -33,7 +33,6 @@ def test_the_public_names_are_these() -> None:
         "job",
         "materialize",
         "process",
-        "process_into",
         "register",
         "reject",
         "replay_dead_letters",

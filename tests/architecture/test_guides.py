@@ -56,7 +56,6 @@ NOT_RUN: dict[str, list[str]] = {
         "it needs a broker with SASL, and certificates",
     ],
     "static-members.md": ["it needs a Kubernetes cluster"],
-    "table-jobs.md": ["it is what the job replaces", "it is the form of the blocks above"],
     "volume-guard.md": ["it runs until it is stopped, and alters quotas of a cluster"],
     "state.md": ["it imports a module of the reader's own"],
 }

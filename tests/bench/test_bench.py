@@ -123,10 +123,8 @@ CONSUMER = {
 }
 
 THROUGHPUT = {
-    "commits.throughput.vs_batch",
     "commits.throughput.spark_sink.vs_batch",
     "commits.throughput.spark_sink.vs_materialized",
-    "commits.throughput.record.vs_batch",
     "commits.throughput.record.spark_sink.vs_batch",
     "commits.throughput.materialization.seconds_per_batch",
     *(
@@ -134,10 +132,8 @@ THROUGHPUT = {
         for side in (
             "batch",
             "materialized",
-            "individual",
             "individual.spark_sink",
             "batch.record",
-            "individual.record",
             "individual.record.spark_sink",
         )
     ),

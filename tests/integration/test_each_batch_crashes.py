@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deltalake import DeltaTable
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 
@@ -20,7 +19,6 @@ from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.each_batch import EachBatch
 from keyrange.individual_commits.model.redelivery import RedeliveryPolicy
 from keyrange.individual_commits.verdict_store import VerdictStore
-from keyrange.storage.sink_table import SinkTable
 
 # Executors cannot import this file: its functions travel whole.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -107,41 +105,6 @@ def test_every_record_once_wherever_the_driver_ends(
     assert {0, 5, 10} <= set(dead)
     assert [c.batch_id for c in stage.store if c.batch_id >= 0] == list(range(stage.next_batch))
     assert {letter.offset for letter in stage.graves.sent} == set(dead)
-
-
-WITHOUT_SPARK: list[Step] = [
-    (VerdictStore, "files_of"),
-    (VerdictStore, "publish"),
-    (SinkTable, "append"),
-    (SinkTable, "_commit"),
-    (Graveyard, "append"),
-    (MemoryCommitTable, "append"),
-    (EachBatch, "_clean"),
-]
-
-
-@pytest.mark.parametrize(
-    "ends",
-    [
-        # The test above ends at the others in every run.
-        pytest.param([*before(WITHOUT_SPARK[2:4]), *after(WITHOUT_SPARK[3:4])], id="table"),
-        pytest.param(before(WITHOUT_SPARK), id="before", marks=SLOW),
-        pytest.param(after(WITHOUT_SPARK), id="after", marks=SLOW),
-    ],
-)
-def test_a_table_takes_every_record_once_wherever_the_driver_ends(
-    spark: SparkSession, tmp_path: Path, ends: list[End]
-) -> None:
-    stage = Stage(spark, tmp_path, policy=RedeliveryPolicy(2, 0, 0))
-    table = tmp_path / "sink"
-
-    def body(batch: DataFrame, _: int) -> None:
-        keyrange.process_into(batch, at_random, "at long, text string", str(table))
-
-    dead = _dead_after_crashes(stage, body, ends)
-    offsets = DeltaTable(table).to_pyarrow_table().column("at").to_pylist()
-    assert sorted(offsets + dead) == list(range(len(stage.log)))
-    assert {0, 5, 10} <= set(dead)
 
 
 def _dead_after_crashes(

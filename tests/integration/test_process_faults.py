@@ -69,7 +69,7 @@ def _count(path: Path) -> int:
 
 @pytest.mark.slow
 @pytest.mark.timeout(2400)
-@pytest.mark.parametrize("by", ["spark", "keyrange"])
+@pytest.mark.parametrize("by", ["spark", "job"])
 def test_every_record_once_whatever_is_killed(topics: Topics, tmp_path: Path, by: str) -> None:
     chance = random.Random(7)
     topic = topics.create_topic("killed", partitions=2)

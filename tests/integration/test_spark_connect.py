@@ -28,7 +28,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     "by",
     [
         pytest.param("spark", marks=pytest.mark.slow),
-        pytest.param("keyrange", marks=pytest.mark.slow),
         pytest.param("frames", marks=pytest.mark.slow),
         "job",
     ],

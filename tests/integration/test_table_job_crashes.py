@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 import keyrange
 from brokers import Record, Topics
@@ -272,3 +272,36 @@ def test_a_batch_is_finished_by_who_began_it(
     job.run()
     assert seen == [2, 3]
     assert job.rows() == {0: "a", 1: "b", 4: "e"}
+
+
+@pytest.mark.parametrize("job", ["individual"], indirect=True)
+def test_a_batch_of_records_is_finished_by_who_began_it(
+    job: CrashingJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Elsewhere its output would be missing, or be there twice."""
+    crashed(job, monkeypatch)
+    seen: list[int] = []
+
+    def body(batch: DataFrame, _: int) -> None:
+        kept = keyrange.process(batch, lambda record: (record.offset, ""), SCHEMA)
+        seen.extend(row["at"] for row in kept.collect())
+
+    def run(body: Callable[[DataFrame, int], None]) -> None:
+        source = job.spark.readStream.format("keyrange").options(**job.options).load()
+        each = keyrange.each_batch(body, job.options, str(job.checkpoint))
+        run_available_now(source, job.checkpoint, each)
+
+    with pytest.raises(Exception, match=r"\[BATCH_UNFINISHED\].* go to keyrange.process"):
+        run(body)
+    job.run()
+    job.produce("c")
+
+    def failing(batch: DataFrame, number: int) -> None:
+        body(batch, number)
+        raise LookupError
+
+    with pytest.raises(Exception, match="LookupError"):
+        run(failing)
+    assert "[BATCH_UNFINISHED]" in failure_of(job.start())
+    run(body)
+    assert (job.rows(), seen) == ({0: "a", 1: "b"}, [2, 2])

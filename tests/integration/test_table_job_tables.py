@@ -8,6 +8,7 @@ import os
 from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import duckdb_extension_delta
@@ -131,3 +132,31 @@ def partition_texts(table: Path) -> list[tuple[str, ...]]:
     ]
     added = [each["add"]["partitionValues"] for each in lines if "add" in each]
     return [tuple(each[name] for name in sorted(each)) for each in added]
+
+
+def test_a_partitioned_table_that_spark_made(job: TableJob, spark: SparkSession) -> None:
+    """Spark finds the rows by their partition, and generates the same day for its own."""
+    schema = "at long, text string, time timestamp"
+    spark.sql(
+        f"CREATE TABLE delta.`{job.table}` ({schema}, day date GENERATED ALWAYS AS "
+        "(CAST(time AS DATE))) USING delta PARTITIONED BY (text, day)"
+    )
+
+    def timed(record: Any) -> Any:
+        at = record.offset
+        return (at, record.value.decode(), datetime.fromtimestamp(at * 40_000, UTC))
+
+    values = ["a/b=c%", "\u00e9 \u4e16:#?'\"+&", "%2F", "..", "x"]
+    job.produce(*(Record(value.encode(), b"k", 0) for value in values))
+    job.run(timed, schema)
+    frame = spark.sql("SELECT 9L AS at, 'x' AS text, timestamp_seconds(160000) AS time")
+    frame.write.format("delta").mode("append").save(str(job.table))
+    found = spark.read.format("delta").load(str(job.table))
+    assert {row.at: (row.text, str(row.day)) for row in found.collect()} == {
+        **{at: (value, f"1970-01-0{1 + at * 40 // 86}") for at, value in enumerate(values)},
+        9: ("x", "1970-01-02"),
+    }
+    for at, value in enumerate(values):
+        assert at in [row.at for row in found.where(found.text == value).collect()]
+    late = found.where("time >= timestamp_seconds(100000)")
+    assert sorted(row.at for row in late.collect()) == [3, 4, 9]

@@ -1,4 +1,4 @@
-"""A `keyrange.job` in the place of another way into the same table: what that began is finished."""
+"""A query that is started again with something else than it had: another table or checkpoint."""
 
 from __future__ import annotations
 
@@ -8,14 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deltalake import DeltaTable
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 import keyrange
 from brokers import Topics
-from keyrange.jobs.table_writer import TableWriter
 from sources import options
 from table_jobs import TableJob, individual
 
@@ -28,35 +25,6 @@ SCHEMA = "text string"
 
 def work(record: Any) -> Any:
     return None if record.value == b"none" else (record.value.decode(),)
-
-
-@pytest.mark.parametrize("after", ["the commit", "Spark's commit"])
-def test_a_job_finishes_what_process_into_began(
-    spark: SparkSession, topics: Topics, tmp_path: Path, after: str
-) -> None:
-    topic, checkpoint = topics.create_topic("resumed", 2), tmp_path / "checkpoint"
-    individual = {"commitMode": "individual", "commitTable": str(tmp_path / "commits")}
-    given = options(topics, topic, startingOffsets="earliest", **individual)
-
-    def into(batch: DataFrame, _: int) -> None:
-        keyrange.process_into(batch, work, SCHEMA, str(tmp_path / "table"))
-
-    def run(writer: DataStreamWriter | TableWriter) -> list[str]:
-        assert writer.trigger(availableNow=True).start().awaitTermination(240)
-        table = DeltaTable(tmp_path / "table").to_pyarrow_table()
-        return sorted(table["text"].to_pylist())
-
-    topics.produce(topic, [b"1", b"2"])
-    records = spark.readStream.format("keyrange").options(**given).load()
-    each = keyrange.each_batch(into, given, str(checkpoint))
-    writer = records.writeStream.option("checkpointLocation", str(checkpoint))
-    assert run(writer.foreachBatch(each)) == ["1", "2"]
-    if after == "the commit":
-        for name in ("0", ".0.crc"):
-            (checkpoint / "commits" / name).unlink(missing_ok=True)
-    topics.produce(topic, [b"3"])
-    job = keyrange.job(given, work, SCHEMA)
-    assert run(job.into(str(tmp_path / "table"), str(checkpoint), spark=spark)) == ["1", "2", "3"]
 
 
 @pytest.mark.parametrize("commits", ["batch", "individual"])
@@ -164,33 +132,26 @@ def test_each_batch_is_for_the_query_of_its_checkpoint(
     topic = topics.create_topic("checkpoints", 1)
     topics.produce(topic, [b"1", b"2"])
 
-    def run(name: str, named: str, table: str = "table") -> None:
+    taken: list[str] = []
+
+    def body(batch: DataFrame, _: int) -> None:
+        taken.extend(row.text for row in keyrange.process(batch, work, SCHEMA).collect())
+
+    def run(name: str, named: str) -> None:
         """A query of its own commit table, whose each_batch is given a checkpoint."""
-
-        def into(batch: DataFrame, _: int) -> None:
-            keyrange.process_into(batch, work, SCHEMA, str(tmp_path / table))
-
         own = individual(tmp_path / name)
         given = options(topics, topic, startingOffsets="earliest", **own)
         records = spark.readStream.format("keyrange").options(**given).load()
-        each = keyrange.each_batch(into, given, str(tmp_path / named))
+        each = keyrange.each_batch(body, given, str(tmp_path / named))
         writer = records.writeStream.option("checkpointLocation", str(tmp_path / name))
         query = writer.foreachBatch(each).trigger(availableNow=True).start()
         assert query.awaitTermination(240)
 
     run("first", "first")
-    (tmp_path / "table").rename(tmp_path / "moved")
-    topics.produce(topic, [b"3"])
-    with pytest.raises(Exception, match=r"\[OTHER_TABLE\] the query has written to .*table, and"):
-        run("first", "first", "another")
-    (tmp_path / "moved").rename(tmp_path / "elsewhere")
-    run("first", "first", "elsewhere")
-    (tmp_path / "elsewhere").rename(tmp_path / "table")
     with pytest.raises(Exception, match=r"\[OTHER_CHECKPOINT\] the query that runs is"):
         run("second", "first")
     run("second", "second")
-    rows = DeltaTable(tmp_path / "table").to_pyarrow_table()
-    assert sorted(rows["text"].to_pylist()) == ["1", "1", "2", "2", "3", "3"]
+    assert sorted(taken) == ["1", "1", "2", "2"]
 
 
 @pytest.mark.parametrize("commits", ["batch", "individual"])

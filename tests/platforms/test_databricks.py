@@ -87,9 +87,8 @@ def test_the_host_is_one_of_that_kind(place: Place) -> None:
     assert ended.stdout.splitlines() == ["Read-only file system"] * 2 + ["False True"]
 
 
-@pytest.mark.parametrize("by", ["keyrange", "job"])
 def test_records_are_worked_on(
-    server: tuple[str, Path], place: Place, topics: Topics, tmp_path: Path, by: str
+    server: tuple[str, Path], place: Place, topics: Topics, tmp_path: Path
 ) -> None:
     """Key ranges that share chunks, individual commits and tables that tasks write."""
     url, home = server
@@ -97,7 +96,7 @@ def test_records_are_worked_on(
     values = [b"%s%d" % (b"!" if at % 50 == 3 else b"v", at) for at in range(400)]
     topics.produce(topic, [Record(v, key=b"k%d" % (n % 30)) for n, v in enumerate(values)])
 
-    arguments = (topics.cluster.bootstrap_servers, topic, str(tmp_path), by, "2")
+    arguments = (topics.cluster.bootstrap_servers, topic, str(tmp_path), "job", "2")
     run_client(url, "processing.py", *arguments, home=tmp_path, place=place)
 
     check(tmp_path, values)

@@ -259,9 +259,9 @@ COMMIT_CONDITIONS: Final = (
         "the table's own columns and partition columns; else let Spark write the table: records "
         "that are read with format('keyrange') by writeStream.format('delta'), the result of "
         "keyrange.process by df.write.format('delta').options(**keyrange.transaction())",
-        "`keyrange.job` and `process_into` write files of a Delta table, and this table does not "
-        "take them: it has other columns or partition columns, constraints, generated columns or "
-        "features that files do not keep to.",
+        "`keyrange.job` writes files of a Delta table, and this table does not take them: it has "
+        "other columns or partition columns, constraints, generated columns or features that files "
+        "do not keep to.",
         "the reason in the message",
         "table-jobs.md",
     ),

@@ -11,12 +11,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from keyrange.errors import error, invalid_options
-from keyrange.individual_commits.batch_plan import BatchPlan
 from keyrange.individual_commits.batch_run import BatchRun, current
-from keyrange.individual_commits.output_table import check_table, output_before
 from keyrange.individual_commits.reported_outcomes import HIDDEN_SPARK, check_columns, schema_of
-from keyrange.options.commits import IS_PATH
-from keyrange.work.appended_files import Target, work_into
 from keyrange.work.function_signature import call_mistake
 from keyrange.work.outcome_rows import HIDDEN, HIDDEN_TYPE
 from keyrange.work.task_context import Job
@@ -44,66 +40,33 @@ def process(
     VERDICT_MISMATCH, VERDICT_UNWRITABLE.
     """
     run = current("keyrange.process")
-    output = _checked(run, batch, function, schema, mode, "keyrange.process")
-    if run.plan.keeps_offsets and mode == "arrow" and not set(_PLACE) <= set(output.names):
+    run.check_first("keyrange.process")
+    check_columns(batch, "keyrange.process")
+    if mode not in ("record", "arrow"):
+        raise invalid_options([f"mode must be record or arrow, and is {mode[:40]!r}"])
+    if (mistake := call_mistake(function, mode)) is not None:
+        raise invalid_options([mistake])
+    plan, output = run.plan, StructType(list(schema_of(schema)))
+    if HIDDEN in output.names:
+        raise error("UNSUITABLE_FRAME", f"column {HIDDEN!r} is keyrange's own")
+    if plan.keeps_offsets and mode == "arrow" and not set(_PLACE) <= set(output.names):
         raise error(
             "UNSUITABLE_FRAME",
             "with commit.isolation=transactional the output of a function of Arrow batches has "
             "the columns topic, partition and offset of the record that each row is of",
         )
-    job = _job(run.plan, function, output, mode)
+    job = Job(
+        plan.works(),
+        plan.terms(),
+        mode,
+        to_arrow_schema(output, timezone="UTC"),
+        function,
+        keeps_offsets=plan.keeps_offsets,
+        mentions=plan.wants_mentions,
+        nulls_first=plan.nulls_first,
+    )
     run.said = True
     return run.make_verdict(output, lambda: _worked(batch, job, output), counted=True)
-
-
-def process_into(
-    batch: DataFrame,
-    function: Callable[[Any], Any],
-    schema: str | StructType,
-    table: str,
-    mode: str = "record",
-) -> None:
-    """Run `function` on the records of a batch, once, and append the output of those that are done
-    to a Delta table, in one transaction a batch: as `process` and a write of what it returns by
-    the options of `transaction`, but the rows are written once.
-
-    `table` is an absolute path or a URI; it is made where there is none. Executors write its files
-    with the credentials of their environment, the driver writes its log with those of
-    `commitTable.storage.`. Columns of the table that `schema` lacks are null. Files of a batch that
-    never came to its end are removed by the table's VACUUM. Where the table is partitioned, by
-    columns of `schema` or by generated columns that are the date or the hour of one, there is a
-    file for each partition.
-
-    Raises KeyrangeError: as `process`; INVALID_OPTIONS with commit.isolation=transactional,
-    OTHER_TABLE where the batches before are in another table, SINK_UNSUITABLE for a table with
-    constraints, other columns or property delta.setTransactionRetentionDuration, SINK_UNWRITABLE.
-    """
-    from keyrange.storage.cached_delta_table import CachedDeltaTable
-    from keyrange.storage.sink_table import SinkTable
-
-    run = current("keyrange.process_into")
-    output = _checked(run, batch, function, schema, mode, "keyrange.process_into").toNullable()
-    if run.plan.keeps_offsets:
-        raise invalid_options(["keyrange.process_into needs commit.isolation=immediate"])
-    if not IS_PATH.match(table):
-        raise invalid_options(["table must be an absolute path or a URI"])
-    job = _job(run.plan, function, output, mode)
-    run.said = True
-    uri, storage = table.rstrip("/"), run.plan.commits.revealed_storage()
-    is_first = uri not in run.tables
-    cached = run.tables.setdefault(uri, CachedDeltaTable(uri, storage))
-    sink = SinkTable(uri, job.schema, storage, cached=cached)
-    if is_first and (before := output_before(run.store, run.plan.planned)) is not None:
-        # A table that was moved is known by its id.
-        was_moved = before.table_id != "" and before.table_id == sink.table_id()
-        check_table(before, sink, before.table if was_moved else "")
-    handed_on = StructType([]).add(HIDDEN, HIDDEN_SPARK)
-
-    def rows(attempt: str, outcomes: str) -> DataFrame:
-        target = Target(sink.uri, outcomes, attempt, sink.partition_by)
-        return batch.mapInArrow(work_into(job, target), handed_on)
-
-    run.append_verdict(output, rows, sink)
 
 
 def materialize(df: DataFrame, error_column: str | None = None) -> DataFrame:
@@ -179,40 +142,6 @@ def reject(df: DataFrame, error_column: str | None = None) -> None:
     check_columns(df, "keyrange.reject", (*_PLACE, "keyHash", *named))
     run.check_materialized(df, "keyrange.reject")
     run.reject(df, error_column)
-
-
-def _checked(
-    run: BatchRun,
-    batch: DataFrame,
-    function: object,
-    schema: str | StructType,
-    mode: str,
-    call: str,
-) -> StructType:
-    """The schema of a function's output, where all can be as it was said."""
-    run.check_first(call)
-    check_columns(batch, call)
-    if mode not in ("record", "arrow"):
-        raise invalid_options([f"mode must be record or arrow, and is {mode[:40]!r}"])
-    if (mistake := call_mistake(function, mode)) is not None:
-        raise invalid_options([mistake])
-    output = StructType(list(schema_of(schema)))
-    if HIDDEN in output.names:
-        raise error("UNSUITABLE_FRAME", f"column {HIDDEN!r} is keyrange's own")
-    return output
-
-
-def _job(plan: BatchPlan, function: Callable[[Any], Any], output: StructType, mode: str) -> Job:
-    return Job(
-        plan.works(),
-        plan.terms(),
-        mode,
-        to_arrow_schema(output, timezone="UTC"),
-        function,
-        keeps_offsets=plan.keeps_offsets,
-        mentions=plan.wants_mentions,
-        nulls_first=plan.nulls_first,
-    )
 
 
 def _worked(frame: DataFrame, job: Job, output: StructType) -> DataFrame:

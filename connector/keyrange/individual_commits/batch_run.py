@@ -36,7 +36,6 @@ from keyrange.work.model.outcome import Cause, RecordOutcome
 from keyrange.work.outcome_rows import HIDDEN
 
 if TYPE_CHECKING:
-    from keyrange.storage.cached_delta_table import CachedDeltaTable
     from keyrange.storage.sink_table import SinkTable
 
 _current: contextvars.ContextVar[BatchRun] = contextvars.ContextVar("keyrange_batch")
@@ -52,15 +51,12 @@ class BatchRun:
         store: VerdictStore,
         now_ms: int,
         check: Callable[[], None] = lambda: None,
-        tables: dict[str, CachedDeltaTable] | None = None,
         driver: Driver | None = None,
         before: Worked = NO_RECORDS,
     ) -> None:
-        """`check` raises COMMITS_FENCED where another driver has taken over from `driver`. `tables`
-        are those that batches of this query write to, open from one to the next. `before`: what
-        earlier batches of this driver came to."""
+        """`check` raises COMMITS_FENCED where another driver has taken over from `driver`.
+        `before`: what earlier batches of this driver came to."""
         self._check, self._driver, self._before = check, driver, before
-        self.tables = {} if tables is None else tables
         self.batch, self.plan = batch, plan
         self.store, self.now_ms = store, now_ms
         self.manifest: Manifest | None = None
@@ -117,14 +113,13 @@ class BatchRun:
         self._check()
         return self._output(self.manifest)
 
-    def append_verdict(
-        self, schema: StructType, rows: Callable[[str, str], DataFrame], table: SinkTable
-    ) -> None:
-        """Append the output of the batch's verdict to a table that it is made for.
+    def append_verdict(self, schema: StructType, table: SinkTable) -> None:
+        """Append the output of the batch's verdict to a table that it is made for. The batch's rows
+        are what tasks hand on that write files (`appended_files`).
 
-        `rows` makes what tasks hand on that write files (`appended_files`), those of an attempt to
-        a directory. Raises as `VerdictStore` and `SinkTable` do.
+        Raises as `VerdictStore` and `SinkTable` do.
         """
+        self.said = self.is_worked_on = True
         self.check_state()
         table.prepare()
         if self._driver is not None and self._driver.stopped:
@@ -133,9 +128,8 @@ class BatchRun:
         manifest = self.store.manifest(at.batch_id, at.start, at.end)
         is_made = manifest is None
         if manifest is None:
-            attempt, path = self.store.new_attempt(at.batch_id)
             with self.store.writing():
-                found = reported_outcomes.handed_on(rows(attempt, path))
+                found = reported_outcomes.handed_on(self.batch)
             manifest = self._publish(_with_files(found), form, table.uri, table.table_id())
         self._check_terms(manifest, table.uri, form)
         self.manifest = manifest

@@ -12,7 +12,7 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark.sql import DataFrame
 
@@ -43,9 +43,6 @@ from keyrange.storage.locations import as_spark_names
 from keyrange.storage.model.sink_driver import Driver
 from keyrange.text.escaping import one_line
 from keyrange.work.model.outcome import Cause
-
-if TYPE_CHECKING:
-    from keyrange.storage.cached_delta_table import CachedDeltaTable
 
 _log = logging.getLogger(__name__)
 
@@ -97,7 +94,6 @@ class _Run:
     before: Worked = NO_RECORDS
     errors: PendingErrors | None = None
     store: VerdictStore | None = None
-    tables: dict[str, CachedDeltaTable] = field(default_factory=dict)
 
 
 @dataclass
@@ -137,8 +133,8 @@ class EachBatch:
             # What a driver that was replaced writes to a sink would be there twice.
             check_run(run.table.known(), run.run_id, run.source_id)
 
-        tables, driver, before = run.tables, run.driver, run.before
-        with BatchRun(batch, plan, store, _now_ms(), check, tables, driver, before) as running:
+        driver, before = run.driver, run.before
+        with BatchRun(batch, plan, store, _now_ms(), check, driver, before) as running:
             self.function(batch, batch_id)
             self._check_said(running)
             running.keep_empty_verdict()

@@ -142,12 +142,10 @@ class WriteIndividually:
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         run = current("keyrange.job")
-        run.said = run.is_worked_on = True
         run.keeps_state = bool(self.table.definition.state)
         planned = run.plan.planned
         sink = self.table.prepare(run.store, planned.application, planned)
-        # Which attempt it was tasks say, where they have written anything.
-        run.append_verdict(self.table.schema, lambda *_: batch, sink)
+        run.append_verdict(self.table.schema, sink)
         self.table.optimize(batch, batch_id)
 
 

@@ -4,7 +4,7 @@ hand to Spark says which files those are in."""
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,8 +16,6 @@ from keyrange.storage.data_files import FILE_SETTINGS, DataFile, DataFileWriter,
 from keyrange.storage.directory import FAILURES, Directory, let_go
 from keyrange.storage.model.partition_columns import PartitionColumn
 from keyrange.work.outcome_rows import HIDDEN, member_rows, member_type, other_rows, with_hidden
-from keyrange.work.task_context import Job
-from keyrange.work.task_run import work_of
 
 _NO_COLUMNS: Final = pa.schema([])
 # What is handed to Spark row by row; of the others there may be many, and they may be large.
@@ -39,14 +37,6 @@ class Target:
     attempt: str
     partition_by: tuple[PartitionColumn, ...] = ()
     files: FileSettings = FILE_SETTINGS
-
-
-def work_into(
-    job: Job, target: Target
-) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """For mapInArrow, as `work_of`, with output in files."""
-    work = work_of(job)
-    return lambda batches: write_output(work(batches), job.schema, target)
 
 
 def write_output(

@@ -108,7 +108,7 @@ def test_a_driver_that_is_replaced_while_it_works_writes_to_no_sink(
         table.append(replace(last, seq=last.seq + 1, run_id="another"))
         run = current("the test")
         if into:
-            run.append_verdict(StructType([]), lambda *_: rows, sink)
+            run.append_verdict(StructType([]), sink)
         else:
             run.make_verdict(StructType([]), lambda: rows, counted=True)
 
@@ -205,7 +205,7 @@ def test_a_job_that_leaves_state_out_makes_no_verdict(tmp_path: Path, into: bool
 
     def make() -> Any:
         if into:
-            return run.append_verdict(StructType([]), rows, sink)
+            return run.append_verdict(StructType([]), sink)
         return run.make_verdict(StructType([]), rows, counted=True)
 
     with pytest.raises(KeyrangeError, match="STATE_LEFT_OUT"):
