@@ -17,8 +17,8 @@ from jsonschema import Draft202012Validator, FormatChecker
 _FORMATS = FormatChecker(())
 # Documents that are a list and little else, by the list's name.
 _LISTS = {
-    "keyrange.commits.gaps/2": "gaps",
-    "keyrange.commits.history/2": "commits",
+    "keyrange.commits.gaps/1": "gaps",
+    "keyrange.commits.history/1": "commits",
     "keyrange.deadletters.list/1": "dead_letters",
     "keyrange.deadletters.show/1": "dead_letters",
     "keyrange.members.history/1": "events",

@@ -48,7 +48,7 @@ def told(*lags: int, **parts: Any) -> Answer[list[ToldBatch]]:
 
 def look(given: Answers, now_ms: int, seen: Seen | None = None) -> dict[str, Any]:
     document = describe("/cp", given, seen or Seen(), now_ms)
-    read: dict[str, Any] = read_document(json.dumps({"schema": "keyrange.watch/3", **document}))
+    read: dict[str, Any] = read_document(json.dumps({"schema": "keyrange.watch/1", **document}))
     assert read == document
     return read
 

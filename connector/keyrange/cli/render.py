@@ -190,7 +190,7 @@ def print_by(
 
 def print_document(schema: str, values: Mapping[str, Any]) -> None:
     """Print one JSON document on a line, with the name and version of its schema, such as
-    `commits.show/2`; `keyrange/schemas/documents.json` describes all of them."""
+    `commits.show/1`; `keyrange/schemas/documents.json` describes all of them."""
     print_text(json.dumps({"schema": f"keyrange.{schema}", **values}, default=str), flush=True)
 
 

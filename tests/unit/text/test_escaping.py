@@ -139,7 +139,7 @@ RENDERERS: dict[str, Callable[[], object]] = {
     "table": lambda: print_table(EVIL, [EVIL], [[EVIL]]),
     "note": lambda: render.note(EVIL),
     "document with a list": lambda: render.print_document("doctor/1", {EVIL: [{EVIL: EVIL}]}),
-    "document": lambda: render.print_document("watch/3", {EVIL: EVIL}),
+    "document": lambda: render.print_document("watch/1", {EVIL: EVIL}),
     "failure": lambda: render.say_failure(EVIL, "SASL_AUTHENTICATION_FAILED"),
     "text": lambda: render.print_text(EVIL),
     "by head": lambda: render.print_by([EVIL], [EVIL], [[EVIL]], [[EVIL]]),

@@ -114,7 +114,7 @@ def show(
     dead = dead_letters_of(commits, named, last.group if last else None) if at is None else None
     document = describe(known, last, ends, now(), errors, dead)
     if output is OutputFormat.JSON:
-        print_document("commits.show/3", {"table": table, **document})
+        print_document("commits.show/1", {"table": table, **document})
     else:
         _show(table, document, known, last, ranges)
 
@@ -144,7 +144,7 @@ def gaps(
     errors = _errors(commits, named, at)
     rows = list(islice(commits_document.gaps(known, now(), errors), limit))
     if output is OutputFormat.JSON:
-        print_document("commits.gaps/2", {"table": table, "gaps": rows})
+        print_document("commits.gaps/1", {"table": table, "gaps": rows})
     else:
         _show_gaps(rows)
     pending = sum(len(state.pending) for state in known.states.values())
@@ -167,7 +167,7 @@ def history(
     since_ms = read_since(since, now())
     rows = recent_events(commits, since_ms, limit)
     if output is OutputFormat.JSON:
-        print_document("commits.history/2", {"table": table, "commits": rows})
+        print_document("commits.history/1", {"table": table, "commits": rows})
     else:
         _show_history(rows)
 

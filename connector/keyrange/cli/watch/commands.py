@@ -94,7 +94,7 @@ def watch(
         looks = _looks(where, every_ms)
         if output is OutputFormat.JSON:
             for document in looks:
-                print_document("watch/3", document)
+                print_document("watch/1", document)
         elif not sys.stdout.isatty():
             from keyrange.cli.watch.view import line
 
@@ -175,7 +175,7 @@ def _look_once(where: Where, output: OutputFormat) -> None:
     """Print one look; exit code 1 where something that was asked did not answer."""
     document = Watcher(where).look(_WAIT_ONCE_S)
     if output is OutputFormat.JSON:
-        print_document("watch/3", document)
+        print_document("watch/1", document)
     else:
         print_drawn(_once(document))
     if document["failures"]:
