@@ -26,14 +26,12 @@ if TYPE_CHECKING:
     from keyrange.members.slot_directories import Slot, slot
     from keyrange.observing.listener import ProgressListener
     from keyrange.ranges.model.key_ranges import KeyRange
-    from keyrange.source.data_source import KeyRangeDataSource
     from keyrange.source.registering import register
     from keyrange.work.record_timer import RecordTimeout
 
 __all__ = [
     "Consumer",
     "KeyRange",
-    "KeyRangeDataSource",
     "KeyRangeListener",
     "ListState",
     "MapState",
@@ -61,7 +59,6 @@ __all__ = [
 _PLACES = {
     "Consumer": "keyrange.consumer.api",
     "KeyRange": "keyrange.ranges.model.key_ranges",
-    "KeyRangeDataSource": "keyrange.source.data_source",
     "KeyRangeListener": "keyrange.members.range_listener",
     "ListState": "keyrange.keyed_state.variables",
     "MapState": "keyrange.keyed_state.variables",

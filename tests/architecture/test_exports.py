@@ -17,7 +17,6 @@ def test_the_public_names_are_these() -> None:
     assert keyrange.__all__ == [
         "Consumer",
         "KeyRange",
-        "KeyRangeDataSource",
         "KeyRangeListener",
         "ListState",
         "MapState",
@@ -45,7 +44,6 @@ def test_the_public_names_are_these() -> None:
 def test_every_public_name_is_there() -> None:
     for name in keyrange.__all__:
         assert getattr(keyrange, name)
-    assert keyrange.KeyRangeDataSource.name() == "keyrange"
 
 
 def test_other_names_are_not() -> None:
@@ -78,7 +76,7 @@ def test_a_query_of_partitions_is_planned_without_compiled_kernels() -> None:
     """They take a second to load, and every start of a query is a process of its own."""
     program = """
 import sys
-from keyrange import KeyRangeDataSource
+from keyrange.source.data_source import KeyRangeDataSource
 from keyrange.errors import KeyrangeError
 where = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"}
 source = KeyRangeDataSource({**where, "kafka.default.api.timeout.ms": "200"})

@@ -31,6 +31,7 @@ class OutputFormat(StrEnum):
     JSON = "json"
 
 
+LimitOption = Annotated[int, typer.Option(min=1, help="How many to print at most.")]
 OutputOption = Annotated[
     OutputFormat, typer.Option("--output", help="How to print: for people or for programs.")
 ]

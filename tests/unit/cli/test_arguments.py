@@ -42,7 +42,7 @@ COMMANDS = (
     "commits verify T",
     "commits reset T --topic t --to earliest --why w",
     "deadletters list T",
-    "deadletters show T --topic t --partition 0 --offset 0",
+    "deadletters show T t-0:0",
     "deadletters replay T --all",
     "members list T",
     "members history T",

@@ -139,7 +139,6 @@ def test_the_document_of_a_dead_letter(lake: Lake) -> None:
     }
     assert second["key"] is None
     assert third["key"] == {"hex": "ff1b5b324a"}
-    assert lake.document("show", "--topic", "flights", "--partition", 0, "--offset", 40) == [first]
     assert lake.document("show", "flights-0:40") == [first]
 
 
@@ -180,15 +179,14 @@ def test_a_list_fits_a_terminal_and_does_not_move_its_cursor(
 
 
 def test_one_is_shown_with_all_that_is_known(lake: Lake) -> None:
-    where = ("--topic", "flights", "--partition", 0, "--offset")
-    shown = lake.run("show", *where, 40).stdout
+    shown = lake.run("show", "flights-0:40").stdout
     for text in ('{"carrier":"UA"}', "hex:00ff", "again", "N14228", "attempts", "header trace'"):
         assert text in shown
-    bounded = lake.run("show", *where, 77, "--bytes", 3).stdout
+    bounded = lake.run("show", "flights-0:77", "--bytes", 3).stdout
     assert "vvv... (9,000 bytes)" in bounded
     assert "hex:ff1b5b... (5 bytes)" in bounded
     assert "\x1b" not in bounded
-    assert "offset 39 of flights-0 is no dead letter" in lake.refusal("show", *where, 39)
+    assert "offset 39 of flights-0 is no dead letter" in lake.refusal("show", "flights-0:39")
 
 
 @pytest.mark.parametrize(
@@ -237,7 +235,7 @@ def test_a_replay_makes_pending_records_of_them(lake: Lake) -> None:
     again = lake.run("replay", "--all", "--confirm")
     assert "0 of 0 dead letters" in again.stdout
     assert "nothing was written" in again.stderr
-    shown = lake.run("show", "--topic", "flights", "--partition", 0, "--offset", 40).stdout
+    shown = lake.run("show", "flights-0:40").stdout
     assert f"replayed by ann, commit {before.seq + 1}" in shown
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import keyrange
+from keyrange.source.data_source import KeyRangeDataSource
 
 
 class Session:
@@ -23,7 +24,7 @@ class Session:
 
     def options(self, **options: str) -> Session:
         # They have to be right, or the lookup would end in an error of keyrange's own.
-        keyrange.KeyRangeDataSource(options).schema()
+        KeyRangeDataSource(options).schema()
         return self
 
     def load(self) -> Session:
@@ -50,7 +51,7 @@ def test_a_source_that_spark_finds_is_not_replaced() -> None:
 
 def test_a_source_that_spark_does_not_find_is_registered() -> None:
     missing = RuntimeError("x: [DATA_SOURCE_NOT_FOUND] Failed to find the data source: keyrange.")
-    assert register(Session(missing)) == [keyrange.KeyRangeDataSource]
+    assert register(Session(missing)) == [KeyRangeDataSource]
 
 
 def test_other_failures_are_raised() -> None:

@@ -30,6 +30,7 @@ from keyrange.cli.commits.picture import WIDTH, Marks, draw, marks_for
 from keyrange.cli.commits.reset import reset
 from keyrange.cli.commits.verify import verify
 from keyrange.cli.render import (
+    LimitOption,
     OutputFormat,
     OutputOption,
     note,
@@ -124,9 +125,7 @@ def gaps(
     table: TableArgument,
     topic: TopicOption = "",
     partition: PartitionOption = None,
-    limit: Annotated[
-        int, typer.Option(min=1, help="How many pending records to print at most.")
-    ] = 50,
+    limit: LimitOption = 50,
     at: AtOption = None,
     group: GroupOption = "",
     source: SourceOption = "",

@@ -32,6 +32,12 @@ TableArgument = Annotated[
     str,
     typer.Argument(metavar="TABLE", help="The commit table: a directory or a URI such as s3://..."),
 ]
+LettersOption = Annotated[
+    str,
+    typer.Option(
+        "--dead-letters", metavar="PATH", help="The dead letter table; usually TABLE_dead_letters."
+    ),
+]
 GroupOption = Annotated[
     str, typer.Option("--group", help="The commit group, if the table has several.")
 ]

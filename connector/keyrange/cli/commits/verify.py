@@ -13,6 +13,7 @@ import typer
 
 from keyrange.cli.commits.commit_source import (
     GroupOption,
+    LettersOption,
     Live,
     SourceOption,
     TableArgument,
@@ -76,9 +77,7 @@ def verify(
             help="The job leaves records out: what the sink has not is counted, and no fault.",
         ),
     ] = False,
-    dead_letters: Annotated[
-        str, typer.Option(metavar="PATH", help="The dead letter table; usually TABLE_dead_letters.")
-    ] = "",
+    dead_letters: LettersOption = "",
     last: Annotated[
         int, typer.Option(min=1, help="How many of the last commits are held against one another.")
     ] = 1000,

@@ -10,6 +10,7 @@ import typer
 
 from keyrange.cli.commits.commit_source import (
     GroupOption,
+    LettersOption,
     SourceOption,
     TableArgument,
     ask,
@@ -25,6 +26,7 @@ from keyrange.cli.commits.reset import (
 )
 from keyrange.cli.deadletters.document import document, fields_of, located, print_letters
 from keyrange.cli.render import (
+    LimitOption,
     OutputFormat,
     OutputOption,
     note,
@@ -44,7 +46,7 @@ from keyrange.cli.source_options import (
     read_record_id,
     storage_of,
 )
-from keyrange.cli.times import now, read_since
+from keyrange.cli.times import SinceOption, now, read_since
 from keyrange.cli.waiting import Waiting, waiting
 from keyrange.errors import invalid_options
 from keyrange.individual_commits.model.commit import Snapshot
@@ -53,18 +55,8 @@ from keyrange.kafka.model.offsets import TopicPartition
 if TYPE_CHECKING:
     from keyrange.individual_commits.table.dead_letters import Choice, DeadLetter, DeadLetters
 
-LettersOption = Annotated[
-    str,
-    typer.Option("--dead-letters", metavar="PATH", help="Their table; usually TABLE_dead_letters."),
-]
 ErrorOption = Annotated[
     str, typer.Option("--error", help="Only those whose error holds this text.")
-]
-SinceOption = Annotated[
-    str,
-    typer.Option(
-        "--since", metavar="TIME", help="Only those from then on: ISO 8601, or how long ago (2h)."
-    ),
 ]
 
 app = typer.Typer(
@@ -91,7 +83,7 @@ def list_letters(
             help="Those whose record is given up, those whose record was handed out again, or all."
         ),
     ] = Status.ALL,
-    limit: Annotated[int, typer.Option(min=1, help="How many to print at most.")] = 50,
+    limit: LimitOption = 50,
     dead_letters: LettersOption = "",
     group: GroupOption = "",
     source: SourceOption = "",
@@ -126,16 +118,9 @@ def show(
     record: Annotated[
         str,
         typer.Argument(
-            metavar="[TOPIC-PARTITION:OFFSET]",
-            help="The record, such as orders-3:41207; or it is named by the options below.",
-            show_default=False,
+            metavar="TOPIC-PARTITION:OFFSET", help="The record, such as orders-3:41207."
         ),
-    ] = "",
-    topic: Annotated[str, typer.Option("--topic", help="The record's topic.")] = "",
-    partition: Annotated[
-        int | None, typer.Option("--partition", min=0, help="Its partition.")
-    ] = None,
-    offset: Annotated[int | None, typer.Option("--offset", min=0, help="Its offset.")] = None,
+    ],
     characters: Annotated[
         int,
         typer.Option(
@@ -155,7 +140,7 @@ def show(
     from keyrange.individual_commits.table.dead_letter_replay import chosen_letters, open_letters
     from keyrange.individual_commits.table.dead_letters import Choice
 
-    name, number, at = _record_id(record, topic, partition, offset)
+    name, number, at = read_record_id(record, "the record")
     letters = open_letters(table, dead_letters, storage_of(named_options("", "", option)))
     choice = Choice(topic=name, partition=number, from_offset=at, until_offset=at + 1)
     found = chosen_letters(letters.read(choice), group, source, "", 0)
@@ -167,20 +152,6 @@ def show(
         return
     for each in found:
         print_record(f"{name}-{number}, offset {at}", fields_of(each, characters))
-
-
-def _record_id(
-    record: str, topic: str, partition: int | None, offset: int | None
-) -> tuple[str, int, int]:
-    """Which record is meant, by its id or by all three options. Raises typer.BadParameter."""
-    by_options = bool(topic) or partition is not None or offset is not None
-    if record and not by_options:
-        return read_record_id(record, "the record")
-    if record or not topic or partition is None or offset is None:
-        raise typer.BadParameter(
-            "say which record: either TOPIC-PARTITION:OFFSET, or --topic, --partition and --offset"
-        )
-    return topic, partition, offset
 
 
 @app.command()

@@ -23,6 +23,7 @@ from keyrange.cli.commits.commit_source import (
 from keyrange.cli.exit_codes import FINDING
 from keyrange.cli.keys import KeyOption, in_json, read_key, short_key
 from keyrange.cli.render import (
+    LimitOption,
     OutputFormat,
     OutputOption,
     note,
@@ -57,8 +58,6 @@ app = typer.Typer(
     no_args_is_help=True,
     help="Show and check the state that a job keeps for keys.",
 )
-
-LimitOption = Annotated[int, typer.Option(min=1, help="How many to print at most.")]
 
 
 @app.command()
