@@ -160,7 +160,7 @@ class Stage:
             function,
             self.options,
             str(self.checkpoint),
-            lambda options, source_id, spark: MemoryCommitTable(source_id, self.store),
+            lambda _, source_id: MemoryCommitTable(source_id, self.store),
             graves,
         )
 
