@@ -64,10 +64,10 @@ def reading(uri: str, settings: Mapping[str, str], conditions: TableConditions) 
     except (KeyrangeError, Conflict):
         raise
     except Exception as failure:
-        raise read_fault(failure, uri, settings, conditions) from None
+        raise _read_fault(failure, uri, settings, conditions) from None
 
 
-def read_fault(
+def _read_fault(
     failure: Exception, uri: str, settings: Mapping[str, str], conditions: TableConditions
 ) -> KeyrangeError:
     """A read that failed."""
