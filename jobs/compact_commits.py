@@ -29,7 +29,7 @@ from keyrange.individual_commits.table import commit_table, dead_letters
 from keyrange.members.table import assignments
 from keyrange.options.commits import DEAD_LETTERS, beside
 from keyrange.options.members import MEMBERS
-from keyrange.storage.delta_rs import DeltaRsStore
+from keyrange.storage.delta_store import DeltaStore
 from keyrange.storage.table_store import Conflict
 
 log = logging.getLogger("compact")
@@ -51,14 +51,14 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def stores(table: str, storage: dict[str, str]) -> list[DeltaRsStore]:
+def stores(table: str, storage: dict[str, str]) -> list[DeltaStore]:
     """The tables that go by a commit table's name, whether they are there or not."""
     return [
-        DeltaRsStore(beside(table, suffix), layout, storage) for suffix, layout in LAYOUTS.items()
+        DeltaStore(beside(table, suffix), layout, storage) for suffix, layout in LAYOUTS.items()
     ]
 
 
-def compact(store: DeltaRsStore) -> bool:
+def compact(store: DeltaStore) -> bool:
     """Whether there is such a table. Says what came of it."""
     if not store.refresh():
         return False

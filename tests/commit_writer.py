@@ -26,7 +26,7 @@ from commit_contract import SOURCE, batch, fence
 from keyrange.individual_commits.model.commit import BASE_EVERY, Commit
 from keyrange.individual_commits.table import commit_table
 from keyrange.individual_commits.table.commit_table import DeltaCommitTable
-from keyrange.storage import delta_rs, table_store
+from keyrange.storage import delta_log, delta_store, table_store
 
 STEPS = (
     # Of a table that is not there yet, and so the first.
@@ -90,15 +90,15 @@ def arrange(path: Path, step: str) -> None:
 
     match step:
         case "before data file":
-            around(deltalake, "write_deltalake", die, None)
+            around(delta_store.DeltaStore, "_put", die, None)
         case "after data file":
-            around(deltalake, "write_deltalake", at_the_next_file, None)
+            around(delta_log.DeltaLog, "append", die, None)
         case "after commit":
-            around(deltalake, "write_deltalake", None, die)
+            around(delta_log.DeltaLog, "append", None, die)
         case "in compaction":
-            around(delta_rs, "compact", at_the_next_file, None)
+            around(delta_store.DeltaStore, "_compact", at_the_next_file, None)
         case "after compaction":
-            around(delta_rs, "compact", None, die)
+            around(delta_store.DeltaStore, "_compact", None, die)
         case "after checkpoint":
             around(deltalake.DeltaTable, "create_checkpoint", None, die)
         case "in vacuum":
@@ -128,9 +128,9 @@ def expected(commit: Commit) -> Commit:
 def main(path: Path, step: str) -> None:
     layout = commit_table.LAYOUT
     hasty = Hasty(*(getattr(layout, each.name) for each in fields(layout)))
-    table = DeltaCommitTable(delta_rs.DeltaRsStore(str(path), hasty, {}), SOURCE)
-    delta_rs._COMPACT_EVERY = 6
-    delta_rs._VACUUM_EVERY_S = 0.0
+    table = DeltaCommitTable(delta_store.DeltaStore(str(path), hasty, {}), SOURCE)
+    delta_store._COMPACT_EVERY = 6
+    delta_store._VACUUM_EVERY_S = 0.0
     if step == "in creation":
         arrange(path, step)
     run_id = str(uuid.uuid4())

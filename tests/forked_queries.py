@@ -33,7 +33,7 @@ _IMPORTED = (
     "keyrange.source.metadata_cache",
     "keyrange.source.planning_session",
     "keyrange.source.stream",
-    "keyrange.storage.delta_rs",
+    "keyrange.storage.delta_store",
     "keyrange.wire.record_kernels",
 )
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, Final
 
-import deltalake
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
@@ -33,6 +32,7 @@ from keyrange.options import SourceOptions, parse_options
 from keyrange.ranges.model.key_ranges import SPACE
 from keyrange.source.model.checkpoint import Checkpoint, CommitMark
 from keyrange.storage.data_files import DataFileWriter
+from keyrange.storage.delta_store import DeltaStore
 from keyrange.storage.directory import Directory
 from keyrange.storage.sink_table import SinkTable
 from keyrange.work.appended_files import HANDED_ON
@@ -49,7 +49,7 @@ STEPS: Final[Mapping[str, tuple[Any, str, Callable[[Any], bool]]]] = {
     "append": (SinkTable, "append", lambda _: True),
     "transaction": (SinkTable, "_commit", lambda given: bool(given[2])),
     "commit": (DeltaCommitTable, "append", lambda given: given[1].kind is CommitKind.BATCH),
-    "write": (deltalake, "write_deltalake", lambda _: True),
+    "write": (DeltaStore, "_put", lambda _: True),
 }
 OF_OUTPUT: Final = ("append", "transaction")
 OF_COMMIT: Final = ("commit", "write")

@@ -1,4 +1,4 @@
-"""Writers of Delta tables that run at once, and a write of which nobody knows whether it landed."""
+"""Writers of tables that run at once, and a write of which nobody knows whether it landed."""
 
 from __future__ import annotations
 
@@ -6,26 +6,31 @@ from collections.abc import Callable
 from threading import Barrier, Thread
 from typing import Any
 
-import deltalake
 import pytest
 
 from commit_contract import condition
 from keyrange.errors import KeyrangeError
+from keyrange.storage.delta_log import DeltaLog
 from numbered_logs import Subject
 
 
 class Writes:
-    """What stands in the place of delta-rs's write, and fails once."""
+    """What stands in the place of a write to a log, and fails once."""
 
     def __init__(
         self, monkeypatch: pytest.MonkeyPatch, lands: bool, failure: Exception | None = None
     ) -> None:
-        self._real, self._lands = deltalake.write_deltalake, lands
+        self._real, self._lands = DeltaLog.append, lands
         self._failure = failure or OSError("timed out")
         self.calls = 0
-        monkeypatch.setattr(deltalake, "write_deltalake", self)
 
-    def __call__(self, *arguments: Any, **named: Any) -> None:
+        def write(*arguments: Any, **named: Any) -> None:
+            # A function, which the log is bound to, and no method of this.
+            self.write(*arguments, **named)
+
+        monkeypatch.setattr(DeltaLog, "append", write)
+
+    def write(self, *arguments: Any, **named: Any) -> None:
         self.calls += 1
         if self._lands or self.calls > 1:
             self._real(*arguments, **named)
@@ -35,14 +40,14 @@ class Writes:
 
 def before_the_next_write(monkeypatch: pytest.MonkeyPatch, work: Callable[[], None]) -> None:
     """Do something between the look of a writer and its write."""
-    real = deltalake.write_deltalake
+    real = DeltaLog.append
 
     def after_the_work(*arguments: Any, **named: Any) -> None:
-        monkeypatch.setattr(deltalake, "write_deltalake", real)
+        monkeypatch.setattr(DeltaLog, "append", real)
         work()
         real(*arguments, **named)
 
-    monkeypatch.setattr(deltalake, "write_deltalake", after_the_work)
+    monkeypatch.setattr(DeltaLog, "append", after_the_work)
 
 
 def in_threads(count: int, work: Callable[[int], None]) -> list[BaseException]:

@@ -16,7 +16,7 @@ from keyrange.individual_commits.model.range_handovers import Handovers
 from keyrange.individual_commits.table.commit_table import LAYOUT, DeltaCommitTable
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.members.range_listener import KeyRangeListener
-from keyrange.storage.delta_rs import DeltaRsStore
+from keyrange.storage.delta_store import DeltaStore
 from scripted_broker import Fetched, ScriptedCluster, World
 from strategies import Batch, Record, encode_batch
 
@@ -74,7 +74,7 @@ def done(made: OwnedRanges, *offsets: int) -> int:
 
 
 def commits_of(path: Path, slot: str) -> DeltaCommitTable:
-    store = DeltaRsStore(str(path / "commits"), LAYOUT, {})
+    store = DeltaStore(str(path / "commits"), LAYOUT, {})
     return DeltaCommitTable(store, f"consumer/g/{slot}")
 
 

@@ -19,7 +19,7 @@ _IMPORTED: Final = (
     "keyrange.source.batch",
     "keyrange.source.metadata_cache",
     "keyrange.source.task_reader",
-    "keyrange.storage.delta_rs",
+    "keyrange.storage.delta_store",
     "keyrange.wire.chunk_decoder",
     "keyrange.work.keyed_state_workers",
 )

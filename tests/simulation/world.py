@@ -203,7 +203,7 @@ _OTHERS = {
     "keyrange.members.coordinator_client:remove_member": lambda *_: True,
     "keyrange.members.coordinator_client:check_session_timeout": lambda *_: None,
     "keyrange.consumer.member:MemberThread": SimulatedMember,
-    "keyrange.storage.delta_rs:DeltaRsStore": _open_store,
+    "keyrange.storage.delta_store:DeltaStore": _open_store,
     "keyrange.options:parse_options": _parse,
     "keyrange.work.record_timer:RecordTimer": _Timer,
     "keyrange.ranges.sharing.shared_directory:usual_settings": _host,

@@ -36,7 +36,7 @@ from keyrange.individual_commits.table.done_column import read_piece, write_piec
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options.commits import CommitOptions
 from keyrange.ranges.model.key_ranges import SPACE, split_evenly
-from keyrange.storage.delta_rs import DeltaRsStore
+from keyrange.storage.delta_store import DeltaStore
 from keyrange.storage.table_store import Transaction
 
 PARTITIONS = 8
@@ -175,7 +175,7 @@ def _history(bench: Bench, path: Path, count: int, real: int = 500) -> DeltaComm
 
 def _make_in_bulk(path: Path, count: int, at_a_time: int = 400) -> None:
     """Commits 1 to `count`, many in one transaction of the table's writer."""
-    store = DeltaRsStore(str(path), LAYOUT, {})
+    store = DeltaStore(str(path), LAYOUT, {})
     made: dict[int, pa.Table] = {}
     for begin in range(1, count + 1, at_a_time):
         end = min(begin + at_a_time, count + 1)

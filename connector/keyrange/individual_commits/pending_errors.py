@@ -60,14 +60,14 @@ class PendingErrors:
             left = _kept((each, found[each]) for each in places)
         if known and not left:
             # It may quote records, so it stays no longer than it serves.
-            self._directory.remove_file(_FILE)
+            self._directory.remove_files([_FILE])
         elif left != known:
             rows = [
                 [*partition, offset, error.text, error.name]
                 for (partition, offset), error in left.items()
             ]
             document = {"version": _VERSION, "errors": rows}
-            self._directory.write(_FILE, [json.dumps(document).encode()])
+            self._directory.write(_FILE, json.dumps(document).encode())
         self._known = left
 
 

@@ -76,7 +76,7 @@ def remove_old(
         kept |= files_of(commit.runs)
     try:
         directory = Directory(commits.state_directory)
-        directory.remove_files(source_id, {name.rpartition("/")[2] for name in kept}, oldest_ms)
+        directory.remove_older(source_id, {name.rpartition("/")[2] for name in kept}, oldest_ms)
     except FAILURES as failure:
         text = f"old files of states cannot be removed: {failure}"
         raise error("STATE_UNWRITABLE", text, path=commits.state_directory) from None

@@ -4,8 +4,6 @@
     <verdictDirectory>/<source id>/<batch>/manifest.json
     <verdictDirectory>/<source id>/plan-*/part-*.parquet
 
-In a store of objects a manifest that decides is `manifest`: `keyrange.storage.put_once` writes it.
-
 Executors write the parts of an attempt; the manifest, written once and whole, says which attempt
 counts. While there is none there is no verdict, and the function runs. Where there is one it never
 runs again: files that it names and that are gone or changed are an error. Tasks that work while
@@ -33,10 +31,9 @@ from keyrange.individual_commits.model.verdict_manifest import (
 )
 from keyrange.individual_commits.verdict_files import Wanted
 from keyrange.source.model.checkpoint import Checkpoint
-from keyrange.storage.directory import FAILURES, Directory, answered, is_unanswered
+from keyrange.storage.directory import FAILURES, Directory, is_unanswered
 
 _MANIFEST: Final = "manifest.json"
-_MANIFEST_ONCE: Final = "manifest"
 _OF_A_PLAN: Final = "plan-"
 _READERS: Final = 8
 # Batches of a run between two lists of what is left in a store of objects.
@@ -66,14 +63,12 @@ class VerdictStore:
     """The verdicts of one source, for all batches of a run."""
 
     def __init__(self, location: str, source_id: str, decides: bool = True) -> None:
-        """`decides`: whether the manifest says which of several drivers counts. Where it is the
-        output's table that takes a batch once, the last manifest may stand: `put_once` takes ten
-        calls of a store of objects, three of them lists."""
+        """`decides`: whether the manifest says which of several drivers counts, and not the
+        output's table, which takes a batch once."""
         self._of_all = location
         self._location = f"{location.rstrip('/')}/{source_id}"
         self._directory = Directory(self._location)
         self._decides = decides
-        self._puts_once = decides and self._directory.overwrites
         self._names: set[str] = set()
         self._lists = 0
         # What this process has published in a store of objects, by the directory that it is in.
@@ -101,7 +96,7 @@ class VerdictStore:
     def manifest_of(self, batch_id: int) -> Manifest | None:
         """The verdict of a batch, whatever it was planned from."""
         try:
-            data = self._written(batch_id)
+            data = self._directory.read_if_there(_manifest(batch_id))
             if data is None:
                 return None
             manifest = read_manifest(batch_id, data)
@@ -161,7 +156,7 @@ class VerdictStore:
         place = _place(manifest.batch_id, manifest.attempt)
         self._names |= {str(manifest.batch_id), place.partition("/")[0]}
         try:
-            if self._write_once(manifest.batch_id, data):
+            if self._directory.write_once(_manifest(manifest.batch_id), data):
                 self._note(manifest)
                 return read_manifest(manifest.batch_id, data)
         except FAILURES as failure:
@@ -170,30 +165,10 @@ class VerdictStore:
         assert found is not None
         return found
 
-    def _written(self, batch_id: int) -> bytes | None:
-        if not self._puts_once:
-            return self._directory.read_if_there(f"{batch_id}/{_MANIFEST}")
-        from keyrange.storage.put_once import read_once
-
-        text = read_once(self._directory.uri(f"{batch_id}/{_MANIFEST_ONCE}"))
-        return None if text is None else text.encode()
-
-    def _write_once(self, batch_id: int, data: bytes) -> bool:
-        if not self._directory.overwrites:
-            return self._directory.write_once(f"{batch_id}/{_MANIFEST}", data)
-        if not self._puts_once:
-            self._directory.write(f"{batch_id}/{_MANIFEST}", [data])
-            return True
-        from keyrange.storage.put_once import put_once
-
-        return put_once(self._directory.uri(f"{batch_id}/{_MANIFEST_ONCE}"), data.decode())
-
     def _note(self, manifest: Manifest) -> None:
-        if self._puts_once:
-            from keyrange.storage.put_once import ENTRY
-
-            batch, place = str(manifest.batch_id), _place(manifest.batch_id, manifest.attempt)
-            self._published[batch] = [f"{batch}/{_MANIFEST_ONCE}/{ENTRY}"]
+        if not self._directory.is_local:
+            place = _place(manifest.batch_id, manifest.attempt)
+            self._published[str(manifest.batch_id)] = [_manifest(manifest.batch_id)]
             parts_of = self._published.setdefault(place.partition("/")[0], [])
             parts_of += [f"{place}/{name}" for name in manifest.files]
 
@@ -218,7 +193,7 @@ class VerdictStore:
         return [failure for each in found for failure in each]
 
     def _in_each(self, manifest: Manifest, read: Callable[[Any], _T]) -> list[_T]:
-        is_kept = self._directory.overwrites and sum(manifest.files.values()) <= _KEPT_BYTES
+        is_kept = not self._directory.is_local and sum(manifest.files.values()) <= _KEPT_BYTES
         if manifest.attempt != self._attempt:
             self._attempt, self._parts = manifest.attempt, {}
 
@@ -232,15 +207,12 @@ class VerdictStore:
                     self._parts[path] = source.read_buffer()
             return read(pa.BufferReader(self._parts[path]))
 
-        def read_answered(name: str) -> _T:
-            return answered(lambda: read_part(name))
-
         if not manifest.files:
             return []
         try:
             # A remote store takes its time for each.
             with ThreadPoolExecutor(min(len(manifest.files), _READERS)) as readers:
-                return list(readers.map(read_answered, sorted(manifest.files)))
+                return list(readers.map(read_part, sorted(manifest.files)))
         except FAILURES as failure:
             raise self._unreadable(manifest.batch_id, failure) from None
 
@@ -272,7 +244,7 @@ class VerdictStore:
     def _list(self) -> set[str]:
         """The directories of batches and plans. A list of a store of objects costs like ten reads,
         so there it is taken now and then, and what this process makes is noted."""
-        if not self._directory.overwrites or self._lists % _LIST_EVERY == 0:
+        if self._directory.is_local or self._lists % _LIST_EVERY == 0:
             self._names = set(self._directory.directories(""))
         self._lists += 1
         return set(self._names)
@@ -282,9 +254,7 @@ class VerdictStore:
         the next list."""
         files = self._published.pop(name, None)
         if files is not None:
-            from keyrange.storage.put_once import remove_objects
-
-            remove_objects(self._directory.uri(""), files)
+            self._directory.remove_files(files)
         else:
             self._directory.remove(name)
         self._names.discard(name)
@@ -310,6 +280,10 @@ def plan_attempt(location: str, source_id: str, plan: str) -> tuple[str, str]:
     """The attempt of the tasks of a plan, and where they are to write its parts."""
     attempt = f"{_OF_A_PLAN}{plan}"
     return attempt, f"{location.rstrip('/')}/{source_id}/{attempt}"
+
+
+def _manifest(batch_id: int) -> str:
+    return f"{batch_id}/{_MANIFEST}"
 
 
 def _place(batch_id: int, attempt: str) -> str:

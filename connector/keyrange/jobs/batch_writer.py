@@ -29,7 +29,7 @@ from keyrange.storage.sink_history import note_of
 from keyrange.work import appended_files
 
 if TYPE_CHECKING:
-    from keyrange.storage.cached_delta_table import CachedDeltaTable
+    from keyrange.storage.delta_log import DeltaLog
     from keyrange.storage.sink_table import SinkTable
 
 _log = logging.getLogger(__name__)
@@ -55,14 +55,14 @@ class JobTable:
 
         schema = to_arrow_schema(self.schema, timezone="UTC")
         columns = self.definition.partition_by
-        return SinkTable(self.definition.table, schema, self.storage, columns, self._cached)
+        return SinkTable(self.definition.table, schema, self.storage, columns, self._log)
 
     @cached_property
-    def _cached(self) -> CachedDeltaTable:
+    def _log(self) -> DeltaLog:
         """Open from one batch to the next."""
-        from keyrange.storage.cached_delta_table import CachedDeltaTable
+        from keyrange.storage.delta_log import DeltaLog
 
-        return CachedDeltaTable(self.definition.table, self.storage)
+        return DeltaLog(self.definition.table, self.storage)
 
     @cached_property
     def _checked(self) -> dict[str, str]:
@@ -71,7 +71,7 @@ class JobTable:
 
     def __getstate__(self) -> dict[str, Any]:
         # Another process opens it by itself.
-        own = ("_cached", "_checked")
+        own = ("_log", "_checked")
         return {name: value for name, value in vars(self).items() if name not in own}
 
     def prepare(self, store: VerdictStore, application: str, at: Planned) -> SinkTable:

@@ -16,7 +16,7 @@ from keyrange.errors import KeyrangeError, error
 from keyrange.keyed_state.model.state_runs import StateRun
 from keyrange.keyed_state.sorted_blocks import Numbers, within
 from keyrange.keyed_state.variables import KEY_HASH, StateForm
-from keyrange.storage.directory import FAILURES, Directory, answered, is_unanswered, let_go
+from keyrange.storage.directory import FAILURES, Directory, is_unanswered, let_go
 
 _BLOCKS_KEPT: Final = 4
 
@@ -118,7 +118,7 @@ class FileBlocks:
         self._span = run.span
         self._kept: dict[int, pa.RecordBatch] = {}
         try:
-            self._file = answered(lambda: _opened(directory, run.file))
+            self._file = _opened(directory, run.file)
         except FileNotFoundError:
             raise error(
                 "STATE_GONE", "a file of states that a commit names is gone", path=self._uri
@@ -157,7 +157,7 @@ class FileBlocks:
                 self._kept.pop(next(iter(self._kept)))
             group = self._file.metadata.row_group(number)
             try:
-                table = answered(lambda: self._file.read_row_group(number, use_threads=False))
+                table = self._file.read_row_group(number, use_threads=False)
             except FAILURES as failure:
                 raise self._unreadable(failure) from None
             self.read_bytes += sum(

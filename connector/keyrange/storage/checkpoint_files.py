@@ -79,9 +79,6 @@ def load_progress(directory: Directory) -> CheckpointProgress:
 def _instead_of(directory: Directory) -> str:
     """What is in the place of a checkpoint."""
     if directory.is_empty():
-        bucket = directory.missing_bucket()
-        if bucket is not None:
-            return f"there is no bucket {bucket}"
         return "there is no checkpoint: the directory is empty, or not there"
     if not Directory(f"{directory.location}/_delta_log").is_empty():
         return "a Delta table is in the place of the checkpoint; `keyrange commits show` takes one"

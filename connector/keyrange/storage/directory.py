@@ -1,55 +1,64 @@
-"""A directory on a local or a remote filesystem, through Arrow's filesystems."""
+"""A directory on this machine or in a store of objects, by obstore.
+
+One set of settings, one write that is done once, and one way to try again: the client of a store
+tries what the store throttles, or does not answer. What fails then is an OSError here: by the
+system's number where the failure has one, else `StoreFailed`. No bytes that Arrow finds damaged
+come as either.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
-import time
-import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import suppress
+import re
+import shutil
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from keyrange.storage.locations import as_arrow_names
+from keyrange.errors import error
+from keyrange.storage.locations import as_object_store_names
 
 if TYPE_CHECKING:
+    from obstore import ObjectMeta
     from pyarrow import NativeFile
-    from pyarrow.fs import FileInfo
 
-# What Arrow raises: ArrowInvalid is a ValueError; a filesystem that was not built in is the last.
+# What a store raises, and what Arrow does of the bytes of a file.
 FAILURES: Final = (OSError, ValueError, NotImplementedError)
-_CHUNK_BYTES: Final = 1 << 20
 # A store takes as long to answer a call as it does to send so much.
 _WHOLE_BYTES: Final = 1 << 20
-# As Arrow names them.
-_OBJECT_STORES: Final = ("s3", "gcs", "abfs")
-# Arrow tries a failed call some ten times, in two seconds, but not a GET whose error answer is
-# longer than what it asks for: it has no room for that, and loses what the store said.
-_ANSWER_LOST: Final = "Failed to flush response stream"
-_STORE_FAILED: Final = "AWS Error"
-_WAITS_S: Final = (0.1, 0.2, 0.4, 0.8, 1.6)
+# Settings of the client, as obstore names them; all others are of the store.
+_OF_CLIENT: Final = re.compile(
+    r"(allow_http|allow_invalid_certificates|connect_timeout|default_content_type|http[12]_.*"
+    r"|pool_.*|proxy_.*|root_certificate|randomize_addresses|read_timeout|timeout|user_agent)"
+)
+# Settings by which delta-rs makes up for stores without a conditional put, and obstore has no use.
+_OF_DELTA_RS: Final = re.compile(
+    r".*(locking_provider|allow_unsafe_rename|dynamo.*|copy_if_not_.*)"
+)
+_RETRIES: Final = {"max_retries": 10, "retry_timeout": timedelta(seconds=30)}
+_SYSTEM_ERROR: Final = re.compile(r"\(os error (\d+)\)")
 
-_T = TypeVar("_T")
+
+class StoreFailed(OSError):
+    """A store that refused, or did not answer."""
 
 
-def answered(read: Callable[[], _T]) -> _T:
-    """What `read` finds; it is called again where Arrow has lost what the store said."""
-    for wait_s in _WAITS_S:
-        try:
-            return read()
-        except OSError as failure:
-            if _ANSWER_LOST not in str(failure):
-                raise
-        time.sleep(wait_s)
-    return read()
+class Entry(NamedTuple):
+    """A small file that was read. `tag` changes when the file does."""
+
+    data: bytes
+    tag: str
 
 
 def is_unanswered(failure: BaseException) -> bool:
     """Whether a store or a disk has failed, or refused: of the file itself nothing is known then.
-    What Arrow says of the bytes of a file has no number of the system's."""
+    What Arrow says of the bytes of a file is an OSError without a number."""
     if not isinstance(failure, OSError) or isinstance(failure, FileNotFoundError):
         return False
-    return failure.errno is not None or _STORE_FAILED in str(failure)
+    return isinstance(failure, StoreFailed) or failure.errno is not None
 
 
 def let_go(*files: Any) -> None:
@@ -80,27 +89,29 @@ def no_place(location: str) -> str | None:
 
 
 class Directory:
-    """A directory by its path, or by its URI as Spark writes them. Paths are relative to it."""
+    """A directory by its path, or by its URI as Spark writes them. Paths are relative to it.
+    `settings` of the store are those that delta-rs takes too; a store finds what they leave out in
+    the environment. All calls raise OSError."""
 
-    def __init__(self, location: str) -> None:
-        from pyarrow import fs
-
-        # Hadoop's names for S3, and its short form of file URIs.
-        uri = as_arrow_names(location)
+    def __init__(self, location: str, settings: Mapping[str, str] | None = None) -> None:
         self.location = location
-        self._made: set[str] = set()
-        self._uri = uri.rstrip("/")
-        if "://" in uri:
-            self._filesystem, root = _filesystem_of(uri)
-            self._root = str(root).rstrip("/")
+        uri = as_object_store_names(location).rstrip("/")
+        # None in a store of objects.
+        self._path: Path | None = None
+        if "://" not in uri or uri.startswith("file://"):
+            found = Path(uri.removeprefix("file://") or "/").expanduser()
+            self._path = found.resolve()
+            self._uri = uri
         else:
-            self._filesystem = fs.LocalFileSystem()
-            self._root = str(Path(location).expanduser().resolve())
+            self._uri = uri
+        self._prefix = f"{self._path}/".lstrip("/") if self._path else ""
+        with _told():
+            self._store = _open(uri, settings or {}) if self._path is None else _local()
 
     @property
-    def overwrites(self) -> bool:
-        """Whether it is in a store of objects, where `write_once` cannot tell who was first."""
-        return self._filesystem.type_name in _OBJECT_STORES
+    def is_local(self) -> bool:
+        """Whether it is on this machine, where a call costs next to nothing."""
+        return self._path is not None
 
     def uri(self, path: str) -> str:
         """A file of it, as delta-rs names it."""
@@ -108,51 +119,47 @@ class Directory:
 
     def is_empty(self) -> bool:
         """Whether there is nothing here, or nothing in it."""
-        from pyarrow import fs
-
-        info = self._filesystem.get_file_info(self._root)
-        if info.type == fs.FileType.NotFound:
-            return True
-        if info.type == fs.FileType.File:
+        if self._path is not None and self._path.is_file():
             return False
-        return not self._filesystem.get_file_info(fs.FileSelector(self._root))
-
-    def missing_bucket(self) -> str | None:
-        """The bucket that it would lie in, where there is none of that name. None elsewhere, and
-        where the store does not say."""
-        from pyarrow import fs
-
-        bucket = self._root.partition("/")[0]
-        with suppress(*FAILURES):
-            if self.overwrites:
-                found = self._filesystem.get_file_info(bucket).type
-                return bucket if found == fs.FileType.NotFound else None
-        return None
+        directories, files = self._list("")
+        return not (directories or files)
 
     def holds(self, other: Directory) -> bool:
         """Whether another directory is this one, or lies in it."""
-        same = self._filesystem.equals(other._filesystem)
-        return same and f"{other._root}/".startswith(f"{self._root}/")
+        own, others = (str(each._path or each._uri) for each in (self, other))
+        return f"{others}/".startswith(f"{own}/")
 
     def files(self) -> list[str]:
         """All files in it, at any depth, in order."""
-        from pyarrow import fs
-
-        found = self._filesystem.get_file_info(fs.FileSelector(self._root, recursive=True))
-        cut = len(self._root) + 1
-        return sorted(each.path[cut:] for each in found if each.is_file)
+        return sorted(self._cut(each) for each in self._all(""))
 
     def numbered(self, directory: str) -> list[int]:
         """The files of a directory whose names are numbers."""
-        names = (each.base_name for each in self._entries(directory))
+        names = self.sizes(directory)
         return sorted(int(name) for name in names if name.isascii() and name.isdigit())
+
+    def tag(self, path: str) -> str | None:
+        """What changes with a file; None where it is not there."""
+        try:
+            with _told():
+                return _tag(self._store.head(self._prefix + path))
+        except FileNotFoundError:
+            return None
 
     def has_file(self, path: str) -> bool:
         """Whether a file is there: one call, where a list of its directory costs like ten."""
-        return bool(self._filesystem.get_file_info(f"{self._root}/{path}").is_file)
+        return self.tag(path) is not None
+
+    def size(self, path: str) -> int | None:
+        """The bytes of a file; None where it is not there."""
+        try:
+            with _told():
+                return int(self._store.head(self._prefix + path)["size"])
+        except FileNotFoundError:
+            return None
 
     def read(self, path: str) -> bytes:
-        return answered(lambda: b"".join(self.chunks(path)))
+        return self._read(path).data
 
     def read_if_there(self, path: str) -> bytes | None:
         try:
@@ -160,123 +167,229 @@ class Directory:
         except FileNotFoundError:
             return None
 
-    def chunks(self, path: str) -> Iterator[bytes]:
-        # Arrow would take .lz4 and the like for compressed files, and unpack them.
-        with self._filesystem.open_input_stream(f"{self._root}/{path}", compression=None) as stream:
-            while chunk := stream.read(_CHUNK_BYTES):
-                yield bytes(chunk)
+    def entry(self, path: str) -> Entry | None:
+        """A file with its tag; None where it is not there."""
+        try:
+            return self._read(path)
+        except FileNotFoundError:
+            return None
+
+    def _read(self, path: str) -> Entry:
+        with _told():
+            found = self._store.get(self._prefix + path)
+            return Entry(bytes(found.bytes()), _tag(found.meta))
 
     def open(self, path: str) -> NativeFile:
-        """A file that can be read in any place. What is read of it is to be `answered`."""
+        """A file that can be read in any place; a small one comes with one call."""
         import pyarrow as pa
 
-        file = self._filesystem.open_input_file(f"{self._root}/{path}")
-        if not self.overwrites or file.size() > _WHOLE_BYTES:
-            return file
-        # One call in the place of one for each range, and none that is too short to be tried again.
-        with file:
-            return pa.BufferReader(answered(file.read_buffer))
+        if self._path is not None:
+            return pa.OSFile(f"{self._path}/{path}")
+        with _told():
+            found = self._store.get(self._prefix + path)
+            size = int(found.meta["size"])
+            if size <= _WHOLE_BYTES:
+                return pa.BufferReader(pa.py_buffer(found.bytes()))
+        return pa.PythonFile(_Ranges(self._store, self._prefix + path, size), mode="r")
 
     def create(self, path: str) -> NativeFile:
-        """A file to be written; the directories that it needs are made."""
-        # In a store of objects there are none, and to make one needs more rights than a file does.
-        if not self.overwrites:
-            self._make_parent(path)
-        return self._filesystem.open_output_stream(f"{self._root}/{path}", compression=None)
+        """A file to be written; it is there when it is closed. A small one goes up with one
+        call."""
+        import obstore
+        import pyarrow as pa
 
-    def write(self, path: str, chunks: Iterable[bytes]) -> None:
-        """Write a file, and make the directories that it needs."""
-        with self.create(path) as stream:
-            for chunk in chunks:
-                stream.write(chunk)
+        with _told():
+            writer = obstore.open_writer(self._store, self._prefix + path)
+        return pa.PythonFile(_Upload(writer), mode="w")
 
-    def _make_parent(self, path: str) -> None:
-        parent = f"{self._root}/{path}".rpartition("/")[0]
-        if parent not in self._made:
-            self._filesystem.create_dir(parent, recursive=True)
-            self._made.add(parent)
+    def write(self, path: str, data: Any) -> None:
+        """Write a whole file, over what is there."""
+        with _told():
+            self._store.put(self._prefix + path, data)
 
-    def directories(self, path: str) -> list[str]:
-        """The names of the directories in a directory, in order; none where it is not there."""
-        from pyarrow import fs
+    def write_once(self, path: str, data: bytes) -> str | None:
+        """Write a whole file where there is none: its tag, None where another one is there. Of
+        several who write at once one wins.
 
-        found = self._entries(path)
-        return sorted(each.base_name for each in found if each.type == fs.FileType.Directory)
+        The same bytes count as written: a store may do what it then answers with an error, and the
+        client, which tries again, finds its own file.
+        """
+        with suppress(FileExistsError), _told():
+            return str(self._store.put(self._prefix + path, data, mode="create")["e_tag"])
+        there = self._read(path)
+        return there.tag if there.data == data else None
 
     def sizes(self, path: str) -> dict[str, int]:
         """The files of a directory and their bytes; none where it is not there."""
-        return {each.base_name: each.size for each in self._entries(path) if each.is_file}
+        return {_name(each): each["size"] for each in self._list(path)[1]}
 
-    def _entries(self, path: str) -> list[FileInfo]:
-        """What is in a directory; nothing where it is not there."""
-        from pyarrow import fs
+    def directories(self, path: str) -> list[str]:
+        """The names of the directories in a directory, in order; none where it is not there."""
+        return sorted(each.rpartition("/")[2] for each in self._list(path)[0])
 
-        selector = fs.FileSelector(f"{self._root}/{path}".rstrip("/"), allow_not_found=True)
-        found: list[FileInfo] = self._filesystem.get_file_info(selector)
-        return found
-
-    def write_once(self, path: str, data: bytes) -> bool:
-        """Write a whole file where there is none; whether it was this call that wrote it.
-
-        Of several who write at once one wins on a local filesystem. Elsewhere the last one does:
-        see `overwrites`.
-        """
-        from pyarrow import fs
-
-        if self.has_file(path):
-            return False
-        if not isinstance(self._filesystem, fs.LocalFileSystem):
-            self.write(path, [data])
-            return True
-        return _link_once(Path(f"{self._root}/{path}"), data)
-
-    def remove_files(self, path: str, kept: Collection[str], until_ms: int) -> None:
+    def remove_older(self, path: str, kept: Collection[str], until_ms: int) -> None:
         """Remove the files of a directory but those that are `kept`, or were written at `until_ms`
         (ms since 1970) or later."""
-        for each in self._entries(path):
-            is_old = each.is_file and each.mtime_ns < until_ms * 1_000_000
-            if is_old and each.base_name not in kept:
-                self._filesystem.delete_file(each.path)
+        _, files = self._list(path)
+        old = (each for each in files if each["last_modified"].timestamp() * 1000 < until_ms)
+        self.remove_files(self._cut(each) for each in old if _name(each) not in kept)
 
-    def remove_file(self, path: str) -> None:
-        """Remove a file, where it is there."""
-        with suppress(FileNotFoundError):
-            self._filesystem.delete_file(f"{self._root}/{path}")
+    def remove_files(self, paths: Iterable[str]) -> None:
+        """Remove files, where they are there: S3 takes one call for a thousand."""
+        wanted = [self._prefix + path for path in paths]
+        try:
+            with _told():
+                self._store.delete(wanted)
+        except FileNotFoundError:
+            # Stores that are asked for each of them stop at one that is not there.
+            for path in wanted:
+                with suppress(FileNotFoundError), _told():
+                    self._store.delete(path)
 
     def remove(self, path: str) -> None:
         """Remove a directory with what is in it, where it is there."""
-        with suppress(FileNotFoundError):
-            self._filesystem.delete_dir(f"{self._root}/{path}")
+        if self._path is not None:
+            with suppress(FileNotFoundError):
+                shutil.rmtree(f"{self._path}/{path}")
+        else:
+            self.remove_files([self._cut(each) for each in self._all(path)])
+
+    def _cut(self, found: ObjectMeta) -> str:
+        return found["path"][len(self._prefix) :]
+
+    def _all(self, path: str) -> list[ObjectMeta]:
+        with _told():
+            pages = self._store.list(f"{self._prefix}{path}".rstrip("/") or None)
+            return [each for page in pages for each in page]
+
+    def _list(self, path: str) -> tuple[list[str], list[ObjectMeta]]:
+        """The directories and the files in a directory."""
+        with _told():
+            prefix = f"{self._prefix}{path}".rstrip("/") or None
+            found = self._store.list_with_delimiter(prefix)
+            return list(found["common_prefixes"]), list(found["objects"])
 
 
-def _filesystem_of(uri: str) -> tuple[Any, Any]:
-    """Arrow's filesystem of a URI, and the path in it."""
-    from pyarrow import fs
+class _Ranges:
+    """A file of a store for Arrow, which takes ranges of it."""
 
-    if uri.startswith("s3://"):
-        # A small file goes up with one call, not with the three of an upload in parts. An Arrow
-        # that does not know that refuses it.
-        more = "&" if "?" in uri else "?"
-        with suppress(ValueError):
-            filesystem, path = fs.FileSystem.from_uri(f"{uri}{more}allow_delayed_open=true")
-            return filesystem, path
-    filesystem, path = fs.FileSystem.from_uri(uri)
-    return filesystem, path
+    def __init__(self, store: Any, path: str, size: int) -> None:
+        self._store, self._path, self._size = store, path, size
+        self._at = 0
+        self.closed = False
 
+    def size(self) -> int:
+        return self._size
 
-def _link_once(whole: Path, data: bytes) -> bool:
-    """A file that is there with all its bytes, or not at all."""
-    whole.parent.mkdir(parents=True, exist_ok=True)
-    draft = whole.with_name(f".{whole.name}.{uuid.uuid4().hex}")
-    try:
-        with draft.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        try:
-            os.link(draft, whole)
-        except FileExistsError:
-            return False
+    def seekable(self) -> bool:
         return True
-    finally:
-        draft.unlink(missing_ok=True)
+
+    def readable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
+        self._at = base + offset
+        return self._at
+
+    def read(self, size: int = -1) -> bytes:
+        end = self._size if size < 0 else min(self._at + size, self._size)
+        if end <= self._at:
+            return b""
+        with _told():
+            found = bytes(self._store.get_range(self._path, start=self._at, end=end))
+        self._at = end
+        return found
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class _Upload:
+    """A file of a store for Arrow, which writes it from its beginning to its end."""
+
+    def __init__(self, writer: Any) -> None:
+        self._writer = writer
+        self.closed = False
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: bytes) -> int:
+        with _told():
+            return int(self._writer.write(data))
+
+    def flush(self) -> None:
+        """Parts go up when they are full."""
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            with _told():
+                self._writer.close()
+
+
+def _open(uri: str, settings: Mapping[str, str]) -> Any:
+    """Raises ValueError for a URI of no store, UNKNOWN_STORAGE_SETTING."""
+    from obstore.exceptions import BaseError, UnknownConfigurationKeyError
+    from obstore.store import from_url
+
+    of_client: dict[str, Any] = {"user_agent": "keyrange"}
+    of_store, retries = {}, dict(_RETRIES)
+    for name, value in settings.items():
+        plain = name.lower()
+        short = re.sub(r"^(aws|azure|google)_", "", plain)
+        if plain == "max_retries":
+            retries[plain] = int(value)
+        elif _OF_CLIENT.fullmatch(short):
+            of_client[short] = value
+        elif not _OF_DELTA_RS.fullmatch(plain):
+            of_store[plain] = value
+    opened: Any = from_url
+    try:
+        return opened(uri, config=of_store, client_options=of_client, retry_config=retries)
+    except UnknownConfigurationKeyError as failure:
+        raise error("INVALID_OPTIONS", f"settings of the store: {text_of(failure)}") from None
+    except BaseError as failure:
+        raise ValueError(f"{uri}: {text_of(failure)}") from None
+
+
+def _local() -> Any:
+    from obstore.store import LocalStore
+
+    return LocalStore("/")
+
+
+def _tag(found: ObjectMeta) -> str:
+    return str(found["e_tag"])
+
+
+def _name(found: ObjectMeta) -> str:
+    return found["path"].rpartition("/")[2]
+
+
+def text_of(failure: BaseException) -> str:
+    """What obstore says, without its own view of it behind it."""
+    return str(failure).partition("\n\nDebug source:")[0]
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """obstore's failures as OSErrors."""
+    from obstore.exceptions import AlreadyExistsError, BaseError
+
+    try:
+        yield
+    except FileNotFoundError as failure:
+        raise FileNotFoundError(errno.ENOENT, text_of(failure)) from None
+    except AlreadyExistsError as failure:
+        raise FileExistsError(errno.EEXIST, text_of(failure)) from None
+    except BaseError as failure:
+        text = text_of(failure)
+        number = _SYSTEM_ERROR.search(text)
+        if number is not None:
+            raise OSError(int(number[1]), text) from None
+        raise StoreFailed(text) from None

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 
-def as_arrow_names(location: str) -> str:
-    """A path or URI by the schemes that Arrow knows: Hadoop's `s3a://` and `s3n://` are `s3://`,
-    and `file:/x`, as Java writes it, is `file:///x`.
+def as_object_store_names(location: str) -> str:
+    """A path or URI by the schemes that obstore and delta-rs know: Hadoop's `s3a://` and `s3n://`
+    are `s3://`, and `file:/x`, as Java writes it, is `file:///x`.
     """
     return re.sub(r"^s3[an]://", "s3://", re.sub(r"^file:/(?!/)", "file:///", location))
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from keyrange.errors import KeyrangeError, error
-from keyrange.storage.cached_delta_table import is_restore
+from keyrange.storage.delta_log import is_restore
 from keyrange.storage.model.sink_driver import Writer, query_of
 
 # What the log keeps of each batch.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
@@ -11,18 +11,15 @@ from typing import Any, Final, TypeVar
 import pyarrow as pa
 
 from keyrange.errors import KeyrangeError, error
-from keyrange.storage.cached_delta_table import CachedDeltaTable
 from keyrange.storage.data_files import DataFile
+from keyrange.storage.delta_log import DeltaLog, added
 from keyrange.storage.delta_partitions import table_schema
 from keyrange.storage.model.partition_columns import PartitionColumn, generated_column
 from keyrange.storage.model.sink_driver import Driver, application_of_driver
 from keyrange.storage.sink_history import check_new, restored
 from keyrange.storage.store_failures import text_of
-from keyrange.storage.table_store import RETENTION_OF_TRANSACTIONS
+from keyrange.storage.table_store import RETENTION_OF_TRANSACTIONS, Conflict
 
-# How delta-rs says that another writer was faster: one of the same application, or one that has
-# changed columns, properties or features, which are looked at anew.
-_CONFLICTS: Final = ("concurrent transaction", "metadata changed since", "protocol changed since")
 # What a writer that appends files of plain columns may leave alone, or what it is seen by whether
 # a table makes use of it.
 _FEATURES: Final = frozenset(
@@ -45,9 +42,11 @@ _FEATURES: Final = frozenset(
 _RULES: Final = ('"delta.', '"__CHAR_VARCHAR_TYPE_STRING"', '"CURRENT_DEFAULT"')
 _EXPRESSION: Final = "delta.generationExpression"
 _TRIES = 10
-# Versions between two times that expired files of the log are removed: it takes a list of the log.
-_CLEAN_EVERY: Final = 100
+_CHECKPOINT_INTERVAL: Final = "delta.checkpointInterval"
+# Versions between two checkpoints where a table says nothing; each takes a list of the log.
+_CHECKPOINT_EVERY: Final = 100
 
+_LOG = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 
@@ -61,15 +60,15 @@ class SinkTable:
         schema: pa.Schema,
         storage: Mapping[str, str],
         partition_by: Sequence[PartitionColumn] | None = None,
-        cached: CachedDeltaTable | None = None,
+        log: DeltaLog | None = None,
     ) -> None:
-        """`partition_by`: None for what the table is partitioned by. `cached`: the table, where it
+        """`partition_by`: None for what the table is partitioned by. `log`: the table's, where it
         is open from a batch before."""
         self.uri = uri
         self._given = None if partition_by is None else tuple(partition_by)
         self._columns: tuple[PartitionColumn, ...] = self._given or ()
-        self._cached = cached or CachedDeltaTable(uri, storage)
-        self._delta = self._cached.delta
+        self._log = log or DeltaLog(uri, storage)
+        self._delta = self._log.delta
         self._schema = schema
         self._storage = dict(storage)
 
@@ -90,7 +89,7 @@ class SinkTable:
                 return False
             table = self._create()
         except Exception as failure:
-            self._cached.close()
+            self._log.close()
             raise self._unwritable(failure) from None
         if table_id not in ("", self.table_id()):
             return False
@@ -133,7 +132,7 @@ class SinkTable:
 
     def check_restored(self, batch_id: int) -> None:
         """Raises TABLE_RESTORED, once, where an older version was restored in this run."""
-        if self._cached.told_restored():
+        if self._log.told_restored():
             raise restored(self.uri, batch_id)
 
     def stop_others(self, driver: Driver) -> None:
@@ -158,16 +157,21 @@ class SinkTable:
         """What Delta calls the table, wherever it lies, as it was seen last; "" where there is
         none. Raises SINK_UNWRITABLE."""
         try:
-            return str((self._cached.table or self._open()).metadata().id)
+            return str((self._log.table or self._open()).metadata().id)
         except self._delta.exceptions.TableNotFoundError:
             return ""
         except Exception as failure:
-            self._cached.close()
+            self._log.close()
             raise self._unwritable(failure) from None
 
     def look(self, find: Callable[[Any], _T]) -> _T:
         """What one of `sink_history` finds in the table's log. Raises SINK_UNWRITABLE."""
-        return self._read(lambda: find(self._open()))
+
+        def found() -> _T:
+            self._open()
+            return find(self._log.current())
+
+        return self._read(found)
 
     def has(self, application: str, batch_id: int) -> bool:
         """Whether the table's log has a batch of an application, or a later one. Raises
@@ -175,13 +179,13 @@ class SinkTable:
         return self._read(lambda: self._written(application, batch_id))
 
     def _version_of(self, application: str) -> int | None:
-        return self._read(lambda: self._cached.version_of(application))
+        return self._read(lambda: self._log.version_of(application))
 
     def _read(self, look: Callable[[], _T]) -> _T:
         try:
             return look()
         except Exception as failure:
-            self._cached.close()
+            self._log.close()
             raise self._unwritable(failure) from None
 
     def _once(
@@ -198,21 +202,25 @@ class SinkTable:
                 table = self._open()
                 if self._written(app_id, version):
                     if note:
-                        check_new(table, app_id, version, note, self._cached.version_of(app_id))
+                        known = self._log.version_of(app_id)
+                        check_new(self._log.current(), app_id, version, note, known)
                     return
                 commit(table)
                 return
             except KeyrangeError:
                 raise
+            except Conflict:
+                # What others have changed is looked at.
+                self._log.close()
             except Exception as failure:
-                self._cached.close()
+                self._log.close()
                 # The transaction may have landed all the same, or another driver's.
-                if not self._has(app_id, version) and not self._is_conflict(failure):
+                if not self._has(app_id, version):
                     raise self._unwritable(failure) from None
         raise error("SINK_UNWRITABLE", "other writers were faster every time", table=self.uri)
 
     def _check_driver(self, driver: Driver) -> None:
-        last = self._cached.version_of(driver.application)
+        last = self._log.version_of(driver.application)
         if last is not None and last > driver.number:
             message = f"driver {last} has begun, by another query or with another commitGroup"
             raise error("COMMITS_FENCED", message, source_id=driver.source_id, table=self.uri)
@@ -224,39 +232,33 @@ class SinkTable:
         written: Mapping[str, int],
         note: Mapping[str, str],
     ) -> None:
-        now_ms = time.time_ns() // 1_000_000
-        action = self._delta.transaction.AddAction
-        properties = self._delta.CommitProperties(
-            custom_metadata=dict(note),
-            app_transactions=[self._delta.Transaction(*each) for each in written.items()],
-        )
-        table.create_write_transaction(
-            [
-                action(
-                    each.name,
-                    each.size_bytes,
-                    each.partition_values,
-                    now_ms,
-                    True,
-                    each.statistics,
-                )
-                for each in files
-            ],
-            "append",
-            table.schema(),
-            table.metadata().partition_columns,
-            commit_properties=properties,
-            post_commithook_properties=self._delta.PostCommitHookProperties(
-                cleanup_expired_logs=None if table.version() % _CLEAN_EVERY == 0 else False
-            ),
-        )
+        actions = [
+            added(each.name, each.size_bytes, each.statistics, each.partition_values)
+            for each in files
+        ]
+        self._log.append(lambda: actions, written, note)
+        self._tidy_up(table)
+
+    def _tidy_up(self, table: Any) -> None:
+        """A checkpoint of the log, as often as the table's properties say. What fails costs who
+        opens the table, and is tried again."""
+        every = int(table.metadata().configuration.get(_CHECKPOINT_INTERVAL, _CHECKPOINT_EVERY))
+        if self._log.version % every == 0:
+            try:
+                whole = self._log.current()
+                whole.create_checkpoint()
+                whole.cleanup_metadata()
+            except Exception as failure:
+                text = text_of(failure, self._storage)
+                _LOG.warning("%s could not be checkpointed: %s", self.uri, text)
 
     def _open(self) -> Any:
-        self._cached.refresh()
-        return self._cached.table
+        """delta-rs's table, with the columns and properties of now."""
+        self._log.refresh()
+        return self._log.table
 
     def _written(self, app_id: str, version: int) -> bool:
-        written = self._cached.version_of(app_id)
+        written = self._log.version_of(app_id)
         return written is not None and written >= version
 
     def _create(self) -> Any:
@@ -284,11 +286,6 @@ class SinkTable:
             return self._written(app_id, version)
         except Exception:
             return False
-
-    @staticmethod
-    def _is_conflict(failure: Exception) -> bool:
-        text = str(failure).lower()
-        return any(each in text for each in _CONFLICTS)
 
     def _check(self, table: Any) -> None:
         why = self._unfit(table)
@@ -362,9 +359,8 @@ class SinkTable:
                 raise self._unsuitable(why)
 
     def _check_files(self, files: Sequence[DataFile], batch_id: int) -> None:
-        infos = self._cached.files.get_file_info([each.name for each in files])
-        for each, info in zip(files, infos, strict=True):
-            if info.size != each.size_bytes:
+        for each in files:
+            if self._log.directory.size(each.name) != each.size_bytes:
                 raise error(
                     "VERDICT_DAMAGED",
                     f"{each.name}, output of batch {batch_id}, is not there as it was written, "

@@ -14,7 +14,6 @@ from keyrange.individual_commits.model.verdict_manifest import Manifest, planned
 from keyrange.individual_commits.verdict_store import VerdictStore, plan_attempt
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.source.model.checkpoint import Checkpoint, CommitMark
-from keyrange.storage import directory
 from keyrange.storage.directory import Directory
 from keyrange.storage.locations import as_spark_names
 from racing_writers import in_threads
@@ -63,14 +62,8 @@ def test_the_first_manifest_counts(store: VerdictStore) -> None:
 
 @pytest.fixture
 def object_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> VerdictStore:
-    """Stands for a store of objects, whose files are overwritten without a word."""
-    monkeypatch.setattr(Directory, "overwrites", True)
-
-    def overwrites(directory: Directory, path: str, data: bytes) -> bool:
-        directory.write(path, [data])
-        return True
-
-    monkeypatch.setattr(Directory, "write_once", overwrites)
+    """Stands for a store of objects, where each call costs."""
+    monkeypatch.setattr(Directory, "is_local", False)
     return VerdictStore(str(tmp_path), "s")
 
 
@@ -97,7 +90,7 @@ def test_a_store_of_objects_that_takes_no_files_is_named(
     object_store: VerdictStore, tmp_path: Path
 ) -> None:
     made = write_attempt(object_store)
-    (tmp_path / "s" / "3" / "manifest").write_text("in the way")
+    (tmp_path / "s" / "3" / "manifest.json").mkdir()
     with damaged("VERDICT_UNWRITABLE"):
         object_store.publish(made, START, END)
 
@@ -105,32 +98,6 @@ def test_a_store_of_objects_that_takes_no_files_is_named(
 def test_an_attempt_without_a_manifest_does_not_count(store: VerdictStore) -> None:
     write_attempt(store)
     assert store.manifest(3, START, END) is None
-
-
-class Crash(Exception):
-    """The process ends."""
-
-
-@pytest.mark.parametrize("step", ["open", "fsync", "link", "unlink"])
-def test_a_crash_at_any_step_leaves_a_whole_manifest_or_none(
-    store: VerdictStore, monkeypatch: pytest.MonkeyPatch, step: str
-) -> None:
-    made = write_attempt(store)
-
-    def crash(*_: Any, **__: Any) -> Any:
-        raise Crash
-
-    with monkeypatch.context() as patch:
-        if step in ("open", "unlink"):
-            patch.setattr(Path, step, crash)
-        else:
-            patch.setattr(directory.os, step, crash)
-        with pytest.raises(Crash):
-            store.publish(made, START, END)
-    found = store.manifest(3, START, END)
-    assert found == (made if step == "unlink" else None)
-    another = write_attempt(store)
-    assert store.publish(another, START, END) == (made if step == "unlink" else another)
 
 
 def test_a_verdict_of_another_plan_is_refused(store: VerdictStore) -> None:
@@ -269,26 +236,14 @@ def test_a_store_of_objects_is_listed_now_and_then(
     assert len(lists) == 3
 
 
-def test_a_manifest_that_does_not_decide_is_one_file(
-    object_store: VerdictStore, tmp_path: Path
-) -> None:
-    """The table's transaction decides: of two drivers the last one's manifest may stand."""
-    drivers = [VerdictStore(str(tmp_path), "s", decides=False) for _ in range(2)]
-    for driver in drivers:
-        made = write_attempt(object_store, b"rows")
-        assert driver.publish(made, START, END) == made
-    assert drivers[0].manifest(3, START, END) == made
-    assert [each.name for each in (tmp_path / "s" / "3").glob("manifest*")] == ["manifest.json"]
-
-
 def test_a_full_disk_has_a_name(store: VerdictStore, monkeypatch: pytest.MonkeyPatch) -> None:
     made = write_attempt(store)
 
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(directory.os, "fsync", full)
-    with damaged("VERDICT_UNWRITABLE"):
+    with monkeypatch.context() as patch, damaged("VERDICT_UNWRITABLE"):
+        patch.setattr(Directory, "write_once", full)
         store.publish(made, START, END)
     assert store.manifest(3, START, END) is None
 

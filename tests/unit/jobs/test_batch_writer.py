@@ -28,9 +28,9 @@ def test_it_stays_open_over_batches_and_another_process_opens_it(tmp_path: Path)
     path = str(tmp_path / "table")
     table = JobTable(JobDefinition(path, SCHEMA.json(), "", "record", ("value",)), {})
     append(table, 0)
-    cached = table._cached.table
+    cached = table._log.table
     append(table, 1)
-    assert table._cached.table is cached
+    assert table._log.table is cached
     append(copy.copy(table), 2)
     append(table, 2)
     append(table, 3)

@@ -16,6 +16,7 @@ from keyrange.individual_commits.table import dead_letters
 from keyrange.individual_commits.table.commit_table import DeltaCommitTable, open_commit_table
 from keyrange.individual_commits.table.dead_letters import DeadLetter, open_dead_letters
 from keyrange.options.commits import CommitOptions
+from keyrange.storage.delta_log import DeltaLog
 from notebooks import load_job
 
 pytestmark = pytest.mark.ordinary
@@ -85,15 +86,15 @@ def test_a_query_that_was_faster_is_left_alone(
 ) -> None:
     path = tmp_path / "commits"
     filled(path)
-    plain = deltalake.DeltaTable.create_write_transaction
+    plain = DeltaLog.append
 
-    def late(table: Any, *arguments: Any, **named: Any) -> None:
+    def late(log: DeltaLog, *arguments: Any, **named: Any) -> None:
         # Another compaction has taken the same files meanwhile.
-        monkeypatch.setattr(deltalake.DeltaTable, "create_write_transaction", plain)
+        monkeypatch.setattr(DeltaLog, "append", plain)
         assert job.main([str(path)]) == 0
-        plain(table, *arguments, **named)
+        plain(log, *arguments, **named)
 
-    monkeypatch.setattr(deltalake.DeltaTable, "create_write_transaction", late)
+    monkeypatch.setattr(DeltaLog, "append", late)
     with caplog.at_level("INFO"):
         assert job.main([str(path)]) == 0
     assert "a query was faster" in caplog.text

@@ -27,6 +27,7 @@ from keyrange.jobs.run_summary import is_of_a_job, pending_records
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options import parse_options
 from keyrange.ranges.model.key_ranges import SPACE
+from keyrange.storage.directory import Directory, StoreFailed
 from notebooks import load_job
 
 SERVERS = "broker:9092"
@@ -70,9 +71,16 @@ def test_a_query_that_has_planned_nothing_is_nobodys(tmp_path: Path) -> None:
     assert is_of_a_job(str(tmp_path)) is None
 
 
-def test_a_checkpoint_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    (tmp_path / "offsets" / "0").mkdir(parents=True)
-    (tmp_path / "offsets" / "0" / "x").touch()
+def test_a_checkpoint_that_cannot_be_read_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "offsets" / "0").touch()
+
+    def refuse(*_: Any) -> bytes:
+        raise StoreFailed("403 Forbidden")
+
+    monkeypatch.setattr(Directory, "read", refuse)
     for location, name in (
         (str(tmp_path), "CHECKPOINT_UNREADABLE"),
         ("wasb://lake/checkpoint", "INVALID_CHECKPOINT_PATH"),

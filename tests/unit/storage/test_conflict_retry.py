@@ -10,6 +10,7 @@ import pytest
 
 from commit_contract import condition
 from keyrange.errors import KeyrangeError
+from keyrange.storage.delta_log import DeltaLog
 from numbered_logs import Subject
 from racing_writers import Writes
 
@@ -49,7 +50,7 @@ def test_a_write_of_which_nothing_can_be_known_says_so(
 ) -> None:
     table = subject.open(path)
     subject.last(table)
-    real = deltalake.write_deltalake
+    real = DeltaLog.append
 
     def is_away(*arguments: Any, **named: Any) -> None:
         raise OSError("the store is away")
@@ -59,7 +60,7 @@ def test_a_write_of_which_nothing_can_be_known_says_so(
         monkeypatch.setattr(deltalake, "DeltaTable", is_away)
         is_away()
 
-    monkeypatch.setattr(deltalake, "write_deltalake", lands_and_breaks)
+    monkeypatch.setattr(DeltaLog, "append", lands_and_breaks)
     said = rf"the store is away .*; whether the {subject.noun} was written all the same cannot be"
     with pytest.raises(KeyrangeError, match=said) as raised:
         table.append(subject.entry(4))

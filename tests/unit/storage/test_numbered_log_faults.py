@@ -34,7 +34,7 @@ from damaged_tables import (
     set_property,
 )
 from keyrange.errors import CATALOGUE, KeyrangeError
-from keyrange.storage.delta_rs import DeltaRsStore
+from keyrange.storage.delta_store import DeltaStore
 from numbered_logs import ASSIGNMENTS, COMMITS, Subject, commits
 
 Happens = Callable[[Subject, Path], None]
@@ -127,7 +127,7 @@ def test_files_that_were_compacted_and_vacuumed_under_a_reader_are_read_anew(
 ) -> None:
     """The reader's version names files that are gone; the same rows are in the next one's."""
     number = subject.layout.order
-    store = DeltaRsStore(str(path), subject.layout, {})
+    store = DeltaStore(str(path), subject.layout, {})
     assert store.refresh()
     rows = store.read({}).sort_by(number)
     table = deltalake.DeltaTable(str(path))
@@ -214,7 +214,7 @@ def test_a_place_that_cannot_be_reached_is_not_an_empty_one(subject: Subject, ur
 def test_settings_of_the_store_are_passed_through_and_not_shown(subject: Subject) -> None:
     storage = {"aws_endpoint": "http://127.0.0.1:9", "aws_access_key_id": "a-key"}
     storage |= {"aws_secret_access_key": "hush-hush", "aws_region": "x", "aws_allow_http": "true"}
-    storage |= {"max_retries": "0", "retry_timeout": "1s"}
+    storage |= {"max_retries": "0"}
     table = subject.open("s3://b/t", **storage)
     with pytest.raises(KeyrangeError, match=r"127\.0\.0\.1:9") as raised:
         subject.last(table)

@@ -8,7 +8,7 @@ import deltalake
 import pytest
 
 from keyrange.errors import KeyrangeError
-from keyrange.storage.delta_rs import DeltaRsStore
+from keyrange.storage.delta_store import DeltaStore
 from numbered_logs import Subject
 from racing_writers import check_late_append, in_threads
 
@@ -46,7 +46,7 @@ def test_rows_that_were_copied_into_a_new_table_are_written_on(
     """A copy has no transactions, and its entries count all the same."""
     rows = deltalake.DeltaTable(path).to_pyarrow_table()
     copy = tmp_path / "copy"
-    DeltaRsStore(str(copy), subject.layout, {}).write(rows, [], {})
+    DeltaStore(str(copy), subject.layout, {}).write(rows, [], {})
     table = subject.open(copy)
     assert subject.last(table) == 3
     assert subject.looks[0](table) == subject.looks[0](subject.open(path))

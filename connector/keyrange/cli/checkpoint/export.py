@@ -110,11 +110,11 @@ def copy_checkpoint(
         for end in ends:
             if end.commits is not None:
                 _check_done(end, end.commits, commit_table)
-        for path, chunks in _contents(origin, progress, moved):
-            target.write(path, chunks)
+        for path, data in _contents(origin, progress, moved):
+            target.write(path, data)
         _check_unchanged(origin, progress)
         # Last, so that a copy that ended before is no checkpoint of this query.
-        target.write("metadata", origin.chunks("metadata"))
+        target.write("metadata", origin.read("metadata"))
     except FAILURES as failure:
         raise error(
             "CHECKPOINT_NOT_WRITTEN", f"the copy is not complete: {failure}", path=target.location
@@ -177,7 +177,7 @@ def _check_unchanged(origin: Directory, progress: CheckpointProgress) -> None:
 
 def _contents(
     origin: Directory, progress: CheckpointProgress, moved: list[int]
-) -> Iterator[tuple[str, Iterable[bytes]]]:
+) -> Iterator[tuple[str, bytes]]:
     """The files of the copy, without `metadata`."""
     known = origin.files()
     batches = {str(batch.batch_id) for batch in progress.planned}
@@ -187,10 +187,10 @@ def _contents(
             # Hadoop's checksums beside them are left out: they are those of the other text.
             if name in batches:
                 text = origin.read(path).decode("utf-8")
-                yield path, [as_jvm_offsets(text).encode()]
+                yield path, as_jvm_offsets(text).encode()
         elif path != "metadata":
-            yield path, origin.chunks(path)
+            yield path, origin.read(path)
     for source in moved:
         path = f"sources/{source}/0"
         if path not in known:
-            yield path, [write_initial_offsets(first_positions(progress, source))]
+            yield path, write_initial_offsets(first_positions(progress, source))

@@ -201,11 +201,10 @@ class _Remembering(Directory):
         return found
 
     def read(self, path: str) -> bytes:
+        if not path.startswith("offsets/"):
+            return super().read(path)
         if path not in self._known:
-            read = super().read(path)
-            if not path.startswith("offsets/"):
-                return read
-            self._known[path] = read
+            self._known[path] = super().read(path)
         return self._known[path]
 
 

@@ -61,9 +61,9 @@ def open_commits(path: str, group: str, source: str, storage: Mapping[str, str])
     a `CommitTable` raises.
     """
     from keyrange.individual_commits.table.commit_table import LAYOUT, DeltaCommitTable
-    from keyrange.storage.delta_rs import DeltaRsStore
+    from keyrange.storage.delta_store import DeltaStore
 
-    store = DeltaRsStore(path, LAYOUT, storage)
+    store = DeltaStore(path, LAYOUT, storage)
     if not store.refresh():
         raise invalid_options([f"there is no commit table at {path}"])
     # Every source has one first commit, and files are found by its number.

@@ -26,7 +26,7 @@ from keyrange.individual_commits.table.commit_schema import (
 )
 from keyrange.options.commits import CommitOptions
 from keyrange.storage.conflict_retry import Entry
-from keyrange.storage.delta_rs import DeltaRsStore
+from keyrange.storage.delta_store import DeltaStore
 from keyrange.storage.numbered_log import NumberedLog, pages
 from keyrange.storage.table_store import Bounds, Layout, Store, TableConditions, Transaction
 
@@ -189,5 +189,5 @@ def open_commit_table(options: CommitOptions, source_id: str) -> DeltaCommitTabl
     Nothing is opened before the first call. Raises PACKAGE_NOT_FOUND without deltalake.
     """
     return DeltaCommitTable(
-        DeltaRsStore(options.table, LAYOUT, options.revealed_storage()), source_id
+        DeltaStore(options.table, LAYOUT, options.revealed_storage()), source_id
     )

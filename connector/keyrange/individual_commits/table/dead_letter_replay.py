@@ -25,7 +25,7 @@ from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options.commits import DEAD_LETTERS, beside
 from keyrange.options.secrets import parse_secret
 from keyrange.ranges.model.key_hash import hash_of_record
-from keyrange.storage.delta_rs import DeltaRsStore
+from keyrange.storage.delta_store import DeltaStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ def open_letters(table: str, dead_letter_table: str, storage: Mapping[str, str])
         if dead_letter_table:
             raise invalid_options([f"there is no table of dead letters at {dead_letter_table}"])
         path = beside(table, DEAD_LETTERS)
-        if not DeltaRsStore(table, commit_table.LAYOUT, storage).refresh():
+        if not DeltaStore(table, commit_table.LAYOUT, storage).refresh():
             raise invalid_options([f"there is no commit table at {table}, and none at {path}"])
     return letters
 
@@ -99,7 +99,7 @@ def open_letters(table: str, dead_letter_table: str, storage: Mapping[str, str])
 def letters_at(table: str, dead_letter_table: str, storage: Mapping[str, str]) -> DeadLetters:
     """As `open_letters`, whether they are there or not."""
     path = dead_letter_table or beside(table, DEAD_LETTERS)
-    store = DeltaRsStore(path, dead_letters.LAYOUT, storage)
+    store = DeltaStore(path, dead_letters.LAYOUT, storage)
     return DeadLetters(store, reset_of(table, storage) if table else None)
 
 

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from keyrange.individual_commits.table.commit_table import TABLE_CONDITIONS
 from keyrange.options.commits import CommitOptions
 from keyrange.storage.conflict_retry import Entry, RetryingWriter
-from keyrange.storage.delta_rs import DeltaRsStore
+from keyrange.storage.delta_store import DeltaStore
 from keyrange.storage.table_store import Bounds, Layout, Store, Transaction
 from keyrange.work.model.outcome import Cause
 
@@ -253,7 +253,7 @@ class DeadLetters:
 
 def open_dead_letters(options: CommitOptions) -> DeadLetters:
     """The dead letters of a query, by delta-rs. Nothing is opened before the first call."""
-    return DeadLetters(DeltaRsStore(options.dead_letter_table, LAYOUT, options.revealed_storage()))
+    return DeadLetters(DeltaStore(options.dead_letter_table, LAYOUT, options.revealed_storage()))
 
 
 def _told(letter: DeadLetter, reset: Commit | None) -> DeadLetter:

@@ -19,7 +19,7 @@ from keyrange.individual_commits.table.commit_table import LAYOUT
 from keyrange.individual_commits.table.dead_letters import DeadLetter, ResetOf
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_hash import hash_of_record
-from keyrange.storage.delta_rs import DeltaRsStore
+from keyrange.storage.delta_store import DeltaStore
 from keyrange.storage.table_store import Bounds, Store
 
 
@@ -79,6 +79,6 @@ def reset_of(table: str, storage: Mapping[str, str]) -> ResetOf:
 
     @functools.cache
     def resets() -> Resets:
-        return Resets(DeltaRsStore(table, LAYOUT, storage))
+        return Resets(DeltaStore(table, LAYOUT, storage))
 
     return lambda letter: resets().handed_out_by(letter)

@@ -25,7 +25,7 @@ from keyrange.members.table.assignment_schema import (
     same,
 )
 from keyrange.storage.conflict_retry import Entry
-from keyrange.storage.delta_rs import DeltaRsStore
+from keyrange.storage.delta_store import DeltaStore
 from keyrange.storage.numbered_log import NumberedLog, pages
 from keyrange.storage.table_store import Layout, Store, TableConditions
 
@@ -217,4 +217,4 @@ def open_assignments(path: str, group: str, storage: Mapping[str, str]) -> Assig
 
     Nothing is opened before the first call. Raises PACKAGE_NOT_FOUND without deltalake.
     """
-    return AssignmentTable(DeltaRsStore(path, LAYOUT, storage), group)
+    return AssignmentTable(DeltaStore(path, LAYOUT, storage), group)

@@ -18,7 +18,7 @@ from keyrange.errors import DeniedError, KeyrangeError
 from keyrange.individual_commits.model.commit import known_at
 from keyrange.individual_commits.table.commit_table import LAYOUT
 from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.storage.delta_rs import DeltaRsStore
+from keyrange.storage.delta_store import DeltaStore
 from racing_writers import Writes, before_the_next_write, in_threads
 
 pytestmark = pytest.mark.ordinary
@@ -179,13 +179,13 @@ def test_only_what_is_needed_is_read(path: Path, monkeypatch: pytest.MonkeyPatch
             batch(seq, states=both if whole else {parts[seq % 2]: state(900 + seq)}, whole=whole)
         )
     read: list[str] = []
-    real = DeltaRsStore._read
+    real = DeltaStore._read
 
-    def counted(store: DeltaRsStore, paths: list[str], *more: Any) -> pa.Table:
+    def counted(store: DeltaStore, paths: list[str], *more: Any) -> pa.Table:
         read.extend(paths)
         return real(store, paths, *more)
 
-    monkeypatch.setattr(DeltaRsStore, "_read", counted)
+    monkeypatch.setattr(DeltaStore, "_read", counted)
     fresh = table_at(path)
     assert fresh.known() == table.known()
     # Back to commit 50, the last whole one; 50 at a time.
@@ -214,7 +214,7 @@ def test_of_writers_that_make_the_table_together_one_does(tmp_path: Path) -> Non
     """delta-rs would try again, and give the table another identity."""
     for attempt in range(10):
         path = tmp_path / f"commits-{attempt}"
-        stores = [DeltaRsStore(str(path), LAYOUT, {}) for _ in range(8)]
+        stores = [DeltaStore(str(path), LAYOUT, {}) for _ in range(8)]
         assert in_threads(8, lambda number, made=stores: made[number]._create()) == []
         assert sorted(each.name for each in path.glob("_delta_log/*.json")) == [f"{0:020d}.json"]
         assert len({each._table_id for each in stores}) == 1

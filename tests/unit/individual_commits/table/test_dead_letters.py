@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import deltalake
 import pytest
 
 from commit_contract import NOW_MS, condition
@@ -19,6 +18,7 @@ from keyrange.individual_commits.table.dead_letters import (
 )
 from keyrange.kafka.model.offsets import OFFSET_MAX, PARTITION_MAX
 from keyrange.options.commits import CommitOptions
+from keyrange.storage.delta_log import DeltaLog
 from keyrange.work.model.outcome import Cause
 
 
@@ -99,14 +99,14 @@ def test_a_write_that_failed_is_looked_at(
     letters = open_at(tmp_path)
     for before in range(batch):
         letters.append("5a1c", before, [letter(1, before)], NOW_MS + 3)
-    real = deltalake.write_deltalake
+    real = DeltaLog.append
 
     def fails(*arguments: Any, **named: Any) -> None:
         if lands:
             real(*arguments, **named)
         raise OSError("timed out")
 
-    monkeypatch.setattr(deltalake, "write_deltalake", fails)
+    monkeypatch.setattr(DeltaLog, "append", fails)
     if lands:
         letters.append("5a1c", batch, [letter(2, batch)], NOW_MS + 3)
     else:

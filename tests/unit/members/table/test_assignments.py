@@ -12,7 +12,7 @@ import pytest
 from commit_contract import condition
 from keyrange.errors import KeyrangeError
 from keyrange.members.table.assignments import LAYOUT
-from keyrange.storage.delta_rs import DeltaRsStore
+from keyrange.storage.delta_store import DeltaStore
 from member_samples import append_all, assignment, command, member, owned, stored, table_at
 from racing_writers import Writes, in_threads
 
@@ -189,7 +189,7 @@ def test_commands_that_were_copied_into_a_new_table_count(path: Path, tmp_path: 
     """A copy has no transactions, and its rows count all the same."""
     table_at(path).append_command(command())
     rows = deltalake.DeltaTable(path).to_pyarrow_table()
-    DeltaRsStore(str(tmp_path / "copy"), LAYOUT, {}).write(rows, [], {})
+    DeltaStore(str(tmp_path / "copy"), LAYOUT, {}).write(rows, [], {})
     table = table_at(tmp_path / "copy")
     assert table.last() == ROWS[2]
     table.append(stored(4, 3))
@@ -218,13 +218,13 @@ def test_nothing_is_read_where_nothing_was_written(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[str] = []
-    real = DeltaRsStore._read
+    real = DeltaStore._read
 
-    def counted(store: DeltaRsStore, paths: list[str], *more: Any) -> pa.Table:
+    def counted(store: DeltaStore, paths: list[str], *more: Any) -> pa.Table:
         read.extend(paths)
         return real(store, paths, *more)
 
-    monkeypatch.setattr(DeltaRsStore, "_read", counted)
+    monkeypatch.setattr(DeltaStore, "_read", counted)
     table = table_at(path)
     table.last()
     assert len(read) == 1

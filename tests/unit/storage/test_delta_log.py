@@ -10,8 +10,9 @@ import deltalake
 import pyarrow as pa
 import pytest
 
-from keyrange.storage import cached_delta_table
-from keyrange.storage.cached_delta_table import CachedDeltaTable
+from keyrange.storage.delta_log import DeltaLog
+from keyrange.storage.directory import Directory
+from keyrange.storage.table_store import Conflict
 
 ROWS = pa.table({"at": pa.array([1], pa.int64())})
 
@@ -23,17 +24,17 @@ def write(path: Path, **transactions: int) -> None:
 
 
 @pytest.fixture
-def cached(tmp_path: Path) -> CachedDeltaTable:
+def cached(tmp_path: Path) -> DeltaLog:
     """Open, with one version, in which application a is known."""
     write(tmp_path, a=1)
-    table = CachedDeltaTable(str(tmp_path), {})
+    table = DeltaLog(str(tmp_path), {})
     assert table.refresh()
     assert (table.version_of("a"), table.version_of("b")) == (1, None)
     return table
 
 
 @pytest.fixture
-def not_asked(monkeypatch: pytest.MonkeyPatch, cached: CachedDeltaTable) -> None:
+def not_asked(monkeypatch: pytest.MonkeyPatch, cached: DeltaLog) -> None:
     """Behind the first look delta-rs neither opens the table nor looks through its log."""
 
     def refuse(*_: Any, **__: Any) -> Any:
@@ -44,9 +45,7 @@ def not_asked(monkeypatch: pytest.MonkeyPatch, cached: CachedDeltaTable) -> None
 
 
 @pytest.mark.usefixtures("not_asked")
-def test_a_look_at_what_nobody_wrote_to(
-    cached: CachedDeltaTable, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_look_at_what_nobody_wrote_to(cached: DeltaLog, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(cached.delta.DeltaTable, "update_incremental")
     assert not cached.refresh()
     assert cached.version_of("a") == 1
@@ -54,7 +53,7 @@ def test_a_look_at_what_nobody_wrote_to(
 
 @pytest.mark.usefixtures("not_asked")
 def test_transactions_of_others_are_read_from_the_entries_that_came(
-    cached: CachedDeltaTable, tmp_path: Path
+    cached: DeltaLog, tmp_path: Path
 ) -> None:
     write(tmp_path, b=7)
     write(tmp_path, a=2, c=5)
@@ -66,36 +65,62 @@ def test_transactions_of_others_are_read_from_the_entries_that_came(
 
 @pytest.mark.usefixtures("not_asked")
 @pytest.mark.parametrize("others", [0, 1])
-def test_a_write_of_its_own_is_known(cached: CachedDeltaTable, tmp_path: Path, others: int) -> None:
+def test_a_write_of_its_own_is_known(cached: DeltaLog, tmp_path: Path, others: int) -> None:
     for _ in range(others):
         write(tmp_path, b=3)
         cached.refresh()
-    mark, before = cached.new_mark(), cached.version
-    properties = deltalake.CommitProperties(
-        custom_metadata=mark, app_transactions=[deltalake.Transaction("a", 9)]
-    )
-    deltalake.write_deltalake(cached.table, ROWS, mode="append", commit_properties=properties)
-    cached.written(mark, before, {"a": 9})
+    cached.append(list, {"a": 9}, {"keyrange.note": "x"})
     assert cached.is_same()
     assert not cached.refresh()
     assert cached.version_of("a") == 9
+    [last] = deltalake.DeltaTable(tmp_path).history(1)
+    assert (last["operation"], last["keyrange.note"]) == ("WRITE", "x")
 
 
-def test_a_write_that_others_came_before_is_looked_at(
-    cached: CachedDeltaTable, tmp_path: Path
+@pytest.mark.usefixtures("not_asked")
+def test_a_write_that_others_came_before_comes_behind_them(
+    cached: DeltaLog, tmp_path: Path
 ) -> None:
-    mark, before = cached.new_mark(), cached.version
     write(tmp_path, b=3)
-    properties = deltalake.CommitProperties(
-        custom_metadata=mark,
-        app_transactions=[deltalake.Transaction("a", 9)],
-        max_commit_retries=5,
-    )
-    deltalake.write_deltalake(cached.table, ROWS, mode="append", commit_properties=properties)
-    cached.written(mark, before, {"a": 9})
-    assert cached.is_same()
-    cached.refresh()
-    assert (cached.version_of("a"), cached.version_of("b")) == (9, 3)
+    write(tmp_path, c=4)
+    cached.append(list, {"a": 9})
+    assert [cached.version_of(each) for each in "abc"] == [9, 3, 4]
+    assert cached.version == 3
+
+
+@pytest.mark.parametrize("change", ["transaction", "columns", "place", "beyond its tries"])
+def test_a_write_to_what_was_changed_meanwhile_is_a_conflict(
+    cached: DeltaLog, tmp_path: Path, change: str
+) -> None:
+    match change:
+        case "transaction":
+            write(tmp_path, a=2)
+        case "columns":
+            more = ROWS.append_column("more", pa.array([1]))
+            deltalake.write_deltalake(tmp_path, more, mode="append", schema_mode="merge")
+        case "place":
+            another_of_the_same_length(tmp_path)
+        case _:
+            write(tmp_path, b=1)
+    there = sorted(tmp_path.glob("_delta_log/*"))
+    with pytest.raises(Conflict):
+        cached.append(list, {"a": 2}, tries=1 if change == "beyond its tries" else 10)
+    assert sorted(tmp_path.glob("_delta_log/*")) == there
+
+
+def test_a_write_that_the_store_did_and_answered_with_an_error_is_found(
+    cached: DeltaLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client of the store tries again, and is told that the file is there."""
+    once = Directory.write_once
+
+    def twice(directory: Directory, path: str, data: bytes) -> str | None:
+        assert once(directory, path, data) is not None
+        return once(directory, path, data)
+
+    monkeypatch.setattr(Directory, "write_once", twice)
+    cached.append(list, {"a": 2})
+    assert (cached.version, cached.version_of("a")) == (1, 2)
 
 
 def another_of_the_same_length(path: Path) -> None:
@@ -106,7 +131,7 @@ def another_of_the_same_length(path: Path) -> None:
 
 @pytest.mark.parametrize("change", [another_of_the_same_length])
 def test_another_table_in_its_place_is_opened(
-    cached: CachedDeltaTable, tmp_path: Path, change: Callable[[Path], None]
+    cached: DeltaLog, tmp_path: Path, change: Callable[[Path], None]
 ) -> None:
     was = cached.table.metadata().id
     change(tmp_path)
@@ -115,36 +140,7 @@ def test_another_table_in_its_place_is_opened(
     assert cached.table.metadata().id != was
 
 
-class Refusing:
-    """A filesystem that asks for the size of a file."""
-
-    def open_input_file(self, path: str) -> Any:
-        raise AssertionError(path)
-
-
-def test_a_look_does_not_ask_for_the_size_of_a_file(
-    cached: CachedDeltaTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cached, "_files", Refusing())
-    assert cached.is_same()
-    write(tmp_path, b=7)
-    assert cached.refresh()
-    assert cached.version_of("b") == 7
-
-
-def test_a_file_of_the_log_that_is_longer_than_was_guessed_is_read_whole(
-    cached: CachedDeltaTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cached_delta_table, "_ENTRY_BYTES", 10)
-    assert cached.is_same()
-    write(tmp_path, b=7)
-    assert cached.refresh()
-    assert cached.version_of("b") == 7
-    another_of_the_same_length(tmp_path)
-    assert not cached.is_same()
-
-
-def test_it_is_opened_anew_where_much_came(cached: CachedDeltaTable, tmp_path: Path) -> None:
+def test_it_is_opened_anew_where_much_came(cached: DeltaLog, tmp_path: Path) -> None:
     opened = cached.table
     for at in range(2, 60):
         write(tmp_path, a=at)

@@ -1,0 +1,279 @@
+"""The log of a Delta table, which stays open and is followed with few calls of a store.
+
+A store of objects takes some ten milliseconds for a call, and bills a list like ten reads. delta-rs
+lists the log to open a table, and with each write. So delta-rs opens it, and says what protocol,
+columns and files it has; from there on what others write is one file for each version, which is
+read, or is not there; and to write is one conditional put of the next one. That is all that an
+append is, by Delta's protocol, where the table's features ask no more of a writer.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
+from types import MappingProxyType, ModuleType
+from typing import Any, Final, Protocol, cast
+from urllib.parse import quote
+
+from keyrange.errors import error
+from keyrange.storage.directory import Directory, Entry
+from keyrange.storage.table_store import Conflict
+from keyrange.text.packages import install_line
+
+# A look that would read more files of the log than this opens the table anew.
+_FOLLOWED: Final = 50
+# Writers of other applications only race for the next version of the log.
+_TRIES: Final = 1000
+# In each of keyrange's files of the log: what makes it unlike any other, and the tag of the one
+# that its writer saw before it.
+_MARK: Final = "keyrange.write"
+_AFTER: Final = "keyrange.after"
+# What Delta's paths, which are URIs, have as they are.
+_PLAIN: Final = "/=!$&'()+,:;@-._~"
+
+Action = Mapping[str, Any]
+
+
+class Files(Protocol):
+    """What is kept of a table's files while its log is followed."""
+
+    def opened(self, table: Any) -> None:
+        """A delta-rs table as it was opened."""
+        ...
+
+    def take(self, action: Action) -> None:
+        """An action that came since."""
+        ...
+
+
+class DeltaLog:
+    """One table. `settings` are those of the object store. What fails is raised as it is."""
+
+    def __init__(self, uri: str, settings: Mapping[str, str], files: Files | None = None) -> None:
+        self.delta = load_deltalake()
+        self.uri = uri
+        self._settings = dict(settings)
+        self._files = files
+        # delta-rs's, of the version that was opened; None where it is not open.
+        self.table: Any = None
+        # The one that was seen last, and its tag.
+        self.version = -1
+        self._tag = ""
+        # What is known of transactions, None for none.
+        self._transactions: dict[str, int | None] = {}
+        # Whether somebody has restored an older version behind the one that was seen first.
+        self.is_restored = False
+        # The version that was seen last, whether it is open or not; None before the first look.
+        self._seen: int | None = None
+
+    @cached_property
+    def directory(self) -> Directory:
+        return Directory(self.uri, self._settings)
+
+    def refresh(self) -> bool:
+        """See what others have written; whether it is another version, or was opened anew.
+
+        Raises delta-rs's TableNotFoundError where there is none; it is not open then.
+        """
+        if self.table is None:
+            self.open()
+            return True
+        first = self.version + 1
+        while (entry := self._entry(self.version + 1)) is not None:
+            too_many = self.version - first >= _FOLLOWED
+            if too_many or not self._follows(entry) or not self._take(entry):
+                self.open()
+                return True
+        if self.version >= first:
+            return True
+        if self.is_same():
+            return False
+        self.open()
+        return True
+
+    def open(self) -> None:
+        self.close()
+        # The URI is of a store that both know, or the first says so.
+        self.directory  # noqa: B018
+        table = self.delta.DeltaTable(self.uri, storage_options=self._settings)
+        self.version = int(table.version())
+        self._tag = self._tag_of(self.version)
+        if self._files is not None:
+            self._files.opened(table)
+        self.table = table
+        if self._seen is not None and self._seen < self.version:
+            since = table.history(self.version - self._seen)
+            self.is_restored = self.is_restored or any(map(is_restore, since))
+        self._seen = self.version
+
+    def close(self) -> None:
+        """The next look opens it: what a table is worth after a failure is not said anywhere."""
+        self.table = None
+        self._transactions.clear()
+
+    def current(self) -> Any:
+        """delta-rs's table, of the version that was seen last."""
+        if int(self.table.version()) != self.version:
+            self.table.update_incremental()
+        return self.table
+
+    def is_same(self) -> bool:
+        """Whether what was seen last is still there, and not another table in its place."""
+        return self._tag_of(self.version) == self._tag
+
+    def version_of(self, app_id: str) -> int | None:
+        """The version of an application's last transaction; None where none is known."""
+        if app_id not in self._transactions:
+            self._transactions[app_id] = self.table.transaction_version(app_id)
+        return self._transactions[app_id]
+
+    def transactions(self) -> dict[str, int | None]:
+        """Those that were asked for."""
+        return dict(self._transactions)
+
+    def told_restored(self) -> bool:
+        """Whether it is restored, once."""
+        told, self.is_restored = self.is_restored, False
+        return told
+
+    def append(
+        self,
+        actions: Callable[[], Iterable[Action]],
+        transactions: Mapping[str, int],
+        note: Mapping[str, str] = MappingProxyType({}),
+        operation: str = "WRITE",
+        tries: int = _TRIES,
+    ) -> None:
+        """Write the next version: what `actions` makes, once it is sure that the table is there,
+        and the new versions of some applications. `note` stands in the log.
+
+        Raises Conflict where the table is not the one that was seen, has other columns, properties
+        or features by now, or another transaction of one of the applications; and where others were
+        faster in all of `tries`. A call that failed may have written all the same.
+        """
+        before = {app_id: self.version_of(app_id) for app_id in transactions}
+        opened = self.table
+        if not self.is_same():
+            raise Conflict
+        made = list(actions())
+        for _ in range(tries):
+            data = self._written(made, transactions, note, operation)
+            tag = self.directory.write_once(_path(self.version + 1), data)
+            if tag is not None:
+                self._take(Entry(data, tag))
+                return
+            self.refresh()
+            if self.table is not opened or any(
+                self.version_of(app_id) != version for app_id, version in before.items()
+            ):
+                raise Conflict
+        raise Conflict
+
+    def _written(
+        self,
+        actions: Sequence[Action],
+        transactions: Mapping[str, int],
+        note: Mapping[str, str],
+        operation: str,
+    ) -> bytes:
+        now_ms = time.time_ns() // 1_000_000
+        about: dict[str, Any] = {"timestamp": now_ms, "operation": operation}
+        if operation == "WRITE":
+            partitions = json.dumps(self.table.metadata().partition_columns)
+            about["operationParameters"] = {"mode": "Append", "partitionBy": partitions}
+            about["isBlindAppend"] = True
+        about |= {"engineInfo": "keyrange", **note, _MARK: uuid.uuid4().hex, _AFTER: self._tag}
+        lines: list[Action] = [{"commitInfo": about}]
+        lines += [
+            {"txn": {"appId": app_id, "version": version, "lastUpdated": now_ms}}
+            for app_id, version in transactions.items()
+        ]
+        return "\n".join(json.dumps(each) for each in [*lines, *actions]).encode() + b"\n"
+
+    def _follows(self, entry: Entry) -> bool:
+        """Whether the next file of the log is that of the table that was seen."""
+        return f'"{_AFTER}": {json.dumps(self._tag)}'.encode() in entry.data or self.is_same()
+
+    def _take(self, entry: Entry) -> bool:
+        """Take in the next version; whether it left the table what it was."""
+        try:
+            actions = [json.loads(line) for line in entry.data.splitlines() if line]
+            if any("metaData" in each or "protocol" in each for each in actions):
+                return False
+            for each in actions:
+                if "txn" in each:
+                    self._transactions[each["txn"]["appId"]] = each["txn"]["version"]
+                elif is_restore(each.get("commitInfo", {})):
+                    self.is_restored = True
+                if self._files is not None:
+                    self._files.take(each)
+        except (ValueError, KeyError, TypeError):
+            # It is for delta-rs to say what is wrong with it.
+            return False
+        self.version, self._tag = self.version + 1, entry.tag
+        self._seen = self.version
+        return True
+
+    def _entry(self, version: int) -> Entry | None:
+        return self.directory.entry(_path(version))
+
+    def _tag_of(self, version: int) -> str:
+        """ "" where the file is not there: a table that was not written to for long may have a
+        checkpoint alone."""
+        return self.directory.tag(_path(version)) or ""
+
+
+def _path(version: int) -> str:
+    return f"_delta_log/{version:020d}.json"
+
+
+def added(
+    name: str,
+    size_bytes: int,
+    statistics: str,
+    partition_values: Mapping[str, str | None] = MappingProxyType({}),
+    is_change: bool = True,
+) -> Action:
+    """A new file by its name below the table, as the log has it. `statistics`: JSON."""
+    about = {
+        "path": quote(name, safe=_PLAIN),
+        "partitionValues": dict(partition_values),
+        "size": size_bytes,
+        "modificationTime": time.time_ns() // 1_000_000,
+        "dataChange": is_change,
+        "stats": statistics,
+    }
+    return {"add": about}
+
+
+def removed(name: str, size_bytes: int) -> Action:
+    """A file whose rows are in another one by now."""
+    about = {
+        "path": quote(name, safe=_PLAIN),
+        "deletionTimestamp": time.time_ns() // 1_000_000,
+        "dataChange": False,
+        "extendedFileMetadata": True,
+        "partitionValues": {},
+        "size": size_bytes,
+    }
+    return {"remove": about}
+
+
+def is_restore(commit: Mapping[str, Any]) -> bool:
+    """Whether rows went with a commit that were written behind an older version, by what its log
+    entry or the table's history says of it."""
+    return bool(commit.get("operation") == "RESTORE")
+
+
+def load_deltalake() -> ModuleType:
+    try:
+        import deltalake
+        import deltalake.exceptions
+        import deltalake.transaction
+    except ImportError:
+        message = f"keyrange writes Delta tables with deltalake: {install_line('commits')}"
+        raise error("PACKAGE_NOT_FOUND", message) from None
+    return cast(ModuleType, deltalake)
