@@ -67,7 +67,7 @@ class Drivers:
     plans: dict[tuple[str, int], Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        def read(checkpoint: str, batch_id: int) -> Any:
+        def read(checkpoint: str, batch_id: int, *_: Any) -> Any:
             return self.plans[checkpoint, batch_id]
 
         self.table = f"{self.home}/table"

@@ -10,9 +10,10 @@ from pyspark.sql import SparkSession
 from keyrange.errors import error
 from keyrange.source.model.checkpoint import Checkpoint, CommitMark
 from keyrange.storage.checkpoint_files import unreadable
-from keyrange.storage.directory import FAILURES, Directory
+from keyrange.storage.directory import Directory
 from keyrange.storage.model.sink_driver import application_of
 from keyrange.storage.model.spark_log import PlannedBatch, read_planned_batch
+from keyrange.storage.object_store import FAILURES
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +52,20 @@ class Planned:
         return application_of(self.query_id, self.mark.source_id)
 
 
-def read_planned(location: str, batch_id: int) -> Planned:
+@dataclass
+class LastRead:
+    """What was read last in a run of a query: the batch behind it begins there, and Spark has
+    finished it."""
+
+    query_id: str = ""
+    batch: PlannedBatch | None = None
+
+
+def read_planned(location: str, batch_id: int, last: LastRead | None = None) -> Planned:
     """The part of the source that commits individually. Raises as `read_offsets` does, and
     NOT_COMMITTED_INDIVIDUALLY where not exactly one source of the batch does."""
-    found = [each for each in read_offsets(location, batch_id) if each.end.commits is not None]
+    found = read_offsets(location, batch_id, last)
+    found = [each for each in found if each.end.commits is not None]
     if len(found) != 1:
         raise error(
             "NOT_COMMITTED_INDIVIDUALLY",
@@ -91,19 +102,25 @@ def last_source(location: str) -> str | None:
     return None if last is None else read_planned(location, last).mark.source_id
 
 
-def read_offsets(location: str, batch_id: int) -> list[Planned]:
-    """The parts of a batch of keyrange's sources. Raises INVALID_CHECKPOINT_PATH where the
-    checkpoint does not hold the batch, CHECKPOINT_UNREADABLE where it cannot be reached."""
+def read_offsets(location: str, batch_id: int, last: LastRead | None = None) -> list[Planned]:
+    """The parts of a batch of keyrange's sources; `last` is read from and written to. Raises
+    INVALID_CHECKPOINT_PATH where the checkpoint does not hold the batch, CHECKPOINT_UNREADABLE
+    where it cannot be reached."""
+    last = last or LastRead()
+    before = last.batch if last.batch and last.batch.batch_id == batch_id - 1 else None
+    finished = batch_id - 1
     try:
         directory = Directory(location)
-        metadata = json.loads(directory.read("metadata"))
         batch = _read(directory, batch_id)
-        before = _read(directory, batch_id - 1) if batch_id > 0 else None
-        finished = _finished(directory, batch_id)
+        if before is None:
+            metadata = json.loads(directory.read("metadata"))
+            last.query_id = str(metadata.get("id", "")) if isinstance(metadata, dict) else ""
+            before = _read(directory, batch_id - 1) if batch_id > 0 else None
+            finished = _finished(directory, batch_id)
     except FAILURES as failure:
         what = f"batch {batch_id} cannot be read from the checkpoint"
         raise unreadable(location, failure, what) from None
-    query_id = str(metadata.get("id", "")) if isinstance(metadata, dict) else ""
+    query_id, last.batch = last.query_id, batch
     starts = before.ends if before is not None else ()
     return [
         Planned(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextvars
 import json
+from base64 import b64encode
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ from keyrange.individual_commits.batch_failure_limit import (
 from keyrange.individual_commits.batch_plan import BatchPlan
 from keyrange.individual_commits.model import verdict_manifest
 from keyrange.individual_commits.model.batch_results import Failure
+from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.individual_commits.model.progress_after_batch import Outcome
 from keyrange.individual_commits.model.verdict_manifest import Floors, Found, Manifest
 from keyrange.individual_commits.reported_outcomes import HIDDEN_SPARK, ReportedResults
@@ -50,7 +52,7 @@ class BatchRun:
         plan: BatchPlan,
         store: VerdictStore,
         now_ms: int,
-        check: Callable[[], None] = lambda: None,
+        check: Callable[[], Snapshot | None] = lambda: None,
         driver: Driver | None = None,
         before: Worked = NO_RECORDS,
     ) -> None:
@@ -60,6 +62,8 @@ class BatchRun:
         self.batch, self.plan = batch, plan
         self.store, self.now_ms = store, now_ms
         self.manifest: Manifest | None = None
+        # What was known of the commits just before output was appended to a table of the job's.
+        self.appended_at: Snapshot | None = None
         self._staged: list[Manifest] | None = None
         self._told: ReportedResults | None = None
         self._said_by: tuple[str, ReportedResults] | None = None
@@ -133,7 +137,7 @@ class BatchRun:
             manifest = self._publish(_with_files(found), form, table.uri, table.table_id())
         self._check_terms(manifest, table.uri, form)
         self.manifest = manifest
-        self._check()
+        self.appended_at = self._check()
         files = [appended_files.data_file(*each) for each in manifest.rows["file"]]
         # Another driver may take over from here on, with a checkpoint and transactions of its own.
         note = note_of(at.application, at.batch_id, at.topics, manifest.plan)
@@ -184,6 +188,7 @@ class BatchRun:
             table,
             table_id,
             verdict.rows,
+            verdict.inline,
         )
         self._check_failures(made)
         return self.store.publish(made, at.start, at.end)
@@ -373,15 +378,17 @@ class _Made:
     attempt: str = ""
     files: Mapping[str, int] = field(default_factory=dict)
     counted: bool = True
+    inline: Mapping[str, str] = field(default_factory=dict)
     rows: Found = field(default_factory=dict)
 
 
 def _with_files(found: Found) -> _Made:
     """Of what tasks have handed on: those that have outcomes have written them for one attempt."""
     outcomes = found.pop("outcome_file")
-    files = {name: size_bytes for _, name, size_bytes in outcomes}
-    attempts = {attempt for attempt, _, _ in outcomes}
-    return _Made(attempts.pop() if attempts else "", files, rows=found)
+    files = {name: size_bytes for _, name, size_bytes, data in outcomes if data is None}
+    inline = {name: b64encode(data).decode() for _, name, _, data in outcomes if data is not None}
+    attempts = {attempt for attempt, _, _, _ in outcomes}
+    return _Made(attempts.pop() if attempts else "", files, inline=inline, rows=found)
 
 
 def current(call: str) -> BatchRun:

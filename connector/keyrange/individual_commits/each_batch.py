@@ -20,7 +20,12 @@ from keyrange.errors import KeyrangeError, error, invalid_options
 from keyrange.individual_commits import dead_letter_sink, last_batch_results, state_runs_after_batch
 from keyrange.individual_commits.batch_deliveries import idle_deliveries, plan_batch_deliveries
 from keyrange.individual_commits.batch_failure_limit import NO_RECORDS, Worked, worked_in
-from keyrange.individual_commits.batch_in_checkpoint import Planned, check_query, read_planned
+from keyrange.individual_commits.batch_in_checkpoint import (
+    LastRead,
+    Planned,
+    check_query,
+    read_planned,
+)
 from keyrange.individual_commits.batch_plan import BatchPlan
 from keyrange.individual_commits.batch_run import BatchRun
 from keyrange.individual_commits.model import driver_takeover
@@ -38,9 +43,9 @@ from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options import SourceOptions, parse_options
 from keyrange.options.commits import CommitOptions
 from keyrange.options.given_options import OptionValue
-from keyrange.storage.directory import FAILURES
 from keyrange.storage.locations import as_spark_names
 from keyrange.storage.model.sink_driver import Driver
+from keyrange.storage.object_store import FAILURES
 from keyrange.text.escaping import one_line
 from keyrange.work.model.outcome import Cause
 
@@ -94,6 +99,7 @@ class _Run:
     before: Worked = NO_RECORDS
     errors: PendingErrors | None = None
     store: VerdictStore | None = None
+    last: LastRead = field(default_factory=LastRead)
 
 
 @dataclass
@@ -105,6 +111,8 @@ class EachBatch:
     checkpoint: str
     open_table: OpenTable = open_table
     bury: dead_letter_sink.DeadLetterSink = field(default_factory=dead_letter_sink.DeadLetterSink)
+    # Whether `function` looks itself, before its output counts, whether it is still the driver.
+    looks_late: bool = False
     _run: _Run | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -121,17 +129,22 @@ class EachBatch:
             raise
 
     def _commit_batch(self, batch: DataFrame, batch_id: int) -> None:
-        planned = read_planned(self.checkpoint, batch_id)
+        last = self._run.last if self._run is not None else LastRead()
+        planned = read_planned(self.checkpoint, batch_id, last)
         check_query(batch.sparkSession, planned, self.checkpoint)
         run = self._begin(planned)
-        known = run.table.known()
+        run.last = last
+        # A job looks before it appends its output, and does nothing that counts before.
+        known = run.table.seen() if self.looks_late else run.table.known()
         check_run(known, run.run_id, run.source_id)
         plan = self._plan(planned, known)
         store = self._open_store(run)
 
-        def check() -> None:
+        def check() -> Snapshot:
             # What a driver that was replaced writes to a sink would be there twice.
-            check_run(run.table.known(), run.run_id, run.source_id)
+            known = run.table.known()
+            check_run(known, run.run_id, run.source_id)
+            return known
 
         driver, before = run.driver, run.before
         with BatchRun(batch, plan, store, _now_ms(), check, driver, before) as running:
@@ -143,7 +156,7 @@ class EachBatch:
             if run.standing is None:
                 run.standing = self.bury.standing(self.options.commits, run.source_id, run.table_of)
             self.bury.append(running, judged, letters, run.standing)
-            known = run.table.known()
+            known = running.appended_at or run.table.known()
             commit = self._commit(run, running, known, judged)
             run.table.append(commit)
             # Its first batch has told the table of the drivers that it has stopped.

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from keyrange.errors import KeyrangeError, error
+from keyrange.errors import error
 from keyrange.individual_commits.batch_in_checkpoint import Planned
 from keyrange.individual_commits.model.verdict_manifest import Manifest
 from keyrange.individual_commits.verdict_store import VerdictStore
+from keyrange.storage.sink_history import made_again
 
 if TYPE_CHECKING:
     from keyrange.storage.sink_table import SinkTable
@@ -34,13 +35,4 @@ def check_table(manifest: Manifest | None, sink: SinkTable, moved_from: str) -> 
             batch=manifest.batch_id,
         )
     if manifest.table == sink.uri and manifest.table_id not in ("", sink.table_id()):
-        raise made_again(sink, manifest.batch_id)
-
-
-def made_again(sink: SinkTable, batch_id: int) -> KeyrangeError:
-    return error(
-        "OTHER_TABLE",
-        f"the table lacks a batch that was written to it: {sink.uri} was deleted or made again, or "
-        "an older copy was put in its place",
-        batch=batch_id,
-    )
+        raise made_again(sink.uri, manifest.batch_id)

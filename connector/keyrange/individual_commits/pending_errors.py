@@ -18,7 +18,8 @@ from typing import Any, Final
 from keyrange.individual_commits.model.batch_results import Failure, PendingError
 from keyrange.individual_commits.model.partition_progress import PartitionState
 from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.storage.directory import FAILURES, Directory
+from keyrange.storage.directory import Directory
+from keyrange.storage.object_store import FAILURES
 
 _FILE: Final = "pending_errors.json"
 _VERSION: Final = 1

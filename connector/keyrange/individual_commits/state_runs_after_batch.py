@@ -14,7 +14,8 @@ from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.keyed_state.model.state_runs import MadeRun, StateRun, after_batch, files_of
 from keyrange.options.commits import CommitOptions
 from keyrange.ranges.model.key_ranges import KeyRange, common, merge
-from keyrange.storage.directory import FAILURES, Directory
+from keyrange.storage.directory import Directory
+from keyrange.storage.object_store import FAILURES
 
 if TYPE_CHECKING:
     from keyrange.individual_commits.batch_run import BatchRun

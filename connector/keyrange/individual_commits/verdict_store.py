@@ -13,6 +13,7 @@ they read know the plan of their batch and not its number: the plan is their att
 from __future__ import annotations
 
 import uuid
+from base64 import b64decode
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -31,13 +32,14 @@ from keyrange.individual_commits.model.verdict_manifest import (
 )
 from keyrange.individual_commits.verdict_files import Wanted
 from keyrange.source.model.checkpoint import Checkpoint
-from keyrange.storage.directory import FAILURES, Directory, is_unanswered
+from keyrange.storage.directory import Directory
+from keyrange.storage.object_store import FAILURES, is_unanswered
 
 _MANIFEST: Final = "manifest.json"
 _OF_A_PLAN: Final = "plan-"
 _READERS: Final = 8
 # Batches of a run between two lists of what is left in a store of objects.
-_LIST_EVERY: Final = 20
+_LIST_EVERY: Final = 100
 # Of the parts of an attempt that are kept in memory.
 _KEPT_BYTES: Final = 8 << 20
 
@@ -69,10 +71,10 @@ class VerdictStore:
         self._location = f"{location.rstrip('/')}/{source_id}"
         self._directory = Directory(self._location)
         self._decides = decides
-        self._names: set[str] = set()
-        self._lists = 0
-        # What this process has published in a store of objects, by the directory that it is in.
-        self._published: dict[str, list[str]] = {}
+        # How often this process was to remove what is over.
+        self._removals = 0
+        # What it has published, by batch: the files that are removed with that.
+        self._published: dict[int, list[str]] = {}
         # The parts of one attempt in such a store, where they are small: three ask for them.
         self._attempt = ""
         self._parts: dict[str, pa.Buffer] = {}
@@ -80,10 +82,16 @@ class VerdictStore:
     def manifest(self, batch_id: int, start: Checkpoint, end: Checkpoint) -> Manifest | None:
         """The verdict of a batch, None where there is none yet.
 
-        Raises VERDICT_MISMATCH where it was made for another plan, CHECKPOINT_BEHIND where the
-        checkpoint that has the verdicts has the plan too, VERDICT_DAMAGED where its files
-        are no good or not there, VERDICT_UNREADABLE where the store does not give them.
+        A run asks for that of its first batch alone: Spark plans a batch when the one before is
+        finished, and so of a later one there is no verdict but by a driver that is late, which
+        `publish` finds. Raises VERDICT_MISMATCH where it was made for another plan,
+        CHECKPOINT_BEHIND where the checkpoint that has the verdicts has the plan too,
+        VERDICT_DAMAGED where its files are no good or not there, VERDICT_UNREADABLE where the store
+        does not give them.
         """
+        return None if batch_id - 1 in self._published else self._asked(batch_id, start, end)
+
+    def _asked(self, batch_id: int, start: Checkpoint, end: Checkpoint) -> Manifest | None:
         found = self.manifest_of(batch_id)
         if found is not None and (found.start, found.end) != planned(start, end):
             raise error(
@@ -113,13 +121,13 @@ class VerdictStore:
     def last_of(self, source_id: str) -> Manifest | None:
         """The last verdict of another source, from whose commits this one goes on."""
         other = VerdictStore(self._of_all, source_id)
-        found = map(other.manifest_of, reversed(other._directory.numbered("")))
+        batches = (int(each) for each in other._directory.directories("") if each.isdecimal())
+        found = map(other.manifest_of, sorted(batches, reverse=True))
         return next((each for each in found if each is not None), None)
 
     def new_attempt(self, batch_id: int) -> tuple[str, str]:
         """The name of an attempt, and where executors are to write its parts."""
         attempt = uuid.uuid4().hex
-        self._names.add(str(batch_id))
         return attempt, f"{self._location}/{_place(batch_id, attempt)}"
 
     @contextmanager
@@ -153,24 +161,20 @@ class VerdictStore:
         Raises VERDICT_UNWRITABLE.
         """
         data = manifest.to_json()
-        place = _place(manifest.batch_id, manifest.attempt)
-        self._names |= {str(manifest.batch_id), place.partition("/")[0]}
         try:
             if self._directory.write_once(_manifest(manifest.batch_id), data):
                 self._note(manifest)
                 return read_manifest(manifest.batch_id, data)
         except FAILURES as failure:
             raise unwritable(self._location, failure) from None
-        found = self.manifest(manifest.batch_id, start, end)
+        found = self._asked(manifest.batch_id, start, end)
         assert found is not None
         return found
 
     def _note(self, manifest: Manifest) -> None:
-        if not self._directory.is_local:
-            place = _place(manifest.batch_id, manifest.attempt)
-            self._published[str(manifest.batch_id)] = [_manifest(manifest.batch_id)]
-            parts_of = self._published.setdefault(place.partition("/")[0], [])
-            parts_of += [f"{place}/{name}" for name in manifest.files]
+        place = _place(manifest.batch_id, manifest.attempt)
+        files = [_manifest(manifest.batch_id), *(f"{place}/{name}" for name in manifest.files)]
+        self._published[manifest.batch_id] = files
 
     def paths(self, manifest: Manifest) -> list[str]:
         """Where the parts are, for Spark to read."""
@@ -198,6 +202,8 @@ class VerdictStore:
             self._attempt, self._parts = manifest.attempt, {}
 
         def read_part(name: str) -> _T:
+            if name in manifest.inline:
+                return read(pa.BufferReader(b64decode(manifest.inline[name])))
             path = f"{_place(manifest.batch_id, manifest.attempt)}/{name}"
             if not is_kept:
                 with self._directory.open(path) as source:
@@ -207,12 +213,13 @@ class VerdictStore:
                     self._parts[path] = source.read_buffer()
             return read(pa.BufferReader(self._parts[path]))
 
-        if not manifest.files:
+        names = sorted([*manifest.files, *manifest.inline])
+        if not names:
             return []
         try:
             # A remote store takes its time for each.
-            with ThreadPoolExecutor(min(len(manifest.files), _READERS)) as readers:
-                return list(readers.map(read_part, sorted(manifest.files)))
+            with ThreadPoolExecutor(min(len(names), _READERS)) as readers:
+                return list(readers.map(read_part, names))
         except FAILURES as failure:
             raise self._unreadable(manifest.batch_id, failure) from None
 
@@ -225,39 +232,40 @@ class VerdictStore:
     def remove_old(self, is_over: Callable[[int], bool], last: Manifest | None = None) -> None:
         """Remove the batches that are over, and with `last`, the manifest of the last batch, what
         tasks have written for plans that no verdict names. Raises VERDICT_UNWRITABLE."""
+        is_due = self._directory.is_local or self._removals % _LIST_EVERY == 0
+        self._removals += 1
         try:
-            names = self._list()
-            batches = {int(name) for name in names if name.isascii() and name.isdigit()}
-            over = set(filter(is_over, batches))
-            for batch_id in sorted(over):
-                self._remove(str(batch_id))
-            left = {name for name in names if name.startswith(_OF_A_PLAN)}
-            left = left - {last.attempt} if last is not None else set()
-            if left and last is not None:
-                others = [self.manifest_of(each) for each in batches - over - {last.batch_id}]
-                left -= {each.attempt for each in others if each is not None}
-            for name in sorted(left):
-                self._remove(name)
+            if is_due:
+                self._remove_what_is_there(is_over, last)
+            else:
+                self._remove_published(is_over)
         except FAILURES as failure:
             raise unwritable(self._location, failure) from None
 
-    def _list(self) -> set[str]:
-        """The directories of batches and plans. A list of a store of objects costs like ten reads,
-        so there it is taken now and then, and what this process makes is noted."""
-        if self._directory.is_local or self._lists % _LIST_EVERY == 0:
-            self._names = set(self._directory.directories(""))
-        self._lists += 1
-        return set(self._names)
-
-    def _remove(self, name: str) -> None:
-        """In a store of objects, what an attempt that does not count has left there is removed with
-        the next list."""
-        files = self._published.pop(name, None)
-        if files is not None:
+    def _remove_published(self, is_over: Callable[[int], bool]) -> None:
+        """In a store of objects, where a list costs like ten reads: what takes room, by its names.
+        What an attempt has left there that does not count goes with the next list."""
+        batches = filter(is_over, self._published)
+        over = [each for each in batches if len(self._published[each]) > 1]
+        files = [file for batch_id in over for file in self._published[batch_id]]
+        if files:
             self._directory.remove_files(files)
-        else:
+        for batch_id in over:
+            # That it was published stays known.
+            self._published[batch_id] = []
+
+    def _remove_what_is_there(self, is_over: Callable[[int], bool], last: Manifest | None) -> None:
+        names = self._directory.directories("")
+        batches = {int(name) for name in names if name.isdecimal()}
+        over = set(filter(is_over, batches))
+        left = {name for name in names if name.startswith(_OF_A_PLAN)}
+        left = left - {last.attempt} if last is not None else set()
+        if left and last is not None:
+            others = [self.manifest_of(each) for each in batches - over - {last.batch_id}]
+            left -= {each.attempt for each in others if each is not None}
+        for name in sorted([*map(str, over), *left]):
             self._directory.remove(name)
-        self._names.discard(name)
+        self._published = {at: each for at, each in self._published.items() if not is_over(at)}
 
     def _path(self, batch_id: int) -> str:
         return f"{self._location}/{batch_id}"

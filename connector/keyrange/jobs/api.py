@@ -274,7 +274,9 @@ class TableJob:
         )
         write: Any = WriteWhole(written, checkpoint)
         if self._options.commits.individual:
-            write = EachBatch(WriteIndividually(written), self._options, checkpoint)
+            write = EachBatch(
+                WriteIndividually(written), self._options, checkpoint, looks_late=True
+            )
         writer = counted.writeStream.foreachBatch(write)
         return TableWriter(writer.option("checkpointLocation", checkpoint))
 

@@ -16,16 +16,16 @@ from pyspark.sql.types import StructType
 
 from keyrange.errors import error
 from keyrange.individual_commits import reported_outcomes
-from keyrange.individual_commits.batch_in_checkpoint import Planned, read_offsets
+from keyrange.individual_commits.batch_in_checkpoint import LastRead, Planned, read_offsets
 from keyrange.individual_commits.batch_run import current
 from keyrange.individual_commits.model.verdict_manifest import Manifest, check_output, planned
-from keyrange.individual_commits.output_table import check_table, made_again, output_before
+from keyrange.individual_commits.output_table import check_table, output_before
 from keyrange.individual_commits.verdict_store import VerdictStore
 from keyrange.jobs.definition import JobDefinition
 from keyrange.jobs.query_table import store_of_whole_batches, warn_of_history
 from keyrange.kafka.model.offsets import nested
 from keyrange.storage.model.sink_driver import application_of
-from keyrange.storage.sink_history import note_of
+from keyrange.storage.sink_history import made_again, note_of
 from keyrange.work import appended_files
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class JobTable:
                     sink.uri,
                 )
         if not sink.prepare(known):
-            raise made_again(sink, at.batch_id - 1)
+            raise made_again(sink.uri, at.batch_id - 1)
         sink.check_restored(at.batch_id)
         if not known:
             warn_of_history(sink, at)
@@ -120,7 +120,7 @@ class JobTable:
         check_table(manifest, sink, self.moved_from)
         has_output = manifest is not None and manifest.table and manifest.rows["file"]
         if has_output and not (sink.table_id() and sink.has(application, before)):
-            raise made_again(sink, before)
+            raise made_again(sink.uri, before)
 
     def optimize(self, batch: DataFrame, batch_id: int) -> None:
         """Between two batches. What fails costs room, and is tried again."""
@@ -188,11 +188,17 @@ class WriteWhole:
         """By source, from one batch to the next."""
         return {}
 
+    @cached_property
+    def _last(self) -> LastRead:
+        return LastRead()
+
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_stores"}
+        own = ("_stores", "_last")
+        return {name: value for name, value in vars(self).items() if name not in own}
 
     def _planned(self, batch_id: int) -> Planned:
-        found = [each for each in read_offsets(self.checkpoint, batch_id) if each.end.source_id]
+        found = read_offsets(self.checkpoint, batch_id, self._last)
+        found = [each for each in found if each.end.source_id]
         if len(found) != 1:
             raise error(
                 "INVALID_CHECKPOINT_PATH",

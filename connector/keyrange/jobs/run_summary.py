@@ -6,8 +6,8 @@ from keyrange.individual_commits.batch_in_checkpoint import last_source
 from keyrange.individual_commits.each_batch import OpenTable, open_table
 from keyrange.options.commits import CommitOptions
 from keyrange.storage.checkpoint_files import open_directory, unreadable
-from keyrange.storage.directory import FAILURES
 from keyrange.storage.model.spark_log import read_planned_batch
+from keyrange.storage.object_store import FAILURES
 
 
 def pending_records(

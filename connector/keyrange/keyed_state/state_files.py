@@ -16,7 +16,8 @@ from keyrange.errors import KeyrangeError, error
 from keyrange.keyed_state.model.state_runs import StateRun
 from keyrange.keyed_state.sorted_blocks import Numbers, within
 from keyrange.keyed_state.variables import KEY_HASH, StateForm
-from keyrange.storage.directory import FAILURES, Directory, is_unanswered, let_go
+from keyrange.storage.directory import Directory
+from keyrange.storage.object_store import FAILURES, is_unanswered, let_go
 
 _BLOCKS_KEPT: Final = 4
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from keyrange.errors import KeyrangeError, error
 from keyrange.kafka.model.offsets import Positions
-from keyrange.storage.directory import FAILURES, Directory
+from keyrange.storage.directory import Directory
 from keyrange.storage.model.spark_log import (
     CheckpointProgress,
     PlannedBatch,
@@ -20,6 +20,7 @@ from keyrange.storage.model.spark_log import (
     read_planned_batch,
     read_progress,
 )
+from keyrange.storage.object_store import FAILURES
 
 _WRONG_PATH: Final = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 

@@ -14,8 +14,9 @@ import pyarrow.parquet as pq
 
 from keyrange.errors import error
 from keyrange.storage.delta_partitions import Values, directory_of, split
-from keyrange.storage.directory import FAILURES, Directory, let_go
+from keyrange.storage.directory import Directory
 from keyrange.storage.model.partition_columns import PartitionColumn
+from keyrange.storage.object_store import FAILURES, let_go
 
 # What Databricks tunes files to for tables of up to 2.56 TB; OPTIMIZE leaves such files as they are
 # where they are enough for it, and a query still has several of them to read at once.

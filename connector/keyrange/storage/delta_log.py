@@ -64,6 +64,8 @@ class DeltaLog:
         self._tag = ""
         # What is known of transactions, None for none.
         self._transactions: dict[str, int | None] = {}
+        # Whether the version that was seen last was read, or written, by the call before.
+        self._is_fresh = False
         # Whether somebody has restored an older version behind the one that was seen first.
         self.is_restored = False
         # The version that was seen last, whether it is open or not; None before the first look.
@@ -74,7 +76,9 @@ class DeltaLog:
         return Directory(self.uri, self._settings)
 
     def refresh(self) -> bool:
-        """See what others have written; whether it is another version, or was opened anew.
+        """See what others have written; whether it is another version, or was opened anew. That
+        another table stands in its place is seen where nothing was read or written just before: to
+        write asks for that anyway.
 
         Raises delta-rs's TableNotFoundError where there is none; it is not open then.
         """
@@ -89,7 +93,8 @@ class DeltaLog:
                 return True
         if self.version >= first:
             return True
-        if self.is_same():
+        fresh, self._is_fresh = self._is_fresh, False
+        if fresh or self.is_same():
             return False
         self.open()
         return True
@@ -111,7 +116,7 @@ class DeltaLog:
 
     def close(self) -> None:
         """The next look opens it: what a table is worth after a failure is not said anywhere."""
-        self.table = None
+        self.table, self._is_fresh = None, False
         self._transactions.clear()
 
     def current(self) -> Any:
@@ -151,8 +156,9 @@ class DeltaLog:
         and the new versions of some applications. `note` stands in the log.
 
         Raises Conflict where the table is not the one that was seen, has other columns, properties
-        or features by now, or another transaction of one of the applications; and where others were
-        faster in all of `tries`. A call that failed may have written all the same.
+        or features by now, was restored, or has another transaction of one of the applications; and
+        where others were faster in all of `tries`. A call that failed may have written all the
+        same.
         """
         before = {app_id: self.version_of(app_id) for app_id in transactions}
         opened = self.table
@@ -165,9 +171,12 @@ class DeltaLog:
             if tag is not None:
                 self._take(Entry(data, tag))
                 return
+            restored = self.is_restored
             self.refresh()
-            if self.table is not opened or any(
-                self.version_of(app_id) != version for app_id, version in before.items()
+            if (
+                self.table is not opened
+                or self.is_restored > restored
+                or any(self.version_of(app_id) != version for app_id, version in before.items())
             ):
                 raise Conflict
         raise Conflict
@@ -214,7 +223,7 @@ class DeltaLog:
             # It is for delta-rs to say what is wrong with it.
             return False
         self.version, self._tag = self.version + 1, entry.tag
-        self._seen = self.version
+        self._seen, self._is_fresh = self.version, True
         return True
 
     def _entry(self, version: int) -> Entry | None:

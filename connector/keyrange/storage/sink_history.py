@@ -70,6 +70,15 @@ def restored(table_uri: str, batch_id: int) -> KeyrangeError:
     )
 
 
+def made_again(table_uri: str, batch_id: int) -> KeyrangeError:
+    return error(
+        "OTHER_TABLE",
+        f"the table lacks a batch that was written to it: {table_uri} was deleted or made again, "
+        "or an older copy was put in its place",
+        batch=batch_id,
+    )
+
+
 def rows_in(table: Any) -> int:
     """How many rows a table has, as far as its log says so."""
     actions = pa.table(table.get_add_actions())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -16,31 +15,17 @@ from keyrange.storage.delta_log import DeltaLog, added
 from keyrange.storage.delta_partitions import table_schema
 from keyrange.storage.model.partition_columns import PartitionColumn, generated_column
 from keyrange.storage.model.sink_driver import Driver, application_of_driver
-from keyrange.storage.sink_history import check_new, restored
+from keyrange.storage.sink_history import check_new, made_again, restored
 from keyrange.storage.store_failures import text_of
-from keyrange.storage.table_store import RETENTION_OF_TRANSACTIONS, Conflict
-
-# What a writer that appends files of plain columns may leave alone, or what it is seen by whether
-# a table makes use of it.
-_FEATURES: Final = frozenset(
-    {
-        "appendOnly",
-        "changeDataFeed",
-        "checkConstraints",
-        "columnMapping",
-        "deletionVectors",
-        "generatedColumns",
-        "identityColumns",
-        "invariants",
-        "timestampNtz",
-        "v2Checkpoint",
-        "vacuumProtocolCheck",
-    }
+from keyrange.storage.table_rules import (
+    RULES,
+    expressions,
+    listed,
+    unfit_features,
+    without_expressions,
 )
-# Rules for the values of columns, in the schema's metadata: files that are there were not held to
-# them.
-_RULES: Final = ('"delta.', '"__CHAR_VARCHAR_TYPE_STRING"', '"CURRENT_DEFAULT"')
-_EXPRESSION: Final = "delta.generationExpression"
+from keyrange.storage.table_store import Conflict
+
 _TRIES = 10
 _CHECKPOINT_INTERVAL: Final = "delta.checkpointInterval"
 # Versions between two checkpoints where a table says nothing; each takes a list of the log.
@@ -70,6 +55,8 @@ class SinkTable:
         self._log = log or DeltaLog(uri, storage)
         self._delta = self._log.delta
         self._schema = schema
+        # What Delta calls the table that was prepared.
+        self._id = ""
         self._storage = dict(storage)
 
     @property
@@ -83,7 +70,8 @@ class SinkTable:
         of the schema, SINK_UNWRITABLE, INVALID_OPTIONS where rows cannot be partitioned so."""
         table_schema(self._schema, self._columns)
         try:
-            table = self._open()
+            # One that is open from the batch before is looked at where files are appended.
+            table = self._log.table or self._open()
         except self._delta.exceptions.TableNotFoundError:
             if table_id:
                 return False
@@ -91,7 +79,8 @@ class SinkTable:
         except Exception as failure:
             self._log.close()
             raise self._unwritable(failure) from None
-        if table_id not in ("", self.table_id()):
+        self._id = self.table_id()
+        if table_id not in ("", self._id):
             return False
         self._check(table)
         return True
@@ -199,7 +188,9 @@ class SinkTable:
         of an application."""
         for _ in range(_TRIES):
             try:
-                table = self._open()
+                table = self._log.table or self._open()
+                if self._id not in ("", self.table_id()):
+                    raise made_again(self.uri, version)
                 if self._written(app_id, version):
                     if note:
                         known = self._log.version_of(app_id)
@@ -209,6 +200,8 @@ class SinkTable:
                 return
             except KeyrangeError:
                 raise
+            except self._delta.exceptions.TableNotFoundError:
+                raise made_again(self.uri, version) from None
             except Conflict:
                 # What others have changed is looked at.
                 self._log.close()
@@ -294,25 +287,17 @@ class SinkTable:
 
     def _unfit(self, table: Any) -> str | None:
         """Why files of the schema cannot be named in a table's log as they are."""
-        metadata, protocol = table.metadata(), table.protocol()
-        unknown = sorted(set(protocol.writer_features or ()) - _FEATURES)
-        if unknown:
-            return f"it has feature {unknown[0]}"
-        settings = metadata.configuration
-        if settings.get("delta.columnMapping.mode", "none") != "none":
-            return "its columns have other names in files"
-        if RETENTION_OF_TRANSACTIONS in settings:
-            return f"{RETENTION_OF_TRANSACTIONS} lets it forget which batches it has"
-        constraints = sorted(name for name in settings if name.startswith("delta.constraints."))
-        if constraints:
-            return f"rows would not be held to {constraints[0]}"
+        why = unfit_features(table)
+        if why is not None:
+            return why
+        metadata = table.metadata()
         schema = table.schema()
-        why = self._unfit_partitions(metadata.partition_columns, _expressions(schema))
+        why = self._unfit_partitions(metadata.partition_columns, expressions(schema))
         if why is not None:
             return why
         computed = [each.name for each in self._columns if each.unit is not None]
-        text = _without_expressions(schema, computed)
-        if any(rule in text for rule in _RULES):
+        text = without_expressions(schema, computed)
+        if any(rule in text for rule in RULES):
             return "it has a column with an expression, an identity, a default, a length or a rule"
         return self._unfit_column(schema)
 
@@ -326,7 +311,7 @@ class SinkTable:
             self._columns = tuple(generated.get(name) or PartitionColumn(name) for name in names)
         elif [each.name for each in self._given] != list(names):
             given = [str(each) for each in self._given]
-            return f"it is partitioned by {_listed(names)} and would be by {_listed(given)}"
+            return f"it is partitioned by {listed(names)} and would be by {listed(given)}"
         for each in self._columns:
             text = expressions.get(each.name)
             if text is not None and generated_column(each.name, text) != each:
@@ -334,7 +319,7 @@ class SinkTable:
         try:
             table_schema(self._schema, self._columns)
         except KeyrangeError as failure:
-            return f"it is partitioned by {_listed(names)}: {failure.message}"
+            return f"it is partitioned by {listed(names)}: {failure.message}"
         return None
 
     def _unfit_column(self, schema: Any) -> str | None:
@@ -354,8 +339,8 @@ class SinkTable:
         names = table.metadata().partition_columns
         for each in files:
             if each.partition_values.keys() != set(names):
-                own = _listed(list(each.partition_values))
-                why = f"it is partitioned by {_listed(names)}, and file {each.name} by {own}"
+                own = listed(list(each.partition_values))
+                why = f"it is partitioned by {listed(names)}, and file {each.name} by {own}"
                 raise self._unsuitable(why)
 
     def _check_files(self, files: Sequence[DataFile], batch_id: int) -> None:
@@ -373,22 +358,3 @@ class SinkTable:
 
     def _unwritable(self, failure: Exception) -> KeyrangeError:
         return error("SINK_UNWRITABLE", text_of(failure, self._storage), table=self.uri)
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names) or "nothing"
-
-
-def _expressions(schema: Any) -> dict[str, str]:
-    """The expressions of generated columns."""
-    found = {field.name: field.metadata.get(_EXPRESSION) for field in schema.fields}
-    return {name: text for name, text in found.items() if text is not None}
-
-
-def _without_expressions(schema: Any, names: Sequence[str]) -> str:
-    """The schema's JSON without the expressions of columns whose values keep to them."""
-    fields = json.loads(schema.to_json())["fields"]
-    for field in fields:
-        if field["name"] in names:
-            field["metadata"].pop(_EXPRESSION, None)
-    return json.dumps(fields)

@@ -4,7 +4,7 @@ hand to Spark says which files those are in."""
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,11 +13,15 @@ import pyarrow.parquet as pq
 
 from keyrange.errors import error
 from keyrange.storage.data_files import FILE_SETTINGS, DataFile, DataFileWriter, FileSettings
-from keyrange.storage.directory import FAILURES, Directory, let_go
+from keyrange.storage.directory import Directory
 from keyrange.storage.model.partition_columns import PartitionColumn
+from keyrange.storage.object_store import FAILURES, let_go
 from keyrange.work.outcome_rows import HIDDEN, member_rows, member_type, other_rows, with_hidden
 
 _NO_COLUMNS: Final = pa.schema([])
+# Of a file that is handed on itself: a file of a store is a call to write and one to read.
+_SMALL_BYTES: Final = 32 << 10
+_GROUP_BYTES: Final = 1 << 20
 # What is handed to Spark row by row; of the others there may be many, and they may be large.
 _FEW: Final = ("done", "handed_back", "state_run", "state_work")
 # What of it a verdict is made of.
@@ -95,39 +99,99 @@ def _file_rows(files: Sequence[DataFile]) -> pa.StructArray:
 
 
 class _OutcomeFile:
-    """A file of what became of records, which is there only if something did."""
+    """A file of what became of records, which is there only if something did. A small one is handed
+    on itself."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
         self._name = f"part-{uuid.uuid4()}.parquet"
-        self._stream: pa.NativeFile | None = None
+        self._bytes = _SmallOrFile(self._create)
         self._writer: pq.ParquetWriter | None = None
+        # Few rows together are a group: what the file says of its columns for each is 6 KB.
+        self._waiting: list[pa.RecordBatch] = []
+        self._waiting_bytes = 0
 
     def add(self, hidden: pa.StructArray) -> None:
+        self._waiting.append(other_rows(_NO_COLUMNS, hidden))
+        self._waiting_bytes += hidden.nbytes
+        if self._waiting_bytes >= _GROUP_BYTES:
+            self._write()
+
+    def _write(self) -> None:
         try:
             if self._writer is None:
-                self._stream = Directory(self._target.outcomes).create(self._name)
-                self._writer = pq.ParquetWriter(self._stream, with_hidden(_NO_COLUMNS))
-            self._writer.write_batch(other_rows(_NO_COLUMNS, hidden))
+                stream = pa.PythonFile(self._bytes, mode="w")
+                schema = with_hidden(_NO_COLUMNS)
+                self._writer = pq.ParquetWriter(stream, schema, compression="zstd")
+            self._writer.write_table(pa.Table.from_batches(self._waiting))
         except FAILURES as failure:
             raise self._unwritable(failure) from None
+        self._waiting, self._waiting_bytes = [], 0
 
     def finish(self) -> pa.StructArray:
-        if self._writer is None or self._stream is None:
+        if self._waiting:
+            self._write()
+        if self._writer is None:
             return member_rows("outcome_file", [])
         try:
             self._writer.close()
-            size_bytes = self._stream.tell()
-            self._stream.close()
+            self._bytes.close()
         except FAILURES as failure:
             raise self._unwritable(failure) from None
-        row = {"attempt": self._target.attempt, "name": self._name, "size_bytes": size_bytes}
+        row = {
+            "attempt": self._target.attempt,
+            "name": self._name,
+            "size_bytes": self._bytes.size,
+            "data": self._bytes.data,
+        }
         return member_rows("outcome_file", [row])
 
     def abandon(self) -> None:
         """Let go of a file that is not finished."""
-        let_go(self._writer, self._stream)
+        let_go(self._writer, self._bytes)
+
+    def _create(self) -> pa.NativeFile:
+        return Directory(self._target.outcomes).create(self._name)
 
     def _unwritable(self, failure: BaseException) -> Exception:
         text = f"the outcomes of records cannot be kept: {failure}"
         return error("VERDICT_UNWRITABLE", text, path=self._target.outcomes)
+
+
+class _SmallOrFile:
+    """Bytes that are held while they are few, and are in a file from then on."""
+
+    def __init__(self, create: Callable[[], pa.NativeFile]) -> None:
+        self._create = create
+        self._held: list[bytes] = []
+        self._stream: pa.NativeFile | None = None
+        self.size = 0
+        self.closed = False
+
+    @property
+    def data(self) -> bytes | None:
+        """All of them; None where they are in a file."""
+        return b"".join(self._held) if self._stream is None else None
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: bytes) -> int:
+        self.size += len(data)
+        if self._stream is None and self.size > _SMALL_BYTES:
+            self._stream = self._create()
+            for each in self._held:
+                self._stream.write(each)
+        if self._stream is None:
+            self._held.append(bytes(data))
+        else:
+            self._stream.write(data)
+        return len(data)
+
+    def flush(self) -> None:
+        """Nothing is kept from the file."""
+
+    def close(self) -> None:
+        self.closed = True
+        if self._stream is not None:
+            self._stream.close()

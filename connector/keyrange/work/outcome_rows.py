@@ -10,7 +10,7 @@ can say. At most one member is set, and where any but `location` is, the user's 
     done          how many records of a partition are done
     mentioned     a block of offsets that the function was given (`reported_offsets`)
     file          a file of output below its table, and what Delta's log is to say of it
-    outcome_file  a file of an attempt that holds rows of this kind
+    outcome_file  a file of an attempt that holds rows of this kind, or its bytes
     state_run     a run of keys' states in a file (`keyrange.state`)
     state_work    what a task has done with keys' states
 """
@@ -85,7 +85,12 @@ HIDDEN_TYPE: Final = _struct(
             }
         ),
         "outcome_file": _struct(
-            {"attempt": pa.string(), "name": pa.string(), "size_bytes": pa.int64()}
+            {
+                "attempt": pa.string(),
+                "name": pa.string(),
+                "size_bytes": pa.int64(),
+                "data": pa.binary(),
+            }
         ),
         "state_run": _struct(
             {

@@ -89,7 +89,7 @@ class Batch:
             batch = other_rows(pa.schema([]), member_rows("outcome", outcomes))
             pq.write_table(pa.Table.from_batches([batch]), file)
             found: Any = {member: [] for member in HANDED_ON}
-            found["outcome_file"].append((attempt, file.name, file.stat().st_size))
+            found["outcome_file"].append((attempt, file.name, file.stat().st_size, None))
             found["done"].append(("t", 0, done))
             return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from threading import Barrier
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from keyrange.errors import KeyrangeError
+from keyrange.individual_commits import verdict_store
 from keyrange.individual_commits.model.verdict_manifest import Manifest, planned
 from keyrange.individual_commits.verdict_store import VerdictStore, plan_attempt
 from keyrange.kafka.model.offsets import TopicPartition
@@ -213,6 +215,7 @@ def objects_in(directory: Path) -> list[str]:
 def test_a_store_of_objects_is_listed_now_and_then(
     object_store: VerdictStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Between two lists goes what takes room, by its names."""
     lists: list[str] = []
     look = Directory.directories
 
@@ -220,20 +223,41 @@ def test_a_store_of_objects_is_listed_now_and_then(
         lists.append(path)
         return look(self, path)
 
+    monkeypatch.setattr(verdict_store, "_LIST_EVERY", 20)
     monkeypatch.setattr(Directory, "directories", counted)
     for batch_id in range(45):
         attempt, path = plan_attempt(str(tmp_path), "s", f"{batch_id:03}")
-        leave(Path(path) / "part-0")
+        if batch_id % 2:
+            # What is small is in the manifest, which stays until the next list.
+            made = Manifest(batch_id, attempt, {}, {}, *planned(START, END), inline={"part-0": ""})
+        else:
+            leave(Path(path) / "part-0")
+            made = Manifest(batch_id, attempt, {"part-0": 4}, {}, *planned(START, END))
         if batch_id == 30:
             leave(Path(path) / "part-of-another-try")
             leave(tmp_path / "s" / "plan-killed" / "part-0")
-        made = Manifest(batch_id, attempt, {"part-0": 4}, {}, *planned(START, END))
         object_store.publish(made, START, END)
         object_store.remove_old(lambda other, last=batch_id: other < last, made)
-        left = ["plan-killed"] if 30 <= batch_id < 40 else []
+        since = range(batch_id // 20 * 20 + 1, batch_id)
+        left = [str(each) for each in since if each % 2] + [str(batch_id)]
+        left += [] if batch_id % 2 else [attempt]
+        left += ["plan-killed"] if 30 <= batch_id < 40 else []
         left += ["plan-030"] if 30 < batch_id < 40 else []
-        assert objects_in(tmp_path) == sorted([str(batch_id), attempt, *left])
+        assert objects_in(tmp_path) == sorted(left)
     assert len(lists) == 3
+
+
+def test_a_run_asks_for_the_verdict_of_its_first_batch_alone(
+    store: VerdictStore, tmp_path: Path
+) -> None:
+    """A driver that is late is found by the one that publishes behind it."""
+    others = Manifest(4, "others", {}, {}, *planned(START, END))
+    assert store.manifest(3, START, END) is None
+    store.publish(write_attempt(store), START, END)
+    VerdictStore(str(tmp_path), "s").publish(others, START, END)
+    assert store.manifest(4, START, END) is None
+    mine = replace(others, attempt="mine")
+    assert store.publish(mine, START, END) == others
 
 
 def test_a_full_disk_has_a_name(store: VerdictStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,8 @@ from keyrange.jobs.run_summary import is_of_a_job, pending_records
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options import parse_options
 from keyrange.ranges.model.key_ranges import SPACE
-from keyrange.storage.directory import Directory, StoreFailed
+from keyrange.storage.directory import Directory
+from keyrange.storage.object_store import StoreFailed
 from notebooks import load_job
 
 SERVERS = "broker:9092"

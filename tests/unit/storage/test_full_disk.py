@@ -14,7 +14,8 @@ from pyspark.sql.types import StructType
 from keyrange.errors import KeyrangeError
 from keyrange.keyed_state.state_files import StateFileWriter
 from keyrange.keyed_state.variables import StateForm, Variable
-from keyrange.storage.directory import Directory, let_go
+from keyrange.storage.directory import Directory
+from keyrange.storage.object_store import let_go
 from keyrange.work.appended_files import Target, write_output
 from keyrange.work.outcome_rows import member_rows, other_rows, output_rows
 

@@ -19,7 +19,7 @@ from keyrange.individual_commits.model.partition_progress import PartitionState
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options.commits import CommitOptions
 from keyrange.source.model.checkpoint import Checkpoint, CommitMark
-from keyrange.storage.directory import FAILURES, Directory
+from keyrange.storage.directory import Directory
 from keyrange.storage.model.spark_log import (
     CheckpointProgress,
     as_jvm_offsets,
@@ -28,6 +28,7 @@ from keyrange.storage.model.spark_log import (
     next_positions,
     write_initial_offsets,
 )
+from keyrange.storage.object_store import FAILURES
 
 
 def kafka_sources(progress: CheckpointProgress) -> dict[int, Checkpoint]:

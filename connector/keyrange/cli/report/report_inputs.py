@@ -35,8 +35,9 @@ from keyrange.kafka.model.offsets import LATEST
 from keyrange.report.page_parts import Source, Sources, partition_name
 from keyrange.report.sections.offsets import PENDING_MAX
 from keyrange.storage.checkpoint_files import load_progress, open_directory
-from keyrange.storage.directory import FAILURES, Directory
+from keyrange.storage.directory import Directory
 from keyrange.storage.model.spark_log import CheckpointProgress, untold
+from keyrange.storage.object_store import FAILURES
 
 _TAIL_BYTES: Final = 64 * 2**20
 _COMMITS_MAX: Final = 50

@@ -25,6 +25,10 @@ class CommitTable(Protocol):
         """
         ...
 
+    def seen(self) -> Snapshot:
+        """The state at the last commit that was seen, without a look."""
+        ...
+
     def begun(self, group: str) -> int:
         """A number that grows with every driver that begins under a group's name."""
         ...

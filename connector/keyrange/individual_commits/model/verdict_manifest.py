@@ -33,7 +33,8 @@ class Manifest:
     (topic, partition, offset), below which its output was. `counted`: the rows say how many records
     are done. `terms`: options that the rows rest on. `table`: where the output is, "" for the
     files, and `table_id` what Delta calls that. `rows`: what tasks handed to the driver and is not
-    in the files, as `verdict_files.rows_in` has it.
+    in the files, as `verdict_files.rows_in` has it. `inline`: small files of the attempt, by their
+    names, in base64: they are here alone.
     """
 
     batch_id: int
@@ -49,6 +50,7 @@ class Manifest:
     table: str = ""
     table_id: str = ""
     rows: Found = field(default_factory=dict)
+    inline: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def plan(self) -> str:
@@ -85,6 +87,7 @@ def read_manifest(batch_id: int, data: bytes) -> Manifest:
         and all(isinstance(size, int) and _PART.match(name) for name, size in files.items())
         and isinstance(staged, list)
         and all(isinstance(each, int) for each in staged)
+        and all(isinstance(each, str) for each in (document.get("inline") or {}).values())
         and isinstance(rows, dict)
         and all(isinstance(each, list) for each in rows.values())
         and all(isinstance(row, list) for each in rows.values() for row in each)
@@ -109,6 +112,7 @@ def read_manifest(batch_id: int, data: bytes) -> Manifest:
         str(document.get("table") or ""),
         str(document.get("table_id") or ""),
         {member: [tuple(row) for row in found] for member, found in (rows or {}).items()},
+        dict(document.get("inline") or {}),
     )
 
 

@@ -81,6 +81,9 @@ class DeltaCommitTable(CommitTable):
             self._known = known
         return known
 
+    def seen(self) -> Snapshot:
+        return self._known
+
     def begun(self, group: str) -> int:
         return (self._store.refresh() and self._store.version_of(_drivers_of(group))) or 0
 

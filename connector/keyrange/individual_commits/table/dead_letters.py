@@ -166,9 +166,11 @@ class DeadLetters:
             return
         note = {"keyrange.batchId": str(batch_id), "keyrange.queryId": letters[0].query_id}
         app_id = f"keyrange/{source_id}/dead-letters"
+        # Behind a batch that this process has written, the transaction finds whether it is over.
+        kept = [written] if (written := self._store.version_of(app_id)) is not None else []
 
         def next_entry() -> Entry | None:
-            written = self._written(source_id, app_id)
+            written = kept.pop() if kept else self._written(source_id, app_id)
             is_again = written is not None and written >= batch_id
             there = self.behind([source_id], lambda _: batch_id - 1) if is_again else []
             known = {each.record for each in there}
