@@ -10,7 +10,7 @@ command line or an older reader asks for is removed; files that no version needs
 table's own retention of half an hour.
 
 With each table come those beside it, where they are there: `_dead_letters` and `_members`. Settings
-of the object store are given as `--option commitTable.storage.NAME=VALUE`; a VALUE `@FILE` is read
+of the object store are given as `--option objectStore.NAME=VALUE`; a VALUE `@FILE` is read
 from a file, `env:NAME` from the environment.
 
 No Spark takes part. The exit code is 1 where a table is not there or could not be compacted.
@@ -46,7 +46,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="commitTable.storage.NAME=VALUE, a setting of the object store; VALUE may be @FILE",
+        help="objectStore.NAME=VALUE, a setting of the object store; VALUE may be @FILE",
     )
     return parser.parse_args(arguments)
 

@@ -16,12 +16,9 @@ from bench.groups import commits_s3
 from bench.registry import Bench
 from bench.tables import TABLES
 
-S3 = {
-    f"commits.s3.calls_per_batch.{way}.{client}.{kind}"
-    for way in ("whole", "individual")
-    for client in ("delta_rs", "arrow")
-    for kind in ("get", "head", "list", "put", "delete")
-}
+KINDS = ("", ".get", ".head", ".list", ".put", ".delete")
+S3 = {f"commits.s3.calls_per_batch.{way}{kind}" for way in commits_s3.WAYS for kind in KINDS}
+S3 |= {f"commits.s3.batch.p50.{way}" for way in commits_s3.WAYS}
 
 
 def of(client: str, *kinds: str) -> list[Call]:
@@ -34,21 +31,21 @@ def finished(batch_id: int) -> Call:
 
 def test_calls_of_the_first_batches_and_behind_the_last_one_do_not_count() -> None:
     calls = [
-        *of("Arrow", "LIST", "LIST"),
+        *of("keyrange", "LIST", "LIST"),
         finished(0),
         *of("delta-rs", "GET"),
         finished(1),
-        *of("Arrow", "LIST"),
+        *of("keyrange", "LIST"),
         *of("delta-rs", "PUT", "GET", "GET"),
         finished(2),
         *of("Spark", "LIST"),
-        *of("Arrow", "LIST"),
+        *of("keyrange", "LIST"),
         finished(3),
-        *of("Arrow", "DELETE"),
+        *of("keyrange", "DELETE"),
     ]
     counted = commits_s3._per_batch(calls, 4)
     found = {name: count for name, count in counted.items() if count}
-    assert found == {"arrow.list": 1, "delta_rs.put": 0.5, "delta_rs.get": 1}
+    assert found == {"": 2.5, ".list": 1, ".put": 0.5, ".get": 1}
     with pytest.raises(RuntimeError, match="batch 4"):
         commits_s3._per_batch(calls, 5)
 

@@ -111,7 +111,7 @@ class S3Server:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What delta-rs and Arrow read."""
+        """What delta-rs and obstore read."""
         return {
             "AWS_ENDPOINT_URL": self.endpoint,
             "AWS_ALLOW_HTTP": "true",
@@ -189,7 +189,8 @@ class _Wire:
         call = Call(_kind(environ), key, _client(environ), "HTTP_IF_NONE_MATCH" in environ)
         with self._lock:
             self._calls.append(call)
-            delay_ms, fault = self._faults.delay_ms, self._fault(call)
+            delay_ms = self._faults.delay_ms if self._is_wanted(call) else 0
+            fault = self._fault(call)
         if delay_ms:
             time.sleep(delay_ms / 1000)
         if fault == "reset":
@@ -216,14 +217,16 @@ class _Wire:
             if found is None and at <= drawn < at + share:
                 found = name
             at += share
-        wanted = re.search(faults.matching, " ".join(call[:2])) is not None
         over = sum(self._happened.values()) >= faults.times or self._running[call] >= faults.most
-        if found is None or not wanted or over:
+        if found is None or not self._is_wanted(call) or over:
             self._running.pop(call, None)
             return None
         self._running[call] += 1
         self._happened[found] += 1
         return found
+
+    def _is_wanted(self, call: Call) -> bool:
+        return re.search(self._faults.matching, " ".join(call[:2])) is not None
 
     def _control(self, what: str, environ: dict[str, Any], start_response: Any) -> list[bytes]:
         found: Any = None
@@ -272,7 +275,7 @@ def _prefix(environ: dict[str, Any]) -> str:
 
 def _client(environ: dict[str, Any]) -> str:
     agent = environ.get("HTTP_USER_AGENT", "")
-    names = {"object_store": "delta-rs", "aws-sdk-cpp": "Arrow", "aws-sdk-java": "Spark"}
+    names = {"object_store": "delta-rs", "aws-sdk-java": "Spark"}
     return next((name for part, name in names.items() if part in agent), agent)
 
 

@@ -19,8 +19,8 @@ from platforms.s3_server import S3Server
 TABLE: Final = ("commits", "show", "s3://lake/commits")
 CHECKPOINT: Final = ("checkpoint", "show", "s3://lake/checkpoint")
 WATCH: Final = ("watch", "s3://lake/checkpoint", "--once", "--commits", "s3://lake/commits")
-# What delta-rs and Arrow are told, so that it does not take long.
-SOON: Final = ("--option", "commitTable.storage.max_retries=1")
+# What delta-rs and obstore are told, so that it does not take long.
+SOON: Final = ("--option", "objectStore.max_retries=1")
 TOKEN: Final = "t0ken/" * 100
 SECRET: Final = "s3cret+s3cret"
 
@@ -34,7 +34,7 @@ def lake(s3_server: S3Server, tmp_path_factory: pytest.TempPathFactory) -> S3Ser
     commit_batch(made, 0)
     checkpoint = Directory("s3://lake/checkpoint")
     for path in filter(Path.is_file, made.rglob("*")):
-        checkpoint.write(str(path.relative_to(made)), [path.read_bytes()])
+        checkpoint.write(str(path.relative_to(made)), path.read_bytes())
     return s3_server
 
 
@@ -130,6 +130,6 @@ def test_a_command_does_not_wait_long_for_a_server_that_says_nothing(
     assert "retry_timeout ↳ 20s" in failure_of(*TABLE, *SOON)
     with silent_port() as port:
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
-        soon = ("--option", "commitTable.storage.timeout=1s")
-        soon += ("--option", "commitTable.storage.retry_timeout=1s")
+        soon = ("--option", "objectStore.timeout=1s")
+        soon += ("--option", "objectStore.retry_timeout=1s")
         assert "operation timed out" in failure_of(*TABLE, *soon)

@@ -1,8 +1,9 @@
-"""Group `commits_s3`: how many calls of the object store a batch makes.
+"""Group `commits_s3`: how many calls of the object store a batch makes, and how long it waits.
 
 `keyrange.job` with whole batches, and with individual commits where each batch gives some records
-up. Table, checkpoint and commit table are on an S3 server of this machine, which counts. The calls
-of the first batches are left out: they open what stays open. Spark's own calls are not counted.
+up. Table, checkpoint and commit table are on an S3 server of this machine, which counts. The first
+batches are left out: they open what stays open. Spark's own calls are not counted, and those for
+its checkpoint are not slowed down where each call takes 50 ms.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ PYTHON = ROOT / ".venv-platforms" / "bin" / "python"
 PARTITIONS = 2
 # So many batches begin a run, and their calls do not count.
 FIRST = 2
-CLIENTS = {"delta_rs": "delta-rs", "arrow": "Arrow"}
+SPARK = "Spark"
+DELAY_MS = 50.0
 KINDS = ("GET", "HEAD", "LIST", "PUT", "DELETE")
 INDIVIDUAL = {
     "commitMode": "individual",
@@ -45,6 +47,7 @@ INDIVIDUAL = {
 }
 WAYS = {"whole": digest_record, "individual": digest_or_fail}
 NAME = "commits.s3.calls_per_batch"
+WAIT = "commits.s3.batch.p50"
 
 
 def run(bench: Bench) -> Iterator[Figure]:
@@ -68,21 +71,46 @@ def _measure(bench: Bench, spark: SparkSession, server: S3Server) -> Iterator[Fi
     for way in WAYS:
         found: dict[str, list[float]] = {}
         for _ in range(bench.runs):
-            calls = _calls(bench, spark, server, topic, way, rows // batches)
+            calls, _ = _calls(bench, spark, server, topic, way, rows // batches)
             for name, count in _per_batch(calls, batches).items():
                 found.setdefault(name, []).append(count)
         shown = ", ".join(f"{name} {median(counts):.1f}" for name, counts in found.items())
         bench.progress(f"{way}: {shown}")
         for name, counts in found.items():
-            yield from_runs(f"{NAME}.{way}.{name}", counts, "calls")
+            yield from_runs(f"{NAME}.{way}{name}", counts, "calls")
+        yield from _waits(bench, spark, server, topic, way, rows // batches)
     topics.delete_topic(bench.bootstrap_servers, topic)
 
 
-def _calls(
+def _waits(
     bench: Bench, spark: SparkSession, server: S3Server, topic: str, way: str, batch_rows: int
-) -> list[Call]:
-    """All calls of a query."""
-    home = f"{BUCKET}/{way}-{uuid.uuid4().hex[:8]}"
+) -> Iterator[Figure]:
+    """How much longer a batch takes where each call takes a while, than on this machine."""
+    above: list[float] = []
+    for _ in range(bench.runs):
+        server.set_faults(delay_ms=DELAY_MS, matching=r"^\w+ (?!\S*/checkpoint/)")
+        _, slow_ms = _calls(bench, spark, server, topic, way, batch_rows)
+        server.set_faults()
+        _, local_ms = _calls(bench, spark, server, topic, way, batch_rows, bench.directory)
+        above.append(median(slow_ms) - median(local_ms))
+    bench.progress(f"{way}: at {DELAY_MS:.0f} ms a call {median(above):.0f} ms above local")
+    yield from_runs(f"{WAIT}.{way}", above, "ms")
+
+
+def _calls(
+    bench: Bench,
+    spark: SparkSession,
+    server: S3Server,
+    topic: str,
+    way: str,
+    batch_rows: int,
+    local: Path | None = None,
+) -> tuple[list[Call], list[float]]:
+    """All calls of a query, and how long its batches took in ms, without the first ones."""
+    name = f"{way}-{uuid.uuid4().hex[:8]}"
+    own, hadoops = (
+        (f"{local}/{name}",) * 2 if local else (f"s3://{BUCKET}/{name}", f"s3a://{BUCKET}/{name}")
+    )
     options = {
         "kafka.bootstrap.servers": bench.bootstrap_servers,
         "subscribe": topic,
@@ -90,24 +118,24 @@ def _calls(
         "maxOffsetsPerTrigger": str(batch_rows),
     }
     if way == "individual":
-        options |= INDIVIDUAL | {"commitTable": f"s3://{home}/commits"}
+        options |= INDIVIDUAL | {"commitTable": f"{own}/commits"}
     job = keyrange.job(options, WAYS[way], DIGESTED)
-    writer = job.into(f"s3a://{home}/table", f"s3a://{home}/checkpoint", spark=spark)
+    writer = job.into(f"{hadoops}/table", f"{hadoops}/checkpoint", spark=spark)
     server.calls()
-    writer.trigger(availableNow=True).start().awaitTermination()
-    return server.calls()
+    query = writer.trigger(availableNow=True).start()
+    query.awaitTermination()
+    took_ms = [float(each["durationMs"]["triggerExecution"]) for each in query.recentProgress]
+    return server.calls(), took_ms[FIRST:-1]
 
 
 def _per_batch(calls: list[Call], batches: int) -> Mapping[str, float]:
-    """What a batch calls by client and kind, from the end of the first ones to that of the last
-    one with records of its own."""
+    """What a batch calls in all and by kind, from the end of the first ones to that of the last one
+    with records of its own."""
     ends = [_end_of(calls, batch_id) for batch_id in (FIRST - 1, batches - 1)]
-    counted = Counter((each.client, each.kind) for each in calls[ends[0] : ends[1]])
-    return {
-        f"{name}.{kind.lower()}": counted[client, kind] / (batches - FIRST)
-        for name, client in CLIENTS.items()
-        for kind in KINDS
-    }
+    own = [each.kind for each in calls[ends[0] : ends[1]] if each.client != SPARK]
+    counted = Counter(own)
+    kinds = {f".{kind.lower()}": counted[kind] / (batches - FIRST) for kind in KINDS}
+    return {"": len(own) / (batches - FIRST), **kinds}
 
 
 def _end_of(calls: list[Call], batch_id: int) -> int:
@@ -122,5 +150,10 @@ GROUP = Group(
     name="commits_s3",
     order=8,
     run=run,
-    targets={f"{NAME}.whole.delta_rs.list": at_most(3), f"{NAME}.whole.arrow.list": at_most(1.2)},
+    targets={
+        f"{NAME}.individual": at_most(16),
+        f"{NAME}.individual.list": at_most(0.05),
+        f"{NAME}.whole": at_most(10),
+        f"{WAIT}.individual": at_most(400),
+    },
 )

@@ -87,7 +87,7 @@ def parse_consumer_options(options: Mapping[str, object]) -> ConsumerSettings:
         if given.take(name, value):
             continue
         of_source = _OF_SOURCE.get(folded)
-        if folded.startswith(("kafka.", "committable.storage.")):
+        if folded.startswith(("kafka.", "objectstore.")):
             source[name] = value
         elif of_source is not None and of_source.name in _SHARED:
             source[of_source.name] = value

@@ -153,16 +153,16 @@ COMMIT_CONDITIONS: Final = (
         "COMMITS_UNREADABLE",
         Kind.UNAVAILABLE,
         "check that the named table can be reached and read: path, credentials (on S3: AWS_* of "
-        "the environment, or commitTable.storage.*), network",
+        "the environment, or objectStore.*), network",
         "The table could not be reached or read.",
-        "the path in the message, from the driver's host; AWS_* there and commitTable.storage.*",
+        "the path in the message, from the driver's host; AWS_* there and objectStore.*",
         _COMMITS,
     ),
     Condition(
         "COMMITS_UNWRITABLE",
         Kind.UNAVAILABLE,
         "make room at the named table, or allow writing there (on S3: AWS_* of the environment, or "
-        "commitTable.storage.*), and start the query again: no position has moved",
+        "objectStore.*), and start the query again: no position has moved",
         "A commit could not be written. The batch runs again when the query is started again; its "
         "function does not, as its verdict is kept.",
         "space and permissions at the path in the message",
@@ -269,7 +269,7 @@ COMMIT_CONDITIONS: Final = (
         "SINK_UNWRITABLE",
         Kind.UNAVAILABLE,
         "check the table's path, free space and permissions there, and the credentials "
-        "(on S3: AWS_* of the environment, or commitTable.storage.*); a batch that failed runs "
+        "(on S3: AWS_* of the environment, or objectStore.*); a batch that failed runs "
         "again",
         "Output could not be added to the table. The batch runs again, its function does not.",
         "space, permissions and credentials at the path in the message",

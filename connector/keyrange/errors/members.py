@@ -172,7 +172,7 @@ MEMBER_CONDITIONS: Final = (
         "ASSIGNMENT_UNREADABLE",
         Kind.UNAVAILABLE,
         "check that the named table can be reached and read: path, credentials (on S3: AWS_* of "
-        "the environment, or commitTable.storage.*), network",
+        "the environment, or objectStore.*), network",
         "The table of members could not be reached or read.",
         "the path in the message, from the driver's host",
         _MEMBERS,
@@ -181,7 +181,7 @@ MEMBER_CONDITIONS: Final = (
         "ASSIGNMENT_UNWRITABLE",
         Kind.UNAVAILABLE,
         "make room at the named table, or allow writing there (on S3: AWS_* of the environment, or "
-        "commitTable.storage.*), and start the query again: the key ranges stay where they were",
+        "objectStore.*), and start the query again: the key ranges stay where they were",
         "The table of members could not be written. Key ranges stay where they were.",
         "space and permissions at the path in the message",
         _MEMBERS,

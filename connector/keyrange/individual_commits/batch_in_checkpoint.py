@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from pyspark.sql import SparkSession
 
@@ -55,8 +56,9 @@ class Planned:
 @dataclass
 class LastRead:
     """What was read last in a run of a query: the batch behind it begins there, and Spark has
-    finished it."""
+    finished it. `storage`: settings of the object store."""
 
+    storage: Mapping[str, str] = field(default_factory=dict)
     query_id: str = ""
     batch: PlannedBatch | None = None
 
@@ -92,14 +94,16 @@ def check_query(spark: SparkSession, planned: Planned, location: str) -> None:
         )
 
 
-def last_source(location: str) -> str | None:
+def last_source(location: str, storage: Mapping[str, str]) -> str | None:
     """The source of a query that commits individually, by its last batch; None where there is none.
     Raises as `read_planned` does."""
     try:
-        last = max(Directory(location).numbered("offsets"), default=None)
+        last = max(Directory(location, storage).numbered("offsets"), default=None)
     except FAILURES:
         return None
-    return None if last is None else read_planned(location, last).mark.source_id
+    if last is None:
+        return None
+    return read_planned(location, last, LastRead(storage)).mark.source_id
 
 
 def read_offsets(location: str, batch_id: int, last: LastRead | None = None) -> list[Planned]:
@@ -110,7 +114,7 @@ def read_offsets(location: str, batch_id: int, last: LastRead | None = None) -> 
     before = last.batch if last.batch and last.batch.batch_id == batch_id - 1 else None
     finished = batch_id - 1
     try:
-        directory = Directory(location)
+        directory = Directory(location, last.storage)
         batch = _read(directory, batch_id)
         if before is None:
             metadata = json.loads(directory.read("metadata"))

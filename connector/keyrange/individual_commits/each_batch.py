@@ -129,7 +129,7 @@ class EachBatch:
             raise
 
     def _commit_batch(self, batch: DataFrame, batch_id: int) -> None:
-        last = self._run.last if self._run is not None else LastRead()
+        last = self._run.last if self._run is not None else self._nothing_read()
         planned = read_planned(self.checkpoint, batch_id, last)
         check_query(batch.sparkSession, planned, self.checkpoint)
         run = self._begin(planned)
@@ -165,6 +165,9 @@ class EachBatch:
             self._tell(run, running, known, commit)
         self.bury.send(self.options, letters)
         self._clean(run, running, commit, store)
+
+    def _nothing_read(self) -> LastRead:
+        return LastRead(self.options.commits.revealed_storage())
 
     def _begin(self, planned: Planned) -> _Run:
         """The first batch of a run fences off the driver before it, and that of another source."""
@@ -242,7 +245,7 @@ class EachBatch:
     def _open_store(self, run: _Run) -> VerdictStore:
         location = as_spark_names(self.options.commits.verdict_directory, self.checkpoint)
         try:
-            run.store = run.store or VerdictStore(location, run.source_id)
+            run.store = run.store or VerdictStore(location, run.source_id, run.last.storage)
         except FAILURES as failure:
             raise unwritable(location, failure) from None
         return run.store
@@ -334,7 +337,7 @@ class EachBatch:
                 )
             if run.errors is None:
                 location = self.options.commits.verdict_directory
-                run.errors = PendingErrors(location, run.source_id)
+                run.errors = PendingErrors(location, run.source_id, run.last.storage)
             run.errors.update(states, failures)
         except (KeyrangeError, *FAILURES) as failure:
             why = f"its errors cannot be told: {failure}"

@@ -34,8 +34,10 @@ Errors = dict[tuple[TopicPartition, int], PendingError]
 class PendingErrors:
     """Those of one source, in the process that commits."""
 
-    def __init__(self, location: str, source_id: str) -> None:
-        self._directory = _directory(location, source_id)
+    def __init__(
+        self, location: str, source_id: str, storage: Mapping[str, str] | None = None
+    ) -> None:
+        self._directory = _directory(location, source_id, storage)
         self._known: Errors | None = None
 
     def update(
@@ -84,17 +86,19 @@ def _kept(found: Iterable[tuple[tuple[TopicPartition, int], PendingError]]) -> E
     return left
 
 
-def pending_errors(location: str, source_id: str) -> Errors:
+def pending_errors(
+    location: str, source_id: str, storage: Mapping[str, str] | None = None
+) -> Errors:
     """The last errors of pending records, as far as they are there, and nothing where they cannot
     be read."""
     try:
-        return _read(_directory(location, source_id))
+        return _read(_directory(location, source_id, storage))
     except FAILURES:
         return {}
 
 
-def _directory(location: str, source_id: str) -> Directory:
-    return Directory(f"{location.rstrip('/')}/{source_id}")
+def _directory(location: str, source_id: str, storage: Mapping[str, str] | None) -> Directory:
+    return Directory(f"{location.rstrip('/')}/{source_id}", storage)
 
 
 def _read(directory: Directory) -> Errors:

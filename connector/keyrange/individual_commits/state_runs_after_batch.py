@@ -76,7 +76,7 @@ def remove_old(
     for commit in table.history(first, known.seq + 1):
         kept |= files_of(commit.runs)
     try:
-        directory = Directory(commits.state_directory)
+        directory = Directory(commits.state_directory, commits.revealed_storage())
         directory.remove_older(source_id, {name.rpartition("/")[2] for name in kept}, oldest_ms)
     except FAILURES as failure:
         text = f"old files of states cannot be removed: {failure}"

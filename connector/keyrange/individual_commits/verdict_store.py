@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import uuid
 from base64 import b64decode
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
@@ -64,12 +64,19 @@ _T = TypeVar("_T")
 class VerdictStore:
     """The verdicts of one source, for all batches of a run."""
 
-    def __init__(self, location: str, source_id: str, decides: bool = True) -> None:
+    def __init__(
+        self,
+        location: str,
+        source_id: str,
+        storage: Mapping[str, str] | None = None,
+        decides: bool = True,
+    ) -> None:
         """`decides`: whether the manifest says which of several drivers counts, and not the
         output's table, which takes a batch once."""
         self._of_all = location
         self._location = f"{location.rstrip('/')}/{source_id}"
-        self._directory = Directory(self._location)
+        self._storage = storage
+        self._directory = Directory(self._location, storage)
         self._decides = decides
         # How often this process was to remove what is over.
         self._removals = 0
@@ -120,7 +127,7 @@ class VerdictStore:
 
     def last_of(self, source_id: str) -> Manifest | None:
         """The last verdict of another source, from whose commits this one goes on."""
-        other = VerdictStore(self._of_all, source_id)
+        other = VerdictStore(self._of_all, source_id, self._storage)
         batches = (int(each) for each in other._directory.directories("") if each.isdecimal())
         found = map(other.manifest_of, sorted(batches, reverse=True))
         return next((each for each in found if each is not None), None)

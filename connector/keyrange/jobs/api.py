@@ -234,8 +234,8 @@ class TableJob:
 
         `table` is a path or URI and is made where there is none, partitioned by `partition_by`:
         columns of the output, or `day(c)`, `date(c)` or `hour(c)` of a timestamp c; None for what a
-        table that is there is partitioned by. Executors write its files with the credentials of
-        their environment, the driver its log with those of `commitTable.storage.`. `checkpoint` is
+        table that is there is partitioned by. Executors write its files and the driver its log
+        with the credentials of options `objectStore.`, or of their environments. `checkpoint` is
         the query's checkpointLocation. Every `optimize_every` batches the session's Delta runs
         OPTIMIZE; 0 for never. `moved_from`: the path that the table had when the query last ran, if
         it was moved since; another table than the query's own is refused (OTHER_TABLE).
@@ -255,7 +255,7 @@ class TableJob:
         output = to_arrow_schema(self._schema, timezone="UTC")
         sink = SinkTable(table.rstrip("/"), output, storage, columns)
         verdicts = as_spark_names(self._options.commits.verdict_directory, checkpoint)
-        check_checkpoint(checkpoint, verdicts, sink, moved_from)
+        check_checkpoint(checkpoint, verdicts, sink, moved_from, storage)
         sink.prepare()
         definition = self._definition(sink, compression, target_bytes, self._time_zone(session))
         # Who writes the log calls no function.

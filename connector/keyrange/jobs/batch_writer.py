@@ -180,7 +180,9 @@ class WriteWhole:
 
     def _store(self, source_id: str) -> VerdictStore:
         if source_id not in self._stores:
-            self._stores[source_id] = store_of_whole_batches(self.checkpoint, source_id)
+            self._stores[source_id] = store_of_whole_batches(
+                self.checkpoint, source_id, self.table.storage
+            )
         return self._stores[source_id]
 
     @cached_property
@@ -190,7 +192,7 @@ class WriteWhole:
 
     @cached_property
     def _last(self) -> LastRead:
-        return LastRead()
+        return LastRead(self.table.storage)
 
     def __getstate__(self) -> dict[str, Any]:
         own = ("_stores", "_last")

@@ -109,7 +109,8 @@ class JobTask:
         # A file is as long as its first group at least.
         group_bytes = min(FILE_SETTINGS.group_bytes, definition.target_bytes)
         files = FileSettings(definition.codec, definition.target_bytes, group_bytes)
-        return Target(definition.table, outcomes, attempt, definition.partition_by, files)
+        storage = commits.revealed_storage()
+        return Target(definition.table, outcomes, attempt, definition.partition_by, files, storage)
 
 
 def _arrow(schema: str, time_zone: str = "UTC") -> pa.Schema:

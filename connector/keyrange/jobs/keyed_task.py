@@ -33,6 +33,7 @@ def state_settings(options: SourceOptions, order: WorkOrder) -> StateSettings:
         order.state.seq,
         order.state.time_ms,
         _copies(options, order),
+        options.commits.revealed_storage(),
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from keyrange.individual_commits.batch_in_checkpoint import Planned, read_offsets
+from keyrange.individual_commits.batch_in_checkpoint import LastRead, Planned, read_offsets
 from keyrange.individual_commits.output_table import check_table
 from keyrange.individual_commits.verdict_store import VerdictStore
 from keyrange.storage.directory import Directory
@@ -38,27 +38,35 @@ def _warn_of_restored(sink: SinkTable, at: Planned, history: Sequence[Mapping[st
         )
 
 
-def check_checkpoint(checkpoint: str, verdicts: str, sink: SinkTable, moved_from: str) -> None:
+def check_checkpoint(
+    checkpoint: str,
+    verdicts: str,
+    sink: SinkTable,
+    moved_from: str,
+    storage: Mapping[str, str],
+) -> None:
     """As `check_table`, by the last batches of a checkpoint, before a table is made. `verdicts`:
     where the manifests of a query are that commits individually."""
-    last = max(Directory(checkpoint).numbered("offsets"), default=None)
+    last = max(Directory(checkpoint, storage).numbered("offsets"), default=None)
     if last is None:
         return
-    for at in read_offsets(checkpoint, last):
+    for at in read_offsets(checkpoint, last, LastRead(storage)):
         if at.end.commits is not None:
-            store = VerdictStore(verdicts, at.end.commits.source_id) if verdicts else None
+            store = VerdictStore(verdicts, at.end.commits.source_id, storage) if verdicts else None
         else:
             source = at.end.source_id
-            store = store_of_whole_batches(checkpoint, source) if source else None
+            store = store_of_whole_batches(checkpoint, source, storage) if source else None
         if store is not None:
             # Of older ones the files may be on their way out.
             check_table(store.manifest_of(last) or store.manifest_of(last - 1), sink, moved_from)
 
 
-def store_of_whole_batches(checkpoint: str, source_id: str) -> VerdictStore:
+def store_of_whole_batches(
+    checkpoint: str, source_id: str, storage: Mapping[str, str]
+) -> VerdictStore:
     """The manifests of a query that does not commit individually."""
     # The transaction of the table decides between two drivers.
-    return VerdictStore(f"{checkpoint.rstrip('/')}/keyrange", source_id, decides=False)
+    return VerdictStore(f"{checkpoint.rstrip('/')}/keyrange", source_id, storage, decides=False)
 
 
 def _warn_of_others(sink: SinkTable, at: Planned, history: Sequence[Mapping[str, Any]]) -> None:

@@ -18,7 +18,7 @@ def pending_records(
 
     Raises INVALID_CHECKPOINT_PATH, and what a `CommitTable` raises.
     """
-    source_id = last_source(checkpoint) if options.individual else None
+    source_id = last_source(checkpoint, options.revealed_storage()) if options.individual else None
     if source_id is None:
         return None
     states = open_it(options, source_id).known().states.values()

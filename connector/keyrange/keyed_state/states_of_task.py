@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -55,13 +55,14 @@ _FOREIGN_RUNS_MAX: Final = 16
 class StateSettings:
     """Where the state of a source is. `directory` of all sources, `cache`: of copies on this host,
     None for none. `seq`: the commit that the batch was planned from. `time_ms`: the batch's time,
-    in ms since 1970."""
+    in ms since 1970. `storage`: settings of the object store."""
 
     directory: str
     source_id: str
     seq: int
     time_ms: int
     cache: Path | None = None
+    storage: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ class TaskStates:
         self.form = form
         self.settings = settings
         self.figures = StateFigures()
-        self._directory = Directory(settings.directory)
+        self._directory = Directory(settings.directory, settings.storage)
         self._ranges: dict[TopicPartition, list[_RangeState]] = {}
 
     def begin(self, partitions: Mapping[TopicPartition, PartitionRuns]) -> None:

@@ -39,8 +39,8 @@ def choose_commits(
     secrets: dict[str, Secret] = {}
     for name, value in storage.items():
         if not name:
-            violations.add("commitTable.storage.", "must name a setting of the object store")
-        with violations.collecting(f"commitTable.storage.{name}"):
+            violations.add("objectStore.", "must name a setting of the object store")
+        with violations.collecting(f"objectStore.{name}"):
             secrets[name] = parse_secret(value)
     _check_places(given, violations)
     if given.backoff_ms > given.backoff_max_ms:

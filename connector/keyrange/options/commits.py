@@ -26,7 +26,7 @@ from keyrange.options.value_parsers import (
     size_between,
 )
 
-STORAGE_PREFIX: Final = "committable.storage."
+STORAGE_PREFIX: Final = "objectstore."
 DEAD_LETTERS: Final = "_dead_letters"
 IS_PATH: Final = re.compile(r"^(/|[A-Za-z][A-Za-z0-9+.-]*:/)")
 _ESCAPE: Final = re.compile("%[0-9A-Fa-f]{2}")
@@ -100,7 +100,7 @@ class CommitOptions:
         path_or_uri,
         "an absolute path or a URI",
         "The Delta table of the individual commits. keyrange creates it if it is missing. "
-        "Options of its object store are commitTable.storage.NAME, secrets as env:NAME or "
+        "Options of its object store are objectStore.NAME, secrets as env:NAME or "
         "file:PATH.",
         unset="",
     )

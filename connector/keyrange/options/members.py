@@ -116,7 +116,7 @@ class MemberOptions:
         "an absolute path or a URI",
         "The Delta table of the assignments: which member has which key ranges. keyrange "
         "creates it if it is missing. Default: commitTable with _members appended. The options "
-        "of commitTable.storage apply to it, too.",
+        "of objectStore apply to it, too.",
         unset="",
     )
     group: str = option(

@@ -7,7 +7,7 @@ read.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from keyrange.errors import KeyrangeError, error
@@ -25,11 +25,15 @@ from keyrange.storage.object_store import FAILURES
 _WRONG_PATH: Final = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 
 
-def open_directory(location: str, kind: type[Directory] = Directory) -> Directory:
-    """Raises INVALID_CHECKPOINT_PATH where Arrow knows no such place, CHECKPOINT_UNREADABLE where
-    it cannot be reached."""
+def open_directory(
+    location: str,
+    storage: Mapping[str, str] | None = None,
+    kind: type[Directory] = Directory,
+) -> Directory:
+    """`storage`: settings of the object store. Raises INVALID_CHECKPOINT_PATH where there can be no
+    such place, CHECKPOINT_UNREADABLE where it cannot be reached."""
     try:
-        return kind(location)
+        return kind(location, storage)
     except FAILURES as failure:
         raise unreadable(location, failure) from None
 

@@ -74,6 +74,7 @@ class DataFileWriter:
         schema: pa.Schema,
         partition_by: Sequence[PartitionColumn] = (),
         settings: FileSettings = FILE_SETTINGS,
+        storage: Mapping[str, str] | None = None,
     ) -> None:
         """`schema` is that of the rows. A partition column is one of theirs, or is computed."""
         own = {each.name for each in partition_by if each.unit is None}
@@ -81,6 +82,7 @@ class DataFileWriter:
         self._columns = tuple(partition_by)
         self._schema = pa.schema([each for each in schema if each.name not in own])
         self._settings = settings
+        self._storage = storage
         self._directory: Directory | None = None
         self._parts: dict[Values, _PartFile] = {}
         # Those that are begun. The one that was written to longest ago is the first.
@@ -125,7 +127,7 @@ class DataFileWriter:
 
     def _begin(self, values: Values) -> _PartFile:
         if self._directory is None:
-            self._directory = Directory(self._table)
+            self._directory = Directory(self._table, self._storage)
         path = directory_of(self._columns, values)
         names = [each.name for each in self._columns]
         name = f"{path}part-{uuid.uuid4()}.{self._settings.codec}.parquet"

@@ -19,8 +19,9 @@ from keyrange.errors import KeyrangeError, error
 from keyrange.storage.checkpoint_files import is_checkpoint
 from keyrange.storage.data_files import statistics_of
 from keyrange.storage.delta_log import Action, DeltaLog, added, removed
+from keyrange.storage.failure_text import text_of
 from keyrange.storage.logged_files import LoggedFile, LoggedFiles
-from keyrange.storage.store_failures import reading, text_of, writing_fault
+from keyrange.storage.store_failures import reading, writing_fault
 from keyrange.storage.table_store import Bounds, Conflict, Layout, Transaction, within
 
 _LOG = logging.getLogger(__name__)
@@ -48,7 +49,8 @@ class DeltaStore:
         self._storage = dict(storage)
         self._indexed = pa.schema([layout.schema.field(name) for name in layout.indexed])
         self._table_id = ""
-        self._compacted_at: int | None = None
+        # The version at which `maintain` was called last.
+        self._looked_at = 0
         self._vacuumed_at_s: float | None = None
 
     @property
@@ -165,9 +167,13 @@ class DeltaStore:
             if not self._is_open and not self.refresh():
                 return
             version = self._log.version
-            if self._compacted_at is None or version - self._compacted_at >= _COMPACT_EVERY:
-                # Where another writer was faster, some commits later is early enough.
-                self._compacted_at = version - _COMPACT_EVERY + _AGAIN_AFTER
+            last, self._looked_at = self._looked_at or version - 1, version
+            # Whoever writes the hundredth version does it, in however short a run; where that
+            # writer was killed, or another one was faster, whoever finds too much.
+            is_turn = version // _COMPACT_EVERY > last // _COMPACT_EVERY
+            if is_turn or (
+                version % _AGAIN_AFTER == 0 and self._count_small() > 2 * _COMPACT_EVERY
+            ):
                 self._tidy_up()
         except Conflict:
             self._log.close()
@@ -194,9 +200,8 @@ class DeltaStore:
         return len(self._files), sum(each.size_bytes for each in self._files)
 
     def _tidy_up(self) -> None:
-        small = self._files.small(self._layout.order)
-        if sum(map(len, small)) >= _COMPACT_EVERY // 2:
-            self._compact(small)
+        if self._count_small() >= _COMPACT_EVERY // 2:
+            self._compact(self._files.small(self._layout.order))
         table = self._log.current()
         table.create_checkpoint()
         table.cleanup_metadata()
@@ -206,9 +211,11 @@ class DeltaStore:
             # own retention nothing is taken, for it may be part of a commit under way.
             table.vacuum(dry_run=False, full=True)
             self._vacuumed_at_s = now_s
-        self._compacted_at = self._log.version
         self._log.open()
         self._check()
+
+    def _count_small(self) -> int:
+        return sum(map(len, self._files.small(self._layout.order)))
 
     def _compact(self, bins: Sequence[Sequence[LoggedFile]]) -> None:
         """Write the files of each of `bins` as one, in one transaction. Of two who do so at once

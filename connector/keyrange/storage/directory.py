@@ -56,6 +56,7 @@ class Directory:
 
     def __init__(self, location: str, settings: Mapping[str, str] | None = None) -> None:
         self.location = location
+        self._settings = dict(settings or {})
         uri = as_object_store_names(location).rstrip("/")
         # None in a store of objects.
         self._path: Path | None = None
@@ -66,8 +67,8 @@ class Directory:
         else:
             self._uri = uri
         self._prefix = f"{self._path}/".lstrip("/") if self._path else ""
-        with told():
-            self._store = open_store(uri, settings or {}) if self._path is None else local_store()
+        with told(self._settings):
+            self._store = open_store(uri, self._settings) if self._path is None else local_store()
 
     @property
     def is_local(self) -> bool:
@@ -102,7 +103,7 @@ class Directory:
     def tag(self, path: str) -> str | None:
         """What changes with a file; None where it is not there."""
         try:
-            with told():
+            with told(self._settings):
                 return _tag(self._store.head(self._prefix + path))
         except FileNotFoundError:
             return None
@@ -114,7 +115,7 @@ class Directory:
     def size(self, path: str) -> int | None:
         """The bytes of a file; None where it is not there."""
         try:
-            with told():
+            with told(self._settings):
                 return int(self._store.head(self._prefix + path)["size"])
         except FileNotFoundError:
             return None
@@ -136,7 +137,7 @@ class Directory:
             return None
 
     def _read(self, path: str) -> Entry:
-        with told():
+        with told(self._settings):
             found = self._store.get(self._prefix + path)
             return Entry(bytes(found.bytes()), _tag(found.meta))
 
@@ -146,12 +147,14 @@ class Directory:
 
         if self._path is not None:
             return pa.OSFile(f"{self._path}/{path}")
-        with told():
+        with told(self._settings):
             found = self._store.get(self._prefix + path)
             size = int(found.meta["size"])
             if size <= _WHOLE_BYTES:
                 return pa.BufferReader(pa.py_buffer(found.bytes()))
-        return pa.PythonFile(Ranges(self._store, self._prefix + path, size), mode="r")
+        return pa.PythonFile(
+            Ranges(self._store, self._prefix + path, size, self._settings), mode="r"
+        )
 
     def create(self, path: str) -> NativeFile:
         """A file to be written; it is there when it is closed. A small one goes up with one
@@ -159,13 +162,13 @@ class Directory:
         import obstore
         import pyarrow as pa
 
-        with told():
+        with told(self._settings):
             writer = obstore.open_writer(self._store, self._prefix + path)
-        return pa.PythonFile(Upload(writer), mode="w")
+        return pa.PythonFile(Upload(writer, self._settings), mode="w")
 
     def write(self, path: str, data: Any) -> None:
         """Write a whole file, over what is there."""
-        with told():
+        with told(self._settings):
             self._store.put(self._prefix + path, data)
 
     def write_once(self, path: str, data: bytes) -> str | None:
@@ -175,7 +178,7 @@ class Directory:
         The same bytes count as written: a store may do what it then answers with an error, and the
         client, which tries again, finds its own file.
         """
-        with suppress(FileExistsError), told():
+        with suppress(FileExistsError), told(self._settings):
             return str(self._store.put(self._prefix + path, data, mode="create")["e_tag"])
         there = self._read(path)
         return there.tag if there.data == data else None
@@ -199,12 +202,12 @@ class Directory:
         """Remove files, where they are there: S3 takes one call for a thousand."""
         wanted = [self._prefix + path for path in paths]
         try:
-            with told():
+            with told(self._settings):
                 self._store.delete(wanted)
         except FileNotFoundError:
             # Stores that are asked for each of them stop at one that is not there.
             for path in wanted:
-                with suppress(FileNotFoundError), told():
+                with suppress(FileNotFoundError), told(self._settings):
                     self._store.delete(path)
 
     def remove(self, path: str) -> None:
@@ -219,13 +222,13 @@ class Directory:
         return found["path"][len(self._prefix) :]
 
     def _all(self, path: str) -> list[ObjectMeta]:
-        with told():
+        with told(self._settings):
             pages = self._store.list(f"{self._prefix}{path}".rstrip("/") or None)
             return [each for page in pages for each in page]
 
     def _list(self, path: str) -> tuple[list[str], list[ObjectMeta]]:
         """The directories and the files in a directory."""
-        with told():
+        with told(self._settings):
             prefix = f"{self._prefix}{path}".rstrip("/") or None
             found = self._store.list_with_delimiter(prefix)
             return list(found["common_prefixes"]), list(found["objects"])

@@ -16,6 +16,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from keyrange.errors import error
+from keyrange.storage.failure_text import text_of
 
 # What a store raises, and what Arrow does of the bytes of a file.
 FAILURES: Final = (OSError, ValueError, NotImplementedError)
@@ -28,8 +29,9 @@ _OF_CLIENT: Final = re.compile(
 )
 # Settings by which delta-rs makes up for stores without a conditional put, and obstore has no use.
 _OF_DELTA_RS: Final = re.compile(
-    r".*(locking_provider|allow_unsafe_rename|dynamo.*|copy_if_not_.*)"
+    r".*(locking_provider|allow_unsafe_rename|dynamo.*|copy_if_not_.*)|backoff_config\..*"
 )
+_SECONDS: Final = re.compile(r"(\d+)\s*s")
 _RETRIES: Final = {"max_retries": 10, "retry_timeout": timedelta(seconds=30)}
 _SYSTEM_ERROR: Final = re.compile(r"\(os error (\d+)\)")
 
@@ -59,8 +61,9 @@ def let_go(*files: Any) -> None:
 class Ranges:
     """A file of a store for Arrow, which takes ranges of it."""
 
-    def __init__(self, store: Any, path: str, size: int) -> None:
+    def __init__(self, store: Any, path: str, size: int, settings: Mapping[str, str]) -> None:
         self._store, self._path, self._size = store, path, size
+        self._settings = settings
         self._at = 0
         self.closed = False
 
@@ -85,7 +88,7 @@ class Ranges:
         end = self._size if size < 0 else min(self._at + size, self._size)
         if end <= self._at:
             return b""
-        with told():
+        with told(self._settings):
             found = bytes(self._store.get_range(self._path, start=self._at, end=end))
         self._at = end
         return found
@@ -97,15 +100,15 @@ class Ranges:
 class Upload:
     """A file of a store for Arrow, which writes it from its beginning to its end."""
 
-    def __init__(self, writer: Any) -> None:
-        self._writer = writer
+    def __init__(self, writer: Any, settings: Mapping[str, str]) -> None:
+        self._writer, self._settings = writer, settings
         self.closed = False
 
     def writable(self) -> bool:
         return True
 
     def write(self, data: bytes) -> int:
-        with told():
+        with told(self._settings):
             return int(self._writer.write(bytes(data)))
 
     def flush(self) -> None:
@@ -114,12 +117,12 @@ class Upload:
     def close(self) -> None:
         if not self.closed:
             self.closed = True
-            with told():
+            with told(self._settings):
                 self._writer.close()
 
 
 def open_store(uri: str, settings: Mapping[str, str]) -> Any:
-    """Raises ValueError for a URI of no store, UNKNOWN_STORAGE_SETTING."""
+    """Raises ValueError for a URI of no store, INVALID_OPTIONS."""
     from obstore.exceptions import BaseError, UnknownConfigurationKeyError
     from obstore.store import from_url
 
@@ -129,17 +132,22 @@ def open_store(uri: str, settings: Mapping[str, str]) -> Any:
     of_store, retries = {}, dict(_RETRIES)
     for name, value in settings.items():
         plain = name.lower()
+        seconds = _SECONDS.fullmatch(value)
         if plain == "max_retries":
             retries[plain] = int(value)
+        elif plain == "retry_timeout" and seconds:
+            retries[plain] = timedelta(seconds=int(seconds[1]))
         elif not (_OF_CLIENT.fullmatch(plain) or _OF_DELTA_RS.fullmatch(plain)):
             of_store[plain] = value
     opened: Any = from_url
     try:
         return opened(uri, config=of_store, client_options=of_client, retry_config=retries)
     except UnknownConfigurationKeyError as failure:
-        raise error("INVALID_OPTIONS", f"settings of the store: {text_of(failure)}") from None
+        raise error(
+            "INVALID_OPTIONS", f"settings of the store: {text_of(failure, settings)}"
+        ) from None
     except BaseError as failure:
-        raise ValueError(f"{uri}: {text_of(failure)}") from None
+        raise ValueError(f"{uri}: {text_of(failure, settings)}") from None
 
 
 def _of_client(settings: Mapping[str, str]) -> dict[str, str]:
@@ -153,24 +161,19 @@ def local_store() -> Any:
     return LocalStore("/")
 
 
-def text_of(failure: BaseException) -> str:
-    """What obstore says, without its own view of it behind it."""
-    return str(failure).partition("\n\nDebug source:")[0]
-
-
 @contextmanager
-def told() -> Iterator[None]:
-    """obstore's failures as OSErrors."""
+def told(settings: Mapping[str, str]) -> Iterator[None]:
+    """obstore's failures as OSErrors, without the secrets of a store's settings."""
     from obstore.exceptions import AlreadyExistsError, BaseError
 
     try:
         yield
     except FileNotFoundError as failure:
-        raise FileNotFoundError(errno.ENOENT, text_of(failure)) from None
+        raise FileNotFoundError(errno.ENOENT, text_of(failure, settings)) from None
     except AlreadyExistsError as failure:
-        raise FileExistsError(errno.EEXIST, text_of(failure)) from None
+        raise FileExistsError(errno.EEXIST, text_of(failure, settings)) from None
     except BaseError as failure:
-        text = text_of(failure)
+        text = text_of(failure, settings)
         number = _SYSTEM_ERROR.search(text)
         if number is not None:
             raise OSError(int(number[1]), text) from None

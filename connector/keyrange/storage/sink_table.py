@@ -13,10 +13,10 @@ from keyrange.errors import KeyrangeError, error
 from keyrange.storage.data_files import DataFile
 from keyrange.storage.delta_log import DeltaLog, added
 from keyrange.storage.delta_partitions import table_schema
+from keyrange.storage.failure_text import text_of
 from keyrange.storage.model.partition_columns import PartitionColumn, generated_column
 from keyrange.storage.model.sink_driver import Driver, application_of_driver
 from keyrange.storage.sink_history import check_new, made_again, restored
-from keyrange.storage.store_failures import text_of
 from keyrange.storage.table_rules import (
     RULES,
     expressions,

@@ -2,54 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import pyarrow as pa
 
 from keyrange.errors import KeyrangeError, error
+from keyrange.storage.failure_text import text_of
 from keyrange.storage.table_store import Conflict, TableConditions
 
-_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-_TEXT_MAX = 400
-_SECRET = re.compile(
-    r"secret|key|token|password|sas|signature|credential|connection.?string", re.IGNORECASE
-)
-_OF_STORES = ("AWS_", "AZURE_", "GOOGLE_")
-# Who somebody is, and where credentials are: this is looked at where they are not taken.
-_NO_SECRETS = ("_ID", "_FILE", "_URI", "_CREDENTIALS")
 # A stored log or file that is there, and is not what Delta writes.
 _DAMAGE = ("json error", "found gap", "parquet error", "invalid json", "magic bytes", "thrift")
 _NEWER = ("unsupported: feature", "reader version", "writer version", "protocol")
-
-
-def text_of(failure: BaseException, settings: Mapping[str, str]) -> str:
-    """The first lines of a failure in one line, without colours, backtrace and secrets."""
-    lines: list[str] = []
-    for line in _COLOURS.sub("", str(failure)).splitlines():
-        if re.match(r"\s+\d+: ", line):
-            break
-        lines.append(line.strip())
-    text = " ".join(filter(None, lines))
-    for secret in (*_secrets(settings), *_secrets(_environment())):
-        text = text.replace(secret, "***")
-    # Not before: what is left of a secret that is cut through would not be found.
-    return text[:_TEXT_MAX]
-
-
-def _secrets(settings: Mapping[str, str]) -> list[str]:
-    return [value for name, value in settings.items() if value and _SECRET.search(name)]
-
-
-def _environment() -> dict[str, str]:
-    """Where delta-rs and Arrow find credentials. A store tells a token that it does not take."""
-    return {
-        name: value
-        for name, value in os.environ.items()
-        if name.startswith(_OF_STORES) and not name.endswith(_NO_SECRETS)
-    }
 
 
 @contextmanager

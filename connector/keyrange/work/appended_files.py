@@ -4,8 +4,8 @@ hand to Spark says which files those are in."""
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 import pyarrow as pa
@@ -34,13 +34,15 @@ HANDED_ON: Final = {
 @dataclass(frozen=True)
 class Target:
     """Where the tasks of a batch write: their output to files below `table`, and what became of
-    other records to a file of `attempt` in the directory `outcomes`."""
+    other records to a file of `attempt` in the directory `outcomes`. `storage`: settings of the
+    object store."""
 
     table: str
     outcomes: str
     attempt: str
     partition_by: tuple[PartitionColumn, ...] = ()
     files: FileSettings = FILE_SETTINGS
+    storage: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 def write_output(
@@ -50,7 +52,7 @@ def write_output(
 
     Raises SINK_UNWRITABLE, VERDICT_UNWRITABLE.
     """
-    output = DataFileWriter(target.table, schema, target.partition_by, target.files)
+    output = DataFileWriter(target.table, schema, target.partition_by, target.files, target.storage)
     outcomes = _OutcomeFile(target)
     try:
         for batch in rows:
@@ -151,7 +153,7 @@ class _OutcomeFile:
         let_go(self._writer, self._bytes)
 
     def _create(self) -> pa.NativeFile:
-        return Directory(self._target.outcomes).create(self._name)
+        return Directory(self._target.outcomes, self._target.storage).create(self._name)
 
     def _unwritable(self, failure: BaseException) -> Exception:
         text = f"the outcomes of records cannot be kept: {failure}"

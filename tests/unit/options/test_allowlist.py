@@ -47,7 +47,7 @@ BY_PATH: dict[str, tuple[str, Mapping[str, str]]] = {
     "deadLetterTable": ("/place", {**INDIVIDUAL, "commitTable": "/free/c"}),
     "verdictDirectory": ("/place", {**INDIVIDUAL, "commitTable": "/free/c"}),
     "stateDirectory": ("/place", {**INDIVIDUAL, "commitTable": "/free/c"}),
-    "commitTable.storage.key": ("file:/place", {**INDIVIDUAL, "commitTable": "/free/c"}),
+    "objectStore.key": ("file:/place", {**INDIVIDUAL, "commitTable": "/free/c"}),
     "memberTable": ("/place", PINNED),
     "member.name.file": ("/place", {**PINNED, "memberTable": "/free/m"}),
     "slot.directory": ("/place", {**PINNED, "memberTable": "/free/m"}),
@@ -118,7 +118,7 @@ def test_the_tables_are_gone_through(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(MODULES, "")
     rows = [*OPTIONS, *CONSUMER_OPTIONS]
     looked_at = {row.name for row in rows if is_refused_by(row.parse, "/place")}
-    assert looked_at | {"commitTable.storage.key"} == BY_PATH.keys()
+    assert looked_at | {"objectStore.key"} == BY_PATH.keys()
     assert {row.name for row in rows if is_refused_by(row.parse, "place:run")} - looked_at == (
         BY_MODULE.keys()
     )

@@ -217,9 +217,9 @@ def test_settings_of_the_object_store_are_kept_and_never_shown(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     given = {
-        "commitTable.storage.AWS_SECRET_ACCESS_KEY": "hunter2",
+        "objectStore.AWS_SECRET_ACCESS_KEY": "hunter2",
         "committable.STORAGE.aws_region": "eu",
-        "commitTable.storage.token": "env:LAKE_TOKEN",
+        "objectStore.token": "env:LAKE_TOKEN",
     }
     options = parse_options(REQUIRED | INDIVIDUAL | given, "stream")
     assert options.commits.storage == {
@@ -234,11 +234,11 @@ def test_settings_of_the_object_store_are_kept_and_never_shown(
         "aws_region": "eu",
         "token": "later",
     }
-    [message] = refused(INDIVIDUAL | {"commitTable.storage.key": "env:hunter2 no"})
-    assert message.startswith("option 'commitTable.storage.key' must name what env: refers to")
+    [message] = refused(INDIVIDUAL | {"objectStore.key": "env:hunter2 no"})
+    assert message.startswith("option 'objectStore.key' must name what env: refers to")
     assert "hunter2" not in message
-    [message] = refused(INDIVIDUAL | {"commitTable.storage.": "x"})
-    assert message.startswith("option 'commitTable.storage.' must name a setting")
+    [message] = refused(INDIVIDUAL | {"objectStore.": "x"})
+    assert message.startswith("option 'objectStore.' must name a setting")
 
 
 @pytest.mark.parametrize(

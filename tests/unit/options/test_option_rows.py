@@ -126,7 +126,7 @@ def named_violations() -> Iterator[tuple[str, str]]:
 
 
 def test_what_is_said_to_be_wrong_is_an_option() -> None:
-    known = {row.name for row in OPTIONS} | {"commitTable.storage."}
+    known = {row.name for row in OPTIONS} | {"objectStore."}
     found = list(named_violations())
     assert len(found) > 20
     assert [each for each in found if each[1] not in known] == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from keyrange.storage.store_failures import text_of
+from keyrange.storage.failure_text import text_of
 
 
 def test_no_part_of_a_secret_is_told() -> None:

@@ -91,7 +91,7 @@ def errors_of(commits: Commits, named: Mapping[str, str]) -> ErrorsByOffset:
     from keyrange.individual_commits.pending_errors import pending_errors
 
     location = folded(named).get("verdictdirectory") or beside(commits.path, "_verdicts")
-    return pending_errors(location, commits.source_id)
+    return pending_errors(location, commits.source_id, storage_of(named))
 
 
 def dead_letters_of(commits: Commits, named: Mapping[str, str], group: str | None) -> int:

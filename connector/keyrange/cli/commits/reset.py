@@ -25,6 +25,7 @@ from keyrange.cli.source_options import (
     SourceOptionsOption,
     named_options,
     names,
+    storage_of,
 )
 from keyrange.cli.times import now, read_time
 from keyrange.errors import error, invalid_options
@@ -34,6 +35,7 @@ from keyrange.individual_commits.model.partition_progress import PartitionState
 from keyrange.kafka.model.offsets import LATEST, TopicPartition
 from keyrange.keyed_state.model.state_runs import StateRun
 from keyrange.storage.checkpoint_files import load_progress, open_directory
+from keyrange.storage.directory import Directory
 from keyrange.text.formats import number, span
 
 if TYPE_CHECKING:
@@ -119,7 +121,7 @@ def reset(
         _check_releases(changed)
     runs = _states_before(commits, known, wanted, changed, table, named)
     if checkpoint:
-        check_no_batch_is_open(checkpoint)
+        check_no_batch_is_open(checkpoint, storage_of(named))
     written = None
     if confirm and changed:
         new = {partition: each.state for partition, each in changed.items()}
@@ -176,7 +178,7 @@ def _states_before(
         state_directory,
     )
 
-    directory = state_directory(table, named)
+    directory = Directory(state_directory(table, named), storage_of(named))
     return {
         partition: runs_to_return_to(commits, known, partition, wanted[partition], directory)
         for partition, reset in changed.items()
@@ -200,12 +202,12 @@ def _check_releases(changed: Mapping[TopicPartition, Reset]) -> None:
         raise invalid_options(violations)
 
 
-def check_no_batch_is_open(checkpoint: str) -> None:
+def check_no_batch_is_open(checkpoint: str, storage: Mapping[str, str]) -> None:
     """A batch that is planned is read again as it was planned, whatever was reset meanwhile.
 
     Raises BATCH_NOT_COMMITTED.
     """
-    progress = load_progress(open_directory(checkpoint))
+    progress = load_progress(open_directory(checkpoint, storage))
     if progress.unfinished:
         numbers = ", ".join(str(batch.batch_id) for batch in progress.unfinished)
         raise error("BATCH_NOT_COMMITTED", f"batch {numbers} of {checkpoint} is not committed")

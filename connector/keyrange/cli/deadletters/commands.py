@@ -209,7 +209,7 @@ def replay(
         planning = bars.over("planning", wanted, len(wanted))
         plan = dead_letter_replay.plan_replay(known, planning, now(), commits.source_id, cuts)
         if checkpoint:
-            check_no_batch_is_open(checkpoint)
+            check_no_batch_is_open(checkpoint, storage_of(named))
         seq, by = None, who or user_name()
         if confirm and plan.taken:
             with bars.step("writing what comes again", len(plan.taken)):

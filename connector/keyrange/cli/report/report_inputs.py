@@ -128,7 +128,7 @@ class Collector:
         from keyrange.cli.report.query_state import answers_of, query_state
 
         where, beside = self._where, self._beside
-        progress = load_progress(open_directory(where.checkpoint))
+        progress = load_progress(open_directory(where.checkpoint, storage_of(where.named)))
         source = choose_source(progress, where.source)
         described = describe(progress, where.batches)
         rows = [row for row in described["positions"] if row["source"] == source]

@@ -39,6 +39,7 @@ from keyrange.cli.source_options import (
     TopicOption,
     folded,
     named_options,
+    storage_of,
 )
 from keyrange.cli.state.differences import differences, jsonable, print_states, state_row
 from keyrange.cli.state.document import described
@@ -388,7 +389,11 @@ def _opened(
     time_ms = now() if then is None else then.committed_at_ms
     if not runs:
         raise invalid_options([f"the commits in {table} name no state at commit {known.seq}"])
-    return known, StoredState(state_directory(table, named), runs, time_ms), commits
+    return (
+        known,
+        StoredState(state_directory(table, named), runs, time_ms, storage_of(named)),
+        commits,
+    )
 
 
 def _key(text: str) -> bytes:

@@ -26,7 +26,12 @@ from keyrange.cli.render import (
     print_drawn,
     print_text,
 )
-from keyrange.cli.source_options import ServersOption, SourceOptionsOption, named_options
+from keyrange.cli.source_options import (
+    ServersOption,
+    SourceOptionsOption,
+    named_options,
+    storage_of,
+)
 from keyrange.cli.times import now, read_pause
 from keyrange.cli.volumes.observations import VolumeLooks
 
@@ -126,7 +131,7 @@ class Watcher:
 
         self._where = where
         self._seen = Seen()
-        read = sources.CheckpointSource(where.checkpoint)
+        read = sources.CheckpointSource(where.checkpoint, storage_of(where.named))
         query_id = read().query_id
         self._checkpoint = sources.Source("checkpoint", read)
         self._others: dict[str, Any] = {}

@@ -176,20 +176,20 @@ def _short(text: str) -> str:
 class CheckpointSource:
     """A checkpoint, read again: a planned batch is a file that does not change any more."""
 
-    def __init__(self, location: str) -> None:
-        self._location = location
+    def __init__(self, location: str, storage: Mapping[str, str]) -> None:
+        self._location, self._storage = location, storage
         self._directory: Directory | None = None
 
     def __call__(self) -> CheckpointProgress:
         """Raises INVALID_CHECKPOINT_PATH."""
         if self._directory is None:
-            self._directory = open_directory(self._location, _Remembering)
+            self._directory = open_directory(self._location, self._storage, _Remembering)
         return load_progress(self._directory)
 
 
 class _Remembering(Directory):
-    def __init__(self, location: str) -> None:
-        super().__init__(location)
+    def __init__(self, location: str, settings: Mapping[str, str] | None = None) -> None:
+        super().__init__(location, settings)
         self._known: dict[str, bytes] = {}
 
     def numbered(self, directory: str) -> list[int]:

@@ -84,7 +84,7 @@ def plan_fold(
 
 
 def _first_kept(commits: Commits, known: Snapshot, stored: StoredState) -> int:
-    directory = Directory(stored.directory)
+    directory = Directory(stored.directory, stored.storage)
     there = {f"{commits.source_id}/{name}" for name in directory.sizes(commits.source_id)}
     then = Snapshot()
     for commit in commits.forwards(known.seq + 1):

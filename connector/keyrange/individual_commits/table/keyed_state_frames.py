@@ -36,7 +36,7 @@ def state(
 
     `table` is the query's commit table, as a path or URI. `at`: as of this commit; that of a batch
     is in the rows of the table. `group` and `source` as of `keyrange commits`. `options` of the
-    query that say where its state is: stateDirectory, and commitTable.storage.NAME. What has
+    query that say where its state is: stateDirectory, and objectStore.NAME. What has
     expired by its time to live, when this is called or at that commit, is not there.
 
     Raises INVALID_OPTIONS where there is no such source or commit, or it keeps no state.
@@ -44,7 +44,7 @@ def state(
     from keyrange.individual_commits.table.commit_admin import open_commits
 
     named = dict(options or {})
-    prefix = "committable.storage."
+    prefix = "objectstore."
     storage = {
         name[len(prefix) :]: value
         for name, value in named.items()
@@ -58,11 +58,11 @@ def state(
     # One moment for the whole frame, whenever and however often Spark computes it.
     then = None if at is None else commits.last(at)
     time_ms = int(time.time() * 1000) if then is None else then.committed_at_ms
-    stored = StoredState(state_directory(table, named), known.runs_there, time_ms)
+    stored = StoredState(state_directory(table, named), known.runs_there, time_ms, storage)
     if not stored.form.names:
         raise invalid_options([f"the commits in {table} name no state"])
     tasks = list(_tasks(stored))
-    directory, variables = stored.directory, stored.form.variables
+    directory, variables = (stored.directory, storage), stored.form.variables
 
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -83,11 +83,14 @@ def _tasks(stored: StoredState) -> Iterator[tuple[str, int, str, str]]:
 
 
 def _rows(
-    directory: str, variables: tuple[Variable, ...], time_ms: int, task: Mapping[str, Any]
+    directory: tuple[str, Mapping[str, str]],
+    variables: tuple[Variable, ...],
+    time_ms: int,
+    task: Mapping[str, Any],
 ) -> Iterator[pa.RecordBatch]:
     partition = TopicPartition(task["topic"], task["partition"])
     runs = tuple(map(StateRun.of_flat, json.loads(task["runs"])))
-    stored = StoredState(directory, {partition: runs}, time_ms)
+    stored = StoredState(directory[0], {partition: runs}, time_ms, directory[1])
     # Those of the whole frame: a partition's own files may be older.
     stored.form = StateForm(variables)
     yield from stored.table_rows(partition, KeyRange(*json.loads(task["span"])))

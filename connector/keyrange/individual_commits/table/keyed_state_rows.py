@@ -44,14 +44,15 @@ class StoredState:
     directory: str
     runs: Runs
     time_ms: int
+    storage: Mapping[str, str] = field(default_factory=dict, repr=False)
     _opened: dict[StateRun, FileBlocks] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._files = Directory(self.directory)
+        self._files = Directory(self.directory, self.storage)
 
     def at(self, runs: Runs) -> StoredState:
         """The state at another commit, with what is open."""
-        return StoredState(self.directory, runs, self.time_ms, self._opened)
+        return StoredState(self.directory, runs, self.time_ms, self.storage, self._opened)
 
     @cached_property
     def form(self) -> StateForm:
@@ -164,9 +165,10 @@ def _plain(value: Any, only: str) -> Any:
 
 
 def runs_to_return_to(
-    commits: Commits, known: Snapshot, partition: TopicPartition, to: int, directory: str
+    commits: Commits, known: Snapshot, partition: TopicPartition, to: int, files: Directory
 ) -> tuple[StateRun, ...]:
-    """Where the state of a partition was when all below an offset was done and nothing above it.
+    """Where the state of a partition, whose files are in `files`, was when all below an offset was
+    done and nothing above it.
 
     Raises INVALID_OPTIONS where no commit was so, or its files are not kept any more: records would
     be counted twice, or left out.
@@ -176,7 +178,7 @@ def runs_to_return_to(
     for position, commit in _whole_commits(commits, known, partition):
         if position == to:
             found = commits.table.known(commit.seq).runs_of(partition, own)
-            _check_kept(found, directory, partition, commit.seq)
+            _check_kept(found, files, partition, commit.seq)
             return found
         others.append((abs(position - to), commit))
     near = sorted(others, key=lambda each: each[0])[:_NAMED]
@@ -216,9 +218,8 @@ def _whole_commits(
 
 
 def _check_kept(
-    runs: tuple[StateRun, ...], directory: str, partition: TopicPartition, seq: int
+    runs: tuple[StateRun, ...], files: Directory, partition: TopicPartition, seq: int
 ) -> None:
-    files = Directory(directory)
     sources = {run.file.partition("/")[0] for run in runs}
     there = {f"{source}/{name}" for source in sources for name in files.sizes(source)}
     gone = sorted({run.file for run in runs} - there)

@@ -9,7 +9,7 @@ import numpy as np
 
 from keyrange.errors import KeyrangeError, error, invalid_options
 from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.storage.store_failures import text_of
+from keyrange.storage.failure_text import text_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
