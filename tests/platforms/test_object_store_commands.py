@@ -79,7 +79,8 @@ def test_a_bucket_that_is_not_there_is_no_missing_table() -> None:
     assert "NoSuchBucket" in said
     for words in (("checkpoint", "show"), ("watch", "--once")):
         said = failure_of(*words, "s3://pond/checkpoint")
-        assert "[INVALID_CHECKPOINT_PATH] there is no bucket pond" in said
+        assert "[INVALID_CHECKPOINT_PATH]" in said
+        assert "NoSuchBucket" in said
 
 
 def test_a_key_that_is_not_there_is_a_missing_table() -> None:
@@ -91,26 +92,26 @@ def test_a_key_that_is_not_there_is_a_missing_table() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "of_the_table", "of_the_checkpoint"),
+    ("fault", "told"),
     [
-        ("denied", "403 Forbidden", "ACCESS_DENIED"),
-        ("expired", "ExpiredToken", "HTTP status 400"),
-        ("elsewhere", "incorrectly configured region", "HTTP status 301"),
-        ("reset", "Connection reset by peer", "Connection reset by peer"),
+        ("denied", "403 Forbidden"),
+        ("expired", "ExpiredToken"),
+        ("elsewhere", "incorrectly configured region"),
+        ("reset", "Connection reset by peer"),
     ],
 )
 def test_a_store_that_refuses_is_told_with_the_settings_to_look_at(
-    lake: S3Server, fault: str, of_the_table: str, of_the_checkpoint: str
+    lake: S3Server, fault: str, told: str
 ) -> None:
     lake.set_faults(**{fault: 1.0, "most": 1 << 30})
     said = failure_of(*TABLE, *SOON)
     assert "[COMMITS_UNREADABLE]" in said
-    assert of_the_table in said
+    assert told in said
     assert "AWS_* of the environment" in said
     for words in (CHECKPOINT, WATCH):
         said = failure_of(*words)
         assert "[CHECKPOINT_UNREADABLE]" in said
-        assert of_the_checkpoint in said
+        assert told in said
         assert "AWS_* of the environment" in said
 
 
@@ -120,7 +121,7 @@ def test_a_server_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> 
     assert "Connection refused" in said
     said = failure_of(*CHECKPOINT)
     assert "[CHECKPOINT_UNREADABLE]" in said
-    assert "Could not connect to server" in said
+    assert "Connection refused" in said
 
 
 def test_a_command_does_not_wait_long_for_a_server_that_says_nothing(

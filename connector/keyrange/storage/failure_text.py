@@ -14,15 +14,19 @@ _SECRET = re.compile(
 _OF_STORES = ("AWS_", "AZURE_", "GOOGLE_")
 # Who somebody is, and where credentials are: this is looked at where they are not taken.
 _NO_SECRETS = ("_ID", "_FILE", "_URI", "_CREDENTIALS")
-# Behind it obstore shows its own view of a failure.
+# Behind it obstore shows its own view of a failure: what the system said is there alone.
 _SOURCE = "\n\nDebug source:"
+_OF_SYSTEM = re.compile(r'kind: \w+,\s*message: "([^"]+)"')
 
 
 def text_of(failure: BaseException, settings: Mapping[str, str]) -> str:
     """The first lines of a failure in one line, without colours, backtrace, obstore's own
     view of it, and secrets."""
     lines: list[str] = []
-    told = str(failure).partition(_SOURCE)[0]
+    told, _, source = str(failure).partition(_SOURCE)
+    of_system = _OF_SYSTEM.search(source)
+    if of_system and of_system[1] not in told:
+        told += f": {of_system[1]}"
     for line in _COLOURS.sub("", told).splitlines():
         if re.match(r"\s+\d+: ", line):
             break

@@ -174,6 +174,8 @@ def told(settings: Mapping[str, str]) -> Iterator[None]:
         raise FileExistsError(errno.EEXIST, text_of(failure, settings)) from None
     except BaseError as failure:
         text = text_of(failure, settings)
+        if "NoSuchBucket" in text:
+            raise FileNotFoundError(errno.ENOENT, text) from None
         number = _SYSTEM_ERROR.search(text)
         if number is not None:
             raise OSError(int(number[1]), text) from None

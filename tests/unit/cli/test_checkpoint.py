@@ -255,7 +255,7 @@ def test_stores_are_reached_by_the_uris_that_spark_writes(
         asked.append(uri)
         return LocalStore(tmp_path / uri.partition("://")[2], mkdir=True)
 
-    monkeypatch.setattr(directory, "_open", open_store)
+    monkeypatch.setattr(directory, "open_store", open_store)
     succeed("checkpoint", "export", "s3a://lake/old/", "--to", "s3://lake/new")
     assert asked == ["s3://lake/old", "s3://lake/new"]
     shown = document("checkpoint", "show", "s3://lake/new")

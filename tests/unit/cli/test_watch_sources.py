@@ -105,7 +105,7 @@ def test_a_checkpoint_is_read_again_and_a_planned_batch_only_once(
         return usual(self, path)
 
     monkeypatch.setattr(Directory, "read", read)
-    looked = CheckpointSource(str(home))
+    looked = CheckpointSource(str(home), {})
     assert looked().committed == 2
     reads.clear()
     plan_batch(home, 3, 4_000, {"0": 3})

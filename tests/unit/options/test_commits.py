@@ -218,7 +218,7 @@ def test_settings_of_the_object_store_are_kept_and_never_shown(
 ) -> None:
     given = {
         "objectStore.AWS_SECRET_ACCESS_KEY": "hunter2",
-        "committable.STORAGE.aws_region": "eu",
+        "OBJECTSTORE.aws_region": "eu",
         "objectStore.token": "env:LAKE_TOKEN",
     }
     options = parse_options(REQUIRED | INDIVIDUAL | given, "stream")

@@ -8,6 +8,7 @@ import deltalake
 import pytest
 
 from keyrange.errors import KeyrangeError
+from keyrange.storage import delta_store
 from keyrange.storage.delta_store import DeltaStore
 from numbered_logs import Subject
 from racing_writers import check_late_append, in_threads
@@ -68,6 +69,8 @@ def test_maintenance_that_fails_fails_no_batch(
         raise OSError("no space left")
 
     monkeypatch.setattr(deltalake.DeltaTable, "create_checkpoint", fails)
+    monkeypatch.setattr(delta_store, "_COMPACT_EVERY", 1)
+    subject.last(table)
     subject.maintain(table)
     assert "could not be compacted or vacuumed: no space left" in caplog.text
     table.append(subject.entry(4))

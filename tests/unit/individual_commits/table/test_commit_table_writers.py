@@ -18,6 +18,7 @@ from keyrange.errors import DeniedError, KeyrangeError
 from keyrange.individual_commits.model.commit import known_at
 from keyrange.individual_commits.table.commit_table import LAYOUT
 from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.storage import delta_store
 from keyrange.storage.delta_store import DeltaStore
 from racing_writers import Writes, before_the_next_write, in_threads
 
@@ -136,7 +137,7 @@ def test_of_several_drivers_of_one_query_one_goes_on(tmp_path: Path) -> None:
 
 
 def test_a_handle_that_slept_while_the_log_was_cleaned_reads_on(
-    grown: dict[int, Path], tmp_path: Path
+    grown: dict[int, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "commits"
     shutil.copytree(grown[3], path)
@@ -148,6 +149,7 @@ def test_a_handle_that_slept_while_the_log_was_cleaned_reads_on(
         # The age that it is cleaned at.
         stat = each.stat()
         os.utime(each, (stat.st_atime - 3600, stat.st_mtime - 3600))
+    monkeypatch.setattr(delta_store, "_COMPACT_EVERY", 1)
     writer.maintain(0)
     assert not (path / "_delta_log" / f"{3:020d}.json").exists()
     assert sleeper.known() == writer.known()
@@ -198,13 +200,14 @@ def test_only_what_is_needed_is_read(path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_compactions_at_the_same_time_double_nothing(
-    grown: dict[int, Path], tmp_path: Path
+    grown: dict[int, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two of delta-rs's own compactions of the same files may both land."""
     path = tmp_path / "commits"
     shutil.copytree(grown[69], path)
     tables = [table_at(path) for _ in range(6)]
     assert {each.known().seq for each in tables} == {69}
+    monkeypatch.setattr(delta_store, "_COMPACT_EVERY", 1)
     assert in_threads(6, lambda number: tables[number].maintain(0)) == []
     assert list(table_at(path).history()) == MANY[:69]
     assert len(deltalake.DeltaTable(path).file_uris()) == 1

@@ -20,6 +20,7 @@ from keyrange.individual_commits.table.keyed_state_rows import runs_to_return_to
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.keyed_state.model.state_runs import StateRun
 from keyrange.ranges.model.key_ranges import SPACE
+from keyrange.storage.directory import Directory
 
 AT = TopicPartition("t", 0)
 
@@ -55,7 +56,7 @@ class History:
         """The file of the state, or what is refused."""
         known = self.commits.table.known()
         try:
-            [run] = runs_to_return_to(self.commits, known, AT, to, str(self.directory))
+            [run] = runs_to_return_to(self.commits, known, AT, to, Directory(str(self.directory)))
         except KeyrangeError as failure:
             return str(failure)
         return run.file
