@@ -28,15 +28,17 @@ class LoggedFile:
     least: Mapping[str, Any]
     greatest: Mapping[str, Any]
 
-    def may_hold(self, bounds: Bounds) -> bool:
-        """Whether rows within all bounds may be in it."""
-        for name, (least, greatest) in bounds.items():
-            low, high = self.least.get(name), self.greatest.get(name)
-            if greatest is not None and low is not None and low > greatest:
-                return False
-            if least is not None and high is not None and high < least:
-                return False
-        return True
+
+def may_hold(lows: Mapping[str, Any], highs: Mapping[str, Any], bounds: Bounds) -> bool:
+    """Whether rows within all bounds may be among those of which the least and the greatest values
+    of some columns are known."""
+    for name, (least, greatest) in bounds.items():
+        low, high = lows.get(name), highs.get(name)
+        if greatest is not None and low is not None and low > greatest:
+            return False
+        if least is not None and high is not None and high < least:
+            return False
+    return True
 
 
 class LoggedFiles:
@@ -52,10 +54,12 @@ class LoggedFiles:
         return len(self._files)
 
     def opened(self, table: Any) -> None:
-        rows = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+        # Arrow imports pandas for `pa.table`, and for times, which nobody asks for.
+        told = pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all()
+        plain = [each.name for each in told.schema if not pa.types.is_timestamp(each.type)]
         found = (
             LoggedFile(row["path"], row["size_bytes"], _behind("min.", row), _behind("max.", row))
-            for row in rows
+            for row in told.select(plain).to_pylist()
         )
         self._files = {each.path: each for each in found}
 
@@ -71,7 +75,7 @@ class LoggedFiles:
             self._files.pop(unquote(action["remove"]["path"]), None)
 
     def that_may_hold(self, bounds: Bounds) -> list[LoggedFile]:
-        return [each for each in self if each.may_hold(bounds)]
+        return [each for each in self if may_hold(each.least, each.greatest, bounds)]
 
     def small(self, order: str) -> list[list[LoggedFile]]:
         """The small ones, together so many as make one; `order` is the column whose least values

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from keyrange.errors import error
 
@@ -153,14 +152,3 @@ def _plain(kind: pa.DataType) -> str:
     if pa.types.is_timestamp(kind):
         return f"timestamp<{kind.unit}, {'zoned' if kind.tz else 'local'}>"
     return str(kind)
-
-
-def within(bounds: Bounds) -> pc.Expression | None:
-    """Bounds as a filter."""
-    found: pc.Expression | None = None
-    for name, (least, greatest) in bounds.items():
-        for value, compare in ((least, pc.Expression.__ge__), (greatest, pc.Expression.__le__)):
-            if value is not None:
-                term = compare(pc.field(name), pc.scalar(value))
-                found = term if found is None else found & term
-    return found
