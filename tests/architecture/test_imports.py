@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
+
+from commit_contract import SOURCE
+from delta_commits import COMMITS, table_at
 
 BLOCKED = ("kafka", "numba", "llvmlite", "numpy", "pyarrow", "cramjam", "deltalake", "pandas")
 
@@ -55,20 +59,60 @@ print(DefaultSource(options).schema().fieldNames()[-1])
     assert result.stdout == "headers\n"
 
 
-def test_a_stream_without_tables_needs_neither_delta_nor_pandas() -> None:
-    """Each process that plans or reads would spend a third of a second, and 60 MB, on them."""
+def imported(body: str) -> str:
+    command = [sys.executable, "-c", "import sys\n" + body]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def test_a_query_that_starts_imports_what_plans_it_and_no_more() -> None:
+    """Each process that plans would spend half a second on the rest, and 60 MB."""
     body = """
-import sys
 from pyspark_keyrange import DefaultSource
-from keyrange.wire.columns import ColumnWriter
 options = {"subscribe": "t", "kafka.bootstrap.servers": "h:1"}
 source = DefaultSource(options)
 source.streamReader(source.schema())._opened().close()
+heavy = {"pandas", "deltalake", "numba", "pyarrow.compute", "kafka.admin", "http.client"}
+names = ("guard.model.enforcement", "source.guard_admission", "members.model.late_binding")
+heavy |= {f"keyrange.{name}" for name in names}
+print(sorted(heavy & sys.modules.keys()))
+"""
+    assert imported(body) == "[]\n"
+
+
+def test_a_task_imports_neither_delta_nor_pandas() -> None:
+    body = """
+from keyrange.wire.columns import ColumnWriter
 constants = ColumnWriter("t", 7, ("topic", "partition"))._constants.values()
 assert [each.of(2).to_pylist() for each in constants] == [["t", "t"], [7, 7]]
 print(sorted({"pandas", "deltalake", "pyarrow.dataset"} & sys.modules.keys()))
 """
-    command = [sys.executable, "-c", body]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert result.returncode == 0, result.stderr
-    assert result.stdout == "[]\n"
+    assert imported(body) == "[]\n"
+
+
+def test_commits_are_read_without_pandas(tmp_path: Path) -> None:
+    """Whose import takes longer than all else that a query does before its first batch."""
+    table = table_at(tmp_path)
+    for commit in COMMITS:
+        table.append(commit)
+    body = f"""
+from keyrange.individual_commits.table.commit_table import open_commit_table
+from keyrange.options.commits import CommitOptions
+table = open_commit_table(CommitOptions(table={str(tmp_path)!r}), {SOURCE!r})
+print(table.known().seq, table.last_source({COMMITS[0].group!r}) is None)
+print(sorted({{"pandas", "pyarrow.dataset"}} & sys.modules.keys()))
+"""
+    assert imported(body) == f"{len(COMMITS)} False\n[]\n"
+
+
+def test_the_clients_of_kafka_python_are_there_for_who_asks() -> None:
+    body = """
+import keyrange.kafka.cluster
+print("kafka.admin" in sys.modules)
+import kafka
+print(kafka.KafkaConsumer.__name__, kafka.__version__ == kafka.version.__version__)
+from kafka import *
+print(KafkaProducer.__name__, hasattr(kafka, "nothing"))
+"""
+    assert imported(body) == "False\nKafkaConsumer True\nKafkaProducer False\n"

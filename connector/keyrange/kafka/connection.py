@@ -23,7 +23,6 @@ from keyrange.errors import KeyrangeError, error
 from keyrange.kafka.messages import protocol
 from keyrange.kafka.model import security_protocol_hint
 from keyrange.kafka.response_frames import AnswerBuffer, Buffer, ConnectionLost, Incoming, NoAnswer
-from keyrange.kafka.security import sasl_handshake
 from keyrange.kafka.socket_opening import open_socket
 from keyrange.options.kafka_properties import ClientSettings
 
@@ -78,6 +77,8 @@ class Connection:
             connection._sock = open_socket(host, port, settings, connection._ready_by, proven)
             connection._agree_on_versions()
             if settings.security_protocol.startswith("SASL"):
+                from keyrange.kafka.security import sasl_handshake
+
                 connection._authenticate_again_at = sasl_handshake.authenticate(
                     connection, settings
                 )

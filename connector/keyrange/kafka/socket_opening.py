@@ -13,7 +13,6 @@ from typing import Final
 
 from keyrange.errors import KeyrangeError, error
 from keyrange.kafka.model import security_protocol_hint
-from keyrange.kafka.security import tls_stores
 from keyrange.options.kafka_properties import ClientSettings
 
 # OpenSSL's X509_V_ERR_CERT_NOT_YET_VALID and X509_V_ERR_CERT_HAS_EXPIRED.
@@ -76,6 +75,8 @@ def _dial(host: str, port: int, by: float) -> socket.socket:
 def _secured(
     sock: socket.socket, host: str, port: int, settings: ClientSettings, proven: bool
 ) -> socket.socket:
+    from keyrange.kafka.security import tls_stores
+
     try:
         context = tls_stores.tls_context(settings)
         return context.wrap_socket(sock, server_hostname=host.rstrip("."))

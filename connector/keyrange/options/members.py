@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from keyrange.members.model.late_binding import PinRule
 from keyrange.options.commits import CommitOptions, beside, path_mistake
 from keyrange.options.key_ranges import KeyRangeOptions
 from keyrange.options.option import INT32_MAX, option
@@ -23,6 +22,9 @@ from keyrange.options.value_parsers import (
     text,
     variable,
 )
+
+if TYPE_CHECKING:
+    from keyrange.members.model.late_binding import PinRule
 
 MEMBERS: Final = "_members"
 MEMBERS_SUFFIX: Final = ".members"
@@ -253,11 +255,10 @@ def choose_members(
             "heartbeat.interval.ms",
             f"must be at most a third of session.timeout.ms: {heartbeat_ms} and {session_ms}",
         )
+    given = replace(given, table=table, group=given.group or commits.group)
+    if pin == "off":
+        return given
+    from keyrange.members.model.late_binding import PinRule
+
     rule = PinRule(strict=pin == "strict", wait_ms=given.pin_wait_ms)
-    return replace(
-        given,
-        rule=None if pin == "off" else rule,
-        table=table,
-        group=given.group or commits.group,
-        kafka={} if pin == "off" else dict(client),
-    )
+    return replace(given, rule=rule, kafka=dict(client))

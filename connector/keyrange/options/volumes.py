@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from keyrange.guard.model.enforcement import Settings
 from keyrange.guard.model.quota_ramp import floor_rate
 from keyrange.guard.model.throttle_factor import Policy
 from keyrange.guard.model.volume_limit import VolumeName
@@ -21,6 +20,9 @@ from keyrange.options.value_parsers import (
     part_of_one,
     size_between,
 )
+
+if TYPE_CHECKING:
+    from keyrange.guard.model.enforcement import Settings
 
 _ENTRY_POINT: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
 _PRINCIPAL: Final = "User:"
@@ -286,6 +288,9 @@ class VolumeOptions:
 
         `stamp` are seconds since 1970, and `chance` is a random number.
         """
+        # Only a guard that slows producers needs it.
+        from keyrange.guard.model.enforcement import Settings
+
         floor = floor_rate(self.mute_ms, self.connections, self.request_bytes)
         return Settings(
             floor=floor,

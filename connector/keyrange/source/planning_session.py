@@ -35,7 +35,6 @@ from keyrange.ranges.model.offset_splits import Split
 from keyrange.source.batch_commit_strategy import BatchCommits
 from keyrange.source.commit_strategy import CommitStrategy, NextBatch, OpenTable
 from keyrange.source.data_loss_in_planning import DataLossCheck
-from keyrange.source.guard_admission import Admission
 from keyrange.source.individual_commit_strategy import IndividualCommits
 from keyrange.source.metadata_cache import IDLE_SHARE, PATIENCE_S, Metadata
 from keyrange.source.model.checkpoint import RESERVED, Checkpoint, read_checkpoint
@@ -49,6 +48,7 @@ from keyrange.work.model.work_order import WorkOrder
 
 if TYPE_CHECKING:
     from keyrange.members.pinning import Pinning
+    from keyrange.source.guard_admission import Admission
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")

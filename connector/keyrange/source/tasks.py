@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import InputPartition
 
 from keyrange.kafka.cluster_view import ClusterView
 from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.members.model.task_greeting import Greeting
 from keyrange.ranges.model.offset_splits import Split
 from keyrange.ranges.model.plan_figures import plan_figures
 from keyrange.ranges.read_tasks import ReadTask
 from keyrange.source.planning import BatchReads, SampledHashes, Sizes
 from keyrange.work.model.work_order import WorkOrder
+
+if TYPE_CHECKING:
+    from keyrange.members.model.task_greeting import Greeting
 
 
 @dataclass(frozen=True, slots=True)

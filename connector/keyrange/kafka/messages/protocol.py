@@ -16,7 +16,7 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from kafka import errors as kafka_errors
+import kafka.errors as kafka_errors
 from kafka.protocol.consumer.fetch import FetchRequest
 from kafka.protocol.consumer.group import (
     DEFAULT_GENERATION_ID,
