@@ -13,6 +13,7 @@ import json
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from types import MappingProxyType, ModuleType
 from typing import Any, Final, Protocol, cast
@@ -162,9 +163,7 @@ class DeltaLog:
         """
         before = {app_id: self.version_of(app_id) for app_id in transactions}
         opened = self.table
-        if not self.is_same():
-            raise Conflict
-        made = list(actions())
+        made = self._made(actions)
         for _ in range(tries):
             data = self._written(made, transactions, note, operation)
             tag = self.directory.write_once(_path(self.version + 1), data)
@@ -180,6 +179,20 @@ class DeltaLog:
             ):
                 raise Conflict
         raise Conflict
+
+    def _made(self, actions: Callable[[], Iterable[Action]]) -> list[Action]:
+        if self.directory.is_local:
+            # Files would make the place of a table anew that is gone.
+            if not self.is_same():
+                raise Conflict
+            return list(actions())
+        # A store takes its time for each.
+        with ThreadPoolExecutor(1) as beside:
+            is_same = beside.submit(self.is_same)
+            made = list(actions())
+            if not is_same.result():
+                raise Conflict
+            return made
 
     def _written(
         self,
