@@ -66,7 +66,6 @@ def test_state_that_takes_no_more_is_named(tmp_path: Path) -> None:
     form = StateForm((Variable("n", "value", StructType().add("n", "binary").json()),))
     writer = StateFileWriter(Directory(str(tmp_path)), "source", form)
     row = dict(zip(form.schema.names, (1, b"k", {"n": VALUE}), strict=True))
-    writer.add([pa.RecordBatch.from_pylist([row], form.schema)])
     with pytest.raises(KeyrangeError, match=r"STATE_UNWRITABLE.*File too large"):
-        writer.finish()
+        writer.add([pa.RecordBatch.from_pylist([row], form.schema)])
     writer.abandon()
