@@ -389,11 +389,8 @@ def _opened(
     time_ms = now() if then is None else then.committed_at_ms
     if not runs:
         raise invalid_options([f"the commits in {table} name no state at commit {known.seq}"])
-    return (
-        known,
-        StoredState(state_directory(table, named), runs, time_ms, storage_of(named)),
-        commits,
-    )
+    stored = StoredState(state_directory(table, named), runs, time_ms, storage_of(named))
+    return known, stored, commits
 
 
 def _key(text: str) -> bytes:
