@@ -10,7 +10,6 @@ from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from keyrange.errors import invalid_options
 from keyrange.storage.model.partition_columns import PartitionColumn, Unit
@@ -129,6 +128,8 @@ def _column(rows: pa.RecordBatch, column: PartitionColumn) -> pa.Array:
     if pa.types.is_timestamp(source.type):
         source = source.cast(pa.timestamp("us", "UTC" if source.type.tz else None))
     if column.unit is Unit.HOUR:
+        import pyarrow.compute as pc
+
         return pc.hour(source).cast(pa.int32())
     return source.cast(pa.date32())
 

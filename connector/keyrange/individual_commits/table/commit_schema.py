@@ -13,7 +13,6 @@ from itertools import pairwise
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from keyrange.errors import error
 from keyrange.individual_commits.model.commit import (
@@ -250,9 +249,12 @@ def _plain_rows(
     columns: list[Sequence[Any]] = []
     for name in names:
         column = table.column(name)
-        if pa.types.is_timestamp(column.type):
-            column = pc.cast(pc.cast(column, _TIME), pa.int64())
-        columns.append(column.to_pylist())
+        if column.type == _TIME:
+            # `cast` would import Arrow's compute.
+            chunks = (chunk.view(pa.int64()) for chunk in column.chunks)
+            columns.append([value for chunk in chunks for value in chunk.to_pylist()])
+        else:
+            columns.append(column.to_pylist())
     for values in zip(*columns, strict=True):
         yield dict(zip(names, values, strict=True))
 
