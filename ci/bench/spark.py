@@ -15,7 +15,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from keyrange.embedded import jars
 
-_SHIPPED = Path(__file__).parents[2] / "conf" / "spark-defaults.conf"
+_CONF = Path(__file__).parents[2] / "conf"
+_SHIPPED = _CONF / "spark-defaults.conf"
+# Its processes do not compile pyspark anew.
+RECOMMENDED_PYTHON = str(_CONF / "spark-python")
 # Those of the settings that keyrange ships that have to do with reading.
 _PREFIXES = ("spark.python.", "spark.sql.execution.")
 _DELTA_PREFIXES = ("spark.sql.extensions", "spark.sql.catalog.")
@@ -36,9 +39,11 @@ def session(
     master: str = "local[2]",
     delta: bool = False,
     confs: Mapping[str, str] = MappingProxyType({}),
+    python: str = sys.executable,
 ) -> Iterator[SparkSession]:
-    """A session that knows both connectors, and Delta where it is asked for."""
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    """A session that knows both connectors, and Delta where it is asked for. `python` runs what
+    Spark starts."""
+    os.environ |= {"PYSPARK_PYTHON": python, "KEYRANGE_PYTHON": sys.executable}
     builder = SparkSession.builder.master(master).appName("keyrange-bench")
     # The same for every side: what keyrange recommends, and as few distractions as can be.
     prefixes = (*_PREFIXES, *(_DELTA_PREFIXES if delta else ()))

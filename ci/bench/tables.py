@@ -103,6 +103,19 @@ TABLES: Mapping[str, Table] = {
             )
         },
     ),
+    "query": _list(
+        "query",
+        {
+            "query.start.seconds": (
+                "from `start()` to where the first batch ends, 1,000 records with `availableNow`"
+            ),
+            "query.start.individual.seconds": "the same with individual commits",
+            "query.start.jvm.seconds": "the same, JVM connector",
+            "query.available_now.vs_jvm": "the whole run, beside the JVM connector",
+            "query.available_now.seconds": "the whole run",
+            "query.available_now.jvm.seconds": "the whole run, JVM connector",
+        },
+    ),
     "state": _list(
         "state",
         {

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
+import pyspark
+
 from commit_contract import SOURCE
 from delta_commits import COMMITS, table_at
 
+ROOT = Path(__file__).parents[2]
 BLOCKED = ("kafka", "numba", "llvmlite", "numpy", "pyarrow", "cramjam", "deltalake", "pandas")
 
 PROGRAM = f"""
@@ -116,3 +120,19 @@ from kafka import *
 print(KafkaProducer.__name__, hasattr(kafka, "nothing"))
 """
     assert imported(body) == "False\nKafkaConsumer True\nKafkaProducer False\n"
+
+
+def test_the_python_for_spark_does_not_import_pyspark_from_the_zip() -> None:
+    home = Path(pyspark.__file__).parent
+    [py4j] = (home / "python" / "lib").glob("py4j-*.zip")
+    given = [
+        home / "python" / "lib" / "pyspark.zip",
+        py4j,
+        home / "jars" / "spark-core_2.13-4.2.0.jar",
+    ]
+    path = os.pathsep.join(map(str, [*given, "one", "two words"]))
+    environment = os.environ | {"KEYRANGE_PYTHON": sys.executable, "PYTHONPATH": path}
+    body = "import os, pyspark; print(os.environ['PYTHONPATH'], pyspark.__file__)"
+    command = [str(ROOT / "conf" / "spark-python"), "-c", body]
+    told = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+    assert told.stdout == f"one{os.pathsep}two words {pyspark.__file__}\n"

@@ -46,6 +46,11 @@ LATENCY_DELTA = {
     for figure in ("vs_jvm", "keyrange.ms", "jvm.ms")
 }
 
+QUERY = {
+    *(f"query.start.{side}seconds" for side in ("", "individual.", "jvm.")),
+    *(f"query.available_now.{figure}" for figure in ("vs_jvm", "seconds", "jvm.seconds")),
+}
+
 TINY_INGEST = {
     "ingest.delta.1KB.lz4.vs_floor",
     "ingest.delta.1KB.lz4.floor.mrec_per_second",
@@ -221,6 +226,16 @@ def test_the_tiny_benchmark_of_queries_that_commit_yields_its_figures(tmp_path: 
     # What keeping the output costs may drown in noise where there is hardly any.
     costs = "commits.throughput.materialization.seconds_per_batch"
     assert all(each["value"] > 0 for name, each in figures.items() if name != costs)
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_tiny_benchmark_of_queries_that_start_yields_its_figures(tmp_path: Path) -> None:
+    figures = tiny_figures(tmp_path, "query", timeout_s=580)
+    assert figures.keys() == QUERY
+    assert all(each["value"] > 0 for each in figures.values())
 
 
 @pytest.mark.broker
