@@ -76,15 +76,12 @@ class NewRecords:
     def _handed_out(self, whole: bool) -> dict[TopicPartition, HandedOut]:
         """With `whole` all keys, else those that the query reads."""
         keys = self.options.key_ranges
-        return {
-            partition: HandedOut(
-                tuple(
-                    Area(span, each.from_offset, each.until_offset)
-                    for span in (keys.partial and not whole and keys.given(partition)) or (SPACE,)
-                )
-            )
-            for partition, each in self.ranges.items()
-        }
+        found: dict[TopicPartition, HandedOut] = {}
+        for partition, each in self.ranges.items():
+            spans = (keys.partial and not whole and keys.given(partition)) or (SPACE,)
+            areas = [Area(span, each.from_offset, each.until_offset) for span in spans]
+            found[partition] = HandedOut(tuple(areas))
+        return found
 
 
 @dataclass(frozen=True, slots=True)

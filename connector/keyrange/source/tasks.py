@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import InputPartition
@@ -38,16 +38,19 @@ class TaskMaker:
         object.__setattr__(self, "_brokers", tuple(found))
 
     def task(self, splits: Sequence[Split], greeting: Greeting | None = None) -> ReadTask:
-        leaders: dict[TopicPartition, int] = {}
+        leaders: dict[tuple[str, int, int], None] = {}
+        own: list[Split] = []
         for split in splits:
-            leader = self.view.leader(split.topic_partition)
+            partition = split.topic_partition
+            own.append(split.led_in(self.epochs.get(partition, -1)))
+            leader = self.view.leader(partition)
             if leader is not None:
-                leaders[split.topic_partition] = leader.node_id
-        epochs, topics = self.epochs, {split.topic for split in splits}
+                leaders[*partition, leader.node_id] = None
+        topics = {split.topic for split in splits}
         return ReadTask(
-            [replace(each, leader_epoch=epochs.get(each.topic_partition, -1)) for each in splits],
+            own,
             self._brokers,
-            [(*partition, node_id) for partition, node_id in leaders.items()],
+            list(leaders),
             {topic: self.topic_ids[topic] for topic in topics if topic in self.topic_ids},
             greeting,
             self.order(splits) if self.order is not None else None,

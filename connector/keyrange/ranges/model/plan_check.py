@@ -16,6 +16,8 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
+from typing import Final
 
 from keyrange.errors import error
 from keyrange.kafka.model.offsets import TopicPartition
@@ -42,21 +44,31 @@ class HandedOut:
     offsets: tuple[int, ...] = ()
 
 
+_NOTHING: Final = HandedOut(())
+
+
 def check_plan(splits: Iterable[Split], handed_out: Mapping[TopicPartition, HandedOut]) -> None:
     """Raises INCONSISTENT_PLAN where the splits do not read what is handed out, all of it once."""
-    corners: dict[TopicPartition, _Corners] = {partition: Counter() for partition in handed_out}
-    singles: dict[TopicPartition, Counter[int]] = {partition: Counter() for partition in handed_out}
-    for partition, wanted in handed_out.items():
-        _add(corners[partition], wanted.areas, -1)
-        singles[partition].subtract(wanted.offsets)
+    left = dict(handed_out)
+    read: dict[TopicPartition, list[Split]] = {}
     for split in splits:
-        at = split.topic_partition
-        _add(corners.setdefault(at, Counter()), _areas(split), 1)
-        if split.delivery is not None:
-            singles.setdefault(at, Counter()).update(split.delivery.offsets)
-    for partition, left in sorted(corners.items()):
-        wrong = [offset for (_, offset), count in left.items() if count]
-        wrong += [offset for offset, count in singles[partition].items() if count]
+        partition = split.topic_partition
+        if _is_whole(split, left.get(partition, _NOTHING)):
+            # Whatever else is read of the partition is read twice.
+            left[partition] = _NOTHING
+        else:
+            read.setdefault(partition, []).append(split)
+    for partition in sorted(read.keys() | {each for each in left if left[each] is not _NOTHING}):
+        own, wanted = read.get(partition, ()), left.get(partition, _NOTHING)
+        corners: _Corners = Counter()
+        again = (each.delivery.offsets for each in own if each.delivery is not None)
+        singles = Counter(chain.from_iterable(again))
+        singles.subtract(wanted.offsets)
+        _add(corners, wanted.areas, -1)
+        for each in own:
+            _add(corners, _areas(each), 1)
+        wrong = [offset for (_, offset), count in corners.items() if count]
+        wrong += [offset for offset, count in singles.items() if count]
         if wrong:
             raise error(
                 "INCONSISTENT_PLAN",
@@ -64,6 +76,16 @@ def check_plan(splits: Iterable[Split], handed_out: Mapping[TopicPartition, Hand
                 partition=partition,
                 offset=min(wrong),
             )
+
+
+def _is_whole(split: Split, wanted: HandedOut) -> bool:
+    """Whether a split reads all keys of the offsets that are handed out to all keys, as each does
+    in a plan by partition."""
+    if split.placement is not None or split.delivery is not None or len(wanted.areas) != 1:
+        return False
+    [area] = wanted.areas
+    same = (area.from_offset, area.until_offset) == (split.from_offset, split.until_offset)
+    return same and area.span == SPACE and not wanted.offsets
 
 
 def _add(corners: _Corners, areas: Iterable[Area], sign: int) -> None:

@@ -20,16 +20,17 @@ def plan_figures(
     `keyRanges` is 0 where whole partitions are read. `bytes` are those of the log that is read, as
     far as a sample tells, and `fetchedBytes` what brokers send for it to one executor.
     """
-    splits = list(splits)
-    spans: dict[TopicPartition, list[tuple[int, int]]] = {}
-    ranges = 0
+    by_partition: dict[TopicPartition, list[Split]] = {}
     for split in splits:
-        partition = split.topic_partition
-        spans.setdefault(partition, []).append((split.from_offset, split.until_offset))
-        if split.placement is not None:
-            ranges += len(split.placement.ranges())
-    fetched = fetched_bytes(fetched_once(splits), bytes_per_offset)
-    read = sum(covered(found) * bytes_per_offset[partition] for partition, found in spans.items())
+        by_partition.setdefault(split.topic_partition, []).append(split)
+    ranges, read, fetched = 0, 0.0, 0.0
+    for partition, own in by_partition.items():
+        spans = [(split.from_offset, split.until_offset) for split in own]
+        ranges += sum(len(each.placement.ranges()) for each in own if each.placement is not None)
+        size = covered(spans) * bytes_per_offset[partition]
+        read += size
+        # Splits of other partitions share nothing with these.
+        fetched += size if len(own) == 1 else fetched_bytes(fetched_once(own), bytes_per_offset)
     return {
         "tasks": tasks,
         "keyRanges": ranges,
