@@ -15,21 +15,21 @@ from random import Random
 
 import pytest
 
+from commit_model import apply_verdict
 from commit_tables import MemoryCommitTable
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.batch_deliveries import plan_batch_deliveries
 from keyrange.individual_commits.model.commit import Commit, CommitKind, Snapshot
+from keyrange.individual_commits.model.delivery_columns import next_due_ms
 from keyrange.individual_commits.model.new_and_due_records import (
     CellDelivery,
     DeliveryLimits,
     PartitionDelivery,
-    lags_too_far,
-    next_due_ms,
 )
 from keyrange.individual_commits.model.partition_progress import PartitionState
-from keyrange.individual_commits.model.progress_after_batch import PartitionVerdict, apply_verdict
 from keyrange.individual_commits.model.redelivery import RedeliveryPolicy
 from keyrange.individual_commits.model.state_before_batch import state_of
+from keyrange.individual_commits.model.verdict_columns import PartitionVerdict
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options import parse_options
 from keyrange.source.model.checkpoint import NEVER_DUE, Checkpoint, CommitMark
@@ -169,7 +169,7 @@ class Driver:
         for partition, at in world.ends.items():
             state = known.states.get(partition)
             stood = state.position if state else world.begins[partition]
-            held = state is not None and lags_too_far(state, limits)
+            held = state is not None and state.position - state.scanned > (limits.lag_max or 10**9)
             positions[partition] = stood if held else world.random.randint(stood, at)
         due = next_due_ms(known.states, world.keeps_order)
         mark = CommitMark(
@@ -181,8 +181,8 @@ class Driver:
         initial = {p: world.begins[p] for p in positions if p not in start.positions or start.fresh}
         end = Checkpoint(positions, {"t": "id"}, initial=initial, commits=mark)
         moved = positions != dict(start.positions)
-        deliveries = plan_batch_deliveries(known, start, end, world.options).values()
-        return end if moved or not all(delivery.is_empty for delivery in deliveries) else None
+        deliveries = plan_batch_deliveries(known, start, end, world.options)
+        return None if deliveries.is_empty and not moved else end
 
     def finish(self, batch: int, start: Checkpoint, end: Checkpoint) -> None:
         """What the process does in which foreachBatch runs."""

@@ -6,9 +6,11 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from commit_model import apply_verdict
 from commit_tables import MemoryCommitTable
 from keyrange.individual_commits.batch_deliveries import plan_batch_deliveries
-from keyrange.individual_commits.model.commit import Commit, CommitKind, CommitSettings
+from keyrange.individual_commits.model.commit import Commit, CommitKind
+from keyrange.individual_commits.model.commit_settings import CommitSettings
 from keyrange.individual_commits.model.commit_table_protocol import CommitTable
 from keyrange.individual_commits.model.new_and_due_records import PartitionDelivery
 from keyrange.individual_commits.model.partition_progress import (
@@ -16,11 +18,8 @@ from keyrange.individual_commits.model.partition_progress import (
     PartitionState,
     PendingRecord,
 )
-from keyrange.individual_commits.model.progress_after_batch import (
-    PartitionVerdict,
-    apply_verdict,
-)
 from keyrange.individual_commits.model.state_before_batch import planned_from, state_of
+from keyrange.individual_commits.model.verdict_columns import PartitionVerdict
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options import SourceOptions
 from keyrange.options.commits import CommitOptions

@@ -21,7 +21,7 @@ from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.batch_deliveries import plan_batch_deliveries
 from keyrange.individual_commits.each_batch import EachBatch
 from keyrange.individual_commits.model.commit import Commit
-from keyrange.individual_commits.model.new_and_due_records import next_due_ms
+from keyrange.individual_commits.model.delivery_columns import next_due_ms
 from keyrange.individual_commits.model.partition_progress import PartitionState
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options import SourceOptions, parse_options

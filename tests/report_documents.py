@@ -14,6 +14,7 @@ from keyrange.individual_commits.model.partition_progress import (
     PartitionState,
     PendingRecord,
 )
+from keyrange.individual_commits.model.state_columns import columns_of
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import HASH_MAX, KeyRange
 from keyrange.report.page_parts import Source
@@ -32,7 +33,9 @@ def commits(log_end: int = 400) -> Source:
     """Of flights-0 the lower keys stand at 150 of 200, the upper ones have two pending records."""
     pieces = (KeyRangeState(LOWER, 150), KeyRangeState(UPPER, 200, HOLES))
     partition = TopicPartition("flights", 0)
-    known = Snapshot(3, {partition: PartitionState("id", 200, pieces)}, 2, "run-1", None)
+    known = Snapshot(
+        3, columns_of({partition: PartitionState("id", 200, pieces)}), 2, "run-1", None
+    )
     ends = {partition: LogEnd(log_end, "batch")}
     show = describe(known, None, ends, BEGAN_MS)
     listed = list(gaps(known, BEGAN_MS))

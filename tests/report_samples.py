@@ -22,6 +22,7 @@ from keyrange.individual_commits.model.partition_progress import (
     PartitionState,
     PendingRecord,
 )
+from keyrange.individual_commits.model.state_columns import columns_of
 from keyrange.individual_commits.table.commit_table import open_commit_table
 from keyrange.individual_commits.table.dead_letters import DeadLetter, open_dead_letters
 from keyrange.kafka.model.offsets import TopicPartition
@@ -362,7 +363,7 @@ def many_ranges(count: int, partitions: int = 1, pending: int = 2) -> Sources:
         states[partition] = PartitionState(TOPIC_ID, position, tuple(unique))
         rows.append({"source": 0, "topic": "flights", "partition": number, "committed": 900_000,
                      "planned": 1_010_000, "from_offset": 900_000})  # fmt: skip
-    known = Snapshot(7, states, 6, "run-1", None)
+    known = Snapshot(7, columns_of(states), 6, "run-1", None)
     ends = {each: LogEnd(1_200_000, "batch") for each in states}
     document = {
         "show": describe(known, None, ends, BEGAN_MS),

@@ -242,10 +242,20 @@ TABLES: Mapping[str, Table] = {
             "commits.after_50k.vs_50": "the same in a table of 50,000 commits, p50",
             "commits.maintained.p99.ms": "p99 where the batch also writes snapshots and compacts",
             "commits.startup_50k.seconds": "opening of a table of 50,000 commits",
-            "commits.wide_span.bytes": (
-                "state of a range of 100 million offsets with 3 pending records"
+        },
+    ),
+    "commits_scale": _list(
+        "commits_scale",
+        {
+            "commits.scale.10000x4.ms": "plan, verdict and commit of a batch, all have new records",
+            "commits.scale.10000x4.plan.ms": "the plan of it",
+            "commits.scale.10000x4.verdict.ms": "the verdict of it",
+            "commits.scale.10000x4.commit.ms": "the commit of it",
+            "commits.scale.10000x4.hundredth.ms": "the same where one partition in 100 has some",
+            "commits.scale.open.10000x4.seconds": "opening of the table",
+            "commits.scale.planning.10000x16.rss_mb": (
+                "memory of a process that plans 10,000 partitions in 16 key ranges"
             ),
-            "commits.wide_span.ms": "time to write that state",
         },
     ),
     "commits_work": _list(

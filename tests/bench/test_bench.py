@@ -88,13 +88,21 @@ KEYRANGE = {
 }
 
 COMMITS = {
-    "commits.wide_span.bytes",
-    "commits.wide_span.ms",
     *(f"commits.{which}{share}.ms" for which in ("", "after_50k.") for share in ("p50", "p99")),
     "commits.maintained.p99.ms",
     "commits.after_50k.vs_50",
     "commits.startup_50k.seconds",
     "commits.startup.imports.seconds",
+}
+
+COMMITS_SCALE = {
+    *(
+        f"commits.scale.10000x4{share}{step}.ms"
+        for share in ("", ".hundredth")
+        for step in ("", ".plan", ".verdict", ".commit")
+    ),
+    "commits.scale.open.10000x4.seconds",
+    "commits.scale.planning.10000x16.rss_mb",
 }
 
 MEMBERS = {
@@ -164,9 +172,18 @@ SLOW_KEY = {
 @pytest.mark.broker
 @pytest.mark.spark
 def test_the_tiny_benchmark_yields_its_figures(tmp_path: Path) -> None:
-    """Of a group with Spark and a broker, and of two that need neither."""
+    """Of a group with Spark and a broker, and of three that need neither."""
     out = tmp_path / "figures.json"
-    only = ("--only", "read", "--only", "decompress", "--only", "commits")
+    only = (
+        "--only",
+        "read",
+        "--only",
+        "decompress",
+        "--only",
+        "commits",
+        "--only",
+        "commits_scale",
+    )
     finished = bench("--tiny", *only, "--out", str(out))
     assert finished.returncode == 0, finished.stderr[-4000:]
     document = json.loads(out.read_text())
@@ -176,14 +193,17 @@ def test_the_tiny_benchmark_yields_its_figures(tmp_path: Path) -> None:
     assert document["run"]["repetitions"] == 1
     assert document["run"].keys() >= {"started", "commit", "changed"}
     groups = [(group["name"], group["failed"]) for group in document["groups"]]
-    assert groups == [("read", False), ("decompress", False), ("commits", False)]
+    assert groups == [
+        ("read", False),
+        ("decompress", False),
+        ("commits", False),
+        ("commits_scale", False),
+    ]
     figures = {figure["name"]: figure for figure in document["figures"]}
-    assert figures.keys() == READ | DECOMPRESS | COMMITS
-    # What is counted and not timed holds at any size.
-    assert figures["commits.wide_span.bytes"]["value"] < 1000
+    assert figures.keys() == READ | DECOMPRESS | COMMITS | COMMITS_SCALE
     for name, figure in figures.items():
         assert set(figure) == FIELDS
-        assert figure["group"] == name.partition(".")[0]
+        assert figure["group"].partition("_")[0] == name.partition(".")[0]
         assert 0 < figure["min"] <= figure["value"] <= figure["max"]
         assert figure["runs"] == len(figure["samples"]) == 1
         assert name in finished.stdout

@@ -44,7 +44,7 @@ def members() -> list[str]:
 
 
 def portion(number: int) -> dict[str, Any]:
-    maker = scale._maker([TopicPartition("scale", number)])
+    maker = scale.task_maker([TopicPartition("scale", number)])
     document: dict[str, Any] = write_bound_task(maker.task([Split("scale", number, 0, 9, 9)]))
     return document
 

@@ -15,12 +15,8 @@ import commanding
 from brokers import Record, Topics
 from documents import read_document
 from keyrange.errors import KeyrangeError
-from keyrange.individual_commits.model.commit import (
-    Commit,
-    CommitCounts,
-    CommitKind,
-    CommitSettings,
-)
+from keyrange.individual_commits.model.commit import Commit, CommitCounts, CommitKind
+from keyrange.individual_commits.model.commit_settings import CommitSettings
 from keyrange.individual_commits.model.partition_progress import (
     KeyRangeState,
     PartitionState,

@@ -19,21 +19,40 @@ from keyrange.individual_commits.model.partition_progress import (
 from keyrange.individual_commits.table.commit_table import open_commit_table
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options.commits import CommitOptions
-from keyrange.ranges.model.key_ranges import SPACE
+from keyrange.ranges.model.key_ranges import HASH_MAX, KeyRange
 from keyrange.work.model.outcome import Cause
 
+KEPT = {"group": "g", "source_id": "s", "commit_seq": 2, "topic": "t", "partition": 0}
 
-def test_holes_and_done_ranges_are_rows(spark: SparkSession, tmp_path: Path) -> None:
-    pending = tuple(PendingRecord(at, at, 1, 2000, 1000, Cause.REJECTED) for at in (3, 7))
-    state = PartitionState("id", 10, (KeyRangeState(SPACE, 10, pending),))
+
+def test_pending_records_and_done_ranges_are_rows(spark: SparkSession, tmp_path: Path) -> None:
+    pending = (
+        PendingRecord(45, 3, 0, 900_000, 400_000),
+        PendingRecord(46, 4, 1, 2**63 - 1, 400_000, Cause.HELD_BACK),
+        PendingRecord(48, 3, 2, 900_000, 400_000, Cause.TIMED_OUT),
+    )
+    pieces = (
+        KeyRangeState(KeyRange(0, 10), 60, pending),
+        KeyRangeState(KeyRange(10, HASH_MAX + 1), 60),
+    )
     table = open_commit_table(CommitOptions(table=str(tmp_path / "c")), "s")
     table.append(Commit(1, CommitKind.FENCE, "g", "s", "q", "r", -1, 0))
-    states = {TopicPartition("t", 0): state}
+    states = {TopicPartition("t", 0): PartitionState("id", 61, pieces)}
     table.append(Commit(2, CommitKind.BATCH, "g", "s", "q", "r", 0, 1000, states=states))
     frame = spark.read.format("delta").load(str(tmp_path / "c"))
-    found = keyrange.commits(frame).select("topic", "partition", "offset", "cause").collect()
-    assert sorted(map(tuple, found)) == [("t", 0, 3, "rejected"), ("t", 0, 7, "rejected")]
-    done = keyrange.commits(frame, "done").select("from_offset", "until_offset").collect()
-    assert sorted(map(tuple, done)) == [(4, 7), (8, 10)]
+    kept = KEPT | {"lo": 0, "hi": 9}
+    done = keyrange.commits(frame, "done").orderBy("from_offset").collect()
+    assert [row.asDict() for row in done] == [
+        kept | {"from_offset": 47, "until_offset": 48},
+        kept | {"from_offset": 49, "until_offset": 60},
+    ]
+    found = [row.asDict() for row in keyrange.commits(frame).orderBy("offset").collect()]
+    assert {row.pop("since").timestamp() for row in found} == {400}
+    assert [(due := row.pop("due")) and due.timestamp() for row in found] == [900, None, 900]
+    assert found == [
+        kept | {"offset": 45, "key_hash": 3, "deliveries": 0, "cause": "rejected"},
+        kept | {"offset": 46, "key_hash": 4, "deliveries": 1, "cause": "held_back"},
+        kept | {"offset": 48, "key_hash": 3, "deliveries": 2, "cause": "timed_out"},
+    ]
     with pytest.raises(InvalidError, match="pending or done"):
         keyrange.commits(frame, "gaps")

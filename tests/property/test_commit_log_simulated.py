@@ -12,7 +12,8 @@ from forms import by_form
 from keyrange.consumer.commit_log import CommitLog, Taken
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.model.auditing import Contradiction, audit
-from keyrange.individual_commits.model.commit import Commit, CommitKind, CommitSettings
+from keyrange.individual_commits.model.commit import Commit, CommitKind
+from keyrange.individual_commits.model.commit_settings import CommitSettings
 from keyrange.individual_commits.model.partition_progress import KeyRangeState, fresh
 from keyrange.individual_commits.model.range_handovers import Handovers, claim_of
 from keyrange.individual_commits.table.commit_table import DeltaCommitTable

@@ -14,23 +14,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import strategies  # noqa: F401  registers the hypothesis profiles
-from keyrange.individual_commits.model.new_and_due_records import (
-    DeliveryLimits,
-    PartitionDelivery,
-    next_due_ms,
-    plan_delivery,
-)
+from commit_model import apply_verdict, plan_delivery
+from keyrange.individual_commits.model.delivery_columns import next_due_ms
+from keyrange.individual_commits.model.new_and_due_records import DeliveryLimits, PartitionDelivery
 from keyrange.individual_commits.model.partition_progress import (
     PartitionState,
     PendingRecord,
     cut_at,
     fresh,
 )
-from keyrange.individual_commits.model.progress_after_batch import (
-    PartitionVerdict,
-    apply_verdict,
-)
 from keyrange.individual_commits.model.redelivery import RedeliveryPolicy
+from keyrange.individual_commits.model.verdict_columns import PartitionVerdict
 from keyrange.kafka.model.offsets import OFFSET_MAX, TopicPartition
 from keyrange.ranges.model.key_ranges import HASH_MAX, KeyRange
 from keyrange.source.model.checkpoint import NEVER_DUE

@@ -13,15 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import strategies  # noqa: F401  registers the hypothesis profiles
+from commit_model import apply_verdict
 from delivered import delivered
 from keyrange.individual_commits.batch_deliveries import plan_batch_deliveries
 from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.individual_commits.model.partition_progress import PartitionState, fresh
-from keyrange.individual_commits.model.progress_after_batch import (
-    PartitionVerdict,
-    apply_verdict,
-)
 from keyrange.individual_commits.model.redelivery import RedeliveryPolicy
+from keyrange.individual_commits.model.state_columns import columns_of
+from keyrange.individual_commits.model.verdict_columns import PartitionVerdict
 from keyrange.individual_commits.ranges_of_batch import spans_of
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.members.model.assignment import Owned
@@ -69,7 +68,7 @@ class Query:
         start = Checkpoint({PARTITION: self.state.position})
         end = Checkpoint({PARTITION: until}, commits=mark)
         [delivery] = plan_batch_deliveries(
-            Snapshot(states={PARTITION: self.state}), start, end, OPTIONS
+            Snapshot(states=columns_of({PARTITION: self.state})), start, end, OPTIONS
         ).values()
         spans = {PARTITION: spans_of(PARTITION, mark, OPTIONS)}
         portions = plan_pinned_deliveries(

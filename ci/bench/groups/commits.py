@@ -32,7 +32,6 @@ from keyrange.individual_commits.table.commit_table import (
     DeltaCommitTable,
     open_commit_table,
 )
-from keyrange.individual_commits.table.done_column import read_piece, write_piece
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options.commits import CommitOptions
 from keyrange.ranges.model.key_ranges import SPACE, split_evenly
@@ -58,7 +57,6 @@ print(imported - started, time.perf_counter() - imported, known.seq)
 
 
 def run(bench: Bench) -> Iterator[Figure]:
-    yield from _wide_span(bench)
     _prove_bulk(bench, bench.pick(full=500, quick=500, tiny=8))
     count, young_count = bench.pick(full=(50_000, 50), quick=(50_000, 50), tiny=(20, 5))
     old = _history(bench, bench.directory / "old", count)
@@ -88,24 +86,6 @@ def run(bench: Bench) -> Iterator[Figure]:
     starts = [_startup_s(bench.directory / "old", old) for _ in range(bench.runs)]
     yield from_runs("commits.startup_50k.seconds", [read for _, read in starts], "s")
     yield from_runs("commits.startup.imports.seconds", [imports for imports, _ in starts], "s")
-
-
-def _wide_span(bench: Bench) -> Iterator[Figure]:
-    """Bytes and milliseconds of 100 million offsets with three pending records."""
-    pending = [
-        PendingRecord(at, at % 997, 1, _NOW_MS, _NOW_MS) for at in (17, 50_000_000, 99_999_998)
-    ]
-    piece = KeyRangeState(SPACE, 100_000_000, tuple(pending))
-    read_piece(write_piece(piece))  # the first time, machine code is loaded
-    spent_ms = []
-    for _ in range(bench.runs):
-        started = time.perf_counter()
-        blob = write_piece(piece)
-        if read_piece(blob) != piece:
-            raise RuntimeError("the state did not come back as it was")
-        spent_ms.append((time.perf_counter() - started) * 1e3)
-    yield from_runs("commits.wide_span.bytes", [len(blob)], "bytes")
-    yield from_runs("commits.wide_span.ms", spent_ms, "ms")
 
 
 def _commit(seq: int) -> Commit:
@@ -243,8 +223,6 @@ GROUP = Group(
         "commits.p99.ms": at_most(250),
         "commits.after_50k.vs_50": at_most(1.5),
         "commits.startup_50k.seconds": at_most(2.0),
-        "commits.wide_span.bytes": at_most(999),
-        "commits.wide_span.ms": at_most(50),
     },
     own_broker=True,
 )

@@ -58,7 +58,7 @@ def _plans(bench: Bench) -> Iterator[Figure]:
     ten_each = parse_options(by_range | {"keyRangesPerPartition": "10"})
     found: dict[str, list[float]] = {"": [], ".ranges": [], ".assign": [], ".pinned": []}
     slots = {f"executor-{number:03d}": float(_CORES) for number in range(100)}
-    maker = _maker(partitions)
+    maker = task_maker(partitions)
     for _ in range(bench.runs):
         found[""].append(_seconds_to_plan(partitions, by_partition, maker))
         found[".ranges"].append(_seconds_to_plan(few, ten_each, maker))
@@ -102,7 +102,7 @@ def _no_sample(_: TopicPartition) -> Sequence[int]:
     return ()
 
 
-def _maker(partitions: Sequence[TopicPartition]) -> TaskMaker:
+def task_maker(partitions: Sequence[TopicPartition]) -> TaskMaker:
     """Tasks of a cluster that is not there."""
     brokers = {n: Broker(n, f"broker-{n}.example", 9092) for n in range(_BROKERS)}
     leaders = {p.partition: Leader(p.partition % _BROKERS, 3, (1, 2, 3)) for p in partitions}
@@ -204,7 +204,7 @@ class _Driver:
         partitions: Sequence[TopicPartition],
     ) -> None:
         self._bench, self._plans, self._executors = bench, plans, executors
-        self._maker = _maker(partitions)
+        self._maker = task_maker(partitions)
         self._sizes = _sizes(partitions)
         self._partitions = len(partitions)
         self._reads = NewRecords(_ranges(partitions), _options(bench))

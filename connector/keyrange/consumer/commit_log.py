@@ -29,7 +29,8 @@ from keyrange.consumer.leader_epoch_agreement import (
 from keyrange.errors import KeyrangeError, error
 from keyrange.individual_commits.model import partition_progress
 from keyrange.individual_commits.model.checkpoint_agreement import check_group_terms
-from keyrange.individual_commits.model.commit import Commit, CommitKind, CommitSettings
+from keyrange.individual_commits.model.commit import Commit, CommitKind
+from keyrange.individual_commits.model.commit_settings import CommitSettings
 from keyrange.individual_commits.model.partition_progress import KeyRangeState, PartitionState
 from keyrange.individual_commits.model.range_claims import (
     Claim,
@@ -214,8 +215,7 @@ class CommitLog:
             for p, found in pieces.items()
         }
         known = self._table(self._source).known()
-        whole = known.base_is_due
-        every = {**known.states, **states} if whole else states
+        every, whole = (known.states | states if known.base_is_due else states), known.base_is_due
         self._append(self._source, known.seq + 1, states=every, whole=whole, cut_back=cut_back)
         self._states.update(states)
 

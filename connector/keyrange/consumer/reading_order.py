@@ -9,19 +9,20 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 
 from keyrange.consumer.acknowledgements import PartitionWork
 from keyrange.consumer.data_loss import LogEnds, Works
 from keyrange.consumer.records import partition_of
 from keyrange.individual_commits.model import delivery_splits
+from keyrange.individual_commits.model.delivery_columns import plan_deliveries
 from keyrange.individual_commits.model.new_and_due_records import (
     DeliveryLimits,
     PartitionDeliveries,
-    PartitionDelivery,
-    plan_delivery,
 )
-from keyrange.individual_commits.model.partition_progress import PendingRecord
+from keyrange.individual_commits.model.partition_progress import PartitionState, PendingRecord
+from keyrange.individual_commits.model.state_columns import columns_of, spread
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.cluster_view import ClusterView
 from keyrange.kafka.fetching.fetch import SplitReader
@@ -60,14 +61,23 @@ class OwnedRangeReader:
         it."""
         ends = {} if again_only else self.logs.ends(works)
         again = {partition: work.due(now_ms) for partition, work in works.items()}
-        deliveries: dict[TopicPartition, PartitionDelivery] = {}
+        states: dict[TopicPartition, PartitionState] = {}
+        spans: list[list[int]] = []
+        until: list[int] = []
         for partition, work in sorted(works.items()):
             end = max(ends.get(partition, 0), work.position)
             if again[partition] or (work.scanned < end and not again_only):
                 # Its pending records are due, all of them.
-                state = work.planning_state(again[partition], end, again_only)
-                spans = sorted([*work.spans, *complement(work.spans)])
-                deliveries[partition] = plan_delivery(state, spans, end, _FOREVER_MS, _NO_LIMITS)
+                states[partition] = work.planning_state(again[partition], end, again_only)
+                spans.append(sorted(s.from_hash for s in (*work.spans, *complement(work.spans))))
+                until.append(end)
+        deliveries = plan_deliveries(
+            columns_of(states),
+            spread(spans, range(len(spans))),
+            np.array(until, np.int64),
+            _FOREVER_MS,
+            _NO_LIMITS,
+        )
         splits = self._plan(deliveries, works)
         if not splits:
             return None

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from keyrange.consumer.commit_log import Begin, CommitLog
 from keyrange.consumer.settings import ConsumerSettings
-from keyrange.individual_commits.model.commit import OFFSET_HASH
+from keyrange.individual_commits.model.commit_settings import OFFSET_HASH
 from keyrange.individual_commits.table.commit_table import LAYOUT
 from keyrange.storage.delta_store import DeltaStore
 

@@ -85,7 +85,7 @@ def materialize(df: DataFrame, error_column: str | None = None) -> DataFrame:
     named = [error_column] if error_column is not None else []
     check_columns(df, "keyrange.materialize", (*_PLACE, "keyHash", *named))
     plan, output = run.plan, df.schema
-    held = any(delivery.held for delivery in plan.deliveries.values())
+    held = plan.deliveries.holds_keys
     if error_column is not None:
         run.said = True
         run.errors_are_exceptions = False

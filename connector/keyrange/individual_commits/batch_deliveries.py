@@ -6,18 +6,16 @@ Rule of this file: no Spark and no cluster, and nothing that differs between the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+
+import numpy as np
 
 from keyrange.individual_commits.model.commit import Snapshot
-from keyrange.individual_commits.model.new_and_due_records import (
-    DeliveryLimits,
-    PartitionDelivery,
-    plan_delivery,
-)
-from keyrange.individual_commits.model.partition_progress import PartitionState
+from keyrange.individual_commits.model.delivery_columns import DeliveryColumns, plan_deliveries
+from keyrange.individual_commits.model.new_and_due_records import DeliveryLimits, PartitionDelivery
 from keyrange.individual_commits.model.state_before_batch import state_of
-from keyrange.individual_commits.ranges_of_batch import spans_of
-from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.individual_commits.model.state_columns import StateColumns
+from keyrange.individual_commits.ranges_of_batch import begins_of_ranges
 from keyrange.options import SourceOptions
 from keyrange.options.commits import CommitOptions
 from keyrange.ranges.model.key_ranges import KeyRange
@@ -27,42 +25,44 @@ from keyrange.work.model.work_order import TaskPartition, WorkSettings
 
 def plan_batch_deliveries(
     known: Snapshot, start: Checkpoint, end: Checkpoint, options: SourceOptions
-) -> dict[TopicPartition, PartitionDelivery]:
+) -> DeliveryColumns:
     """What the batch from `start` to `end` hands out of each partition, from the state at the
-    commit that `end` names."""
+    commit that `end` names. Raises ValueError where `end` goes back behind a state."""
     mark = end.commits
     assert mark is not None
     commits = options.commits
     pending_max = commits.limits.pending_max if mark.pending_max is None else mark.pending_max
-    keeps_order = commits.keeps_order if mark.keeps_order is None else mark.keeps_order
-    deliveries: dict[TopicPartition, PartitionDelivery] = {}
-    for partition, at in sorted(end.positions.items()):
-        deliveries[partition] = plan_delivery(
-            state_of(known, partition, start, end),
-            spans_of(partition, mark, options),
-            at,
-            mark.due_ms,
-            DeliveryLimits(pending_max),
-            keeps_order,
-        )
-    return deliveries
+    states = states_before(known, start, end)
+    return plan_deliveries(
+        states,
+        begins_of_ranges(states, mark, options),
+        np.fromiter(map(end.positions.__getitem__, states), np.int64, len(states)),
+        mark.due_ms,
+        DeliveryLimits(pending_max),
+        commits.keeps_order if mark.keeps_order is None else mark.keeps_order,
+    )
 
 
 def idle_deliveries(
-    states: Mapping[TopicPartition, PartitionState], mark: CommitMark, options: SourceOptions
-) -> dict[TopicPartition, PartitionDelivery]:
+    states: StateColumns, mark: CommitMark, options: SourceOptions
+) -> DeliveryColumns:
     """A batch that runs for the sake of another source, of which nothing is handed out: everything
     stays as the last commit says."""
-    return {
-        partition: plan_delivery(
-            state,
-            spans_of(partition, mark, options),
-            state.position,
-            NEVER_DUE,
-            DeliveryLimits(pending_max=0),
-        )
-        for partition, state in sorted(states.items())
-    }
+    spans, ends = begins_of_ranges(states, mark, options), states.positions
+    return plan_deliveries(states, spans, ends, NEVER_DUE, DeliveryLimits(pending_max=0))
+
+
+def states_before(known: Snapshot, start: Checkpoint, end: Checkpoint) -> StateColumns:
+    """The states that a batch begins with (`state_of`) of all partitions that it reads."""
+    committed, positions, heads = known.states, end.positions, known.states.heads
+    others = {each for each in positions if each not in heads}
+    others.update(each for each, at in end.initial.items() if heads.get(each, ("", at))[1] != at)
+    found = {(each.topic, topic_id) for each, (topic_id, *_) in heads.items()}
+    ids = end.topic_ids
+    strange = {topic for topic, own in found if ids.get(topic) and own not in ("", ids[topic])}
+    others.update(each for each in heads if each.topic in strange)
+    own = {each: state_of(known, each, start, end) for each in others if each in positions}
+    return committed.only(positions) | own
 
 
 def work_of(delivery: PartitionDelivery, spans: Sequence[KeyRange] | None = None) -> TaskPartition:

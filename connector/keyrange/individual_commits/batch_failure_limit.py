@@ -42,11 +42,12 @@ NO_RECORDS: Final = Worked()
 def worked_in(plan: BatchPlan, told: ReportedResults) -> Worked:
     """What a batch came to. Records that come again have failed before, and do not count."""
     failed = 0
-    for partition, delivery in plan.deliveries.items():
-        known = {record.offset for record in delivery.redelivered}
+    for partition, verdict in told.verdicts().items():
+        delivery = plan.deliveries.get(partition)
+        known = {record.offset for record in delivery.redelivered} if delivery else set()
         failed += sum(
             each.cause is not Cause.HELD_BACK and each.offset not in known
-            for each in told.verdict_on(partition).not_done
+            for each in verdict.not_done
         )
     return Worked(failed, sum(told.done.values()))
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from keyrange.errors import KeyrangeError, error
+from keyrange.errors import error
 from keyrange.individual_commits.batch_deliveries import work_of, work_settings
 from keyrange.individual_commits.batch_in_checkpoint import Planned
-from keyrange.individual_commits.model.new_and_due_records import (
-    PartitionDeliveries,
-)
-from keyrange.individual_commits.model.partition_progress import PartitionState
-from keyrange.individual_commits.model.progress_after_batch import Outcome, apply_verdict
+from keyrange.individual_commits.model.delivery_columns import DeliveryColumns
 from keyrange.individual_commits.model.redelivery import RedeliveryPolicy
+from keyrange.individual_commits.model.state_columns import StateColumns
+from keyrange.individual_commits.model.verdict_columns import (
+    Outcome,
+    StrangeVerdict,
+    apply_verdicts,
+)
 from keyrange.individual_commits.reported_outcomes import ReportedResults
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.keyed_state.model.state_runs import StateRun
@@ -26,8 +28,8 @@ class BatchPlan:
     """What a batch was planned from: the states before it, and what it hands out."""
 
     planned: Planned
-    states: Mapping[TopicPartition, PartitionState]
-    deliveries: PartitionDeliveries
+    states: StateColumns
+    deliveries: DeliveryColumns
     commits: CommitOptions
     nulls_first: bool
     # The committed offsets as the last batch left them, whatever somebody has set since.
@@ -37,7 +39,7 @@ class BatchPlan:
 
     @property
     def is_empty(self) -> bool:
-        return all(delivery.is_empty for delivery in self.deliveries.values())
+        return self.deliveries.is_empty
 
     def works(self) -> dict[TopicPartition, TaskPartition]:
         """What the tasks know of each partition."""
@@ -68,25 +70,17 @@ class BatchPlan:
     def wants_mentions(self) -> bool:
         return not self.commits.unmentioned_is_done
 
-    def judge(self, told: ReportedResults, now_ms: int) -> dict[TopicPartition, Outcome]:
+    def judge(self, told: ReportedResults, now_ms: int) -> Outcome:
         """The states after the batch, and what is given up. Raises IMPLAUSIBLE_VERDICT."""
-        strange = sorted(told.not_done.keys() - self.deliveries.keys())
-        if strange:
-            raise self._implausible(strange[0], "the batch reads no such partition")
-        found: dict[TopicPartition, Outcome] = {}
-        for partition, delivery in self.deliveries.items():
-            verdict = told.verdict_on(partition)
-            try:
-                found[partition] = apply_verdict(
-                    self.states[partition], delivery, verdict, self.policy, now_ms
-                )
-            except ValueError as failure:
-                raise self._implausible(partition, str(failure)) from None
-        return found
-
-    def _implausible(self, partition: TopicPartition, why: str) -> KeyrangeError:
-        return error(
-            "IMPLAUSIBLE_VERDICT",
-            f"what was said of partition {partition} cannot be: {why}",
-            batch=self.planned.batch_id,
-        )
+        said = told.verdicts()
+        try:
+            strange = sorted(said.keys() - self.deliveries.keys())
+            if strange:
+                raise StrangeVerdict(strange[0], "the batch reads no such partition")
+            return apply_verdicts(self.deliveries, said, self.policy, now_ms)
+        except StrangeVerdict as failure:
+            raise error(
+                "IMPLAUSIBLE_VERDICT",
+                f"what was said of partition {failure.partition} cannot be: {failure}",
+                batch=self.planned.batch_id,
+            ) from None

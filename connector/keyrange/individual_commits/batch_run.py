@@ -24,7 +24,7 @@ from keyrange.individual_commits.batch_plan import BatchPlan
 from keyrange.individual_commits.model import verdict_manifest
 from keyrange.individual_commits.model.batch_results import Failure
 from keyrange.individual_commits.model.commit import Snapshot
-from keyrange.individual_commits.model.progress_after_batch import Outcome
+from keyrange.individual_commits.model.verdict_columns import Outcome
 from keyrange.individual_commits.model.verdict_manifest import Floors, Found, Manifest
 from keyrange.individual_commits.reported_outcomes import HIDDEN_SPARK, ReportedResults
 from keyrange.individual_commits.transactional_output import floors_of, needed, released, staged
@@ -67,7 +67,7 @@ class BatchRun:
         self._staged: list[Manifest] | None = None
         self._told: ReportedResults | None = None
         self._said_by: tuple[str, ReportedResults] | None = None
-        self._judged: dict[TopicPartition, Outcome] | None = None
+        self._judged: Outcome | None = None
         self._acknowledged: list[DataFrame] = []
         self._rejected = ReportedResults()
         # Whether the job said something of the batch.
@@ -247,10 +247,10 @@ class BatchRun:
         if not self.plan.commits.transactional:
             names = StructType.fromJson(dict(manifest.schema)).names
             return rows.where(reported_outcomes.is_output()).select(*names)
-        bounds = {
-            partition: (self.plan.states[partition].committed, judged.state.committed)
-            for partition, judged in self.judged().items()
-        }
+        befores, afters = (
+            each.committed_offsets for each in (self.plan.states, self.judged().states)
+        )
+        bounds = {partition: (befores[partition], after) for partition, after in afters.items()}
         return released(
             [(each, self.rows_of(each)) for each in [*self.staged(), manifest] if each.files],
             bounds,
@@ -356,7 +356,7 @@ class BatchRun:
         found = self.store.failures_in(manifest)
         return [replace(each, is_exception=self.errors_are_exceptions) for each in found]
 
-    def judged(self) -> dict[TopicPartition, Outcome]:
+    def judged(self) -> Outcome:
         """The states after the batch, and what is given up. Raises IMPLAUSIBLE_VERDICT."""
         if self._judged is None:
             self._judged = self.plan.judge(self.told(), self.now_ms)
@@ -365,10 +365,7 @@ class BatchRun:
     def moves_committed(self) -> bool:
         """Whether committed offsets move with a batch of which nothing is said."""
         judged = self.plan.judge(ReportedResults(), self.now_ms)
-        return any(
-            each.state.committed > self.plan.states[partition].committed
-            for partition, each in judged.items()
-        )
+        return bool((judged.states.committed > self.plan.deliveries.states.committed).any())
 
 
 @dataclass(frozen=True, slots=True)

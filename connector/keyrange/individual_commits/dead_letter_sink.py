@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from keyrange.individual_commits.batch_run import BatchRun
 from keyrange.individual_commits.model.commit_table_protocol import CommitTable
 from keyrange.individual_commits.model.partition_progress import PendingRecord
-from keyrange.individual_commits.model.progress_after_batch import Outcome
+from keyrange.individual_commits.model.verdict_columns import Outcome
 from keyrange.individual_commits.reported_outcomes import rows_of
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options import SourceOptions
@@ -47,7 +47,7 @@ class DeadLetterSink:
     def append(
         self,
         running: BatchRun,
-        judged: Mapping[TopicPartition, Outcome],
+        judged: Outcome,
         letters: Sequence[DeadLetter],
         standing: Standing,
     ) -> None:
@@ -102,25 +102,22 @@ class DeadLetterSink:
             self._table.maintain()
 
 
-def _is_done(
-    letter: DeadLetter, running: BatchRun, judged: Mapping[TopicPartition, Outcome]
-) -> bool:
+def _is_done(letter: DeadLetter, running: BatchRun, judged: Outcome) -> bool:
     """Whether the batch has done a letter's record. One that was done before it was given up by
     then, and the letter stands for it."""
     partition = TopicPartition(letter.topic, letter.partition)
-    if partition not in judged or judged[partition].state.topic_id != letter.topic_id:
+    if judged.states.topic_id_of(partition) != letter.topic_id:
         return False
     key_hash = hash_of_record(letter.key, letter.offset, running.plan.nulls_first)
-    before, after = running.plan.states[partition], judged[partition].state
+    before, after = running.plan.states[partition], judged.states[partition]
     return not before.piece_of(key_hash).is_done(letter.offset) and after.piece_of(
         key_hash
     ).is_done(letter.offset)
 
 
-def letters_of(running: BatchRun, judged: Mapping[TopicPartition, Outcome]) -> list[DeadLetter]:
+def letters_of(running: BatchRun, judged: Outcome) -> list[DeadLetter]:
     """A dead letter for each record that the batch gave up."""
-    dead = {partition: {h.offset: h for h in each.dead} for partition, each in judged.items()}
-    dead = {partition: pending for partition, pending in dead.items() if pending}
+    dead = {partition: {h.offset: h for h in each} for partition, each in judged.dead.items()}
     if not dead:
         return []
     kept = _kept(running, dead)

@@ -10,7 +10,7 @@ import functools
 import logging
 import time
 import uuid
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -35,8 +35,9 @@ from keyrange.individual_commits.model.commit_fencing import check_run
 from keyrange.individual_commits.model.commit_table_protocol import CommitTable
 from keyrange.individual_commits.model.offset_reset import carried
 from keyrange.individual_commits.model.partition_progress import PartitionState
-from keyrange.individual_commits.model.progress_after_batch import Outcome
-from keyrange.individual_commits.model.state_before_batch import cut_of, planned_from, state_of
+from keyrange.individual_commits.model.state_before_batch import cuts_of, planned_from
+from keyrange.individual_commits.model.state_columns import StateColumns
+from keyrange.individual_commits.model.verdict_columns import Outcome
 from keyrange.individual_commits.pending_errors import PendingErrors
 from keyrange.individual_commits.verdict_store import VerdictStore, unwritable
 from keyrange.kafka.model.offsets import TopicPartition
@@ -209,17 +210,17 @@ class EachBatch:
         if start == end:
             # Its mark is of the batch before, and nothing of that is handed out once more.
             known = last
-            states = {each: at for each, at in last.states.items() if each in end.positions}
+            states = last.states.only(end.positions)
             deliveries = idle_deliveries(states, planned.mark, self.options)
         else:
             known = planned_from(planned.mark, self._known_at)
             deliveries = plan_batch_deliveries(known, start, end, self.options)
-            states = {each: state_of(known, each, start, end) for each in deliveries}
         # What is staged of a partition that is absent is released when it is back.
-        states |= {each: known.states[each] for each in end.absent if each in known.states}
+        states = deliveries.states | known.states.only(end.absent)
         nulls_first = self.options.key_ranges.nulls_first
         reached = self._reached(planned.mark.seq) if self.options.commits.transactional else {}
-        runs = {p: known.runs_of(p, end.topic_ids.get(p.topic, "")) for p in states}
+        ids = end.topic_ids
+        runs = {p: known.runs_of(p, ids.get(p.topic, "")) for p in known.runs if p in states}
         options = self.options.commits
         return BatchPlan(planned, states, deliveries, options, nulls_first, reached, runs)
 
@@ -233,7 +234,7 @@ class EachBatch:
             while seq and next(run.table.history(seq, seq + 1)).kind is not CommitKind.BATCH:
                 seq -= 1
             known = run.table.known(seq)
-        return {partition: state.committed for partition, state in known.states.items()}
+        return known.states.committed_offsets
 
     def _known_at(self, source_id: str, seq: int) -> Snapshot:
         run = self._run
@@ -263,30 +264,18 @@ class EachBatch:
             batch=running.plan.planned.batch_id,
         )
 
-    def _commit(
-        self,
-        run: _Run,
-        running: BatchRun,
-        known: Snapshot,
-        judged: Mapping[TopicPartition, Outcome],
-    ) -> Commit:
-        planned, seq = running.plan.planned, known.seq + 1
-        epochs = planned.end.leader_epochs
-        states = {
-            p: replace(
-                self._set_by_hand(running, known, p, judged[p].state),
-                leader_epoch=epochs.get(p, -1),
-            )
-            for p in judged
-        }
+    def _commit(self, run: _Run, running: BatchRun, known: Snapshot, judged: Outcome) -> Commit:
+        planned, plan, seq = running.plan.planned, running.plan, known.seq + 1
+        by_hand = self._set_by_hand(running, known, judged.states)
+        states = (judged.states | by_hand).with_leader_epochs(planned.end.leader_epochs)
         # What a query that resumes knows of partitions that are away is in no commit of its own.
-        states |= {
-            p: state
-            for p, state in running.plan.states.items()
-            if p in planned.end.absent and p not in known.states
-        }
+        states |= plan.states.only(each for each in planned.end.absent if each not in known.states)
         whole = known.base_is_due
         runs = state_runs_after_batch.runs_after(running, known, seq)
+        counts = counts_of(running, judged)
+        were = known.states.heads
+        touched = {each for each, head in states.heads.items() if were.get(each) != head}
+        touched |= {each for each in runs if runs[each] != known.runs.get(each)}
         return Commit(
             seq=seq,
             kind=CommitKind.BATCH,
@@ -297,30 +286,30 @@ class EachBatch:
             batch_id=planned.batch_id,
             committed_at_ms=_now_ms(),
             terms=self._terms,
-            states={**known.states, **states} if whole else states,
-            counts={each: counts_of(running, each, judged[each]) for each in judged},
+            states=known.states | states if whole else states.only({*touched, *counts, *by_hand}),
+            counts=counts,
             whole=whole,
-            cut_back=cut_back(planned, known, judged),
+            cut_back=cuts_of(known, judged.states, planned.start, planned.end),
             runs={**known.runs, **runs} if whole else runs,
             ownership=self.options.key_ranges.ownership,
         )
 
     def _set_by_hand(
-        self, running: BatchRun, known: Snapshot, partition: TopicPartition, judged: PartitionState
-    ) -> PartitionState:
-        """What a batch came to, with what somebody has set in the table since it was planned."""
-        before, after = running.plan.states[partition], known.states.get(partition)
-        written = known.batch_id >= running.plan.planned.batch_id
-        same = after is not None and (after.topic_id, after.position) == (
-            before.topic_id,
-            before.position,
-        )
-        return carried(judged, before, after) if after and same and not written else judged
+        self, running: BatchRun, known: Snapshot, judged: StateColumns
+    ) -> dict[TopicPartition, PartitionState]:
+        """What a batch came to of partitions that somebody has set in the table since it was
+        planned, with that."""
+        planned, before = running.plan.planned, running.plan.deliveries.states
+        if known.batch_id >= planned.batch_id or known.seq == planned.mark.seq:
+            return {}
+        now, heads = known.states, known.states.heads
+        same = [p for p, at in before.heads.items() if p in now and heads[p][:2] == at[:2]]
+        return {p: carried(judged[p], before[p], now[p]) for p in same if before[p] != now[p]}
 
     def _tell(self, run: _Run, running: BatchRun, known: Snapshot, commit: Commit) -> None:
         """Let people know what failed: listeners, the log, and the commands. `known` is the state
         before the commit, which is written: nothing that goes wrong here changes the batch."""
-        planned, states = running.plan.planned, {**known.states, **commit.states}
+        planned, states = running.plan.planned, known.states | commit.states
         result = result_of(commit, states)
         last_batch_results.keep(planned.query_id, planned.batch_id, result)
         try:
@@ -367,32 +356,28 @@ class EachBatch:
             _log.warning("batch %d is committed; then: %s", plan.planned.batch_id, failure)
 
 
-def cut_back(
-    planned: Planned, known: Snapshot, judged: Collection[TopicPartition]
-) -> dict[TopicPartition, int]:
-    """Where logs were cut back below what was committed, and so begins what a batch has read."""
-    if planned.start == planned.end:
-        return {}
-    found = {each: cut_of(known, each, planned.start, planned.end) for each in judged}
-    return {each: at for each, at in found.items() if at is not None}
+def counts_of(running: BatchRun, judged: Outcome) -> dict[TopicPartition, CommitCounts]:
+    """What a batch did with the partitions of which it handed something out, in records."""
+    told, plan, planned = running.told(), running.plan, running.plan.planned
+    ends, log_ends = planned.end.positions, planned.mark.log_ends
+    verdicts, deliveries = told.verdicts(), plan.deliveries
+    again = dict(zip(deliveries, deliveries.redelivered_counts().tolist(), strict=True))
+    found: dict[TopicPartition, CommitCounts] = {}
+    for partition in deliveries.states.where(deliveries.busy):
+        not_done = verdicts[partition].not_done if partition in verdicts else ()
+        held_back = sum(each.cause is Cause.HELD_BACK for each in not_done)
+        found[partition] = CommitCounts(
+            done=told.done.get(partition, 0),
+            rejected=len(not_done) - held_back,
+            held_back=held_back,
+            dead=len(judged.dead.get(partition, ())),
+            redelivered=again[partition],
+            log_end=log_ends.get(partition, ends[partition]),
+        )
+    return found
 
 
-def counts_of(running: BatchRun, partition: TopicPartition, judged: Outcome) -> CommitCounts:
-    """What a batch did with a partition, in records."""
-    told, end = running.told(), running.plan.planned.end
-    verdict = told.verdict_on(partition)
-    held_back = sum(each.cause is Cause.HELD_BACK for each in verdict.not_done)
-    return CommitCounts(
-        done=told.done.get(partition, 0),
-        rejected=len(verdict.not_done) - held_back,
-        held_back=held_back,
-        dead=len(judged.dead),
-        redelivered=len(running.plan.deliveries[partition].redelivered),
-        log_end=running.plan.planned.mark.log_ends.get(partition, end.positions[partition]),
-    )
-
-
-def result_of(commit: Commit, states: Mapping[TopicPartition, PartitionState]) -> BatchResult:
+def result_of(commit: Commit, states: StateColumns) -> BatchResult:
     """What a commit did; `states` are those after it."""
     counts = commit.counts.values()
     return BatchResult(
@@ -400,7 +385,7 @@ def result_of(commit: Commit, states: Mapping[TopicPartition, PartitionState]) -
         failed=sum(each.rejected for each in counts),
         held_back=sum(each.held_back for each in counts),
         dead=sum(each.dead for each in counts),
-        pending=sum(len(piece.pending) for state in states.values() for piece in state.pieces),
+        pending=states.pending.shape[1],
     )
 
 

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from keyrange.individual_commits.model.batch_results import Failure, PendingError
-from keyrange.individual_commits.model.partition_progress import PartitionState
+from keyrange.individual_commits.model.state_columns import OFFSET, StateColumns
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.storage.directory import Directory
 from keyrange.storage.object_store import FAILURES
@@ -40,9 +40,7 @@ class PendingErrors:
         self._directory = _directory(location, source_id, storage)
         self._known: Errors | None = None
 
-    def update(
-        self, states: Mapping[TopicPartition, PartitionState], failures: Iterable[Failure]
-    ) -> None:
+    def update(self, states: StateColumns, failures: Iterable[Failure]) -> None:
         """With those of a batch, and without those of records that are not pending after it.
 
         Raises OSError or ValueError where they cannot be kept.
@@ -53,12 +51,9 @@ class PendingErrors:
         }
         left: Errors = {}
         if found:
-            pending = {
-                (partition, record.offset)
-                for partition, state in states.items()
-                for piece in state.pieces
-                for record in piece.pending
-            }
+            own = states.only({partition for partition, _ in found})
+            names = map(own.partitions.__getitem__, own.places_of_pending.part.tolist())
+            pending = set(zip(names, own.pending[OFFSET].tolist(), strict=True))
             places = sorted(found.keys() & pending, key=lambda each: (each[1], each[0]))
             left = _kept((each, found[each]) for each in places)
         if known and not left:

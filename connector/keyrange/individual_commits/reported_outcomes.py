@@ -14,7 +14,7 @@ from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import StructType
 
 from keyrange.errors import error, invalid_options
-from keyrange.individual_commits.model.progress_after_batch import PartitionVerdict
+from keyrange.individual_commits.model.verdict_columns import PartitionVerdict
 from keyrange.individual_commits.model.verdict_manifest import Found
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import KeyRange
@@ -64,6 +64,10 @@ class ReportedResults:
             if not any(span.contains(each.key_hash) and each.offset >= at for span, at in back)
         )
         return PartitionVerdict(tuple(sorted(kept)), tuple(back))
+
+    def verdicts(self) -> dict[TopicPartition, PartitionVerdict]:
+        """Of the partitions of which something was said."""
+        return {each: self.verdict_on(each) for each in self.not_done.keys() | self.handed_back}
 
     def mentions(self, partition: TopicPartition, offset: int) -> bool:
         return offset in self.not_done.get(partition, ())

@@ -32,6 +32,8 @@ def runs_after(running: BatchRun, known: Snapshot, seq: int) -> Runs:
     made = made_in(manifest.rows.get("state_run", []) if manifest is not None else [])
     topic_ids = plan.planned.end.topic_ids
     found: Runs = {}
+    if not (running.keeps_state or plan.runs or known.runs):
+        return found
     for partition in plan.states:
         before = plan.runs.get(partition, ())
         now = known.runs_of(partition, topic_ids.get(partition.topic, ""))

@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 
 from keyrange.errors import error
 from keyrange.individual_commits.batch_in_checkpoint import Planned
-from keyrange.individual_commits.model.partition_progress import PartitionState, is_left
+from keyrange.individual_commits.model.state_columns import StateColumns
 from keyrange.individual_commits.model.verdict_manifest import Floors, Manifest
 from keyrange.individual_commits.reported_outcomes import is_output
 from keyrange.individual_commits.verdict_store import VerdictStore
@@ -27,19 +27,18 @@ from keyrange.source.model.checkpoint import Checkpoint, read_checkpoint
 from keyrange.work.outcome_rows import HIDDEN
 
 Bounds = Mapping[TopicPartition, tuple[int, int]]
-States = Mapping[TopicPartition, PartitionState]
 _PLACE: Final = ("topic", "partition", "offset")
 # Beside a job's columns: the batch of a row, and the last one that has rows of its record.
 _BATCH: Final = f"{HIDDEN}_batch"
 _LAST: Final = f"{HIDDEN}_last"
 
 
-def staged(store: VerdictStore, planned: Planned, states: States) -> list[Manifest]:
+def staged(store: VerdictStore, planned: Planned, states: StateColumns) -> list[Manifest]:
     """The batches before this one with output that is not released, in their order.
 
     Raises VERDICT_DAMAGED where one that is needed is gone.
     """
-    if not is_left(states) or planned.start.commits is None or planned.batch_id == 0:
+    if not states.is_left or planned.start.commits is None or planned.batch_id == 0:
         return []
     before = needed(store, planned.batch_id - 1)
     earlier = [needed(store, batch_id) for batch_id in before.staged]
@@ -75,20 +74,19 @@ def needed(store: VerdictStore, batch_id: int) -> Manifest:
     return found
 
 
-def is_released(manifest: Manifest, states: States) -> bool:
+def is_released(manifest: Manifest, states: StateColumns) -> bool:
     """Whether all output of a batch lies below the committed offsets."""
-    end = read_checkpoint(dict(manifest.end))
+    end, committed = read_checkpoint(dict(manifest.end)), states.committed_offsets
     return not manifest.files or all(
-        _is_other_topic(partition, end, states) or states[partition].committed >= at
+        _is_other_topic(partition, end, states) or committed[partition] >= at
         for partition, at in end.positions.items()
     )
 
 
-def _is_other_topic(partition: TopicPartition, end: Checkpoint, states: States) -> bool:
+def _is_other_topic(partition: TopicPartition, end: Checkpoint, states: StateColumns) -> bool:
     """Whether a partition is gone, or one of another topic of that name by now."""
-    state = states.get(partition)
-    topic_id = end.topic_ids.get(partition.topic, "")
-    return state is None or bool(topic_id and state.topic_id and state.topic_id != topic_id)
+    topic_id, is_now = end.topic_ids.get(partition.topic, ""), states.topic_id_of(partition)
+    return is_now is None or bool(topic_id and is_now and is_now != topic_id)
 
 
 def released(

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from keyrange.individual_commits.model.commit import CommitSettings
+from keyrange.individual_commits.model.commit_settings import CommitSettings
 from keyrange.individual_commits.model.new_and_due_records import DeliveryLimits
 from keyrange.individual_commits.model.redelivery import RedeliveryPolicy
 from keyrange.kafka.model.offsets import topic_name_fault

@@ -15,31 +15,37 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any, Final
 
+import numpy as np
+
 from keyrange.errors import error
-from keyrange.individual_commits.batch_deliveries import plan_batch_deliveries, work_settings
+from keyrange.individual_commits.batch_deliveries import (
+    plan_batch_deliveries,
+    states_before,
+    work_settings,
+)
 from keyrange.individual_commits.model.checkpoint_agreement import check_agreement, check_terms
 from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.individual_commits.model.commit_table_protocol import CommitTable
-from keyrange.individual_commits.model.new_and_due_records import (
-    PartitionDeliveries,
-    PartitionDelivery,
-    due_records,
+from keyrange.individual_commits.model.delivery_columns import (
+    DeliveryColumns,
     due_until_ms,
-    lags_too_far,
+    late_offsets,
     next_due_ms,
 )
 from keyrange.individual_commits.model.partition_progress import PartitionState
-from keyrange.individual_commits.model.state_before_batch import (
-    planned_from,
-    resumed_from,
-    state_of,
+from keyrange.individual_commits.model.state_before_batch import planned_from, resumed_from
+from keyrange.individual_commits.model.state_columns import (
+    NO_STATES,
+    Bools,
+    Ints,
+    StateColumns,
 )
 from keyrange.individual_commits.ranges_of_batch import spans_of
 from keyrange.kafka.cluster_view import ClusterView
 from keyrange.kafka.model.offsets import OffsetRange, Positions, TopicPartition, nested
 from keyrange.keyed_state.model.state_runs import last_seq
 from keyrange.options import SourceOptions
-from keyrange.ranges.model.key_ranges import SPACE, KeyRange
+from keyrange.ranges.model.key_ranges import KeyRange
 from keyrange.source.commit_strategy import CommitStrategy, NextBatch, OpenTable
 from keyrange.source.model.checkpoint import NEVER_DUE, Checkpoint, CommitMark
 from keyrange.source.model.partition_changes import grown
@@ -50,7 +56,6 @@ from keyrange.work.model.work_order import StateOrder, WorkSettings
 
 _log = logging.getLogger(__name__)
 
-States = Mapping[TopicPartition, PartitionState]
 CutsOf = Callable[[Collection[TopicPartition]], Mapping[TopicPartition, tuple[int, ...]]]
 
 # How old may be what is known of the table while there is nothing to read.
@@ -85,7 +90,7 @@ class IndividualCommits(CommitStrategy):
         self._asked_at = 0.0
         # Whether the table was asked since the last look began.
         self._is_current = False
-        self._states: States = {}
+        self._states = NO_STATES
         self._mirrored: dict[TopicPartition, tuple[str, int]] = {}
         self._held: set[tuple[TopicPartition, str]] = set()
         self._grown: set[tuple[str, int]] = set()
@@ -134,7 +139,7 @@ class IndividualCommits(CommitStrategy):
         }
 
     def nothing_there(self) -> None:
-        self._states = {}
+        self._states = NO_STATES
 
     def end(self, batch: NextBatch) -> Checkpoint | None:
         """With the mark that it is planned by; None where nothing is handed out or has moved."""
@@ -144,8 +149,7 @@ class IndividualCommits(CommitStrategy):
         check_partitions(latest, self._options)
         if self._keeps_state:
             self._say_grown(start, base)
-        states = {p: state_of(self._known, p, start, base) for p in base.positions}
-        self._states = states
+        self._states = states = states_before(self._known, start, base)
         latest = self._admissible(states, latest)
         ends = batch.limited(latest, self._late(states) if batch.limits else {})
         moved = batch.moved or ends.keys() != start.positions.keys()
@@ -153,17 +157,18 @@ class IndividualCommits(CommitStrategy):
         until_ms = self._due_until_ms()
         is_due = due_at_ms is not None and due_at_ms <= until_ms
         new = ends != dict(base.positions)
-        if not (new or moved or is_due or any(s.scanned < s.position for s in states.values())):
+        is_behind = bool((states.scanned < states.positions).any())
+        if not (new or moved or is_due or is_behind):
             return None
         mark = self._mark(start, ends, batch.sizes_of, until_ms if is_due else NEVER_DUE)
         end = replace(base, positions=ends, commits=mark)
         deliveries = plan_batch_deliveries(self._known, start, end, self._options)
-        reached = {p: self._reached(p, delivery, mark) for p, delivery in deliveries.items()}
+        reached = self._reached(deliveries, mark)
         if reached != ends:
             end = replace(end, positions=reached)
             deliveries = plan_batch_deliveries(self._known, start, end, self._options)
         self._say_slow(deliveries, ends)
-        if not moved and all(delivery.is_empty for delivery in deliveries.values()):
+        if not moved and deliveries.is_empty:
             return None
         # Lag is told of it.
         beyond = {p: log for p, at in reached.items() if (log := batch.log_ends.get(p, 0)) > at}
@@ -180,7 +185,7 @@ class IndividualCommits(CommitStrategy):
         known = planned_from(end.commits, lambda source, seq: self._table(source).known(seq))
         check_terms(known, self._terms)
         planned = plan_batch_deliveries(known, start, end, self._options)
-        deliveries = {p: delivery for p, delivery in planned.items() if not delivery.is_empty}
+        deliveries = {each: planned[each] for each in planned.states.where(planned.busy)}
         spans = {partition: self._own(partition, end.commits) for partition in deliveries}
         return Deliveries(deliveries, spans, self._options)
 
@@ -198,21 +203,18 @@ class IndividualCommits(CommitStrategy):
         seq = last_seq(chain.from_iterable(runs.values()), mark.seq)
         return StateOrder(seq, _now_ms() if mark.time_ms is None else mark.time_ms, runs)
 
-    def _admissible(self, states: States, latest: Positions) -> dict[TopicPartition, int]:
+    def _admissible(self, states: StateColumns, latest: Positions) -> dict[TopicPartition, int]:
         """How far each partition may be read, one with a range that lags too far not at all."""
-        ends = dict(latest)
-        for partition, state in states.items():
-            too_far = lags_too_far(state, self._commits.limits)
-            self._say_held(
-                partition,
-                "lag",
-                too_far,
-                f"a key range is {state.position - state.scanned} offsets behind, more than "
-                f"max.range.lag: partition {partition} takes in nothing new",
-            )
-            if too_far:
-                ends[partition] = state.position
-        return ends
+        ends, most = dict(latest), self._commits.limits.lag_max
+        behind = states.positions - states.scanned
+        lagging = {} if most is None else _where(states, behind > most, behind)
+        texts = {
+            partition: f"a key range is {offsets} offsets behind, more than max.range.lag: "
+            f"partition {partition} takes in nothing new"
+            for partition, offsets in lagging.items()
+        }
+        self._say_held("lag", texts)
+        return ends | {partition: states[partition].position for partition in lagging}
 
     def _say_grown(self, start: Checkpoint, base: Checkpoint) -> None:
         """Producers choose a key's partition by how many there are."""
@@ -227,29 +229,22 @@ class IndividualCommits(CommitStrategy):
                     count,
                 )
 
-    def _late(self, states: States) -> dict[TopicPartition, float]:
-        """How many offsets of each partition are to be read that are not new, a key range's counted
-        by its part of the hash space."""
-        until_ms = self._due_until_ms()
-        return {
-            partition: len(due_records(state, until_ms, self._commits.keeps_order))
-            + sum(
-                (state.position - piece.scanned) * piece.span.size / SPACE.size
-                for piece in state.pieces
-            )
-            for partition, state in states.items()
-        }
+    def _late(self, states: StateColumns) -> dict[TopicPartition, float]:
+        """How many offsets of each partition are to be read that are not new."""
+        late = late_offsets(states, self._due_until_ms(), self._commits.keeps_order)
+        return dict(zip(states, late, strict=True))
 
     def committed(self, at: Checkpoint) -> dict[TopicPartition, int]:
         """They never go back, unless the topic is another one. None before the table was asked."""
         if self._start is None:
             return {}
         found: dict[TopicPartition, int] = {}
+        states = self._known.states
+        known = states.committed_offsets
         for partition, position in at.positions.items():
-            state = self._known.states.get(partition)
-            topic_id = at.topic_ids.get(partition.topic, "")
-            same = state is not None and (not topic_id or state.topic_id in ("", topic_id))
-            offset = state.committed if state is not None and same else position
+            own_id, topic_id = states.topic_id_of(partition), at.topic_ids.get(partition.topic, "")
+            same = own_id is not None and (not topic_id or own_id in ("", topic_id))
+            offset = known[partition] if same else position
             told_id, told = self._mirrored.get(partition, ("", -1))
             if told_id == topic_id:
                 offset = max(offset, told)
@@ -279,7 +274,7 @@ class IndividualCommits(CommitStrategy):
         _log.warning(
             "%d records wait for their next delivery, the first for %.1f s more; "
             "they come with the next run",
-            sum(len(state.pending) for state in self._states.values()),
+            self._states.pending.shape[1],
             due_in_s,
         )
         return False
@@ -287,16 +282,14 @@ class IndividualCommits(CommitStrategy):
     def metrics(self) -> dict[str, Any]:
         """What is not done: records, how many key ranges take in less, how far the slowest is
         behind, in offsets, and the committed offsets that lie below the read position."""
-        states = self._states.values()
-        due_ms = next_due_ms(self._states, self._commits.keeps_order)
+        states, due_ms = self._states, next_due_ms(self._states, self._commits.keeps_order)
+        positions, committed = states.positions, states.committed
         found = {
-            "pending": sum(len(state.pending) for state in states),
+            "pending": states.pending.shape[1],
             "partitionsHeld": len(self._held),
-            "maxRangeLag": max((state.position - state.scanned for state in states), default=0),
+            "maxRangeLag": int((positions - states.scanned).max(initial=0)),
             "nextDueMs": NEVER_DUE if due_ms is None else due_ms,
-            "committed": nested(
-                {p: s.committed for p, s in self._states.items() if s.committed < s.position}
-            ),
+            "committed": nested(_where(states, committed < positions, committed)),
         }
         return {"commits": found, **({"state": self._state_size()} if self._keeps_state else {})}
 
@@ -331,10 +324,10 @@ class IndividualCommits(CommitStrategy):
 
     def _mark(self, start: Checkpoint, ends: Positions, sizes: SizesOf, due_ms: int) -> CommitMark:
         keys = self._options.key_ranges
-        late = self._late(self._states)
+        late, positions = self._late(self._states), self._states.positions.tolist()
         pending = {
-            partition: OffsetRange(max(state.position - int(late[partition]), 0), ends[partition])
-            for partition, state in sorted(self._states.items())
+            partition: OffsetRange(max(position - int(late[partition]), 0), ends[partition])
+            for partition, position in zip(self._states, positions, strict=True)
         }
         pending = {partition: span for partition, span in pending.items() if span.size}
         counts: Mapping[TopicPartition, int] = {}
@@ -358,38 +351,45 @@ class IndividualCommits(CommitStrategy):
         given = keys.given(partition) if keys.partial else None
         return sorted(given) if given is not None else spans_of(partition, mark, self._options)
 
-    def _reached(
-        self, partition: TopicPartition, delivery: PartitionDelivery, mark: CommitMark
-    ) -> int:
+    def _reached(self, deliveries: DeliveryColumns, mark: CommitMark) -> dict[TopicPartition, int]:
         """How far the range comes that comes farthest: where all of them stop, the position does
         not run away from them."""
-        if not self._options.key_ranges.partial:
-            return max(delivery.start, *(cell.until_offset for cell in delivery.cells))
-        own = {span.from_hash for span in self._own(partition, mark)}
-        ends = [c.until_offset for c in delivery.cells if c.span.from_hash in own]
-        return max([delivery.start, *ends])
+        own = None
+        if self._options.key_ranges.partial:
+            begins = [{span.from_hash for span in self._own(each, mark)} for each in deliveries]
+            cells = zip(*(column.tolist() for column in deliveries.cells), strict=True)
+            own = np.array([at in begins[number] for number, at in cells], bool)
+        return dict(zip(deliveries, deliveries.reached(own).tolist(), strict=True))
 
-    def _say_slow(self, deliveries: PartitionDeliveries, ends: Positions) -> None:
-        for partition, delivery in deliveries.items():
-            slow = sum(cell.until_offset < ends[partition] for cell in delivery.cells)
-            self._say_held(
-                partition,
-                "pending",
-                slow > 0,
-                f"{slow} of {len(delivery.cells)} key ranges of partition {partition} take in "
-                f"less: they have {self._commits.limits.pending_max // 2} records or more that are "
-                "not done (max.num.ranges.to.commit, max.bytes.ranges.to.commit)",
-            )
+    def _say_slow(self, deliveries: DeliveryColumns, ends: Positions) -> None:
+        part = deliveries.cells.part
+        until = np.fromiter(map(ends.__getitem__, deliveries), np.int64, len(deliveries))
+        count = np.bincount(part[deliveries.until_offsets < until[part]], minlength=len(until))
+        slow = _where(deliveries.states, count > 0, count)
+        half = self._commits.limits.pending_max // 2
+        texts = {
+            partition: f"{ranges} of {len(deliveries[partition].cells)} key ranges of partition "
+            f"{partition} take in less: they have {half} records or more that are not done "
+            "(max.num.ranges.to.commit, max.bytes.ranges.to.commit)"
+            for partition, ranges in slow.items()
+        }
+        self._say_held("pending", texts)
 
-    def _say_held(self, partition: TopicPartition, why: str, holds: bool, text: str) -> None:
+    def _say_held(self, why: str, held: Mapping[TopicPartition, str]) -> None:
         """A warning when it begins, and a line when it is over."""
-        key = (partition, why)
-        if holds and key not in self._held:
-            self._held.add(key)
-            _log.warning("%s", text)
-        elif not holds and key in self._held:
-            self._held.remove(key)
-            _log.info("partition %s takes in everything again", partition)
+        for partition, text in held.items():
+            if (partition, why) not in self._held:
+                self._held.add((partition, why))
+                _log.warning("%s", text)
+        for partition, reason in sorted(self._held):
+            if reason == why and partition not in held and partition in self._states:
+                self._held.remove((partition, reason))
+                _log.info("partition %s takes in everything again", partition)
+
+
+def _where(states: StateColumns, which: Bools, values: Ints) -> dict[TopicPartition, int]:
+    """The values of some partitions."""
+    return dict(zip(states.where(which), values[which].tolist(), strict=True))
 
 
 def _now_ms() -> int:

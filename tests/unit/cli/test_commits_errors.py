@@ -16,6 +16,7 @@ from keyrange.individual_commits.model.partition_progress import (
     PartitionState,
     PendingRecord,
 )
+from keyrange.individual_commits.model.state_columns import columns_of
 from keyrange.individual_commits.pending_errors import PendingErrors
 from keyrange.individual_commits.table.commit_admin import Commits
 from keyrange.kafka.model.offsets import TopicPartition
@@ -52,7 +53,7 @@ def where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
         7: f"KeyError: '{LONG}'",
     }
     failures = [Failure(PLACE, at, Cause.REJECTED, text) for at, text in texts.items()]
-    PendingErrors(str(tmp_path), SOURCE).update({PLACE: state}, failures)
+    PendingErrors(str(tmp_path), SOURCE).update(columns_of({PLACE: state}), failures)
     return "--option", f"verdictDirectory={tmp_path}"
 
 
@@ -81,7 +82,7 @@ def test_gaps_shows_the_name_where_no_more_is_kept(
     location = where[1].partition("=")[2]
     monkeypatch.setattr("keyrange.individual_commits.pending_errors._TEXTS_MAX", 0)
     state = PartitionState("", 10, (KeyRangeState(SPACE, 10, (PendingRecord(3, 3, 1),)),))
-    PendingErrors(location, SOURCE).update({PLACE: state}, [])
+    PendingErrors(location, SOURCE).update(columns_of({PLACE: state}), [])
     assert document("gaps", *where)[0]["error"] == "KeyError"
 
 
@@ -113,7 +114,7 @@ def test_errors_are_beside_the_table_unless_an_option_says_where(tmp_path: Path)
     state = PartitionState("", 10, (KeyRangeState(SPACE, 10, (PendingRecord(3, 3, 1),)),))
     failed = [Failure(PLACE, 3, Cause.REJECTED, "KeyError")]
     commits = Commits(f"{tmp_path}/t/", SOURCE, Query().table)
-    PendingErrors(f"{tmp_path}/t_verdicts", SOURCE).update({PLACE: state}, failed)
+    PendingErrors(f"{tmp_path}/t_verdicts", SOURCE).update(columns_of({PLACE: state}), failed)
     assert list(errors_of(commits, {})) == [(PLACE, 3)]
     for option in ("verdictDirectory", "VERDICTDIRECTORY"):
         assert errors_of(commits, {option: f"{tmp_path}/elsewhere"}) == {}
@@ -127,7 +128,7 @@ def test_a_report_counts_them_too(tmp_path: Path) -> None:
         for partition, state in lake.query.states.items()
         for record in state.pending
     ]
-    PendingErrors(f"{lake.commits}_verdicts", SOURCE).update(lake.query.states, failed)
+    PendingErrors(f"{lake.commits}_verdicts", SOURCE).update(columns_of(lake.query.states), failed)
     facts = dict(read_at(lake.query.now_ms, **lake.places).state.facts)
     assert "KeyError " in facts["pending"]
     assert "s3cret" not in facts["pending"]

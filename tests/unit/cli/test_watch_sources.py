@@ -26,6 +26,7 @@ from keyrange.cli.watch.observers import (
 )
 from keyrange.errors import CATALOGUE, KeyrangeError, error
 from keyrange.individual_commits.model.batch_results import Failure
+from keyrange.individual_commits.model.state_columns import columns_of
 from keyrange.individual_commits.pending_errors import PendingErrors
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.members.coordinator_client import GroupView
@@ -259,7 +260,7 @@ def test_pending_records_are_counted_by_errors_that_are_beside_the_verdicts(
     named = {"verdictDirectory": str(tmp_path)}
     looked = CommitsSource(Where("/cp", named, commits="/lake/commits", group=GROUP))
     assert {row["error"] for row in looked()["pending_by_error"]} == {None}
-    PendingErrors(str(tmp_path), SOURCE).update(query.states, failed)
+    PendingErrors(str(tmp_path), SOURCE).update(columns_of(query.states), failed)
     assert "KeyError" in {row["error"] for row in looked()["pending_by_error"]}
     assert "s3cret" not in json.dumps(looked())
 

@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 
 from keyrange.individual_commits.batch_deliveries import plan_batch_deliveries
-from keyrange.individual_commits.batch_in_checkpoint import Planned
-from keyrange.individual_commits.each_batch import cut_back
 from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.individual_commits.model.new_and_due_records import (
     CellDelivery,
@@ -22,7 +20,8 @@ from keyrange.individual_commits.model.partition_progress import (
     PendingRecord,
     fresh,
 )
-from keyrange.individual_commits.model.state_before_batch import cut_of, state_of
+from keyrange.individual_commits.model.state_before_batch import cut_of, cuts_of, state_of
+from keyrange.individual_commits.model.state_columns import columns_of
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options import SourceOptions, parse_options
 from keyrange.ranges.model.key_ranges import SPACE, split_evenly
@@ -52,7 +51,7 @@ def planned(
 
 
 def test_a_batch_goes_on_from_what_was_committed() -> None:
-    delivery = planned(Snapshot(3, {TP: HOLED}), end(), options())[TP]
+    delivery = planned(Snapshot(3, columns_of({TP: HOLED})), end(), options())[TP]
     assert delivery.cells == (CellDelivery(SPACE, 100, 120),)
     assert (delivery.redelivered, delivery.held) == ((), {7})
 
@@ -61,7 +60,7 @@ def test_the_mark_says_what_is_due_and_how_each_partition_is_cut() -> None:
     mark = CommitMark("s", 3, due_ms=500, ranges={TP: 4})
     positions = {TP: 120, NEW: 9}
     until = end(mark, positions=positions, initial={NEW: 5})
-    deliveries = planned(Snapshot(3, {TP: HOLED}), until, options())
+    deliveries = planned(Snapshot(3, columns_of({TP: HOLED})), until, options())
     assert list(deliveries) == [TP, NEW]
     assert deliveries[TP].spans == tuple(split_evenly(SPACE, 4))
     assert deliveries[TP].redelivered == HOLED.pending
@@ -69,7 +68,7 @@ def test_the_mark_says_what_is_due_and_how_each_partition_is_cut() -> None:
 
 
 def test_options_say_what_order_and_limits_are() -> None:
-    known, mark = Snapshot(3, {TP: HOLED}), CommitMark("s", 3, due_ms=499)
+    known, mark = Snapshot(3, columns_of({TP: HOLED})), CommitMark("s", 3, due_ms=499)
     loose = planned(known, end(mark), options(keeps_order=False))[TP]
     assert [record.offset for record in loose.redelivered] == [50]
     slow = planned(known, end(mark), options(limits=DeliveryLimits(3)))[TP]
@@ -79,14 +78,16 @@ def test_options_say_what_order_and_limits_are() -> None:
 @pytest.mark.parametrize("topic_id", ["id", ""])
 def test_a_state_holds_as_long_as_the_topic_is_the_same(topic_id: str) -> None:
     until = end(topic_ids={"t": topic_id} if topic_id else {})
-    assert state_of(Snapshot(3, {TP: HOLED}), TP, START, until) == HOLED
+    assert state_of(Snapshot(3, columns_of({TP: HOLED})), TP, START, until) == HOLED
     without = replace(HOLED, topic_id="")
-    assert state_of(Snapshot(3, {TP: without}), TP, START, end()).pending == HOLED.pending
+    assert (
+        state_of(Snapshot(3, columns_of({TP: without})), TP, START, end()).pending == HOLED.pending
+    )
 
 
 def test_a_topic_that_was_made_anew_begins_fresh() -> None:
     until = end(topic_ids={"t": "other"}, initial={TP: 0})
-    assert state_of(Snapshot(3, {TP: HOLED}), TP, START, until) == fresh("other", 0)
+    assert state_of(Snapshot(3, columns_of({TP: HOLED})), TP, START, until) == fresh("other", 0)
 
 
 def test_a_partition_without_commits_begins_where_the_checkpoint_says() -> None:
@@ -96,13 +97,13 @@ def test_a_partition_without_commits_begins_where_the_checkpoint_says() -> None:
 
 def test_a_partition_that_begins_beyond_what_was_committed_begins_fresh() -> None:
     until = end(positions={TP: 220}, initial={TP: 200})
-    assert state_of(Snapshot(3, {TP: HOLED}), TP, START, until) == fresh("id", 200)
+    assert state_of(Snapshot(3, columns_of({TP: HOLED})), TP, START, until) == fresh("id", 200)
 
 
 def test_a_query_that_begins_where_another_stood_takes_its_state_over() -> None:
     begin = Checkpoint({TP: 100}, fresh=True)
     until = end(initial={TP: 100})
-    assert state_of(Snapshot(3, {TP: HOLED}), TP, begin, until) == HOLED
+    assert state_of(Snapshot(3, columns_of({TP: HOLED})), TP, begin, until) == HOLED
 
 
 @pytest.mark.parametrize(
@@ -119,12 +120,12 @@ def test_a_query_that_begins_where_another_stood_takes_its_state_over() -> None:
 def test_a_log_was_cut_back_where_a_query_that_goes_on_begins_below_what_it_committed(
     stood: Checkpoint, until: Checkpoint, cut: int | None
 ) -> None:
-    known = Snapshot(3, {TP: HOLED})
+    known = Snapshot(3, columns_of({TP: HOLED}))
     assert cut_of(known, TP, stood, until) == cut
-    planned = Planned("q", 4, stood, until, 3)
-    assert cut_back(planned, known, [TP, NEW]) == ({} if cut is None else {TP: cut})
+    expected = {} if cut is None else {TP: cut}
+    assert cuts_of(known, [TP, NEW], stood, until) == expected
 
 
 def test_an_idle_batch_cuts_nothing_although_its_checkpoint_says_where_the_last_one_began() -> None:
     until = end(initial={TP: 60})
-    assert cut_back(Planned("q", 4, until, until, 3), Snapshot(3, {TP: HOLED}), [TP]) == {}
+    assert cuts_of(Snapshot(3, columns_of({TP: HOLED})), [TP], until, until) == {}

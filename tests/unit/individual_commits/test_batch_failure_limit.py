@@ -30,6 +30,7 @@ from keyrange.individual_commits.model.partition_progress import (
     PartitionState,
     PendingRecord,
 )
+from keyrange.individual_commits.model.state_columns import columns_of
 from keyrange.individual_commits.pending_errors import PendingErrors, pending_errors
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options import parse_options
@@ -156,7 +157,7 @@ def test_a_partition_that_is_not_in_the_batch_counts_and_keeps_its_errors(
     [state] = batch.table.known().states.values()
     commit_states(batch.table.store, "s", {other: state})
     failed = [Failure(other, 0, Cause.REJECTED, SECRET)]
-    PendingErrors(str(tmp_path), "s").update({other: state}, failed)
+    PendingErrors(str(tmp_path), "s").update(columns_of({other: state}), failed)
     batch.run(1, [SECRET], **{"commitTable.onFreshStart": "resume"})
     assert result_of(batch.query_id, 5) == BatchResult(1, 1, 0, 0, 2)
     assert pending_errors(str(tmp_path), "s").keys() == {(PLACE, 0), (other, 0)}
@@ -166,7 +167,7 @@ def test_texts_of_a_column_are_no_exceptions(monkeypatch: pytest.MonkeyPatch) ->
     """A word that looks like the name of one may be a customer's."""
     plan = SimpleNamespace(
         commits=SimpleNamespace(transactional=False),
-        deliveries={},
+        deliveries=SimpleNamespace(holds_keys=False),
         keeps_offsets=False,
         nulls_first=True,
         terms=lambda **_: None,

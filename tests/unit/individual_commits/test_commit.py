@@ -10,15 +10,11 @@ import pytest
 
 from commit_tables import MemoryCommitTable
 from keyrange.errors import KeyrangeError
-from keyrange.individual_commits.model.commit import (
-    Commit,
-    CommitKind,
-    CommitSettings,
-    Snapshot,
-    known_at,
-)
+from keyrange.individual_commits.model.commit import Commit, CommitKind, Snapshot, known_at
 from keyrange.individual_commits.model.commit_fencing import check_next
+from keyrange.individual_commits.model.commit_settings import CommitSettings
 from keyrange.individual_commits.model.partition_progress import PartitionState, fresh
+from keyrange.individual_commits.model.state_columns import columns_of
 from keyrange.kafka.model.offsets import TopicPartition
 
 ONE, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -62,7 +58,7 @@ def test_the_state_at_a_commit_is_the_last_one_of_each_partition(
     seq: int, positions: dict[str, int], batch_id: int, run_id: str
 ) -> None:
     terms = CommitSettings() if seq else None
-    expected = Snapshot(seq, states(**positions), batch_id, run_id, terms)
+    expected = Snapshot(seq, columns_of(states(**positions)), batch_id, run_id, terms)
     assert known_at(HISTORY, seq) == expected
     assert known_at(HISTORY[::-1], seq) == expected
 
@@ -92,7 +88,9 @@ def test_a_base_is_due_however_batches_and_fences_alternate(batches: int, extra:
 
 def test_a_whole_commit_of_no_batch_does_not_hide_which_batch_was_the_last() -> None:
     whole = commit(8, run_id="r3", states=states(other=9), whole=True)
-    assert known_at([*HISTORY, whole], 8) == Snapshot(8, states(other=9), 3, "r3", CommitSettings())
+    assert known_at([*HISTORY, whole], 8) == Snapshot(
+        8, columns_of(states(other=9)), 3, "r3", CommitSettings()
+    )
     with pytest.raises(ValueError, match="commit 8 follows commit 0"):
         known_at([whole], 8)
 

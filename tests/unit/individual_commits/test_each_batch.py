@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from pyspark.sql.types import StructType
 
@@ -21,14 +22,17 @@ from keyrange.individual_commits.batch_plan import BatchPlan
 from keyrange.individual_commits.batch_run import BatchRun, current
 from keyrange.individual_commits.each_batch import EachBatch, _Run
 from keyrange.individual_commits.model.commit import CommitKind
-from keyrange.individual_commits.model.new_and_due_records import DeliveryLimits, plan_delivery
+from keyrange.individual_commits.model.delivery_columns import plan_deliveries
+from keyrange.individual_commits.model.new_and_due_records import DeliveryLimits
 from keyrange.individual_commits.model.partition_progress import (
     KeyRangeState,
     PartitionState,
     PendingRecord,
     fresh,
 )
+from keyrange.individual_commits.model.state_columns import columns_of, spread
 from keyrange.individual_commits.model.verdict_manifest import Manifest, planned
+from keyrange.individual_commits.reported_outcomes import ReportedResults
 from keyrange.individual_commits.verdict_store import VerdictStore
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options import parse_options
@@ -134,12 +138,13 @@ def test_an_empty_batch_that_releases_output_needs_a_verdict(tmp_path: Path, is_
     at = Checkpoint({PLACE: 21}, commits=mark)
     until = 21 if is_due else 30
     due_ms = 10 if is_due else -1
-    delivery = plan_delivery(state, [SPACE], until, due_ms, DeliveryLimits())
-    assert bool(delivery.redelivered) == is_due
-    terms = CommitOptions(individual=True, transactional=True)
-    plan = BatchPlan(
-        Planned("q", 1, at, at, 0), {PLACE: state}, {PLACE: delivery}, terms, False, {PLACE: 10}
+    before = columns_of({PLACE: state})
+    deliveries = plan_deliveries(
+        before, spread([[0]], [0]), np.array([until]), due_ms, DeliveryLimits()
     )
+    assert bool(deliveries[PLACE].redelivered) == is_due
+    terms = CommitOptions(individual=True, transactional=True)
+    plan = BatchPlan(Planned("q", 1, at, at, 0), before, deliveries, terms, False, {PLACE: 10})
     writer = EachBatch(lambda *_: None, parse_options(GIVEN, "stream"), "/c")
     run = BatchRun(NOTHING, plan, store, 5)
     if not is_due:
@@ -187,8 +192,9 @@ def test_who_resumes_commits_the_state_of_what_is_away() -> None:
     run = _Run("run", "new", own, NOTHING, Driver("new", 1), lambda _: own)
     writer._run = run
     plan = writer._plan(Planned("q", 0, start, end, -1), run.table.known())
-    commit = writer._commit(run, BatchRun(NOTHING, plan, NOTHING, 5), run.table.known(), {})
-    assert commit.states == {PLACE: away}
+    judged = plan.judge(ReportedResults(), 5)
+    commit = writer._commit(run, BatchRun(NOTHING, plan, NOTHING, 5), run.table.known(), judged)
+    assert commit.states == {PLACE: away, there: fresh(ids["u"], 6)}
 
 
 @pytest.mark.parametrize("into", [True, False])

@@ -5,15 +5,12 @@ from __future__ import annotations
 
 import pytest
 
+from commit_model import due_records, is_empty, plan_delivery
+from keyrange.individual_commits.model.delivery_columns import due_until_ms, next_due_ms
 from keyrange.individual_commits.model.new_and_due_records import (
     CellDelivery,
     DeliveryLimits,
     PartitionDelivery,
-    due_records,
-    due_until_ms,
-    lags_too_far,
-    next_due_ms,
-    plan_delivery,
 )
 from keyrange.individual_commits.model.partition_progress import (
     KeyRangeState,
@@ -46,14 +43,14 @@ def test_all_ranges_take_what_is_new() -> None:
     assert delivery.cells == (CellDelivery(LOWER, 100, 120), CellDelivery(UPPER, 100, 120))
     assert (delivery.start, delivery.end, delivery.spans) == (100, 120, HALVES)
     assert (delivery.redelivered, delivery.held) == ((), frozenset())
-    assert not delivery.is_empty
+    assert not is_empty(delivery)
 
 
 def test_a_batch_is_empty_that_hands_out_nothing() -> None:
-    assert plan(fresh("id", 100), end=100).is_empty
-    assert plan(state(PendingRecord(5, 0, due_ms=10)), end=100, due_ms=9).is_empty
-    assert not plan(state(PendingRecord(5, 0, due_ms=10)), end=100, due_ms=10).is_empty
-    assert not plan(PartitionState("id", 100, (KeyRangeState(SPACE, 99),)), end=100).is_empty
+    assert is_empty(plan(fresh("id", 100), end=100))
+    assert is_empty(plan(state(PendingRecord(5, 0, due_ms=10)), end=100, due_ms=9))
+    assert not is_empty(plan(state(PendingRecord(5, 0, due_ms=10)), end=100, due_ms=10))
+    assert not is_empty(plan(PartitionState("id", 100, (KeyRangeState(SPACE, 99),)), end=100))
 
 
 def test_a_batch_reaches_from_the_first_to_the_last_that_it_hands_out() -> None:
@@ -187,10 +184,3 @@ def test_a_time_that_no_clock_like_this_one_gave_is_due(due_ms: int, until_ms: i
     assert due_until_ms({TopicPartition("t", 0): behind}, 1_000, 500) == 1_000
     assert due_until_ms({TopicPartition("t", 0): behind}, 1_000, 500, keeps_order=False) == until_ms
     assert due_until_ms({}, 1_000, 500) == 1_000
-
-
-def test_a_partition_waits_for_a_range_that_lags_too_far() -> None:
-    found = PartitionState("id", 100, (KeyRangeState(LOWER, 60), KeyRangeState(UPPER, 100)))
-    assert lags_too_far(found, DeliveryLimits(lag_max=39))
-    assert not lags_too_far(found, DeliveryLimits(lag_max=40))
-    assert not lags_too_far(found, DeliveryLimits())

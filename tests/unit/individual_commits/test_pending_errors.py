@@ -13,6 +13,7 @@ from keyrange.individual_commits.model.partition_progress import (
     PartitionState,
     PendingRecord,
 )
+from keyrange.individual_commits.model.state_columns import StateColumns, columns_of
 from keyrange.individual_commits.pending_errors import PendingErrors, pending_errors
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import SPACE
@@ -21,9 +22,10 @@ from keyrange.work.model.outcome import Cause
 PLACE = TopicPartition("t", 0)
 
 
-def states(*offsets: int) -> dict[TopicPartition, PartitionState]:
+def states(*offsets: int) -> StateColumns:
     pending = tuple(PendingRecord(at, at) for at in offsets)
-    return {PLACE: PartitionState("", 5_000, (KeyRangeState(SPACE, 5_000, pending),))}
+    state = PartitionState("", 5_000, (KeyRangeState(SPACE, 5_000, pending),))
+    return columns_of({PLACE: state})
 
 
 def failed(offset: int, error: str) -> Failure:
@@ -82,7 +84,7 @@ def test_of_several_partitions_the_lowest_offsets_are_kept(
     known = states(0, 1, 2)
     kept = PendingErrors(str(tmp_path), "s")
     found = [Failure(p, at, Cause.REJECTED, "KeyError") for p in (other, PLACE) for at in range(3)]
-    kept.update({PLACE: known[PLACE], other: known[PLACE]}, found)
+    kept.update(columns_of({PLACE: known[PLACE], other: known[PLACE]}), found)
     assert sorted(at for _, at in pending_errors(str(tmp_path), "s")) == [0, 0, 1]
 
 

@@ -15,6 +15,7 @@ from keyrange.cli.commits.document import describe
 from keyrange.cli.times import iso
 from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.individual_commits.model.partition_progress import KeyRangeState, PartitionState
+from keyrange.individual_commits.model.state_columns import columns_of
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.report import chart_shapes
 from keyrange.report.page_parts import ROWS_MAX, Source
@@ -266,7 +267,7 @@ def test_where_all_is_committed_there_is_nothing_to_draw_above() -> None:
 def test_key_ranges_that_have_done_all_are_no_picture() -> None:
     done = (KeyRangeState(LOWER, 200), KeyRangeState(UPPER, 200))
     partition = TopicPartition("flights", 0)
-    known = Snapshot(3, {partition: PartitionState("id", 200, done)}, 2, "run-1", None)
+    known = Snapshot(3, columns_of({partition: PartitionState("id", 200, done)}), 2, "run-1", None)
     show = describe(known, None, {}, BEGAN_MS)
     document = {"show": show, "gaps": [], "causes": [], "history": []}
     section = offsets.offsets_section(sources(commits=Source(document)))

@@ -54,11 +54,9 @@ def chosen(known: Snapshot, topic: str, partition: int | None) -> Snapshot:
     check_partition(topic, partition)
     if not topic:
         return known
-    states = {
-        each: state
-        for each, state in known.states.items()
-        if each.topic == topic and partition in (None, each.partition)
-    }
+    states = known.states.only(
+        each for each in known.states if each.topic == topic and partition in (None, each.partition)
+    )
     if not states:
         named = topic if partition is None else f"{topic}-{partition}"
         others = ", ".join(map(str, sorted(known.states))) or "none"

@@ -42,7 +42,8 @@ from keyrange.cli.source_options import (
     storage_of,
 )
 from keyrange.cli.waiting import Waiting, waiting
-from keyrange.individual_commits.model.commit import OFFSET_HASH, Commit, CommitSettings, Snapshot
+from keyrange.individual_commits.model.commit import Commit, Snapshot
+from keyrange.individual_commits.model.commit_settings import OFFSET_HASH, CommitSettings
 from keyrange.individual_commits.model.partition_progress import PartitionState
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.text.formats import number

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from keyrange.individual_commits.model.commit import Commit, CommitKind
-from keyrange.individual_commits.model.partition_progress import PartitionState, is_left
+from keyrange.individual_commits.model.partition_progress import PartitionState
 from keyrange.individual_commits.model.range_claims import is_of_consumer
 from keyrange.individual_commits.model.range_handovers import Handovers
 from keyrange.kafka.model.offsets import TopicPartition
@@ -72,7 +72,8 @@ def _order(
         yield Contradiction(commit.seq, None, f"it follows commit {before.seq}")
     # What a consumer has left may be done by others, before whoever claims it changes the terms.
     is_claim = commit.kind is CommitKind.FENCE and is_of_consumer(commit.source_id)
-    if before.terms != commit.terms and is_left(states) and not is_claim:
+    left = any(state.committed < state.position for state in states.values())
+    if before.terms != commit.terms and left and not is_claim:
         yield Contradiction(
             commit.seq, None, f"its numbers rest on {commit.terms}, not {before.terms}"
         )

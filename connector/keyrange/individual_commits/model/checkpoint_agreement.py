@@ -5,13 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from keyrange.errors import KeyrangeError, error
-from keyrange.individual_commits.model.commit import (
-    KEY_HASH,
-    OFFSET_HASH,
-    CommitSettings,
-    Snapshot,
-)
-from keyrange.individual_commits.model.partition_progress import is_left
+from keyrange.individual_commits.model.commit import Snapshot
+from keyrange.individual_commits.model.commit_settings import KEY_HASH, OFFSET_HASH, CommitSettings
 from keyrange.individual_commits.model.range_claims import (
     Claims,
     believed,
@@ -33,17 +28,16 @@ def check_agreement(known: Snapshot, start: Checkpoint) -> None:
         return
     if known.seq <= mark.seq:
         raise lacking(known, mark)
-    for partition, at in sorted(start.known.items()):
-        state = known.states.get(partition)
-        topic_id = start.topic_ids.get(partition.topic, "")
+    positions, states = start.known, known.states
+    for partition, own_id, position in zip(
+        states, states.topic_ids, states.positions.tolist(), strict=True
+    ):
+        at, topic_id = positions.get(partition, position), start.topic_ids.get(partition.topic, "")
         # Of an earlier topic of that name nothing is asked.
-        if state is None or (topic_id and state.topic_id not in ("", topic_id)):
-            continue
-        if state.position != at:
-            behind = state.position < at
+        if position != at and not (topic_id and own_id not in ("", topic_id)):
             raise error(
-                "COMMITS_BEHIND" if behind else "COMMITS_AHEAD",
-                f"partition {partition} stands at {at} in the checkpoint and at {state.position} "
+                "COMMITS_BEHIND" if position < at else "COMMITS_AHEAD",
+                f"partition {partition} stands at {at} in the checkpoint and at {position} "
                 "in the commit table",
                 source_id=mark.source_id,
                 seq=known.seq,
@@ -68,8 +62,8 @@ def lacking(known: Snapshot, mark: CommitMark) -> KeyrangeError:
 
 def check_all_done(known: Snapshot, what: str) -> None:
     """Who reads on by positions alone reads no record again. Raises COMMIT_TERMS_CHANGED."""
-    if is_left(known.states):
-        pending = sum(len(state.pending) for state in known.states.values())
+    if known.states.is_left:
+        pending = known.states.pending.shape[1]
         raise error(
             "COMMIT_TERMS_CHANGED",
             f"{what}, and {pending} records are not done, which would never come again",
@@ -82,7 +76,7 @@ def check_terms(known: Snapshot, terms: CommitSettings) -> None:
 
     Raises COMMIT_TERMS_CHANGED.
     """
-    if known.terms is not None and known.terms != terms and is_left(known.states):
+    if known.terms is not None and known.terms != terms and known.states.is_left:
         raise _terms_changed(known, terms)
 
 

@@ -10,12 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from keyrange.individual_commits.model.commit_settings import CommitSettings
 from keyrange.individual_commits.model.partition_progress import PartitionState
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.keyed_state.model.state_runs import StateRun
 from keyrange.ranges.model.query_ranges import Ownership
+
+if TYPE_CHECKING:
+    from keyrange.individual_commits.model.state_columns import StateColumns
 
 
 class CommitKind(Enum):
@@ -30,18 +34,6 @@ class CommitKind(Enum):
 
 # How many commits, of any kind, lie between two that hold the state of every partition.
 BASE_EVERY: Final = 50
-# Of what the hash places a record: of its key, or of its offset.
-KEY_HASH: Final = "murmur3_x64_128"
-OFFSET_HASH: Final = "offset_murmur3_x64_128"
-
-
-@dataclass(frozen=True, slots=True)
-class CommitSettings:
-    """What the numbers of a state rest on; another value means other numbers."""
-
-    hash: str = KEY_HASH
-    null_keys: str = "spread"
-    isolation: str = "immediate"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +103,7 @@ class Snapshot:
     """What all commits of a source up to `seq` say. `seq` 0 stands for none."""
 
     seq: int = 0
-    states: Mapping[TopicPartition, PartitionState] = field(default_factory=dict)
+    states: StateColumns = field(default_factory=lambda: _columns({}))
     batch_id: int = -1
     run_id: str = ""
     terms: CommitSettings | None = None
@@ -129,8 +121,8 @@ class Snapshot:
 
     def runs_of(self, partition: TopicPartition, topic_id: str) -> tuple[StateRun, ...]:
         """The runs that hold the state of a partition's keys; none of an earlier topic's."""
-        state = self.states.get(partition)
-        if state is None or (topic_id and state.topic_id not in ("", topic_id)):
+        known = self.states.topic_id_of(partition)
+        if known is None or (topic_id and known not in ("", topic_id)):
             return ()
         return self.runs.get(partition, ())
 
@@ -138,11 +130,12 @@ class Snapshot:
     def runs_there(self) -> dict[TopicPartition, tuple[StateRun, ...]]:
         """The runs that hold state, without partitions that their topic lost when it was made
         again: partition 0 is there as long as the topic is."""
-        first = {each.topic: state for each, state in self.states.items() if each.partition == 0}
+        ids = dict(zip(self.states, self.states.topic_ids, strict=True))
         return {
             each: self.runs[each]
-            for each, state in self.states.items()
-            if self.runs.get(each) and first.get(each.topic, state).topic_id in ("", state.topic_id)
+            for each, topic_id in ids.items()
+            if self.runs.get(each)
+            and ids.get(TopicPartition(each.topic, 0), topic_id) in ("", topic_id)
         }
 
     def has(self, commit: Commit) -> bool:
@@ -160,7 +153,7 @@ class Snapshot:
             raise ValueError(f"commit {commit.seq} follows commit {self.seq}")
         return Snapshot(
             commit.seq,
-            dict(commit.states) if commit.whole else {**self.states, **commit.states},
+            _columns(commit.states) if commit.whole else self.states | commit.states,
             max(self.batch_id, commit.batch_id),
             commit.run_id,
             commit.terms,
@@ -168,6 +161,13 @@ class Snapshot:
             commit.ownership if commit.kind is CommitKind.BATCH else self.ownership,
             commit.seq if commit.is_base else self.base_seq,
         )
+
+
+def _columns(states: Mapping[TopicPartition, PartitionState]) -> StateColumns:
+    # Commands that read no commits import this module too, and do not wait for numpy.
+    from keyrange.individual_commits.model.state_columns import columns_of
+
+    return columns_of(states)
 
 
 def known_at(commits: Iterable[Commit], seq: int) -> Snapshot:

@@ -9,23 +9,23 @@ A range that is split hands each pending record to the side that its key lies on
 become one again when nothing tells them apart. How a batch is split does not depend on where the
 map is cut.
 
-Around it: `state_before_batch` is the state that a batch begins with, `new_and_due_records` what it
-delivers of that, `progress_after_batch` what becomes of it when the batch has been worked on,
-`commit` and `commit_table_protocol` what is kept.
+Around it: `state_before_batch` is the state that a batch begins with, `delivery_columns` what it
+delivers of that, `verdict_columns` what becomes of it when the batch has been worked on, `commit`
+and `commit_table_protocol` what is kept.
 All of it is pure: the planning process and the committing one come to the same from the same rows.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Final
 
 from keyrange.kafka.model.offset_range_sets import Ranges
-from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
+from keyrange.kafka.model.offsets import OffsetRange
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange
 from keyrange.work.model.outcome import Cause
 
@@ -179,11 +179,6 @@ class PartitionState:
 def fresh(topic_id: str, position: int, leader_epoch: int = -1) -> PartitionState:
     """A partition of which nothing from `position` on is done."""
     return PartitionState(topic_id, position, (KeyRangeState(SPACE, position),), leader_epoch)
-
-
-def is_left(states: Mapping[TopicPartition, PartitionState]) -> bool:
-    """Whether something below the positions is not done."""
-    return any(state.committed < state.position for state in states.values())
 
 
 def cut_at(pieces: Iterable[KeyRangeState], borders: Iterable[int]) -> list[KeyRangeState]:

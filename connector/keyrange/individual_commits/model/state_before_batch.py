@@ -7,10 +7,11 @@ find the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 
 from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.individual_commits.model.partition_progress import PartitionState, fresh
+from keyrange.individual_commits.model.state_columns import columns_of
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.source.model.checkpoint import Checkpoint, CommitMark
 
@@ -35,10 +36,11 @@ def resumed_from(before: Snapshot) -> Snapshot:
     """
     states = before.states
     if before.terms is not None and before.terms.isolation == "transactional":
-        states = {
+        afresh = {
             p: fresh(state.topic_id, state.committed, state.leader_epoch)
             for p, state in states.items()
         }
+        states = columns_of(afresh)
     return Snapshot(states=states, terms=before.terms, runs=before.runs)
 
 
@@ -74,3 +76,13 @@ def cut_of(
     # Of a start without a checkpoint only what it resumes from has leader epochs.
     went_on = stood and (not start.fresh or partition in start.leader_epochs)
     return begins if went_on and begins < state.position else None
+
+
+def cuts_of(
+    known: Snapshot, partitions: Container[TopicPartition], start: Checkpoint, end: Checkpoint
+) -> dict[TopicPartition, int]:
+    """Where logs were cut back below what was committed, and so begins what a batch has read."""
+    # Such a log begins elsewhere than where the batch before ended; an empty batch has read none.
+    begun = [each for each in end.initial if each in partitions] if start != end else []
+    found = {each: cut_of(known, each, start, end) for each in begun}
+    return {each: at for each, at in found.items() if at is not None}

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from keyrange.errors import invalid_options
-from keyrange.individual_commits.model.commit import Commit, CommitKind, CommitSettings, Snapshot
+from keyrange.individual_commits.model.commit import Commit, CommitKind, Snapshot
+from keyrange.individual_commits.model.commit_settings import CommitSettings
 from keyrange.kafka.model.offsets import TopicPartition
 
 if TYPE_CHECKING:

@@ -1,20 +1,38 @@
-"""The commit table for SQL: its blobs as rows of a DataFrame."""
+"""The commit table for SQL: its lists as rows of a DataFrame."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from typing import Final
 
-import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from keyrange.errors import invalid_options
-from keyrange.individual_commits.table.blobs_for_sql import unnest_done, unnest_pending
-from keyrange.individual_commits.table.commit_schema import SCHEMA
+from keyrange.individual_commits.table.state_rows import MS_MAX, MS_MIN
+from keyrange.work.model.outcome import Cause
 
-_READ: Final = ("group", "source_id", "commit_seq", "topic", "partition", "lo", "hi", "done")
-_WAYS: Final = {"done": unnest_done, "pending": unnest_pending}
+_KEPT: Final = ("group", "source_id", "commit_seq", "topic", "partition", "lo", "hi")
+_CAUSES: Final = " ".join(f"WHEN {int(each)} THEN '{each.name.lower()}'" for each in Cause)
+
+
+def _time(name: str) -> str:
+    """Null for what SQL cannot show as a time."""
+    milliseconds = f"record.{name}_ms"
+    within = f"{milliseconds} BETWEEN {MS_MIN} AND {MS_MAX}"
+    return f"CASE WHEN {within} THEN timestamp_millis({milliseconds}) END AS {name}"
+
+
+# The rows of each list, by `record` and its place `at`, and what is said of each.
+_WAYS: Final = {
+    "done": (
+        "record.offset + 1 AS from_offset",
+        "coalesce(get(pending, at + 1).offset, scanned) AS until_offset",
+    ),
+    "pending": (
+        *("record.offset", "record.key_hash", "record.deliveries"),
+        f"CASE record.cause {_CAUSES} END AS cause",
+        *map(_time, ("since", "due")),
+    ),
+}
 
 
 def commits(table: DataFrame, what: str = "pending") -> DataFrame:
@@ -26,14 +44,6 @@ def commits(table: DataFrame, what: str = "pending") -> DataFrame:
     """
     if what not in _WAYS:
         raise invalid_options([f"what must be pending or done, and is {what[:40]!r}"])
-    form = pa.schema([SCHEMA.field(name) for name in _READ])
-    unnest = _WAYS[what]
-
-    def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            rows = pa.Table.from_batches([batch]).cast(form)
-            yield from unnest(rows).to_batches()
-
-    schema: Any = from_arrow_schema(unnest(form.empty_table()).schema)
-    rows = table.where("topic IS NOT NULL").select(*_READ)
-    return rows.mapInArrow(work, schema)
+    records = table.selectExpr(*_KEPT, "scanned", "pending", "posexplode(pending) AS (at, record)")
+    found = records.selectExpr(*_KEPT, *_WAYS[what])
+    return found.where("from_offset < until_offset") if what == "done" else found

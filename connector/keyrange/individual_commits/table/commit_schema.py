@@ -1,38 +1,42 @@
 """The rows of the commit table: one for each piece of each partition that a commit touches.
 
-A commit without partitions is one row whose topic is null. What SQL is to see stands in plain
-columns; column `done` holds the same once more with all pending records (`blob`). The two have to
-agree. Counts are of a whole partition and stand in the row of its lowest keys, so that they can be
-summed.
+A commit without partitions is one row whose topic is null. The columns of states are those of
+`state_rows.py`. Counts are of a whole partition and stand in the row of its lowest keys, so that
+they can be summed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
+from dataclasses import fields
+from operator import attrgetter
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 
 from keyrange.errors import error
-from keyrange.individual_commits.model.commit import (
-    Commit,
-    CommitCounts,
-    CommitKind,
-    CommitSettings,
-)
+from keyrange.individual_commits.model.commit import Commit, CommitCounts, CommitKind
+from keyrange.individual_commits.model.commit_settings import CommitSettings
 from keyrange.individual_commits.model.driver_order import Fence
 from keyrange.individual_commits.model.log_cut_text import read_cuts, write_cuts
-from keyrange.individual_commits.model.partition_progress import KeyRangeState, PartitionState
+from keyrange.individual_commits.model.state_columns import NO_STATES, StateColumns, columns_of
 from keyrange.individual_commits.table.damaged_rows import Faults
-from keyrange.individual_commits.table.done_column import read_piece, write_piece
 from keyrange.individual_commits.table.key_ranges_column import read_key_ranges, write_key_ranges
+from keyrange.individual_commits.table.state_rows import (
+    FIELDS,
+    MS_MAX,
+    MS_MIN,
+    TIME,
+    arrow,
+    numbers_of,
+    read_states,
+    write_states,
+)
 from keyrange.individual_commits.table.state_runs_column import RUN_TYPE, read_runs, write_runs
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.keyed_state.model.state_runs import StateRun
 from keyrange.storage.table_store import Bounds
-
-_TIME = pa.timestamp("us", tz="UTC")
 
 SCHEMA: Final = pa.schema(
     [
@@ -44,22 +48,8 @@ SCHEMA: Final = pa.schema(
         ("kind", pa.string()),
         ("whole", pa.bool_()),
         ("batch_id", pa.int64()),
-        ("committed_at", _TIME),
-        ("topic", pa.string()),
-        ("topic_id", pa.string()),
-        ("partition", pa.int32()),
-        ("position", pa.int64()),
-        ("leader_epoch", pa.int32()),
-        ("lo", pa.int64()),
-        ("hi", pa.int64()),
-        ("committed", pa.int64()),
-        ("scanned", pa.int64()),
-        ("n_holes", pa.int64()),
-        ("n_ranges", pa.int64()),
-        ("oldest_hole", pa.int64()),
-        ("oldest_hole_at", _TIME),
-        ("deliveries_max", pa.int32()),
-        ("done", pa.binary()),
+        ("committed_at", TIME),
+        *FIELDS,
         ("hash", pa.string()),
         ("null_keys", pa.string()),
         ("isolation", pa.string()),
@@ -87,11 +77,7 @@ _OF_COMMIT: Final = (
 # What they have in common besides, in fences alone or in batches, and null where there is none.
 _OF_FENCE: Final = ("group_seq", "driver", "claim")
 _OF_KIND: Final = (*_OF_FENCE, "key_ranges")
-_OF_PARTITION: Final = ("topic_id", "position", "leader_epoch")
-_OF_PIECE: Final = (
-    *("lo", "hi", "committed", "scanned", "n_holes", "n_ranges"),
-    *("oldest_hole", "oldest_hole_at", "deliveries_max"),
-)
+_PARTITION: Final = ("topic", "partition")
 # What is asked for of fences.
 FENCE_COLUMNS: Final = (
     *("source_id", "query_id", "run_id", "commit_seq", "kind", "committed_at"),
@@ -100,53 +86,40 @@ FENCE_COLUMNS: Final = (
 # And of the claims in those of consumers.
 CLAIM_COLUMNS: Final = ("source_id", "commit_seq", "claim")
 _COUNTS: Final = ("done_records", "rejected", "held_back", "dead", "redelivered", "log_end")
+_COUNTED: Final = attrgetter(*(each.name for each in fields(CommitCounts)))
+_NO_COUNTS: Final = (None,) * len(_COUNTS)
 
-# The last millisecond of the year 9999, and the first of the year 1: what SQL engines can show.
-MS_MAX: Final = 253_402_300_799_999
-MS_MIN: Final = -62_135_596_800_000
 
 Row = Mapping[str, Any]
+Counts = dict[TopicPartition, CommitCounts]
+Runs = dict[TopicPartition, tuple[StateRun, ...]]
 
 
 def rows_of(commit: Commit) -> pa.Table:
-    """A commit as rows of `SCHEMA`."""
-    common = _common(commit)
-    rows: list[dict[str, Any]] = []
-    for partition, state in sorted(commit.states.items()):
-        counts, runs = commit.counts.get(partition), commit.runs.get(partition)
-        for piece in state.pieces:
-            row = common | {
-                "topic": partition.topic,
-                "topic_id": state.topic_id,
-                "partition": partition.partition,
-                "position": state.position,
-                "leader_epoch": None if state.leader_epoch < 0 else state.leader_epoch,
-                "done": write_piece(piece),
-            }
-            row |= plain_columns(piece) | _counts_row(counts)
-            row["state_runs"] = write_runs(runs)
-            counts = runs = None
-            rows.append(row)
-    return pa.Table.from_pylist(rows or [common], SCHEMA)
-
-
-def plain_columns(piece: KeyRangeState) -> dict[str, Any]:
-    """What the plain columns say of a piece."""
-    # The offset behind the last one stands for none: what lies between two pending records is a
-    # done range.
-    offsets = [*(record.offset for record in piece.pending), piece.scanned]
-    oldest = min(piece.pending, key=lambda record: (record.since_ms, record.offset), default=None)
-    return {
-        "lo": piece.span.from_hash,
-        "hi": piece.span.until_hash - 1,
-        "committed": piece.committed,
-        "scanned": piece.scanned,
-        "n_holes": len(piece.pending),
-        "n_ranges": sum(after > before + 1 for before, after in pairwise(offsets)),
-        "oldest_hole": oldest and oldest.offset,
-        "oldest_hole_at": oldest and _micros(oldest.since_ms),
-        "deliveries_max": max((record.deliveries for record in piece.pending), default=0),
+    """A commit as rows of `SCHEMA`. Raises ValueError for a time that SQL cannot show."""
+    states, common = columns_of(commit.states), _common(commit)
+    if not states:
+        return pa.Table.from_pylist([common], SCHEMA)
+    count = states.of_pieces.shape[1]
+    columns = {
+        field.name: pa.repeat(pa.array([common.get(field.name)], field.type)[0], count)
+        for field in SCHEMA
     }
+    names = [name for name, _ in FIELDS]
+    columns |= dict(zip(names, write_states(states), strict=True))
+    # Of a whole partition, and so in one of its rows.
+    firsts = dict(zip(states, states.first_piece.tolist(), strict=False))
+    values: list[Any] = [_NO_COUNTS] * count
+    for partition in commit.counts.keys() & firsts.keys():
+        values[firsts[partition]] = _COUNTED(commit.counts[partition])
+    for name, column in zip(_COUNTS, zip(*values, strict=True), strict=True):
+        columns[name] = pa.array(column, pa.int64())
+    if commit.runs:
+        runs: list[Any] = [None] * count
+        for partition in commit.runs.keys() & firsts.keys():
+            runs[firsts[partition]] = write_runs(commit.runs[partition])
+        columns["state_runs"] = pa.array(runs, SCHEMA.field("state_runs").type)
+    return pa.table(columns, SCHEMA)
 
 
 def _common(commit: Commit) -> dict[str, Any]:
@@ -173,13 +146,6 @@ def _common(commit: Commit) -> dict[str, Any]:
     }
 
 
-def _counts_row(counts: CommitCounts | None) -> dict[str, int]:
-    if counts is None:
-        return {}
-    values = (counts.done, counts.rejected, counts.held_back, counts.dead, counts.redelivered)
-    return dict(zip(_COUNTS, (*values, counts.log_end), strict=True))
-
-
 def _micros(milliseconds: int) -> int:
     if not MS_MIN <= milliseconds <= MS_MAX:
         raise ValueError(f"{milliseconds} ms are no time")
@@ -194,17 +160,17 @@ def commits_of(table: pa.Table, source_id: str, newest_only: bool = False) -> li
     what only a newer version can have written.
     """
     faults = Faults(source_id)
-    by_seq: dict[int, list[dict[str, Any]]] = {}
-    for row in _plain_rows(table):
-        if row["commit_seq"] is None:
-            raise faults.damaged("a row without a commit_seq")
-        by_seq.setdefault(row["commit_seq"], []).append(row)
+    if table.column("commit_seq").null_count:
+        raise faults.damaged("a row without a commit_seq")
+    numbers = numbers_of(table.column("commit_seq"))
+    order = np.argsort(numbers, kind="stable")
     commits: list[Commit] = []
     seen: set[TopicPartition] = set()
-    for seq in sorted(by_seq, reverse=True):
-        commit = _commit(by_seq[seq], seen if newest_only else set(), faults)
-        seen.update(commit.states)
-        commits.append(commit)
+    for rows in np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1)[::-1]:
+        if len(rows):
+            commit = _commit(table.take(arrow(rows)), seen, faults)
+            seen.update(commit.states if newest_only else ())
+            commits.append(commit)
     return commits[::-1]
 
 
@@ -249,7 +215,7 @@ def _plain_rows(
     columns: list[Sequence[Any]] = []
     for name in names:
         column = table.column(name)
-        if column.type == _TIME:
+        if column.type == TIME:
             # `cast` would import Arrow's compute.
             chunks = (chunk.view(pa.int64()) for chunk in column.chunks)
             columns.append([value for chunk in chunks for value in chunk.to_pylist()])
@@ -259,13 +225,12 @@ def _plain_rows(
         yield dict(zip(names, values, strict=True))
 
 
-def _commit(rows: list[dict[str, Any]], skip: set[TopicPartition], faults: Faults) -> Commit:
-    first = rows[0]
+def _commit(rows: pa.Table, skip: set[TopicPartition], faults: Faults) -> Commit:
+    first = next(_plain_rows(rows.slice(0, 1)))
     seq = first["commit_seq"]
-    common = {name: first[name] for name in _OF_COMMIT}
-    if any(row[name] != first[name] for row in rows for name in (*_OF_COMMIT, *_OF_KIND)):
+    if any(not _is_same(rows.column(name)) for name in (*_OF_COMMIT, *_OF_KIND)):
         raise faults.damaged("two commits have the same number", commit_seq=seq)
-    if any(value is None for value in common.values()):
+    if any(first[name] is None for name in _OF_COMMIT):
         raise faults.damaged("a column of a commit is null", commit_seq=seq)
     if first["kind"] not in {kind.value for kind in CommitKind}:
         raise error("UNSUPPORTED_COMMITS", f"commit {seq} is of kind {first['kind']!r}")
@@ -273,8 +238,8 @@ def _commit(rows: list[dict[str, Any]], skip: set[TopicPartition], faults: Fault
         raise faults.damaged("a number or time of a commit cannot be", commit_seq=seq)
     group_seq, driver = _driver(first, faults)
     cut_back = _cuts(first, faults)
-    by_partition = _by_partition(rows, faults)
-    wanted = {each: found for each, found in by_partition.items() if each not in skip}
+    states = _states(rows, skip, faults, seq)
+    counts, runs = _once(rows, states, faults)
     return Commit(
         seq=seq,
         kind=CommitKind(first["kind"]),
@@ -285,8 +250,8 @@ def _commit(rows: list[dict[str, Any]], skip: set[TopicPartition], faults: Fault
         batch_id=first["batch_id"],
         committed_at_ms=first["committed_at"] // 1000,
         terms=CommitSettings(first["hash"], first["null_keys"], first["isolation"]),
-        states={each: _state(each, found, faults) for each, found in sorted(wanted.items())},
-        counts={each: c for each, found in sorted(wanted.items()) if (c := _counts(found))},
+        states=states,
+        counts=counts,
         whole=first["whole"],
         who=first["who"],
         why="" if cut_back else first["why"],
@@ -294,16 +259,55 @@ def _commit(rows: list[dict[str, Any]], skip: set[TopicPartition], faults: Fault
         driver=driver,
         claim=first["claim"] or "",
         cut_back=cut_back,
-        runs={p: r for p, each in wanted.items() if (r := _runs(p, each, faults)) is not None},
+        runs=runs,
         ownership=faults.parsed(read_key_ranges, first["key_ranges"], commit_seq=seq),
     )
 
 
-def _runs(
-    partition: TopicPartition, rows: list[dict[str, Any]], faults: Faults
-) -> tuple[StateRun, ...] | None:
-    runs = min(rows, key=lambda row: row["lo"])["state_runs"]
-    return faults.parsed(read_runs, runs, partition=partition)
+def _is_same(column: pa.ChunkedArray) -> bool:
+    """Whether all values are one, or all are null."""
+    if column.null_count:
+        return bool(column.null_count == len(column))
+    return len(column) == 1 or bool(pc.all(pc.equal(column, column[0])).as_py())
+
+
+def _states(rows: pa.Table, skip: set[TopicPartition], faults: Faults, seq: int) -> StateColumns:
+    """The states of all partitions that are not skipped."""
+    if rows.column("topic").null_count:
+        if len(rows) > 1 or any(rows.column(name).null_count == 0 for name, _ in FIELDS):
+            raise faults.damaged("a commit without partitions has some", commit_seq=seq)
+        return NO_STATES
+    if skip and not rows.column("partition").null_count and skip.issuperset(_named(rows)):
+        return NO_STATES
+    states = read_states(rows, faults, commit_seq=seq)
+    return states.only(each for each in states if each not in skip) if skip else states
+
+
+def _named(rows: pa.Table) -> Iterator[TopicPartition]:
+    """The partitions of some rows."""
+    topics = rows.column("topic").combine_chunks().dictionary_encode()
+    names, codes = topics.dictionary.to_pylist(), numbers_of(topics.indices)
+    pairs = np.unique(np.stack((codes, numbers_of(rows.column("partition")))), axis=1)
+    return (TopicPartition(names[code], number) for code, number in pairs.T.tolist())
+
+
+def _once(rows: pa.Table, states: StateColumns, faults: Faults) -> tuple[Counts, Runs]:
+    """What stands in one row of each partition."""
+    firsts = rows.slice(0, 0)
+    if states:
+        firsts = rows.take(arrow(np.flatnonzero(numbers_of(rows.column("lo")) == 0)))
+    names = (*_PARTITION, "state_runs", *_COUNTS)
+    counts: Counts = {}
+    runs: Runs = {}
+    for topic, number, stored, *values in zip(
+        *(firsts.column(name).to_pylist() for name in names), strict=True
+    ):
+        partition = TopicPartition(topic, number)
+        if partition in states and None not in values:
+            counts[partition] = CommitCounts(*values)
+        if partition in states and stored is not None:
+            runs[partition] = faults.parsed(read_runs, stored, partition=partition)
+    return counts, runs
 
 
 def _driver(row: Row, faults: Faults) -> tuple[int, str]:
@@ -322,54 +326,3 @@ def _cuts(row: Row, faults: Faults) -> dict[TopicPartition, int]:
     if row["kind"] != CommitKind.BATCH.value:
         return {}
     return faults.parsed(read_cuts, row["why"], commit_seq=row["commit_seq"])
-
-
-def _by_partition(
-    rows: list[dict[str, Any]], faults: Faults
-) -> dict[TopicPartition, list[dict[str, Any]]]:
-    if rows[0]["topic"] is None:
-        if len(rows) > 1 or any(rows[0][name] is not None for name in ("partition", "done")):
-            raise faults.damaged("a commit without partitions has some", seq=rows[0]["commit_seq"])
-        return {}
-    found: dict[TopicPartition, list[dict[str, Any]]] = {}
-    for row in rows:
-        if row["topic"] is None or row["partition"] is None or row["done"] is None:
-            raise faults.damaged("a row without a partition", commit_seq=row["commit_seq"])
-        found.setdefault(TopicPartition(row["topic"], row["partition"]), []).append(row)
-    return found
-
-
-def _state(partition: TopicPartition, rows: list[dict[str, Any]], faults: Faults) -> PartitionState:
-    where = {"commit_seq": rows[0]["commit_seq"], "partition": partition}
-    topic_id, position, leader_epoch = (rows[0][name] for name in _OF_PARTITION)
-    if topic_id is None or position is None or partition.partition < 0:
-        raise faults.damaged("a partition without topic id or position", **where)
-    if any(row[name] != rows[0][name] for row in rows for name in _OF_PARTITION):
-        raise faults.damaged("key ranges of one partition do not have one position", **where)
-    pieces: list[KeyRangeState] = []
-    for row in sorted(rows, key=lambda row: row["lo"] if row["lo"] is not None else -1):
-        piece = read_piece(row["done"])
-        differs = _difference(piece, row)
-        if differs:
-            raise faults.damaged(f"columns {differs} and done do not agree", **where, lo=row["lo"])
-        pieces.append(piece)
-    try:
-        epoch = -1 if leader_epoch is None else leader_epoch
-        return PartitionState(topic_id, position, tuple(pieces), epoch)
-    except ValueError as fault:
-        raise faults.damaged(str(fault), **where) from None
-
-
-def _difference(piece: KeyRangeState, row: Row) -> str:
-    """The plain columns that say something else than the blob."""
-    try:
-        expected = plain_columns(piece)
-    except ValueError:
-        return "oldest_hole_at"
-    return ", ".join(name for name in _OF_PIECE if row[name] != expected[name])
-
-
-def _counts(rows: list[dict[str, Any]]) -> CommitCounts | None:
-    first = min(rows, key=lambda row: row["lo"])
-    values = [first[name] for name in _COUNTS]
-    return None if any(value is None for value in values) else CommitCounts(*values)

@@ -25,15 +25,11 @@ RUN_TYPE: Final = pa.struct(
 )
 
 
-def write_runs(runs: Sequence[StateRun] | None) -> list[dict[str, Any]] | None:
-    """The column of a partition; None where no state is kept."""
-    if runs is None:
-        return None
+def write_runs(runs: Sequence[StateRun]) -> list[dict[str, Any]]:
+    """The column of a partition."""
     return [dict(zip(RUN_TYPE.names, run.flat(), strict=True)) for run in runs]
 
 
-def read_runs(told: Sequence[Mapping[str, Any]] | None) -> tuple[StateRun, ...] | None:
+def read_runs(told: Sequence[Mapping[str, Any]]) -> tuple[StateRun, ...]:
     """What `write_runs` has written. Raises TypeError or ValueError for what cannot be a run."""
-    if told is None:
-        return None
     return tuple(StateRun.of_flat(each[name] for name in RUN_TYPE.names) for each in told)

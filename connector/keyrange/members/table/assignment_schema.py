@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from keyrange.errors import KeyrangeError, error
-from keyrange.individual_commits.table.commit_schema import MS_MAX
+from keyrange.individual_commits.table.state_rows import MS_MAX
 from keyrange.members.model.assignment import Assignment, Since
 from keyrange.storage.stored_checksum import crc32c
 

@@ -16,13 +16,10 @@ from keyrange.individual_commits.model.partition_progress import (
     PartitionState,
     PendingRecord,
 )
-from keyrange.individual_commits.table.blobs_for_sql import unnest_done, unnest_pending
 from keyrange.individual_commits.table.commit_schema import SCHEMA, commits_of, rows_of
-from keyrange.individual_commits.table.done_column import write_piece
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import HASH_MAX, SPACE, KeyRange
 from keyrange.ranges.model.query_ranges import EVERY
-from keyrange.work.model.outcome import Cause
 
 Rows = list[dict[str, Any]]
 
@@ -54,7 +51,7 @@ def test_plain_columns_say_what_sql_is_to_see() -> None:
 def test_a_commit_without_partitions_is_one_row() -> None:
     [row] = rows_of(fence(1)).to_pylist()
     assert row["kind"] == "fence"
-    assert row["topic"] is row["partition"] is row["done"] is None
+    assert row["topic"] is row["partition"] is row["pending"] is row["checksum"] is None
 
 
 @pytest.mark.parametrize("milliseconds", [2**62, -(2**62), 253_402_300_800_000])
@@ -63,6 +60,11 @@ def test_what_is_no_time_is_not_written(milliseconds: int) -> None:
     states = {FLIGHTS: PartitionState("", 9, (KeyRangeState(SPACE, 9, pending),))}
     with pytest.raises(ValueError, match="are no time"):
         rows_of(batch(2, states=states))
+
+
+def test_the_checksum_is_that_of_tables_that_are_there() -> None:
+    [checksum] = rows_of(batch(2)).column("checksum").unique().to_pylist()
+    assert checksum == 4_043_137_398
 
 
 def test_rows_come_back_in_any_order() -> None:
@@ -90,14 +92,20 @@ def changed(name: str, value: Any, row: int = 0) -> Callable[[Rows], Rows]:
     return change
 
 
-def blob_of_other(rows: Rows) -> Rows:
-    rows[0]["done"], rows[1]["done"] = rows[1]["done"], rows[0]["done"]
+def list_of_other(rows: Rows) -> Rows:
+    rows[0]["pending"], rows[1]["pending"] = rows[1]["pending"], rows[0]["pending"]
     return rows
 
 
-def flipped(rows: Rows) -> Rows:
-    rows[1]["done"] = rows[1]["done"][:-1] + b"?"
-    return rows
+def record(**values: Any) -> Callable[[Rows], Rows]:
+    """With other values in a pending record."""
+
+    def change(rows: Rows) -> Rows:
+        row = next(row for row in rows if row["pending"])
+        row["pending"] = [row["pending"][0] | values, *row["pending"][1:]]
+        return rows
+
+    return change
 
 
 DAMAGES: dict[str, Callable[[Rows], Rows]] = {
@@ -114,10 +122,23 @@ DAMAGES: dict[str, Callable[[Rows], Rows]] = {
     "all topics null": lambda rows: [row | {"topic": None} for row in rows],
     "a null partition": changed("partition", None, 1),
     "a partition below zero": lambda rows: [row | {"partition": -1} for row in rows],
-    "no blob": changed("done", None, 1),
-    "a blob of another row": blob_of_other,
-    "a flipped bit": flipped,
-    "all is done": changed("done", write_piece(KeyRangeState(SPACE, 1_200))),
+    "no list": changed("pending", None, 1),
+    "a list of another row": list_of_other,
+    "all is done": lambda rows: [row | {"pending": []} for row in rows],
+    "a pending record of another place": record(key_hash=HASH_MAX),
+    "a pending record below zero": record(offset=-1),
+    "a pending record that was not scanned": record(offset=2**62),
+    "a pending record with fewer deliveries than none": record(deliveries=-1),
+    "a cause that nobody knows": record(cause=77),
+    "a pending record since no time": record(since_ms=2**62),
+    "a pending record that is due at another time": record(due_ms=7),
+    "a null in a pending record": record(due_ms=None),
+    "another checksum": lambda rows: [row | {"checksum": 5} for row in rows],
+    "another checksum in one row": changed("checksum", 5),
+    "no checksum": changed("checksum", None),
+    "another topic": lambda rows: [row | {"topic": "others"} for row in rows],
+    "another partition": lambda rows: [row | {"partition": 77} for row in rows],
+    "another leader epoch": lambda rows: [row | {"leader_epoch": 77} for row in rows],
     "another position": changed("position", 7),
     "a position below what was scanned": lambda rows: [row | {"position": 7} for row in rows],
     "another topic id": changed("topic_id", "other"),
@@ -149,34 +170,3 @@ def test_a_kind_of_a_newer_version_is_said_to_be_one() -> None:
     with pytest.raises(KeyrangeError, match="split") as raised:
         commits_of(pa.Table.from_pylist(rows, SCHEMA), SOURCE)
     assert condition(raised) == "UNSUPPORTED_COMMITS"
-
-
-def test_done_ranges_and_pending_records_are_rows_for_sql() -> None:
-    causes = (Cause.REJECTED, Cause.HELD_BACK)
-    pending = tuple(
-        PendingRecord(offset, 3, at, 900_000, 400_000, causes[at])
-        for at, offset in enumerate((45, 48))
-    )
-    pieces = (
-        KeyRangeState(KeyRange(0, 10), 60, pending),
-        KeyRangeState(KeyRange(10, HASH_MAX + 1), 60),
-    )
-    commits = (fence(1), batch(2, states={FLIGHTS: PartitionState("id", 61, pieces)}))
-    table = pa.concat_tables([rows_of(each) for each in commits])
-    kept = {"source_id": SOURCE, "group": "orders", "commit_seq": 2, "topic": "flights"}
-    kept |= {"partition": 0, "lo": 0, "hi": 9}
-    assert unnest_done(table).to_pylist() == [
-        kept | {"from_offset": 46, "until_offset": 48},
-        kept | {"from_offset": 49, "until_offset": 60},
-    ]
-    [first, second] = unnest_pending(table).to_pylist()
-    assert first.pop("since").timestamp() == second.pop("since").timestamp() == 400
-    assert first.pop("due").timestamp() == second.pop("due").timestamp() == 900
-    assert first == kept | {"offset": 45, "key_hash": 3, "deliveries": 0, "cause": "rejected"}
-    assert second == kept | {"offset": 48, "key_hash": 3, "deliveries": 1, "cause": "held_back"}
-
-
-def test_nothing_explodes_to_no_rows() -> None:
-    table = rows_of(fence(1))
-    assert unnest_done(table).num_rows == unnest_pending(table).num_rows == 0
-    assert unnest_pending(table).schema.names[-2:] == ["since", "due"]

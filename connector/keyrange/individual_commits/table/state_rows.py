@@ -1,0 +1,232 @@
+"""The columns of the commit table that hold states: one row for each piece of each partition.
+
+Column `pending` lists the pending records of a piece, in the order of offsets. `lo`, `scanned` and
+it are the state; the other columns of a piece follow from them, for SQL. A row says them once more
+so that what was changed by hand or by a disk is noticed: they have to agree, and `checksum` is in
+all rows of a commit the CRC-32 of what they hold together, by partition and `lo`.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from keyrange.individual_commits.model.state_columns import (
+    DELIVERIES,
+    LEADER_EPOCH,
+    OFFSET,
+    SINCE_MS,
+    Bools,
+    Ints,
+    StateColumns,
+)
+from keyrange.individual_commits.table.damaged_rows import Faults
+from keyrange.kafka.model.offsets import TopicPartition
+
+TIME: Final = pa.timestamp("us", tz="UTC")
+# In the order of the rows of `StateColumns.pending`.
+_RECORD: Final = pa.struct(
+    [
+        ("offset", pa.int64()),
+        ("key_hash", pa.int64()),
+        ("deliveries", pa.int32()),
+        ("due_ms", pa.int64()),
+        ("since_ms", pa.int64()),
+        ("cause", pa.int8()),
+    ]
+)
+_OF_PIECE: Final = (
+    ("lo", pa.int64()),
+    ("hi", pa.int64()),
+    ("committed", pa.int64()),
+    ("scanned", pa.int64()),
+    ("n_holes", pa.int64()),
+    ("n_ranges", pa.int64()),
+    ("oldest_hole", pa.int64()),
+    ("oldest_hole_at", TIME),
+    ("deliveries_max", pa.int32()),
+)
+FIELDS: Final = (
+    ("topic", pa.string()),
+    ("topic_id", pa.string()),
+    ("partition", pa.int32()),
+    ("position", pa.int64()),
+    ("leader_epoch", pa.int32()),
+    *_OF_PIECE,
+    ("pending", pa.list_(_RECORD)),
+    ("checksum", pa.int64()),
+)
+_INT64: Final = pa.int64()
+_NULLABLE: Final = ("leader_epoch", "oldest_hole", "oldest_hole_at")
+
+# The last millisecond of the year 9999, and the first of the year 1: what SQL engines can show.
+MS_MAX: Final = 253_402_300_799_999
+MS_MIN: Final = -62_135_596_800_000
+
+
+def write_states(states: StateColumns) -> list[pa.Array]:
+    """The columns of `FIELDS`, by partition and `lo`. Raises ValueError where a record is pending
+    since no time that SQL can show."""
+    part = arrow(states.places.part)
+    topics = pa.array([each.topic for each in states], pa.string()).take(part)
+    topic_ids = pa.array(states.topic_ids, pa.string()).take(part)
+    return [topics, topic_ids, *_numeric(states)]
+
+
+def _numeric(states: StateColumns) -> list[pa.Array]:
+    """The columns behind the two of texts."""
+    part, since_ms = states.places.part, states.pending[SINCE_MS]
+    if ((since_ms < MS_MIN) | (since_ms > MS_MAX)).any():
+        raise ValueError("a record is pending since milliseconds that are no time")
+    numbers = np.array([each.partition for each in states], np.int64)
+    epochs = states.of_partitions[LEADER_EPOCH][part]
+    records = [arrow(*each) for each in zip(states.pending, (f.type for f in _RECORD), strict=True)]
+    structs = pa.StructArray.from_arrays(records, fields=list(_RECORD))
+    return [
+        arrow(numbers[part], pa.int32()),
+        arrow(states.positions[part]),
+        arrow(epochs, pa.int32(), epochs < 0),
+        *(_column(name, kind, states) for name, kind in _OF_PIECE),
+        pa.ListArray.from_arrays(arrow(states.first_pending, pa.int32()), structs),
+        arrow(np.full(len(part), _checksum(states))),
+    ]
+
+
+def read_states(rows: pa.Table, faults: Faults, **where: Any) -> StateColumns:
+    """The states in the rows of one commit, in whatever order they are. Raises COMMITS_DAMAGED
+    where they are not as they were written."""
+    rows = rows.select([name for name, _ in FIELDS])
+    if any(rows.column(name).null_count for name, _ in FIELDS if name not in _NULLABLE):
+        raise faults.damaged("a column of a row is null", **where)
+    rows = _in_order(rows)
+    topics = rows.column("topic").combine_chunks()
+    numbers, positions, lows, scanned = (
+        numbers_of(rows.column(name)) for name in ("partition", "position", "lo", "scanned")
+    )
+    epochs = np.full(len(lows), -1)
+    epochs[numbers_of(pc.is_valid(rows.column("leader_epoch"))) == 1] = numbers_of(
+        rows.column("leader_epoch")
+    )
+    lists = rows.column("pending").combine_chunks()
+    records = [numbers_of(each) for each in lists.flatten().flatten()]
+    counts = numbers_of(pc.list_value_length(lists))
+    if any(len(each) != counts.sum() for each in records):
+        raise faults.damaged("a pending record is null", **where)
+    is_first = np.ones(len(lows), bool)
+    is_first[1:] = numbers_of(pc.not_equal(topics[1:], topics[:-1]))
+    is_first[1:] |= numbers[1:] != numbers[:-1]
+    firsts = np.flatnonzero(is_first)
+    names, ids = (
+        column.take(arrow(firsts)).to_pylist() for column in (topics, rows.column("topic_id"))
+    )
+    states = StateColumns(
+        list(map(TopicPartition, names, numbers[firsts].tolist())),
+        ids,
+        np.stack((positions[firsts], epochs[firsts], np.diff(firsts, append=len(lows)))),
+        np.stack((lows, scanned, counts)),
+        np.stack(records),
+    )
+    wrong = _fault(rows, states)
+    if wrong:
+        raise faults.damaged(wrong, **where)
+    return states
+
+
+def _fault(rows: pa.Table, states: StateColumns) -> str:
+    """What contradicts itself in rows that were read as these states, or ""."""
+    if (fault := states.fault()) is not None:
+        return f"partition {fault[0]}: {fault[1]}"
+    if min(each.partition for each in states) < 0:
+        return "a partition below zero"
+    try:
+        expected = _numeric(states)
+    except ValueError as failure:
+        return str(failure)
+    names = [name for name, _ in FIELDS[2:]]
+    differ = [
+        name
+        for name, column in zip(names, expected, strict=True)
+        if rows.column(name) != pa.chunked_array([column])
+    ]
+    own = states.first_piece[:-1][states.places.part]
+    if rows.column("topic_id") != rows.column("topic_id").take(arrow(own)):
+        differ.append("topic_id")
+    return f"columns {', '.join(differ)} do not agree with the others" if differ else ""
+
+
+def _in_order(rows: pa.Table) -> pa.Table:
+    """By partition and `lo`."""
+    topics = rows.column("topic").combine_chunks().dictionary_encode()
+    ranks = np.argsort(np.argsort(topics.dictionary.to_pylist()))
+    codes = ranks[numbers_of(topics.indices)]
+    order = np.lexsort((*(numbers_of(rows.column(name)) for name in ("lo", "partition")), codes))
+    if (np.diff(order) == 1).all():
+        return rows
+    return rows.take(arrow(order))
+
+
+# `pa.array` of numpy and `to_numpy` would import pandas, which takes longer than all else here.
+def numbers_of(column: pa.Array | pa.ChunkedArray) -> Ints:
+    """Without nulls, which the caller looks for."""
+    found = [np.empty(0, np.int64)]
+    for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
+        values = pc.cast(pc.drop_null(chunk), _INT64)
+        if len(values):
+            data = np.frombuffer(values.buffers()[1], np.int64)
+            found.append(data[values.offset :][: len(values)])
+    return np.concatenate(found)
+
+
+def arrow(
+    values: np.ndarray[Any, Any], kind: pa.DataType = _INT64, nulls: Bools | None = None
+) -> pa.Array:
+    data = pa.py_buffer(np.ascontiguousarray(values, np.int64))
+    column = pa.Array.from_buffers(pa.int64(), len(values), [None, data]).cast(kind)
+    if nulls is None:
+        return column
+    return pc.if_else(arrow(~nulls, pa.bool_()), column, pa.NA)
+
+
+def _column(name: str, kind: pa.DataType, states: StateColumns) -> pa.Array:
+    """What a column says of the pieces, for SQL."""
+    lows, scanned, counts = states.of_pieces
+    some, offsets = counts > 0, states.pending[OFFSET]
+    if name in ("oldest_hole", "oldest_hole_at"):
+        order = np.lexsort((offsets, states.pending[SINCE_MS], states.piece_of_pending))
+        oldest = np.zeros(len(lows), np.int64)
+        what = offsets if name == "oldest_hole" else states.pending[SINCE_MS] * 1000
+        oldest[some] = what[order][states.first_pending[:-1][some]]
+        return arrow(oldest, kind, ~some)
+    if name == "n_ranges":
+        # What lies between two pending records, and behind the last one, is a done range.
+        nexts = np.append(offsets[1:], 0)
+        lasts = states.first_pending[1:][some] - 1
+        nexts[lasts] = scanned[some]
+        values = np.bincount(states.piece_of_pending[nexts > offsets + 1], minlength=len(lows))
+    elif name == "deliveries_max":
+        values = np.zeros(len(lows), np.int64)
+        np.maximum.at(values, states.piece_of_pending, states.pending[DELIVERIES])
+    else:
+        values = {
+            "lo": lows,
+            "hi": states.last_hashes,
+            "committed": states.committed_of_pieces,
+            "scanned": scanned,
+            "n_holes": counts,
+        }[name]
+    return arrow(values, kind)
+
+
+def _checksum(states: StateColumns) -> int:
+    """The CRC-32 of all that the rows hold; topics have no spaces."""
+    named = zip(states.partitions, states.topic_ids, strict=True)
+    text = "".join(f"{each.topic} {each.partition} {topic_id}\n" for each, topic_id in named)
+    data = [np.ascontiguousarray(each, "<i8") for each in (states.of_partitions, states.of_pieces)]
+    found = zlib.crc32(text.encode())
+    for each in (*data, np.ascontiguousarray(states.pending, "<i8")):
+        found = zlib.crc32(each.data, found)
+    return found
