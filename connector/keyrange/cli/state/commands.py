@@ -389,12 +389,11 @@ def _opened(
     time_ms = now() if then is None else then.committed_at_ms
     if not runs:
         raise invalid_options([f"the commits in {table} name no state at commit {known.seq}"])
-    stored = StoredState(state_directory(table, named), runs, time_ms, storage_of(named))
-    return known, stored, commits
+    directory = state_directory(table, named)
+    return known, StoredState(directory, runs, time_ms, storage_of(named)), commits
 
 
 def _key(text: str) -> bytes:
-    key = read_key(text)
-    if key is None:
+    if (key := read_key(text)) is None:
         raise typer.BadParameter("--key: records without a key have no state")
     return key

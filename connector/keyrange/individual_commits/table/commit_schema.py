@@ -268,7 +268,8 @@ def _is_same(column: pa.ChunkedArray) -> bool:
     """Whether all values are one, or all are null."""
     if column.null_count:
         return bool(column.null_count == len(column))
-    return len(column) == 1 or bool(pc.all(pc.equal(column, column[0])).as_py())
+    same = pa.chunked_array([pa.repeat(column[0], len(column))], column.type)
+    return len(column) == 1 or bool(column.equals(same))
 
 
 def _states(rows: pa.Table, skip: set[TopicPartition], faults: Faults, seq: int) -> StateColumns:
