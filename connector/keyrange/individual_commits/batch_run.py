@@ -130,18 +130,21 @@ class BatchRun:
             table.stop_others(self._driver)
         at, form = self.plan.planned, json.loads(schema.json())
         manifest = self.store.manifest(at.batch_id, at.start, at.end)
-        is_made = manifest is None
+        found = None
         if manifest is None:
             with self.store.writing():
                 found = reported_outcomes.handed_on(self.batch)
+        # A driver that was replaced makes no verdict: the function may be another one by now.
+        self.appended_at = self._check()
+        if manifest is None and found is not None:
             manifest = self._publish(_with_files(found), form, table.uri, table.table_id())
+        assert manifest is not None
         self._check_terms(manifest, table.uri, form)
         self.manifest = manifest
-        self.appended_at = self._check()
         files = [appended_files.data_file(*each) for each in manifest.rows["file"]]
         # Another driver may take over from here on, with a checkpoint and transactions of its own.
         note = note_of(at.application, at.batch_id, at.topics, manifest.plan)
-        table.append(files, at.application, at.batch_id, not is_made, self._driver, note)
+        table.append(files, at.application, at.batch_id, found is None, self._driver, note)
 
     def _keep_verdict(
         self, schema: StructType, rows: Callable[[], DataFrame], counted: bool
