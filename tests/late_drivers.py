@@ -103,7 +103,7 @@ class Drivers:
             run.append_verdict(SCHEMA, SinkTable(self.table, ROWS, {}))
 
         how = "fail" if checkpoint == "old" else "resume"
-        return EachBatch(work, self.options(how), checkpoint)
+        return EachBatch(work, self.options(how), checkpoint, looks_late=True)
 
     def with_one_batch(self) -> EachBatch:
         """A driver that has committed batch 0, and has batch 1 planned."""

@@ -157,6 +157,14 @@ class WriteWhole:
     checkpoint: str
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        try:
+            self._write(batch, batch_id)
+        except BaseException:
+            # Started again with this object it is another run, which asks what this one has left.
+            self._stores.clear()
+            raise
+
+    def _write(self, batch: DataFrame, batch_id: int) -> None:
         at = self._planned(batch_id)
         store = self._store(at.end.source_id)
         application = application_of(at.query_id, at.end.source_id)

@@ -12,6 +12,7 @@ import pytest
 
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.each_batch import EachBatch
+from keyrange.individual_commits.verdict_store import VerdictStore
 from late_drivers import NOTHING, OF_COMMIT, OF_OUTPUT, Drivers
 
 pytestmark = pytest.mark.ordinary
@@ -142,6 +143,27 @@ def test_while_who_takes_over_works(drivers: Drivers, late: EachBatch) -> None:
         drivers.meanwhile = meanwhile
         drivers.go_on("new")
     drivers.check({"old": [0], "new": [0, 1]})
+
+
+def test_who_is_replaced_while_it_works_makes_no_verdict(drivers: Drivers, late: EachBatch) -> None:
+    """The function may be another one by then, and what this one says of records would stand."""
+
+    def end(_: str) -> None:
+        raise LookupError
+
+    def begin_another(_: str) -> None:
+        drivers.meanwhile = end
+        with pytest.raises(LookupError):
+            drivers.individual()(NOTHING, 1)
+
+    drivers.meanwhile = begin_another
+    with refused():
+        late(NOTHING, 1)
+    verdicts = VerdictStore(late.options.commits.verdict_directory, "source-old")
+    assert verdicts.manifest_of(1) is None
+    drivers.meanwhile = lambda _: None
+    drivers.individual()(NOTHING, 1)
+    drivers.check({"old": [0, 1]})
 
 
 def test_who_has_stopped_another_and_done_nothing_is_in_nobodys_way(
