@@ -8,10 +8,11 @@ from enum import StrEnum
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from keyrange.errors import KeyrangeError, error
 from keyrange.members.table.assignments import TABLE_CONDITIONS
-from keyrange.storage.table_store import Bounds, Conflict, Transaction, within
+from keyrange.storage.table_store import Bounds, Conflict, Transaction
 
 
 class Fault(StrEnum):
@@ -99,3 +100,14 @@ class FailingStore:
 
 def _failed(condition: str) -> KeyrangeError:
     return error(condition, "the store has failed")
+
+
+def within(bounds: Bounds) -> pc.Expression | None:
+    """Bounds as a filter."""
+    found: pc.Expression | None = None
+    for name, (least, greatest) in bounds.items():
+        for value, compare in ((least, pc.Expression.__ge__), (greatest, pc.Expression.__le__)):
+            if value is not None:
+                term = compare(pc.field(name), pc.scalar(value))
+                found = term if found is None else found & term
+    return found
