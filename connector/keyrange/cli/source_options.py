@@ -16,9 +16,8 @@ import typer
 from keyrange.cli.arguments import named_values
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.options import SourceOptions, check_names, parse_options
-from keyrange.options.commits import STORAGE_PREFIX
+from keyrange.options.commits import storage_in
 from keyrange.options.option_names import KAFKA_PREFIX, prefix_of
-from keyrange.options.secrets import parse_secret
 
 if TYPE_CHECKING:
     from keyrange.kafka.cluster import Cluster
@@ -138,17 +137,9 @@ def check_live(live: bool, named: Mapping[str, str]) -> None:
 
 
 def storage_of(named: Mapping[str, str]) -> dict[str, str]:
-    """The settings of the object store among options of the source, references resolved. A command
-    waits for a store that does not answer as long as a person does.
-
-    Raises SECRET_NOT_FOUND.
-    """
-    given = {
-        name[len(STORAGE_PREFIX) :]: parse_secret(value).reveal()
-        for name, value in named.items()
-        if name.lower().startswith(STORAGE_PREFIX)
-    }
-    return {"retry_timeout": _RETRY_TIMEOUT, **given}
+    """As `storage_in`; a command waits for a store that does not answer as long as a person
+    does."""
+    return {"retry_timeout": _RETRY_TIMEOUT, **storage_in(named)}
 
 
 @contextmanager

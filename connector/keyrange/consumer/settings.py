@@ -9,10 +9,11 @@ from typing import Final
 
 from keyrange.errors import InvalidError
 from keyrange.options import OPTIONS, SourceOptions, parse_options
+from keyrange.options.commits import STORAGE_PREFIX
 from keyrange.options.given_options import GivenOptions, by_name, texts_of
 from keyrange.options.members import MemberOptions
 from keyrange.options.option import option, rows_of
-from keyrange.options.option_names import unknown
+from keyrange.options.option_names import KAFKA_PREFIX, unknown
 from keyrange.options.value_parsers import Violations, duration_or_ms, int_between
 
 _TIME: Final = "a time, such as 10s; a bare number is ms"
@@ -87,7 +88,7 @@ def parse_consumer_options(options: Mapping[str, object]) -> ConsumerSettings:
         if given.take(name, value):
             continue
         of_source = _OF_SOURCE.get(folded)
-        if folded.startswith(("kafka.", "objectstore.")):
+        if folded.startswith((KAFKA_PREFIX, STORAGE_PREFIX)):
             source[name] = value
         elif of_source is not None and of_source.name in _SHARED:
             source[of_source.name] = value

@@ -12,7 +12,7 @@ from keyrange.individual_commits.model.new_and_due_records import DeliveryLimits
 from keyrange.individual_commits.model.redelivery import RedeliveryPolicy
 from keyrange.kafka.model.offsets import topic_name_fault
 from keyrange.options.option import BOTH, INT32_MAX, INT64_MAX, option
-from keyrange.options.secrets import Secret
+from keyrange.options.secrets import Secret, parse_secret
 from keyrange.options.value_parsers import (
     NAME_BYTES_MAX,
     boolean,
@@ -30,9 +30,19 @@ STORAGE_PREFIX: Final = "objectstore."
 DEAD_LETTERS: Final = "_dead_letters"
 IS_PATH: Final = re.compile(r"^(/|[A-Za-z][A-Za-z0-9+.-]*:/)")
 _ESCAPE: Final = re.compile("%[0-9A-Fa-f]{2}")
-# What a pending record takes of a state at the most: varints of its gap, place, times and
-# deliveries.
+# What a pending record takes of a stored state at the most: its offset, place, deliveries, times
+# and cause.
 PENDING_BYTES_MAX: Final = 40
+
+
+def storage_in(named: Mapping[str, str]) -> dict[str, str]:
+    """The settings of the object store among options of the source, references resolved. Raises
+    SECRET_NOT_FOUND."""
+    return {
+        name[len(STORAGE_PREFIX) :]: parse_secret(value).reveal()
+        for name, value in named.items()
+        if name.lower().startswith(STORAGE_PREFIX)
+    }
 
 
 def path_mistake(path: str) -> str | None:

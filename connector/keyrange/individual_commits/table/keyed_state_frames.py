@@ -16,6 +16,7 @@ from keyrange.individual_commits.table.keyed_state_rows import StoredState, stat
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.keyed_state.model.state_runs import StateRun
 from keyrange.keyed_state.variables import StateForm, Variable
+from keyrange.options.commits import storage_in
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange, split_evenly
 
 # About as many keys are read by one task.
@@ -44,12 +45,7 @@ def state(
     from keyrange.individual_commits.table.commit_admin import open_commits
 
     named = dict(options or {})
-    prefix = "objectstore."
-    storage = {
-        name[len(prefix) :]: value
-        for name, value in named.items()
-        if name.lower().startswith(prefix)
-    }
+    storage = storage_in(named)
     commits = open_commits(table, group, source, storage)
     last = commits.table.known()
     if at is not None and not 1 <= at <= last.seq:
