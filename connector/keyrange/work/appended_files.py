@@ -6,7 +6,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,6 +22,8 @@ _NO_COLUMNS: Final = pa.schema([])
 # Of a file that is handed on itself: a file of a store is a call to write and one to read.
 _SMALL_BYTES: Final = 32 << 10
 _GROUP_BYTES: Final = 1 << 20
+_CODEC: Final = "zstd"
+_T = TypeVar("_T")
 # What is handed to Spark row by row; of the others there may be many, and they may be large.
 _FEW: Final = ("done", "handed_back", "state_run", "state_work")
 # What of it a verdict is made of.
@@ -107,7 +109,7 @@ class _OutcomeFile:
     def __init__(self, target: Target) -> None:
         self._target = target
         self._name = f"part-{uuid.uuid4()}.parquet"
-        self._bytes = _SmallOrFile(self._create)
+        self._stream: pa.NativeFile | None = None
         self._writer: pq.ParquetWriter | None = None
         # Few rows together are a group: what the file says of its columns for each is 6 KB.
         self._waiting: list[pa.RecordBatch] = []
@@ -117,83 +119,59 @@ class _OutcomeFile:
         self._waiting.append(other_rows(_NO_COLUMNS, hidden))
         self._waiting_bytes += hidden.nbytes
         if self._waiting_bytes >= _GROUP_BYTES:
-            self._write()
-
-    def _write(self) -> None:
-        try:
-            if self._writer is None:
-                stream = pa.PythonFile(self._bytes, mode="w")
-                schema = with_hidden(_NO_COLUMNS)
-                self._writer = pq.ParquetWriter(stream, schema, compression="zstd")
-            self._writer.write_table(pa.Table.from_batches(self._waiting))
-        except FAILURES as failure:
-            raise self._unwritable(failure) from None
-        self._waiting, self._waiting_bytes = [], 0
+            self._guarded(self._write)
 
     def finish(self) -> pa.StructArray:
-        if self._waiting:
-            self._write()
+        if self._waiting and self._writer is None:
+            return self._guarded(self._whole)
         if self._writer is None:
             return member_rows("outcome_file", [])
-        try:
-            self._writer.close()
-            self._bytes.close()
-        except FAILURES as failure:
-            raise self._unwritable(failure) from None
-        row = {
-            "attempt": self._target.attempt,
-            "name": self._name,
-            "size_bytes": self._bytes.size,
-            "data": self._bytes.data,
-        }
-        return member_rows("outcome_file", [row])
+        return self._guarded(self._close)
 
     def abandon(self) -> None:
         """Let go of a file that is not finished."""
-        let_go(self._writer, self._bytes)
+        let_go(self._writer, self._stream)
 
-    def _create(self) -> pa.NativeFile:
-        return Directory(self._target.outcomes, self._target.storage).create(self._name)
+    def _write(self) -> None:
+        """What waits, as a group of the file."""
+        if self._writer is None:
+            self._stream = self._directory.create(self._name)
+            schema = with_hidden(_NO_COLUMNS)
+            self._writer = pq.ParquetWriter(self._stream, schema, compression=_CODEC)
+        self._writer.write_table(pa.Table.from_batches(self._waiting))
+        self._waiting, self._waiting_bytes = [], 0
 
-    def _unwritable(self, failure: BaseException) -> Exception:
-        text = f"the outcomes of records cannot be kept: {failure}"
-        return error("VERDICT_UNWRITABLE", text, path=self._target.outcomes)
+    def _close(self) -> pa.StructArray:
+        assert self._writer is not None
+        assert self._stream is not None
+        if self._waiting:
+            self._write()
+        self._writer.close()
+        size_bytes = self._stream.tell()
+        self._stream.close()
+        return self._told(size_bytes)
 
+    def _whole(self) -> pa.StructArray:
+        """All there is, as one group, which is written where it is not small."""
+        out = pa.BufferOutputStream()
+        pq.write_table(pa.Table.from_batches(self._waiting), out, compression=_CODEC)
+        data = out.getvalue().to_pybytes()
+        if len(data) <= _SMALL_BYTES:
+            return self._told(len(data), data)
+        self._directory.write(self._name, data)
+        return self._told(len(data))
 
-class _SmallOrFile:
-    """Bytes that are held while they are few, and are in a file from then on."""
-
-    def __init__(self, create: Callable[[], pa.NativeFile]) -> None:
-        self._create = create
-        self._held: list[bytes] = []
-        self._stream: pa.NativeFile | None = None
-        self.size = 0
-        self.closed = False
+    def _told(self, size_bytes: int, data: bytes | None = None) -> pa.StructArray:
+        row = {"attempt": self._target.attempt, "name": self._name}
+        return member_rows("outcome_file", [{**row, "size_bytes": size_bytes, "data": data}])
 
     @property
-    def data(self) -> bytes | None:
-        """All of them; None where they are in a file."""
-        return b"".join(self._held) if self._stream is None else None
+    def _directory(self) -> Directory:
+        return Directory(self._target.outcomes, self._target.storage)
 
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: bytes) -> int:
-        self.size += len(data)
-        if self._stream is None and self.size > _SMALL_BYTES:
-            self._stream = self._create()
-            for each in self._held:
-                self._stream.write(each)
-        if self._stream is None:
-            self._held.append(bytes(data))
-        else:
-            self._stream.write(data)
-        return len(data)
-
-    def flush(self) -> None:
-        """Nothing is kept from the file."""
-
-    def close(self) -> None:
-        self.closed = True
-        if self._stream is not None:
-            self._stream.close()
+    def _guarded(self, step: Callable[[], _T]) -> _T:
+        try:
+            return step()
+        except FAILURES as failure:
+            text = f"the outcomes of records cannot be kept: {failure}"
+            raise error("VERDICT_UNWRITABLE", text, path=self._target.outcomes) from None
