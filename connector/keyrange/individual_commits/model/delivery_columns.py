@@ -33,6 +33,7 @@ from keyrange.individual_commits.model.state_columns import (
     Ints,
     Places,
     StateColumns,
+    begins_of_runs,
     columns_of,
     placed,
     records_of,
@@ -159,9 +160,7 @@ def plan_deliveries(
     from_offsets = states.of_pieces[SCANNED][piece]
     until_offsets = _slowed(states, ends, limits)[piece]
     # Cells of one key range that take the same offsets are one.
-    begins = spans.at[span] == fine.at
-    begins[1:] |= from_offsets[1:] != from_offsets[:-1]
-    begins[1:] |= until_offsets[1:] != until_offsets[:-1]
+    begins = (spans.at[span] == fine.at) | begins_of_runs(from_offsets, until_offsets)
     return DeliveryColumns(
         states,
         ends,

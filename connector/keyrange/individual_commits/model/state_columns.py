@@ -52,9 +52,15 @@ def united(*places: Places) -> Places:
     part, at = (np.concatenate(column) for column in zip(first, *others, strict=True))
     order = np.lexsort((at, part))
     part, at = part[order], at[order]
-    is_new = np.ones(len(at), bool)
-    is_new[1:] = (at[1:] != at[:-1]) | (part[1:] != part[:-1])
+    is_new = begins_of_runs(part, at)
     return Places(part[is_new], at[is_new])
+
+
+def begins_of_runs(*columns: Ints) -> Bools:
+    """Where one of some columns has another value than just before."""
+    found = np.ones(len(columns[0]), bool)
+    found[1:] = np.logical_or.reduce([column[1:] != column[:-1] for column in columns])
+    return found
 
 
 def placed(begins: Places, places: Places) -> Ints:
@@ -221,8 +227,7 @@ class StateColumns(Mapping[TopicPartition, PartitionState]):
     def _due_of_keys_ms(self) -> Ints:
         order = np.lexsort((self.pending[OFFSET], *self.places_of_pending[::-1]))
         part, key_hash = (column[order] for column in self.places_of_pending)
-        is_first = np.ones(len(order), bool)
-        is_first[1:] = (key_hash[1:] != key_hash[:-1]) | (part[1:] != part[:-1])
+        is_first = begins_of_runs(part, key_hash)
         due_ms = np.empty(len(order), np.int64)
         due_ms[order] = self.pending[DUE_MS, order[is_first]][np.cumsum(is_first) - 1]
         return due_ms

@@ -23,6 +23,7 @@ from keyrange.individual_commits.model.state_columns import (
     Bools,
     Ints,
     StateColumns,
+    begins_of_runs,
 )
 from keyrange.individual_commits.table.damaged_rows import Faults
 from keyrange.kafka.model.offsets import TopicPartition
@@ -116,10 +117,8 @@ def read_states(rows: pa.Table, faults: Faults, **where: Any) -> StateColumns:
     counts = numbers_of(pc.list_value_length(lists))
     if any(len(each) != counts.sum() for each in records):
         raise faults.damaged("a pending record is null", **where)
-    is_first = np.ones(len(lows), bool)
-    is_first[1:] = numbers_of(pc.not_equal(topics[1:], topics[:-1]))
-    is_first[1:] |= numbers[1:] != numbers[:-1]
-    firsts = np.flatnonzero(is_first)
+    codes = numbers_of(topics.dictionary_encode().indices)
+    firsts = np.flatnonzero(begins_of_runs(codes, numbers))
     names, ids = (
         column.take(arrow(firsts)).to_pylist() for column in (topics, rows.column("topic_id"))
     )
