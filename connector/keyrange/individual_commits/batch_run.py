@@ -136,7 +136,7 @@ class BatchRun:
                 found = reported_outcomes.handed_on(self.batch)
         # A driver that was replaced makes no verdict: the function may be another one by now.
         self.appended_at = self._check()
-        if manifest is None and found is not None:
+        if found is not None:
             manifest = self._publish(_with_files(found), form, table.uri, table.table_id())
         assert manifest is not None
         self._check_terms(manifest, table.uri, form)

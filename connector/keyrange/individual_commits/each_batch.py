@@ -130,7 +130,7 @@ class EachBatch:
             raise
 
     def _commit_batch(self, batch: DataFrame, batch_id: int) -> None:
-        last = self._run.last if self._run is not None else self._nothing_read()
+        last = self._run.last if self._run else LastRead(self.options.commits.revealed_storage())
         planned = read_planned(self.checkpoint, batch_id, last)
         check_query(batch.sparkSession, planned, self.checkpoint)
         run = self._begin(planned)
@@ -166,9 +166,6 @@ class EachBatch:
             self._tell(run, running, known, commit)
         self.bury.send(self.options, letters)
         self._clean(run, running, commit, store)
-
-    def _nothing_read(self) -> LastRead:
-        return LastRead(self.options.commits.revealed_storage())
 
     def _begin(self, planned: Planned) -> _Run:
         """The first batch of a run fences off the driver before it, and that of another source."""

@@ -80,8 +80,10 @@ class VerdictStore:
         self._decides = decides
         # How often this process was to remove what is over.
         self._removals = 0
-        # What it has published, by batch: the files that are removed with that.
-        self._published: dict[int, list[str]] = {}
+        # The batch whose verdict it has published last.
+        self._published: int | None = None
+        # The files of verdicts that take room in a store of objects, by batch.
+        self._files: dict[int, list[str]] = {}
         # The parts of one attempt in such a store, where they are small: three ask for them.
         self._attempt = ""
         self._parts: dict[str, pa.Buffer] = {}
@@ -96,7 +98,7 @@ class VerdictStore:
         VERDICT_DAMAGED where its files are no good or not there, VERDICT_UNREADABLE where the store
         does not give them.
         """
-        return None if batch_id - 1 in self._published else self._asked(batch_id, start, end)
+        return None if batch_id - 1 == self._published else self._asked(batch_id, start, end)
 
     def _asked(self, batch_id: int, start: Checkpoint, end: Checkpoint) -> Manifest | None:
         found = self.manifest_of(batch_id)
@@ -179,9 +181,10 @@ class VerdictStore:
         return found
 
     def _note(self, manifest: Manifest) -> None:
-        place = _place(manifest.batch_id, manifest.attempt)
-        files = [_manifest(manifest.batch_id), *(f"{place}/{name}" for name in manifest.files)]
-        self._published[manifest.batch_id] = files
+        self._published, at = manifest.batch_id, manifest.batch_id
+        if manifest.files and not self._directory.is_local:
+            parts = (f"{_place(at, manifest.attempt)}/{name}" for name in manifest.files)
+            self._files[at] = [_manifest(at), *parts]
 
     def paths(self, manifest: Manifest) -> list[str]:
         """Where the parts are, for Spark to read."""
@@ -252,14 +255,12 @@ class VerdictStore:
     def _remove_published(self, is_over: Callable[[int], bool]) -> None:
         """In a store of objects, where a list costs like ten reads: what takes room, by its names.
         What an attempt has left there that does not count goes with the next list."""
-        batches = filter(is_over, self._published)
-        over = [each for each in batches if len(self._published[each]) > 1]
-        files = [file for batch_id in over for file in self._published[batch_id]]
+        over = list(filter(is_over, self._files))
+        files = [file for batch_id in over for file in self._files[batch_id]]
         if files:
             self._directory.remove_files(files)
         for batch_id in over:
-            # That it was published stays known.
-            self._published[batch_id] = []
+            del self._files[batch_id]
 
     def _remove_what_is_there(self, is_over: Callable[[int], bool], last: Manifest | None) -> None:
         names = self._directory.directories("")
@@ -270,9 +271,8 @@ class VerdictStore:
         if left and last is not None:
             others = [self.manifest_of(each) for each in batches - over - {last.batch_id}]
             left -= {each.attempt for each in others if each is not None}
-        for name in sorted([*map(str, over), *left]):
-            self._directory.remove(name)
-        self._published = {at: each for at, each in self._published.items() if not is_over(at)}
+        self._directory.remove({*map(str, over), *left})
+        self._files = {at: each for at, each in self._files.items() if not is_over(at)}
 
     def _path(self, batch_id: int) -> str:
         return f"{self._location}/{batch_id}"

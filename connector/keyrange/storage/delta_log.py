@@ -16,11 +16,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from types import MappingProxyType, ModuleType
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, cast
 from urllib.parse import quote
 
 from keyrange.errors import error
 from keyrange.storage.directory import Directory, Entry
+from keyrange.storage.logged_files import Action, LoggedFiles
 from keyrange.storage.table_store import Conflict
 from keyrange.text.packages import install_line
 
@@ -35,25 +36,14 @@ _AFTER: Final = "keyrange.after"
 # What Delta's paths, which are URIs, have as they are.
 _PLAIN: Final = "/=!$&'()+,:;@-._~"
 
-Action = Mapping[str, Any]
-
-
-class Files(Protocol):
-    """What is kept of a table's files while its log is followed."""
-
-    def opened(self, table: Any) -> None:
-        """A delta-rs table as it was opened."""
-        ...
-
-    def take(self, action: Action) -> None:
-        """An action that came since."""
-        ...
-
 
 class DeltaLog:
-    """One table. `settings` are those of the object store. What fails is raised as it is."""
+    """One table. `settings` are those of the object store, `files` follow what the log says of
+    files. What fails is raised as it is."""
 
-    def __init__(self, uri: str, settings: Mapping[str, str], files: Files | None = None) -> None:
+    def __init__(
+        self, uri: str, settings: Mapping[str, str], files: LoggedFiles | None = None
+    ) -> None:
         self.delta = load_deltalake()
         self.uri = uri
         self._settings = dict(settings)
@@ -125,6 +115,12 @@ class DeltaLog:
         if int(self.table.version()) != self.version:
             self.table.update_incremental()
         return self.table
+
+    def checkpoint(self) -> None:
+        """Sum the log up, and remove files of it whose time has come."""
+        table = self.current()
+        table.create_checkpoint()
+        table.cleanup_metadata()
 
     def is_same(self) -> bool:
         """Whether what was seen last is still there, and not another table in its place."""

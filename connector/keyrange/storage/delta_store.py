@@ -18,9 +18,9 @@ import pyarrow.parquet as pq
 from keyrange.errors import KeyrangeError, error
 from keyrange.storage.checkpoint_files import is_checkpoint
 from keyrange.storage.data_files import statistics_of
-from keyrange.storage.delta_log import Action, DeltaLog, added, removed
+from keyrange.storage.delta_log import DeltaLog, added, removed
 from keyrange.storage.failure_text import text_of
-from keyrange.storage.logged_files import LoggedFile, LoggedFiles, may_hold
+from keyrange.storage.logged_files import Action, LoggedFile, LoggedFiles, may_hold
 from keyrange.storage.store_failures import reading, writing_fault
 from keyrange.storage.table_store import Bounds, Conflict, Layout, Transaction
 
@@ -171,9 +171,8 @@ class DeltaStore:
             # Whoever writes the hundredth version does it, in however short a run; where that
             # writer was killed, or another one was faster, whoever finds too much.
             is_turn = version // _COMPACT_EVERY > last // _COMPACT_EVERY
-            if is_turn or (
-                version % _AGAIN_AFTER == 0 and self._count_small() > 2 * _COMPACT_EVERY
-            ):
+            is_late = version % _AGAIN_AFTER == 0 and self._count_small() > 2 * _COMPACT_EVERY
+            if is_turn or is_late:
                 self._tidy_up()
         except Conflict:
             self._log.close()
@@ -200,16 +199,15 @@ class DeltaStore:
         return len(self._files), sum(each.size_bytes for each in self._files)
 
     def _tidy_up(self) -> None:
-        if self._count_small() >= _COMPACT_EVERY // 2:
-            self._compact(self._files.small(self._layout.order))
-        table = self._log.current()
-        table.create_checkpoint()
-        table.cleanup_metadata()
+        small = self._files.small(self._layout.order)
+        if sum(map(len, small)) >= _COMPACT_EVERY // 2:
+            self._compact(small)
+        self._log.checkpoint()
         now_s = time.monotonic()
         if self._vacuumed_at_s is None or now_s - self._vacuumed_at_s >= _VACUUM_EVERY_S:
             # `full` also takes what a writer left behind that was killed; younger than the table's
             # own retention nothing is taken, for it may be part of a commit under way.
-            table.vacuum(dry_run=False, full=True)
+            self._log.table.vacuum(dry_run=False, full=True)
             self._vacuumed_at_s = now_s
         self._log.open()
         self._check()

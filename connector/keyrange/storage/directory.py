@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from keyrange.storage.locations import as_object_store_names
 from keyrange.storage.object_store import (
@@ -57,18 +57,13 @@ class Directory:
     def __init__(self, location: str, settings: Mapping[str, str] | None = None) -> None:
         self.location = location
         self._settings = dict(settings or {})
-        uri = as_object_store_names(location).rstrip("/")
+        self._uri = uri = as_object_store_names(location).rstrip("/")
         # None in a store of objects.
         self._path: Path | None = None
         if "://" not in uri or uri.startswith("file://"):
-            found = Path(uri.removeprefix("file://") or "/").expanduser()
-            self._path = found.resolve()
-            self._uri = uri
-        else:
-            self._uri = uri
+            self._path = Path(uri.removeprefix("file://") or "/").expanduser().resolve()
         self._prefix = f"{self._path}/".lstrip("/") if self._path else ""
-        with told(self._settings):
-            self._store = open_store(uri, self._settings) if self._path is None else local_store()
+        self._store = open_store(uri, self._settings) if self._path is None else local_store()
 
     @property
     def is_local(self) -> bool:
@@ -93,7 +88,9 @@ class Directory:
 
     def files(self) -> list[str]:
         """All files in it, at any depth, in order."""
-        return sorted(self._cut(each) for each in self._all(""))
+        with told(self._settings):
+            pages = self._store.list(self._prefix.rstrip("/") or None)
+            return sorted(self._cut(each) for page in pages for each in page)
 
     def numbered(self, directory: str) -> list[int]:
         """The files of a directory whose names are numbers."""
@@ -102,21 +99,23 @@ class Directory:
 
     def tag(self, path: str) -> str | None:
         """What changes with a file; None where it is not there."""
-        try:
-            with told(self._settings):
-                return _tag(self._store.head(self._prefix + path))
-        except FileNotFoundError:
-            return None
+        found = self._head(path)
+        return None if found is None else _tag(found)
 
     def has_file(self, path: str) -> bool:
         """Whether a file is there: one call, where a list of its directory costs like ten."""
-        return self.tag(path) is not None
+        return self._head(path) is not None
 
     def size(self, path: str) -> int | None:
         """The bytes of a file; None where it is not there."""
+        found = self._head(path)
+        return None if found is None else found["size"]
+
+    def _head(self, path: str) -> ObjectMeta | None:
         try:
             with told(self._settings):
-                return int(self._store.head(self._prefix + path)["size"])
+                found: ObjectMeta = self._store.head(self._prefix + path)
+                return found
         except FileNotFoundError:
             return None
 
@@ -159,7 +158,6 @@ class Directory:
     def create(self, path: str) -> NativeFile:
         """A file to be written, which is whole when it is closed. A small one goes up with one
         call."""
-        import obstore
         import pyarrow as pa
 
         if self._path is not None:
@@ -167,11 +165,13 @@ class Directory:
             place = self._path / path
             place.parent.mkdir(parents=True, exist_ok=True)
             return pa.OSFile(str(place), "w")
+        import obstore
+
         with told(self._settings):
             writer = obstore.open_writer(self._store, self._prefix + path)
         return pa.PythonFile(Upload(writer, self._settings), mode="w")
 
-    def write(self, path: str, data: Any) -> None:
+    def write(self, path: str, data: bytes) -> None:
         """Write a whole file, over what is there."""
         with told(self._settings):
             self._store.put(self._prefix + path, data)
@@ -215,21 +215,19 @@ class Directory:
                 with suppress(FileNotFoundError), told(self._settings):
                     self._store.delete(path)
 
-    def remove(self, path: str) -> None:
-        """Remove a directory with what is in it, where it is there."""
-        if self._path is not None:
+    def remove(self, names: Collection[str]) -> None:
+        """Remove directories of this one with what is in them, where they are there. In a store of
+        objects one list finds the files of all of them."""
+        if self._path is None:
+            of_all = self.files() if names else ()
+            self.remove_files(each for each in of_all if each.partition("/")[0] in names)
+            return
+        for name in names:
             with suppress(FileNotFoundError):
-                shutil.rmtree(f"{self._path}/{path}")
-        else:
-            self.remove_files([self._cut(each) for each in self._all(path)])
+                shutil.rmtree(f"{self._path}/{name}")
 
     def _cut(self, found: ObjectMeta) -> str:
         return found["path"][len(self._prefix) :]
-
-    def _all(self, path: str) -> list[ObjectMeta]:
-        with told(self._settings):
-            pages = self._store.list(f"{self._prefix}{path}".rstrip("/") or None)
-            return [each for page in pages for each in page]
 
     def _list(self, path: str) -> tuple[list[str], list[ObjectMeta]]:
         """The directories and the files in a directory."""

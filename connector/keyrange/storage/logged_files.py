@@ -10,8 +10,10 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from keyrange.storage.delta_log import Action
 from keyrange.storage.table_store import Bounds
+
+# What a line of a log says.
+Action = Mapping[str, Any]
 
 # A file of half this size is not written again.
 FILE_BYTES: Final = 8 * 1024 * 1024
@@ -54,6 +56,7 @@ class LoggedFiles:
         return len(self._files)
 
     def opened(self, table: Any) -> None:
+        """Those of a delta-rs table as it was opened."""
         # Arrow imports pandas for `pa.table`, and for times, which nobody asks for.
         told = pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all()
         plain = [each.name for each in told.schema if not pa.types.is_timestamp(each.type)]
@@ -64,6 +67,7 @@ class LoggedFiles:
         self._files = {each.path: each for each in found}
 
     def take(self, action: Action) -> None:
+        """What came since."""
         if "add" in action:
             told = action["add"]
             path = unquote(told["path"])

@@ -173,10 +173,11 @@ def told(settings: Mapping[str, str]) -> Iterator[None]:
     except AlreadyExistsError as failure:
         raise FileExistsError(errno.EEXIST, text_of(failure, settings)) from None
     except BaseError as failure:
-        text = text_of(failure, settings)
-        if "NoSuchBucket" in text:
+        # The text for people may be cut off before what tells failures apart.
+        said, text = str(failure), text_of(failure, settings)
+        if "NoSuchBucket" in said:
             raise FileNotFoundError(errno.ENOENT, text) from None
-        number = _SYSTEM_ERROR.search(text)
+        number = _SYSTEM_ERROR.search(said)
         if number is not None:
             raise OSError(int(number[1]), text) from None
         raise StoreFailed(text) from None

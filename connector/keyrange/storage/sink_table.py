@@ -238,9 +238,7 @@ class SinkTable:
         every = int(table.metadata().configuration.get(_CHECKPOINT_INTERVAL, _CHECKPOINT_EVERY))
         if self._log.version % every == 0:
             try:
-                whole = self._log.current()
-                whole.create_checkpoint()
-                whole.cleanup_metadata()
+                self._log.checkpoint()
             except Exception as failure:
                 text = text_of(failure, self._storage)
                 _LOG.warning("%s could not be checkpointed: %s", self.uri, text)

@@ -44,8 +44,8 @@ def test_what_is_written_is_read_listed_and_removed(place: Directory) -> None:
     assert [place.read(f"deep/{name}").decode() for name in NAMES] == [*NAMES]
     place.remove_files(["deep/plain", "deep/none", "deep/.hidden"])
     assert len(place.sizes("deep")) == len(NAMES) - 2
-    place.remove("deep")
-    place.remove("none")
+    place.remove(["deep", "none"])
+    place.remove([])
     assert place.files() == ["7"]
 
 
