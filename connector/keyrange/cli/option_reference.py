@@ -15,6 +15,7 @@ import typer
 
 from keyrange.cli.render import print_document, print_text
 from keyrange.options import OPTIONS
+from keyrange.options.commits import STORAGE_PREFIX
 from keyrange.options.kafka_properties import PROPERTIES, property_without_prefix
 from keyrange.options.volume_checks import ADMIN_PREFIX
 from keyrange.text.near_names import did_you_mean, near_names
@@ -96,6 +97,9 @@ def choose(name: str) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
     )
     if any(found):
         return found
+    if folded.startswith(STORAGE_PREFIX):
+        where = "deploy.md, On S3, says which there are"
+        raise typer.BadParameter(f"option '{name}' is passed on to the object store: {where}")
     hint = property_without_prefix(name) or f"does not exist{did_you_mean(_near(folded))}"
     raise typer.BadParameter(f"option '{name}' {hint}")
 

@@ -110,8 +110,8 @@ class CommitOptions:
         path_or_uri,
         "an absolute path or a URI",
         "The Delta table of the individual commits. keyrange creates it if it is missing. "
-        "Options of its object store are objectStore.NAME, secrets as env:NAME or "
-        "file:PATH.",
+        "objectStore.NAME are settings of the object store for this table and all other files "
+        "that keyrange reads and writes, secrets as env:NAME or file:PATH.",
         unset="",
     )
     group: str = option(

@@ -117,8 +117,7 @@ class MemberOptions:
         path_or_uri,
         "an absolute path or a URI",
         "The Delta table of the assignments: which member has which key ranges. keyrange "
-        "creates it if it is missing. Default: commitTable with _members appended. The options "
-        "of objectStore apply to it, too.",
+        "creates it if it is missing. Default: commitTable with _members appended.",
         unset="",
     )
     group: str = option(

@@ -60,6 +60,12 @@ def test_one_option_is_shown_by_its_name() -> None:
     assert found["kafka"] == []
 
 
+def test_a_setting_of_the_object_store_is_not_called_missing() -> None:
+    said = commanding.run("options", "objectStore.aws_region")
+    assert said.exit_code == 2
+    assert "option 'objectStore.aws_region' is passed on to the object store" in said.output
+
+
 @pytest.mark.parametrize("width", [40, 80, 120, 300])
 def test_people_get_every_row_in_lines_that_fit(width: int) -> None:
     printed = text(width)
