@@ -51,6 +51,13 @@ def test_there_is_something_to_check() -> None:
     assert {name(path) for path in PYTHON} >= {"tests/strategies.py", *LARGE_FILES}
 
 
+def test_nothing_stands_beside_the_folders() -> None:
+    """Neither what somebody added nor what a test wrote where it ran."""
+    ignored = {line.strip().rstrip("/") for line in text_of(ROOT / ".gitignore").splitlines()}
+    folders = {path.name for path in ROOT.iterdir() if path.is_dir()}
+    assert {each for each in folders - ignored if not each.startswith(".")} == set(FOLDERS)
+
+
 def test_files_stay_small() -> None:
     lines = {name(path): len(text_of(path).splitlines()) for path in PYTHON}
     long = {file: n for file, n in lines.items() if n >= LARGE_FILES.get(file, FILE_LINES_MAX)}
