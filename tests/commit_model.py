@@ -14,12 +14,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
+from keyrange.individual_commits.model.commit_settings import DeliveryLimits, RedeliveryPolicy
 from keyrange.individual_commits.model.delivery_columns import DeliveryColumns, plan_deliveries
-from keyrange.individual_commits.model.new_and_due_records import (
-    CellDelivery,
-    DeliveryLimits,
-    PartitionDelivery,
-)
+from keyrange.individual_commits.model.new_and_due_records import CellDelivery, PartitionDelivery
 from keyrange.individual_commits.model.partition_progress import (
     KeyRangeState,
     PartitionState,
@@ -28,12 +25,12 @@ from keyrange.individual_commits.model.partition_progress import (
     cut_at,
     cut_span,
 )
-from keyrange.individual_commits.model.redelivery import RedeliveryPolicy, delivered_again
 from keyrange.individual_commits.model.state_columns import columns_of, spread
 from keyrange.individual_commits.model.verdict_columns import (
     PartitionVerdict,
     StrangeVerdict,
     apply_verdicts,
+    delivered_again,
 )
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange

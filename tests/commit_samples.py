@@ -14,14 +14,16 @@ import pytest
 from commit_model import apply_verdict, plan_delivery
 from commit_tables import MemoryCommitTable
 from keyrange.individual_commits.model.commit import Commit, CommitCounts, CommitKind
-from keyrange.individual_commits.model.commit_settings import CommitSettings
-from keyrange.individual_commits.model.new_and_due_records import DeliveryLimits
+from keyrange.individual_commits.model.commit_settings import (
+    CommitSettings,
+    DeliveryLimits,
+    RedeliveryPolicy,
+)
 from keyrange.individual_commits.model.partition_progress import (
     PartitionState,
     PendingRecord,
     fresh,
 )
-from keyrange.individual_commits.model.redelivery import RedeliveryPolicy
 from keyrange.individual_commits.model.verdict_columns import PartitionVerdict
 from keyrange.individual_commits.table import commit_admin
 from keyrange.individual_commits.table.commit_admin import Commits, choose_source

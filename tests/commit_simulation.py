@@ -20,14 +20,10 @@ from commit_tables import MemoryCommitTable
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.batch_deliveries import plan_batch_deliveries
 from keyrange.individual_commits.model.commit import Commit, CommitKind, Snapshot
+from keyrange.individual_commits.model.commit_settings import DeliveryLimits, RedeliveryPolicy
 from keyrange.individual_commits.model.delivery_columns import next_due_ms
-from keyrange.individual_commits.model.new_and_due_records import (
-    CellDelivery,
-    DeliveryLimits,
-    PartitionDelivery,
-)
+from keyrange.individual_commits.model.new_and_due_records import CellDelivery, PartitionDelivery
 from keyrange.individual_commits.model.partition_progress import PartitionState
-from keyrange.individual_commits.model.redelivery import RedeliveryPolicy
 from keyrange.individual_commits.model.state_before_batch import state_of
 from keyrange.individual_commits.model.verdict_columns import PartitionVerdict
 from keyrange.kafka.model.offsets import TopicPartition

@@ -13,7 +13,8 @@ from itertools import pairwise
 from hypothesis import strategies as st
 
 from commit_model import plan_delivery
-from keyrange.individual_commits.model.new_and_due_records import DeliveryLimits, PartitionDelivery
+from keyrange.individual_commits.model.commit_settings import DeliveryLimits
+from keyrange.individual_commits.model.new_and_due_records import PartitionDelivery
 from keyrange.individual_commits.model.partition_progress import (
     KeyRangeState,
     PartitionState,

@@ -10,8 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from handmade_batches import PLACE, SCHEMA, SOURCE, Sent, Sink, Stage, done, refused, working
 from keyrange.individual_commits.model.commit import Commit, CommitKind
+from keyrange.individual_commits.model.commit_settings import RedeliveryPolicy
 from keyrange.individual_commits.model.offset_reset import rewind
-from keyrange.individual_commits.model.redelivery import RedeliveryPolicy
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options.key_ranges import KeyRangeOptions
 from keyrange.ranges.model.key_ranges import KeyRange

@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 
 import strategies  # noqa: F401  registers the hypothesis profiles
 from commit_model import apply_verdict, plan_delivery
+from keyrange.individual_commits.model.commit_settings import DeliveryLimits, RedeliveryPolicy
 from keyrange.individual_commits.model.delivery_columns import next_due_ms
-from keyrange.individual_commits.model.new_and_due_records import DeliveryLimits, PartitionDelivery
+from keyrange.individual_commits.model.new_and_due_records import PartitionDelivery
 from keyrange.individual_commits.model.partition_progress import (
     PartitionState,
     PendingRecord,
     cut_at,
     fresh,
 )
-from keyrange.individual_commits.model.redelivery import RedeliveryPolicy
 from keyrange.individual_commits.model.verdict_columns import PartitionVerdict
 from keyrange.kafka.model.offsets import OFFSET_MAX, TopicPartition
 from keyrange.ranges.model.key_ranges import HASH_MAX, KeyRange

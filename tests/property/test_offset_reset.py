@@ -12,14 +12,13 @@ from hypothesis import strategies as st
 
 import strategies  # noqa: F401  registers the hypothesis profiles
 from commit_model import apply_verdict, plan_delivery
-from keyrange.individual_commits.model.new_and_due_records import DeliveryLimits
+from keyrange.individual_commits.model.commit_settings import DeliveryLimits, RedeliveryPolicy
 from keyrange.individual_commits.model.offset_reset import carried, reopen, rewind, skip
 from keyrange.individual_commits.model.partition_progress import (
     KeyRangeState,
     PartitionState,
     PendingRecord,
 )
-from keyrange.individual_commits.model.redelivery import RedeliveryPolicy
 from keyrange.individual_commits.model.verdict_columns import PartitionVerdict
 from keyrange.ranges.model.key_ranges import HASH_MAX, KeyRange, complement
 from keyrange.work.model.outcome import Cause, RecordOutcome

@@ -17,8 +17,8 @@ from commit_model import apply_verdict
 from delivered import delivered
 from keyrange.individual_commits.batch_deliveries import plan_batch_deliveries
 from keyrange.individual_commits.model.commit import Snapshot
+from keyrange.individual_commits.model.commit_settings import RedeliveryPolicy
 from keyrange.individual_commits.model.partition_progress import PartitionState, fresh
-from keyrange.individual_commits.model.redelivery import RedeliveryPolicy
 from keyrange.individual_commits.model.state_columns import columns_of
 from keyrange.individual_commits.model.verdict_columns import PartitionVerdict
 from keyrange.individual_commits.ranges_of_batch import spans_of

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keyrange.guard.model.throttle_factor import Policy, Throttle
-from keyrange.guard.model.volume_limit import Limit, Recovery
+from keyrange.guard.model.throttle_factor import Throttle
 from keyrange.guard.model.volume_readings import VolumeReading
+from keyrange.guard.model.volumes import Limit, Policy, Recovery
 from volume_samples import reading, volume
 
 SECOND = 1_000

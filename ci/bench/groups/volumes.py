@@ -23,8 +23,7 @@ from bench.registry import Bench, Group
 from keyrange.embedded.broker import EmbeddedBroker
 from keyrange.guard.factor_sources import ClusterVolumes
 from keyrange.guard.model.quota_ramp import WINDOW_MS, floor_rate
-from keyrange.guard.model.throttle_factor import Policy
-from keyrange.guard.model.volume_limit import Limit
+from keyrange.guard.model.volumes import Limit, Policy
 from keyrange.kafka import log_dirs
 from keyrange.kafka.client_quotas import read_quotas
 from keyrange.kafka.cluster import Cluster

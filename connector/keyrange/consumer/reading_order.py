@@ -16,11 +16,9 @@ from keyrange.consumer.acknowledgements import PartitionWork
 from keyrange.consumer.data_loss import LogEnds, Works
 from keyrange.consumer.records import partition_of
 from keyrange.individual_commits.model import delivery_splits
+from keyrange.individual_commits.model.commit_settings import DeliveryLimits
 from keyrange.individual_commits.model.delivery_columns import plan_deliveries
-from keyrange.individual_commits.model.new_and_due_records import (
-    DeliveryLimits,
-    PartitionDeliveries,
-)
+from keyrange.individual_commits.model.new_and_due_records import PartitionDeliveries
 from keyrange.individual_commits.model.partition_progress import PartitionState, PendingRecord
 from keyrange.individual_commits.model.state_columns import columns_of, spread
 from keyrange.kafka.cluster import Cluster

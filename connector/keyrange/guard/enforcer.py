@@ -28,16 +28,33 @@ from keyrange.guard.model.enforcement import (
 from keyrange.guard.model.enforcement_states import IDLE
 from keyrange.guard.model.lease import is_held, read_lease
 from keyrange.guard.model.quota_entities import Alteration, Quotas
+from keyrange.guard.model.quota_ramp import floor_rate
 from keyrange.guard.model.quota_requests import Alter
 from keyrange.guard.model.throttle_factor import Factor
 from keyrange.kafka.client_quotas import alter_quotas, read_quotas
 from keyrange.kafka.cluster import Cluster
+from keyrange.options.volumes import VolumeOptions
 
 # A line for people and programs: what happened, and its details.
 Say = Callable[[str, dict[str, Any]], None]
 
 _TIMEOUT_MS: Final = 5_000
 LATE: Final = "a request came too late to be sent"
+
+
+def settings_of(options: VolumeOptions, base_rate: int, stamp: int, chance: int) -> Settings:
+    """What a guard goes by; `base_rate` is what the quota source says, and the floor at least."""
+    floor = floor_rate(options.mute_ms, options.connections, options.request_bytes)
+    return Settings(
+        floor=floor,
+        base=max(base_rate, floor),
+        stamp=stamp,
+        chance=chance,
+        excluded=options.excluded,
+        lease_ms=options.lease_ms,
+        release_ms=options.interval_ms,
+        dry_run=options.dry_run or not options.enforce,
+    )
 
 
 class QuotaStore:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from keyrange.errors import error
 from keyrange.individual_commits.batch_deliveries import work_of, work_settings
 from keyrange.individual_commits.batch_in_checkpoint import Planned
+from keyrange.individual_commits.model.commit_settings import RedeliveryPolicy
 from keyrange.individual_commits.model.delivery_columns import DeliveryColumns
-from keyrange.individual_commits.model.redelivery import RedeliveryPolicy
 from keyrange.individual_commits.model.state_columns import StateColumns
 from keyrange.individual_commits.model.verdict_columns import (
     Outcome,

@@ -21,7 +21,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from keyrange.errors import KeyrangeError
-from keyrange.guard.model.volume_readings import LogDirs, Volume, VolumeReading
+from keyrange.guard.model.volume_readings import LogDirs, VolumeReading
+from keyrange.guard.model.volumes import Volume
 from keyrange.kafka.cluster import FIRST_CONTACT_MS, Cluster
 from keyrange.kafka.cluster_view import Broker
 from keyrange.kafka.connection import Connection, ConnectionLost

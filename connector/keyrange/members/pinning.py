@@ -26,7 +26,7 @@ from keyrange.members.binding.service import BindingService
 from keyrange.members.coordinator_client import GroupView, describe_members, remove_member
 from keyrange.members.model.assignment import Assignment, Since, assign, tempered
 from keyrange.members.model.join_metadata import MemberMetadata, read_metadata
-from keyrange.members.model.late_binding import count_tasks
+from keyrange.members.model.late_binding import PinRule, count_tasks
 from keyrange.members.model.pinned_plan import Shape, WorkUnit, portion_cuts
 from keyrange.members.model.reassignment_timing import Membership, Present, Reassign
 from keyrange.members.model.task_greeting import Address, Greeting
@@ -61,9 +61,9 @@ class Pinning:
     """One run of a query. Not for two threads, but for the service's answers."""
 
     def __init__(self, options: SourceOptions, cluster: Cluster) -> None:
-        assert options.members.rule is not None
         self._options: MemberOptions = options.members
-        self._rule = options.members.rule
+        is_strict = self._options.pin == "strict"
+        self._rule = PinRule(strict=is_strict, wait_ms=self._options.pin_wait_ms)
         self._client = options.client
         self._cluster = cluster
         self._run = uuid.uuid4().hex

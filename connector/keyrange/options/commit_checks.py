@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from keyrange.individual_commits.model.new_and_due_records import DeliveryLimits
-from keyrange.individual_commits.model.redelivery import RedeliveryPolicy
+from keyrange.individual_commits.model.commit_settings import DeliveryLimits, RedeliveryPolicy
 from keyrange.options.commits import (
     DEAD_LETTERS,
     PENDING_BYTES_MAX,

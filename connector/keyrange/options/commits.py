@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from keyrange.individual_commits.model.commit_settings import CommitSettings
-from keyrange.individual_commits.model.new_and_due_records import DeliveryLimits
-from keyrange.individual_commits.model.redelivery import RedeliveryPolicy
+from keyrange.individual_commits.model.commit_settings import (
+    CommitSettings,
+    DeliveryLimits,
+    RedeliveryPolicy,
+)
 from keyrange.kafka.model.offsets import topic_name_fault
 from keyrange.options.option import BOTH, INT32_MAX, INT64_MAX, option
 from keyrange.options.secrets import Secret, parse_secret

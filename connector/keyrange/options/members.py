@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from keyrange.options.commits import CommitOptions, beside, path_mistake
 from keyrange.options.key_ranges import KeyRangeOptions
@@ -23,9 +23,6 @@ from keyrange.options.value_parsers import (
     variable,
 )
 
-if TYPE_CHECKING:
-    from keyrange.members.model.late_binding import PinRule
-
 MEMBERS: Final = "_members"
 MEMBERS_SUFFIX: Final = ".members"
 # Heartbeats to a session: one may be lost, and the next one late.
@@ -40,8 +37,7 @@ def _listener(value: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberOptions:
-    """Which executor reads what; `rule` None stands for tasks that run anywhere, and the rest for
-    nothing then.
+    """Which executor reads what. With `pin` off tasks run anywhere, and the rest does nothing.
 
     `group` is the name in the table, `kafka_group` the one whose members hold the names. `host` ""
     stands for the address on the way to the brokers, `bind_address` "" for `host`, and `name`,
@@ -49,7 +45,6 @@ class MemberOptions:
     properties as they were given, for a process that reads them anew. Durations are in ms.
     """
 
-    rule: PinRule | None = None
     kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
     pin: str = option(
         "pin",
@@ -211,7 +206,7 @@ class MemberOptions:
 
     @property
     def pinned(self) -> bool:
-        return self.rule is not None
+        return self.pin != "off"
 
     @property
     def kafka_group(self) -> str:
@@ -257,7 +252,4 @@ def choose_members(
     given = replace(given, table=table, group=given.group or commits.group)
     if pin == "off":
         return given
-    from keyrange.members.model.late_binding import PinRule
-
-    rule = PinRule(strict=pin == "strict", wait_ms=given.pin_wait_ms)
-    return replace(given, rule=rule, kafka=dict(client))
+    return replace(given, kafka=dict(client))

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from keyrange.guard.model.throttle_factor import Policy
-from keyrange.guard.model.volume_limit import Limit
+from keyrange.guard.model.volumes import Limit, Policy
 from keyrange.options.given_options import GivenOptions, by_name, near_option
 from keyrange.options.kafka_properties import parse_client_options
 from keyrange.options.value_parsers import Violations

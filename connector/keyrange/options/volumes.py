@@ -5,11 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
-from keyrange.guard.model.quota_ramp import floor_rate
-from keyrange.guard.model.throttle_factor import Policy
-from keyrange.guard.model.volume_limit import VolumeName
+from keyrange.guard.model.volumes import Policy, VolumeName
 from keyrange.options.kafka_properties import ClientSettings
 from keyrange.options.option import INT32_MAX, INT64_MAX, option, rows_of
 from keyrange.options.value_parsers import (
@@ -20,9 +18,6 @@ from keyrange.options.value_parsers import (
     part_of_one,
     size_between,
 )
-
-if TYPE_CHECKING:
-    from keyrange.guard.model.enforcement import Settings
 
 _ENTRY_POINT: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
 _PRINCIPAL: Final = "User:"
@@ -282,26 +277,6 @@ class VolumeOptions:
     def is_on(self) -> bool:
         """Whether anything is checked at all."""
         return (self.admission or self.enforce) and self.interval_ms > 0
-
-    def enforcement(self, base_rate: int, stamp: int, chance: int) -> Settings:
-        """What a guard goes by; `base_rate` is what the quota source says, and the floor at least.
-
-        `stamp` are seconds since 1970, and `chance` is a random number.
-        """
-        # Only a guard that slows producers needs it.
-        from keyrange.guard.model.enforcement import Settings
-
-        floor = floor_rate(self.mute_ms, self.connections, self.request_bytes)
-        return Settings(
-            floor=floor,
-            base=max(base_rate, floor),
-            stamp=stamp,
-            chance=chance,
-            excluded=self.excluded,
-            lease_ms=self.lease_ms,
-            release_ms=self.interval_ms,
-            dry_run=self.dry_run or not self.enforce,
-        )
 
 
 VOLUME_ROWS: Final = rows_of(VolumeOptions)

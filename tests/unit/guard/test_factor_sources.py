@@ -20,10 +20,10 @@ from keyrange.guard.factor_sources import (
     open_factor_source,
 )
 from keyrange.guard.model import volume_readings
-from keyrange.guard.model.throttle_factor import Factor, Policy
+from keyrange.guard.model.throttle_factor import Factor
 from keyrange.guard.model.throttle_states import ThrottleState
-from keyrange.guard.model.volume_limit import Limit
-from keyrange.guard.model.volume_readings import LogDirs, Volume, VolumeReading
+from keyrange.guard.model.volume_readings import LogDirs, VolumeReading
+from keyrange.guard.model.volumes import Limit, Policy, Volume
 from keyrange.kafka import log_dirs
 from keyrange.options.kafka_properties import ClientSettings
 from keyrange.options.volume_checks import VolumeOptions, parse_volume_options

@@ -11,6 +11,7 @@ import pytest
 
 from keyrange.errors import InvalidError, KeyrangeError
 from keyrange.guard import entry_points
+from keyrange.guard.enforcer import settings_of
 from keyrange.guard.quota_sources import base_rate, open_quota_source
 from keyrange.options.volume_checks import VolumeOptions
 
@@ -74,10 +75,10 @@ def test_what_others_say_that_is_no_rate_is_named(
 
 def test_no_rate_begins_below_the_floor() -> None:
     options = VolumeOptions(mute_ms=22_000, connections=11, request_bytes=1_000_000)
-    settings = options.enforcement(5_000, stamp=9, chance=7)
+    settings = settings_of(options, 5_000, stamp=9, chance=7)
     # What is left of the time beside a window's 11 s.
     assert settings.floor == 1_000_000
     assert settings.base == settings.floor
-    assert options.enforcement(5_000_000, stamp=9, chance=7).base == 5_000_000
+    assert settings_of(options, 5_000_000, stamp=9, chance=7).base == 5_000_000
     assert settings.dry_run
     assert settings.release_ms == options.interval_ms

@@ -6,7 +6,8 @@ import gc
 
 import pytest
 
-from keyrange.guard.model.volume_readings import LogDirs, View, Volume, VolumeReading
+from keyrange.guard.model.volume_readings import LogDirs, View, VolumeReading
+from keyrange.guard.model.volumes import Volume
 from volume_samples import MINUTE, answer, reading, volume
 
 VALIDITY = 5 * MINUTE

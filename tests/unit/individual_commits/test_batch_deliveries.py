@@ -9,11 +9,8 @@ import pytest
 
 from keyrange.individual_commits.batch_deliveries import plan_batch_deliveries
 from keyrange.individual_commits.model.commit import Snapshot
-from keyrange.individual_commits.model.new_and_due_records import (
-    CellDelivery,
-    DeliveryLimits,
-    PartitionDelivery,
-)
+from keyrange.individual_commits.model.commit_settings import DeliveryLimits
+from keyrange.individual_commits.model.new_and_due_records import CellDelivery, PartitionDelivery
 from keyrange.individual_commits.model.partition_progress import (
     KeyRangeState,
     PartitionState,

@@ -6,12 +6,9 @@ from __future__ import annotations
 import pytest
 
 from commit_model import due_records, is_empty, plan_delivery
+from keyrange.individual_commits.model.commit_settings import DeliveryLimits
 from keyrange.individual_commits.model.delivery_columns import due_until_ms, next_due_ms
-from keyrange.individual_commits.model.new_and_due_records import (
-    CellDelivery,
-    DeliveryLimits,
-    PartitionDelivery,
-)
+from keyrange.individual_commits.model.new_and_due_records import CellDelivery, PartitionDelivery
 from keyrange.individual_commits.model.partition_progress import (
     KeyRangeState,
     PartitionState,

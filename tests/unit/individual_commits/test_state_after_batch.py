@@ -7,14 +7,14 @@ from collections.abc import Sequence
 import pytest
 
 from commit_model import Outcome, apply_verdict, plan_delivery
-from keyrange.individual_commits.model.new_and_due_records import DeliveryLimits, PartitionDelivery
+from keyrange.individual_commits.model.commit_settings import DeliveryLimits, RedeliveryPolicy
+from keyrange.individual_commits.model.new_and_due_records import PartitionDelivery
 from keyrange.individual_commits.model.partition_progress import (
     KeyRangeState,
     PartitionState,
     PendingRecord,
     fresh,
 )
-from keyrange.individual_commits.model.redelivery import RedeliveryPolicy
 from keyrange.individual_commits.model.verdict_columns import PartitionVerdict
 from keyrange.kafka.model.offsets import OffsetRange
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange, split_evenly

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from keyrange.errors import KeyrangeError
-from keyrange.guard.model.volume_readings import LogDirs, Volume, VolumeReading
+from keyrange.guard.model.volume_readings import LogDirs, VolumeReading
+from keyrange.guard.model.volumes import Volume
 from keyrange.kafka import log_dirs
 from keyrange.kafka.log_dirs import TIMED_OUT, LogDirReader
 from keyrange.options.kafka_properties import ClientSettings

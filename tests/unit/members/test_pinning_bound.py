@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from commit_model import plan_delivery
-from keyrange.individual_commits.model.new_and_due_records import DeliveryLimits
+from keyrange.individual_commits.model.commit_settings import DeliveryLimits
 from keyrange.individual_commits.model.partition_progress import fresh
 from keyrange.individual_commits.ranges_of_batch import spans_of
 from keyrange.kafka.cluster_view import ClusterView, Leader, Topic

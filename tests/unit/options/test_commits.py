@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from keyrange.errors import InvalidError
-from keyrange.individual_commits.model.new_and_due_records import DeliveryLimits
-from keyrange.individual_commits.model.redelivery import RedeliveryPolicy
+from keyrange.individual_commits.model.commit_settings import DeliveryLimits, RedeliveryPolicy
 from keyrange.options import Mode, parse_options
 from keyrange.options.commits import CommitOptions
 from keyrange.options.option import rows_of

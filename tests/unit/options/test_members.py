@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from keyrange.errors import InvalidError
-from keyrange.members.model.late_binding import PinRule
 from keyrange.options import SourceOptions, parse_options
 from keyrange.options.members import MemberOptions
 from keyrange.options.option import rows_of
@@ -40,7 +39,7 @@ def test_what_a_pinned_query_has() -> None:
     given = {"keyRangeListener": "shop.state:Warm.Up"}
     members = parsed(pin="strict", pin_wait_ms="70", kafka_group_id="sales", **given).members
 
-    assert members.rule == PinRule(strict=True, wait_ms=70)
+    assert (members.pinned, members.pin, members.pin_wait_ms) == (True, "strict", 70)
     assert (members.table, members.group) == ("/tables/members", "sales")
     assert members.kafka_group == "sales.members"
     assert members.listener == "shop.state:Warm.Up"

@@ -7,8 +7,8 @@ import logging
 import pytest
 
 from keyrange.errors import InvalidError
-from keyrange.guard.model.throttle_factor import Policy
-from keyrange.guard.model.volume_limit import Limit, VolumeName
+from keyrange.guard.enforcer import settings_of
+from keyrange.guard.model.volumes import Limit, Policy, VolumeName
 from keyrange.options import SourceOptions, check_names, parse_options
 from keyrange.options.volume_checks import VolumeOptions, parse_volume_options
 from keyrange.options.volumes import VOLUME_ROWS
@@ -312,15 +312,16 @@ def test_every_option_of_the_guard_is_given_once_here() -> None:
 
 def test_what_a_guard_that_enforces_goes_by() -> None:
     volumes = source({**ENFORCED, "guard.dry.run": "false", "guard.exclude": "User:tool"}).volumes
-    settings = volumes.enforcement(base_rate=5_000_000, stamp=9, chance=7)
+    settings = settings_of(volumes, base_rate=5_000_000, stamp=9, chance=7)
 
     assert (settings.base, settings.stamp, settings.chance) == (5_000_000, 9, 7)
     # Eight requests of 1 MiB in the minute less a window.
     assert settings.floor == 171_197
     assert settings.excluded == {"tool"}
     assert (settings.lease_ms, settings.release_ms, settings.dry_run) == (60_000, 60_000, False)
-    assert source(ENFORCED).volumes.enforcement(1, 1, 1).dry_run
-    assert source({**ON, "guard.dry.run": "false"}).volumes.enforcement(1, 1, 1).dry_run
+    assert settings_of(source(ENFORCED).volumes, 1, 1, 1).dry_run
+    not_asked_for = source({**ON, "guard.dry.run": "false"}).volumes
+    assert settings_of(not_asked_for, 1, 1, 1).dry_run
 
 
 def test_names_of_the_admin_client_are_known_by_themselves() -> None:

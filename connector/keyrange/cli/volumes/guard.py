@@ -157,14 +157,13 @@ def _cluster(options: VolumeOptions) -> closing[Cluster]:
 
 
 def _enforce(options: VolumeOptions, watch: Watch, stop: threading.Event, say: Speaker) -> bool:
-    from keyrange.guard.enforcer import Enforcer, QuotaStore
+    from keyrange.guard.enforcer import Enforcer, QuotaStore, settings_of
     from keyrange.guard.quota_plugin import say_of_plugin
     from keyrange.guard.quota_sources import base_rate
 
     # Another guard by each start.
-    settings = options.enforcement(
-        base_rate(options), int(time.time()), secrets.randbits(_CHANCE_BITS)
-    )
+    chance = secrets.randbits(_CHANCE_BITS)
+    settings = settings_of(options, base_rate(options), int(time.time()), chance)
     with _cluster(options) as cluster:
         say_of_plugin(cluster, settings.dry_run, say)
         say("guard", {"floor": settings.floor, "base": settings.base, "dry_run": settings.dry_run})

@@ -16,8 +16,8 @@ import typer
 from keyrange.cli.arguments import named_values
 from keyrange.cli.times import iso, now
 from keyrange.guard.model.throttle_factor import Factor, Throttle
-from keyrange.guard.model.volume_limit import Limit
-from keyrange.guard.model.volume_readings import View, Volume, VolumeReading
+from keyrange.guard.model.volume_readings import View, VolumeReading
+from keyrange.guard.model.volumes import Limit, Volume
 from keyrange.options.volume_checks import ADMIN_PREFIX, VolumeOptions, parse_volume_options
 from keyrange.options.volumes import VOLUME_ROWS
 

@@ -15,7 +15,7 @@ Times are ms of one monotonic clock that the caller reads.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from keyrange.guard.model.throttle_states import (
@@ -25,30 +25,12 @@ from keyrange.guard.model.throttle_states import (
     ThrottleEvent,
     ThrottleState,
 )
-from keyrange.guard.model.volume_limit import Limit, Recovery
-from keyrange.guard.model.volume_readings import (
-    Rest,
-    View,
-    Volume,
-    VolumeReading,
-    no_rest,
-    with_rests,
-)
+from keyrange.guard.model.volume_readings import Rest, View, VolumeReading, no_rest, with_rests
+from keyrange.guard.model.volumes import Policy, Volume
 from keyrange.text.formats import size_text
 
 OPEN_FACTOR: Final = 1.0
 HELD_FACTOR: Final = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """`interval_ms` 0: nothing is checked."""
-
-    limit: Limit
-    fallback: float = 1.0
-    validity_ms: int = 300_000
-    interval_ms: int = 60_000
-    recovery: Recovery = field(default_factory=Recovery)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from keyrange.guard.model.volumes import Volume
+
 # Readings that growth is taken from: at one a minute, the last ten minutes.
 _READINGS_KEPT: Final = 10
 # What one sentence holds of a large cluster's failures.
@@ -26,32 +28,6 @@ Rest = Callable[[], None]
 
 def no_rest() -> None:
     """For who holds up nobody."""
-
-
-@dataclass(frozen=True, slots=True)
-class Volume:
-    """A log dir of a broker and the volume that it is on; sizes that were not told are negative."""
-
-    broker: int
-    log_dir: str
-    total_bytes: int
-    usable_bytes: int
-
-    @property
-    def used_bytes(self) -> int:
-        return self.total_bytes - self.usable_bytes
-
-    @property
-    def ratio(self) -> float:
-        """The part that is available; that of a volume without any room is 0."""
-        return self.usable_bytes / self.total_bytes if self.total_bytes > 0 else 0.0
-
-    @property
-    def is_told(self) -> bool:
-        return self.total_bytes >= 0 and self.usable_bytes >= 0
-
-    def __str__(self) -> str:
-        return f"broker {self.broker} {self.log_dir}"
 
 
 @dataclass(frozen=True, slots=True)

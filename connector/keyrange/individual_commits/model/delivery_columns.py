@@ -15,11 +15,8 @@ from typing import Final
 
 import numpy as np
 
-from keyrange.individual_commits.model.new_and_due_records import (
-    CellDelivery,
-    DeliveryLimits,
-    PartitionDelivery,
-)
+from keyrange.individual_commits.model.commit_settings import DeliveryLimits
+from keyrange.individual_commits.model.new_and_due_records import CellDelivery, PartitionDelivery
 from keyrange.individual_commits.model.partition_progress import (
     PartitionState,
     PendingRecord,

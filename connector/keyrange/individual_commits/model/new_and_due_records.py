@@ -12,16 +12,6 @@ from keyrange.ranges.model.key_ranges import KeyRange
 
 
 @dataclass(frozen=True, slots=True)
-class DeliveryLimits:
-    """Where a key range takes in less, and nothing: from half of `pending_max` records on it
-    slows, and stops there; what it takes in before may bring it beyond. `lag_max`: how many
-    offsets a range may be behind its partition's position; None for any."""
-
-    pending_max: int = 10_000
-    lag_max: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class CellDelivery:
     """The offsets that are new to the keys in `span`; none where both are the same."""
 

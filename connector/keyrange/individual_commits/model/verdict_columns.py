@@ -8,12 +8,12 @@ from itertools import chain
 
 import numpy as np
 
+from keyrange.individual_commits.model.commit_settings import RedeliveryPolicy
 from keyrange.individual_commits.model.delivery_columns import DeliveryColumns
 from keyrange.individual_commits.model.partition_progress import (
     MERGED_PENDING_MAX,
     PendingRecord,
 )
-from keyrange.individual_commits.model.redelivery import RedeliveryPolicy, delivered_again
 from keyrange.individual_commits.model.state_columns import (
     LEADER_EPOCH,
     OFFSET,
@@ -28,7 +28,7 @@ from keyrange.individual_commits.model.state_columns import (
 )
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import HASH_MAX, SPACE, KeyRange
-from keyrange.work.model.outcome import RecordOutcome
+from keyrange.work.model.outcome import Cause, RecordOutcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,3 +191,14 @@ def _firsts(cut: Places, spans: Places, scanned: Ints, pending: Ints) -> Bools:
 def _places(pairs: Iterable[tuple[int, int]]) -> Places:
     values = np.fromiter(chain.from_iterable(pairs), np.int64).reshape(-1, 2)
     return Places(values[:, 0], values[:, 1])
+
+
+def delivered_again(
+    record: PendingRecord, cause: Cause, policy: RedeliveryPolicy, now_ms: int
+) -> PendingRecord:
+    """A pending record that stays one, with one delivery more where it was worked on."""
+    deliveries, due_ms = record.deliveries, record.due_ms
+    if cause.was_worked_on:
+        deliveries += 1
+        due_ms = policy.due_ms(deliveries, now_ms)
+    return PendingRecord(record.offset, record.key_hash, deliveries, due_ms, record.since_ms, cause)

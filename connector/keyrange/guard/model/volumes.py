@@ -1,14 +1,39 @@
-"""How much has to be available on a volume, and when one that had less counts as recovered."""
+"""Volumes of brokers, how much has to be available on them, and when one that had less counts as
+recovered."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Final
 
-from keyrange.guard.model.volume_readings import Volume
-
 _OTHERS_SAID: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Volume:
+    """A log dir of a broker and the volume that it is on; sizes that were not told are negative."""
+
+    broker: int
+    log_dir: str
+    total_bytes: int
+    usable_bytes: int
+
+    @property
+    def used_bytes(self) -> int:
+        return self.total_bytes - self.usable_bytes
+
+    @property
+    def ratio(self) -> float:
+        """The part that is available; that of a volume without any room is 0."""
+        return self.usable_bytes / self.total_bytes if self.total_bytes > 0 else 0.0
+
+    @property
+    def is_told(self) -> bool:
+        return self.total_bytes >= 0 and self.usable_bytes >= 0
+
+    def __str__(self) -> str:
+        return f"broker {self.broker} {self.log_dir}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,3 +119,14 @@ class Limit:
         more = f", and {left} more" if left > 0 else ""
         shown = (self, *self.others[:_OTHERS_SAID])
         return ", ".join(each.text for each in shown) + more
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """`interval_ms` 0: nothing is checked."""
+
+    limit: Limit
+    fallback: float = 1.0
+    validity_ms: int = 300_000
+    interval_ms: int = 60_000
+    recovery: Recovery = field(default_factory=Recovery)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from keyrange.guard.model.throttle_factor import Policy, Throttle
-from keyrange.guard.model.volume_limit import Limit, Recovery, VolumeName
-from keyrange.guard.model.volume_readings import Volume
+from keyrange.guard.model.throttle_factor import Throttle
+from keyrange.guard.model.volumes import Limit, Policy, Recovery, Volume, VolumeName
 from volume_samples import MINUTE, reading, volume
 
 
