@@ -11,13 +11,12 @@ import pyarrow as pa
 
 from keyrange.errors import invalid_options
 from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.keyed_state.schema_document import struct_type
+from keyrange.keyed_state.schema_document import schema_of_ddl
 from keyrange.keyed_state.sorted_blocks import Keys
 from keyrange.keyed_state.state_entries import ABSENT, Entries
 from keyrange.keyed_state.variables import KEY, State, StateForm, variables_of
 from keyrange.ranges.model.key_hash import hash_of, hash_of_record
 from keyrange.ranges.model.key_ranges import SPACE
-from keyrange.source.model.ddl import parse_ddl
 from keyrange.work.model.outcome import Cause
 from keyrange.work.model.work_order import TaskPartition, WorkSettings
 from keyrange.work.outcome_rows import HIDDEN
@@ -25,18 +24,9 @@ from keyrange.work.state_in_memory import FoldedState, fold, outcomes_in
 from keyrange.work.task_context import Job
 
 _TOPIC: Final = "topic"
-_HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-_RECORDS: Final = pa.schema(
-    [
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("timestamp", pa.timestamp("us", tz="UTC")),
-        ("headers", _HEADERS),
-        ("keyHash", pa.int64()),
-    ]
+_RECORDS: Final = schema_of_ddl(
+    "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, "
+    "headers array<struct<key string, value binary>>, keyHash long"
 )
 
 
@@ -66,11 +56,10 @@ class StateHarness:
         """As of `keyrange.job`. Raises INVALID_OPTIONS."""
         try:
             form = StateForm(variables_of(state))
-            output = struct_type(parse_ddl(schema))
+            self._schema = schema_of_ddl(schema)
         except ValueError as failure:
             raise invalid_options([str(failure)]) from None
         self._function = function
-        self._schema = pa.schema(list(output))
         self._mode = mode
         self._states = FoldedState(form, time_ms=time_ms)
         self._offset = 0

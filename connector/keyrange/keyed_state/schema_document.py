@@ -9,6 +9,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from keyrange.source.model.ddl import parse_ddl
+
 _DECIMAL: Final = re.compile(r"decimal\((\d+),(\d+)\)")
 # In the metadata of a column: which of its texts are compared otherwise than by their bytes.
 _COLLATIONS: Final = "__COLLATIONS"
@@ -27,6 +29,12 @@ _PLAIN: Final[dict[str, Callable[[], pa.DataType]]] = {
     "timestamp": lambda: pa.timestamp("us", tz="UTC"),
     "timestamp_ntz": lambda: pa.timestamp("us"),
 }
+
+
+def schema_of_ddl(ddl: str) -> pa.Schema:
+    """Columns as Spark's DDL names them. Raises ValueError with a message that begins with
+    "must"."""
+    return pa.schema(list(struct_type(parse_ddl(ddl))))
 
 
 def struct_type(document: Mapping[str, Any]) -> pa.StructType:

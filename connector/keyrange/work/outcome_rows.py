@@ -26,88 +26,35 @@ import pyarrow.compute as pc
 
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.keyed_state.model.figures import StateFigures
+from keyrange.keyed_state.schema_document import schema_of_ddl
 from keyrange.ranges.model.key_ranges import KeyRange
 from keyrange.work.model.outcome import Cause
 from keyrange.work.user_errors import NOTHING, Said
 
 HIDDEN: Final = "_keyrange"
 
-_PARTITION: Final = {"topic": pa.string(), "partition": pa.int32()}
-_HEADERS: Final = pa.list_(
-    pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+_PARTITION: Final = "topic string, partition int"
+_RECORD: Final = (
+    "key binary, value binary, timestamp_ms long, headers array<struct<key string, value binary>>"
 )
-_FRAMES: Final = pa.list_(pa.field("element", pa.string()))
-_RECORD: Final = {
-    "key": pa.binary(),
-    "value": pa.binary(),
-    "timestamp_ms": pa.int64(),
-    "headers": _HEADERS,
+_MEMBERS: Final = {
+    "location": f"{_PARTITION}, offset long",
+    "outcome": f"{_PARTITION}, offset long, key_hash long, cause byte, error string, "
+    f"frames array<string>, record struct<{_RECORD}>",
+    "handed_back": f"{_PARTITION}, from_hash long, last_hash long, from_offset long",
+    "done": f"{_PARTITION}, records long",
+    "mentioned": f"{_PARTITION}, block long, bits binary",
+    "file": "name string, size_bytes long, rows long, statistics string, "
+    "partition_values array<struct<column string, value string>>",
+    "outcome_file": "attempt string, name string, size_bytes long, data binary",
+    "state_run": f"{_PARTITION}, file string, first_group int, until_group int, "
+    "from_hash long, last_hash long, from_seq long, rows long, size_bytes long",
+    "state_work": ", ".join(f"{each.name} long" for each in fields(StateFigures)),
 }
-
-
-def _struct(members: Mapping[str, pa.DataType]) -> pa.StructType:
-    return pa.struct([pa.field(name, kind) for name, kind in members.items()])
-
-
-HIDDEN_TYPE: Final = _struct(
-    {
-        "location": _struct({**_PARTITION, "offset": pa.int64()}),
-        "outcome": _struct(
-            {
-                **_PARTITION,
-                "offset": pa.int64(),
-                "key_hash": pa.int64(),
-                "cause": pa.int8(),
-                "error": pa.string(),
-                "frames": _FRAMES,
-                "record": _struct(_RECORD),
-            }
-        ),
-        "handed_back": _struct(
-            {
-                **_PARTITION,
-                "from_hash": pa.int64(),
-                "last_hash": pa.int64(),
-                "from_offset": pa.int64(),
-            }
-        ),
-        "done": _struct({**_PARTITION, "records": pa.int64()}),
-        "mentioned": _struct({**_PARTITION, "block": pa.int64(), "bits": pa.binary()}),
-        "file": _struct(
-            {
-                "name": pa.string(),
-                "size_bytes": pa.int64(),
-                "rows": pa.int64(),
-                "statistics": pa.string(),
-                "partition_values": pa.list_(
-                    _struct({"column": pa.string(), "value": pa.string()})
-                ),
-            }
-        ),
-        "outcome_file": _struct(
-            {
-                "attempt": pa.string(),
-                "name": pa.string(),
-                "size_bytes": pa.int64(),
-                "data": pa.binary(),
-            }
-        ),
-        "state_run": _struct(
-            {
-                **_PARTITION,
-                "file": pa.string(),
-                "first_group": pa.int32(),
-                "until_group": pa.int32(),
-                "from_hash": pa.int64(),
-                "last_hash": pa.int64(),
-                "from_seq": pa.int64(),
-                "rows": pa.int64(),
-                "size_bytes": pa.int64(),
-            }
-        ),
-        "state_work": _struct({each.name: pa.int64() for each in fields(StateFigures)}),
-    }
+HIDDEN_TYPE: Final = pa.struct(
+    list(schema_of_ddl(", ".join(f"{name} struct<{ddl}>" for name, ddl in _MEMBERS.items())))
 )
+_RECORD_TYPE: Final = HIDDEN_TYPE.field("outcome").type.field("record").type
 Columns = Mapping[str, pa.Array]
 
 
@@ -185,7 +132,7 @@ class OutcomeRows:
         columns: dict[str, pa.Array] = {
             "cause": pa.array(self._causes, pa.int8()),
             "error": pa.array([said.text for said in self._said], pa.string()),
-            "frames": pa.array([said.frames or None for said in self._said], _FRAMES),
+            "frames": pa.array([said.frames or None for said in self._said], pa.list_(pa.string())),
             "key_hash": self._batch.column("keyHash").take(at),
         }
         for name in ("topic", "partition", "offset"):
@@ -197,10 +144,9 @@ class OutcomeRows:
     def _records(self) -> pa.StructArray:
         """The records that were delivered for the last time, and nulls."""
         at = pa.array(self._at, pa.int64())
-        arrays = [self._column(name, at).cast(kind) for name, kind in _RECORD.items()]
-        fields = [pa.field(name, kind) for name, kind in _RECORD.items()]
+        arrays = [self._column(each.name, at).cast(each.type) for each in _RECORD_TYPE]
         missing = pa.array([not last for last in self._is_last])
-        return pa.StructArray.from_arrays(arrays, fields=fields, mask=missing)
+        return pa.StructArray.from_arrays(arrays, fields=list(_RECORD_TYPE), mask=missing)
 
     def _column(self, name: str, at: pa.Array) -> pa.Array:
         given = self._batch.schema.names
@@ -212,12 +158,12 @@ class OutcomeRows:
 
     def _has_record(self) -> bool:
         """Whether what is there is as it was read, as far as the types of columns say so."""
-        types = {field.name: field.type for field in self._batch.schema}
-        times = types.get("timestamp")
-        return bool(
-            types.get("key", pa.binary()) == types.get("value", pa.binary()) == pa.binary()
-            and (times is None or pa.types.is_timestamp(times))
-            and types.get("headers", _HEADERS) == _HEADERS
+        kept = {field.name: field.type for field in _RECORD_TYPE}
+        return all(
+            pa.types.is_timestamp(field.type)
+            if field.name == "timestamp"
+            else field.type == kept.get(field.name, field.type)
+            for field in self._batch.schema
         )
 
 

@@ -50,6 +50,14 @@ def rows_at(batch: pa.RecordBatch, rows: Numbers) -> pa.RecordBatch:
     return batch.take(pa.array(rows))
 
 
+def runs_of(*columns: Numbers) -> Iterator[tuple[int, int]]:
+    """Where each run of rows begins and ends that have the same value in each of some columns."""
+    if len(columns[0]):
+        is_new = np.logical_or.reduce([column[1:] != column[:-1] for column in columns])
+        bounds = [0, *(np.flatnonzero(is_new) + 1).tolist(), len(columns[0])]
+        yield from itertools.pairwise(bounds)
+
+
 def cut(batch: pa.RecordBatch, nulls_first: bool) -> Iterator[RecordStretch]:
     """The stretches of a batch. With `nulls_first` place 0 stands for no key where the key is not
     among the columns; elsewhere records without a key have places of their own."""
@@ -57,8 +65,6 @@ def cut(batch: pa.RecordBatch, nulls_first: bool) -> Iterator[RecordStretch]:
     topics = batch.column("topic").dictionary_encode()
     names = topics.dictionary.to_pylist()
     indices = topics.indices.to_numpy(zero_copy_only=False)
-    changes = np.flatnonzero((np.diff(partitions) != 0) | (np.diff(indices) != 0)) + 1
-    bounds = [0, *changes.tolist(), batch.num_rows] if batch.num_rows else [0]
     offsets = batch.column("offset").to_numpy(zero_copy_only=False)
     if "keyHash" in batch.schema.names:
         key_hashes = batch.column("keyHash").to_numpy(zero_copy_only=False)
@@ -66,7 +72,7 @@ def cut(batch: pa.RecordBatch, nulls_first: bool) -> Iterator[RecordStretch]:
         # Nobody asks where no key waits.
         key_hashes = np.zeros(batch.num_rows, np.int64)
     has_key = _has_key(batch, key_hashes, nulls_first)
-    for start, end in itertools.pairwise(bounds):
+    for start, end in runs_of(partitions, indices):
         yield RecordStretch(
             batch.slice(start, end - start),
             TopicPartition(names[indices[start]], int(partitions[start])),

@@ -8,7 +8,6 @@ that are pending records.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
@@ -17,29 +16,16 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.work.record_stretches import Numbers
+from keyrange.keyed_state.schema_document import schema_of_ddl
+from keyrange.work.record_stretches import Numbers, runs_of
 
 _SHIFT: Final = 16
 BLOCK: Final = 1 << _SHIFT
 
-BLOCKS: Final = pa.schema(
-    [
-        pa.field("topic", pa.string()),
-        pa.field("partition", pa.int32()),
-        pa.field("block", pa.int64()),
-        pa.field("delivered", pa.bool_()),
-        pa.field("bits", pa.binary()),
-    ]
-)
 BLOCKS_DDL: Final = "topic string, partition int, block bigint, delivered boolean, bits binary"
-OFFSETS: Final = pa.schema(
-    [
-        pa.field("topic", pa.string()),
-        pa.field("partition", pa.int32()),
-        pa.field("offset", pa.int64()),
-    ]
-)
+BLOCKS: Final = schema_of_ddl(BLOCKS_DDL)
 OFFSETS_DDL: Final = "topic string, partition int, offset bigint"
+OFFSETS: Final = schema_of_ddl(OFFSETS_DDL)
 
 
 class Blocks:
@@ -52,10 +38,7 @@ class Blocks:
         found = self._bits.setdefault(partition, {})
         numbers = offsets >> _SHIFT
         # Mostly all are of one block, or of a few in a row.
-        starts = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(offsets)]
-        for start, end in itertools.pairwise(starts):
-            if start == end:
-                continue
+        for start, end in runs_of(numbers):
             number = int(numbers[start])
             bits = found.get(number)
             if bits is None:
@@ -64,20 +47,17 @@ class Blocks:
 
     def add_batch(self, batch: pa.RecordBatch) -> None:
         """Columns topic, partition and offset in any order of rows."""
-        if not batch.num_rows:
-            return
         topics = batch.column("topic").dictionary_encode()
         names = topics.dictionary.to_pylist()
         indices = topics.indices.to_numpy(zero_copy_only=False).astype(np.int64)
         partitions = batch.column("partition").to_numpy(zero_copy_only=False).astype(np.int64)
         offsets = batch.column("offset").to_numpy(zero_copy_only=False)
-        changes = np.flatnonzero((np.diff(partitions) != 0) | (np.diff(indices) != 0)) + 1
-        if len(changes):
+        runs = list(runs_of(partitions, indices))
+        if len(runs) > 1:
             order = np.lexsort((offsets, partitions, indices))
             indices, partitions, offsets = indices[order], partitions[order], offsets[order]
-            changes = np.flatnonzero((np.diff(partitions) != 0) | (np.diff(indices) != 0)) + 1
-        starts = [0, *changes.tolist(), batch.num_rows]
-        for start, end in itertools.pairwise(starts):
+            runs = list(runs_of(partitions, indices))
+        for start, end in runs:
             partition = TopicPartition(names[indices[start]], int(partitions[start]))
             self.add(partition, offsets[start:end])
 
@@ -87,17 +67,11 @@ class Blocks:
                 yield partition, number, np.packbits(bits).tobytes()
 
     def to_batch(self, delivered: bool) -> pa.RecordBatch:
-        rows = list(self)
-        return pa.RecordBatch.from_arrays(
-            [
-                pa.array([partition.topic for partition, _, _ in rows], pa.string()),
-                pa.array([partition.partition for partition, _, _ in rows], pa.int32()),
-                pa.array([number for _, number, _ in rows], pa.int64()),
-                pa.array([delivered] * len(rows), pa.bool_()),
-                pa.array([bits for _, _, bits in rows], pa.binary()),
-            ],
-            schema=BLOCKS,
-        )
+        rows = [
+            {**partition._asdict(), "block": number, "delivered": delivered, "bits": bits}
+            for partition, number, bits in self
+        ]
+        return pa.RecordBatch.from_pylist(rows, BLOCKS)
 
 
 def blocks_of(
