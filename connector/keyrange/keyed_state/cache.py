@@ -12,12 +12,13 @@ those of keys that left this host in a day.
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import time
 import uuid
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -68,13 +69,13 @@ class StateCache:
                 found.append((piece, LoadedBlocks([within(each, piece) for each in blocks])))
         return sorted(found, key=lambda each: each[0])
 
-    def keep(self, run: StateRun, blocks: Iterable[pa.RecordBatch], schema: pa.Schema) -> int:
-        """Write a copy of a run's rows in its key range; how many rows. A cache that cannot be
-        written to is one that is not there."""
+    def keep(self, run: StateRun, blocks: Iterable[pa.RecordBatch], schema: pa.Schema) -> None:
+        """Write a copy of a run's rows in its key range. A cache that cannot be written to is one
+        that is not there."""
         draft = self.draft(schema)
         for block in blocks:
             draft.add(block)
-        return draft.keep(run)
+        draft.keep(run)
 
     def draft(self, schema: pa.Schema) -> Draft:
         """A copy of a run that has no name yet."""
@@ -167,7 +168,6 @@ class Draft:
     def __init__(self, directory: Path, schema: pa.Schema) -> None:
         self._directory = directory
         self._path = directory / f".{uuid.uuid4().hex}"
-        self._rows = 0
         self._is_given_up = False
         self._file: Any = None
         self._writer: Any = None
@@ -178,15 +178,13 @@ class Draft:
             return
         try:
             self._opened().write_batch(block)
-            self._rows += block.num_rows
         except (OSError, ValueError) as failure:
             self._give_up(failure)
 
-    def keep(self, run: StateRun) -> int:
-        """Let it be the copy of a run; how many rows it has. One without rows says that there are
-        none."""
+    def keep(self, run: StateRun) -> None:
+        """Let it be the copy of a run. One without rows says that there are none."""
         if self._is_given_up:
-            return 0
+            return
         try:
             self._opened().close()
             self._file.close()
@@ -196,8 +194,6 @@ class Draft:
             os.replace(self._path, self._directory / f"{name}.{self._file.sum:08x}{_SUFFIX}")
         except (OSError, ValueError) as failure:
             self._give_up(failure)
-            return 0
-        return self._rows
 
     def _opened(self) -> Any:
         if self._writer is None:
@@ -220,36 +216,16 @@ class Draft:
         self.abandon()
 
 
-class _Summed:
+class _Summed(io.BufferedWriter):
     """A file that is written from its beginning to its end, and the checksum of what it has."""
 
     def __init__(self, path: Path) -> None:
-        self._file = path.open("wb")
+        super().__init__(io.FileIO(path, "w"))
         self.sum = 0
-        self.closed = False
 
-    def write(self, data: Any) -> int:
+    def write(self, data: Any, /) -> int:
         self.sum = zlib.crc32(data, self.sum)
-        return self._file.write(data)
-
-    def flush(self) -> None:
-        self._file.flush()
-
-    def tell(self) -> int:
-        return self._file.tell()
-
-    def close(self) -> None:
-        self.closed = True
-        self._file.close()
-
-    def writable(self) -> bool:
-        return True
-
-    def readable(self) -> bool:
-        return False
-
-    def seekable(self) -> bool:
-        return False
+        return super().write(data)
 
 
 def _mark_checked(path: Path) -> None:
@@ -292,13 +268,3 @@ def _read_name(name: str) -> tuple[str, KeyRange, int] | None:
         return parts[0], KeyRange(low, high + 1), int(parts[2], 16)
     except ValueError:
         return None
-
-
-def chained(parts: Sequence[tuple[KeyRange, LoadedBlocks]]) -> LoadedBlocks:
-    """Parts of one run, in order."""
-    return LoadedBlocks([block for _, blocks in parts for block in _all(blocks)])
-
-
-def _all(blocks: LoadedBlocks) -> Iterator[pa.RecordBatch]:
-    for at in range(len(blocks.bounds[0])):
-        yield blocks.block(at)

@@ -6,7 +6,7 @@ noon for a date; it makes 1e40 infinite in 32 bits and leaves out fields that a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -88,11 +88,8 @@ def _widened(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _infinite_count(values: pa.Array) -> int:
-    if pa.types.is_nested(values.type):
-        return sum(map(_infinite_count, _children(values)))
-    if not pa.types.is_floating(values.type):
-        return 0
-    return pc.sum(pc.is_inf(values)).as_py() or 0
+    floats = (each for each in _all_in(values) if pa.types.is_floating(each.type))
+    return sum(pc.sum(pc.is_inf(each)).as_py() or 0 for each in floats)
 
 
 def holds(kind: pa.DataType, *wanted: _Is) -> bool:
@@ -108,20 +105,26 @@ def _children(values: pa.Array) -> list[pa.Array]:
     if pa.types.is_struct(values.type):
         return list(values.flatten())
     if not pa.types.is_map(values.type):
-        return [values.flatten()]
+        return [values.flatten()] if pa.types.is_nested(values.type) else []
     there = values.drop_null()
     first, last = (there.offsets[0].as_py(), there.offsets[-1].as_py()) if len(there) else (0, 0)
     return [there.keys[first:last], there.items[first:last]]
 
 
-def _check_maps(name: str, values: pa.Array) -> None:
+def _all_in(values: pa.Array) -> Iterator[pa.Array]:
+    """A column, and all columns within it at any depth."""
+    yield values
+    for child in _children(values):
+        yield from _all_in(child)
+
+
+def _check_maps(name: str, column: pa.Array) -> None:
     """Raises ValueError for a map that has a key twice or a NaN as key."""
-    if not pa.types.is_nested(values.type):
-        return
-    children = _children(values)
-    if pa.types.is_map(values.type):
-        keys = children[0]
-        if _has_nan(keys):
+    for values in _all_in(column):
+        if not pa.types.is_map(values.type):
+            continue
+        keys = _children(values)[0]
+        if any(map(_has_nan, _all_in(keys))):
             raise ValueError(f"column {name!r}: NaN cannot be a key: it is not equal to itself")
         form = form_of(keys.type, is_key=True)
         of_python = keys.to_pylist()
@@ -130,32 +133,24 @@ def _check_maps(name: str, values: pa.Array) -> None:
         found = of_python if form is None else map(form, of_python)
         if len({*zip(maps, found, strict=True)}) < len(of_python):
             raise ValueError(f"column {name!r}: two entries of a map have the same key")
-    for child in children:
-        _check_maps(name, child)
-
-
-def check_state(name: str, values: pa.Array) -> None:
-    """Raises ValueError for a value that a function of single records could not have kept: a text
-    or bytes that are too large, or a time that is none for Python."""
-    kind = values.type
-    if pa.types.is_nested(kind):
-        for child in _children(values):
-            check_state(name, child)
-    elif pa.types.is_string(kind) or pa.types.is_binary(kind):
-        most = pc.max(pc.binary_length(values)).as_py() or 0
-        if most > VALUE_BYTES_MAX:
-            raise ValueError(f"column {name!r}: {most:,} bytes are more than a state takes")
-    elif pa.types.is_date(kind) or pa.types.is_timestamp(kind):
-        for end in pc.min_max(values).values():
-            try:
-                end.as_py()
-            except (ValueError, OverflowError):
-                raise ValueError(
-                    f"column {name!r}: a time that is not in the years 1 to 9999"
-                ) from None
 
 
 def _has_nan(values: pa.Array) -> bool:
-    if pa.types.is_nested(values.type):
-        return any(map(_has_nan, _children(values)))
     return bool(pa.types.is_floating(values.type) and pc.any(pc.is_nan(values)).as_py())
+
+
+def check_state(name: str, column: pa.Array) -> None:
+    """Raises ValueError for a value that a function of single records could not have kept: a text
+    or bytes that are too large, or a time that is none for Python."""
+    for values in _all_in(column):
+        kind = values.type
+        if pa.types.is_string(kind) or pa.types.is_binary(kind):
+            most = pc.max(pc.binary_length(values)).as_py() or 0
+            if most > VALUE_BYTES_MAX:
+                raise ValueError(f"column {name!r}: {most:,} bytes are more than a state takes")
+        elif pa.types.is_date(kind) or pa.types.is_timestamp(kind):
+            try:
+                pc.min_max(values).as_py()
+            except (ValueError, OverflowError):
+                text = f"column {name!r}: a time that is not in the years 1 to 9999"
+                raise ValueError(text) from None

@@ -48,6 +48,11 @@ class LoadedBlocks:
         return self._blocks[at]
 
 
+def all_in(blocks: Blocks) -> Iterator[pa.RecordBatch]:
+    """The blocks in their order."""
+    return map(blocks.block, range(len(blocks.bounds[0])))
+
+
 class ChangedRows:
     """Rows of keys that are added bit by bit: each key's newest counts."""
 
@@ -247,19 +252,8 @@ def joined(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBat
 
 def _windows(runs: Sequence[Blocks], form: StateForm) -> Iterator[pa.RecordBatch]:
     """The rows of all runs up to the least of the hashes at which a block ends, again and again."""
-    numbers = [0] * len(runs)
-    parts: list[pa.RecordBatch | None] = [None] * len(runs)
-
-    def next_block(at: int) -> None:
-        blocks = len(runs[at].bounds[0])
-        parts[at] = None
-        while parts[at] is None and numbers[at] < blocks:
-            part = form.fitted(runs[at].block(numbers[at]))
-            parts[at] = part if part.num_rows else None
-            numbers[at] += 1
-
-    for at in range(len(runs)):
-        next_block(at)
+    rests = [filter(len, map(form.fitted, all_in(run))) for run in runs]
+    parts = [next(each, None) for each in rests]
     while any(part is not None for part in parts):
         bound = min(int(hashes_of(part)[-1]) for part in parts if part is not None)
         taken = []
@@ -269,9 +263,7 @@ def _windows(runs: Sequence[Blocks], form: StateForm) -> Iterator[pa.RecordBatch
             count = int(np.searchsorted(hashes_of(part), bound, side="right"))
             if count:
                 taken.append(part.slice(0, count))
-            parts[at] = part.slice(count)
-            if count == part.num_rows:
-                next_block(at)
+            parts[at] = part.slice(count) if count < len(part) else next(rests[at], None)
         yield newest_of(taken)
 
 

@@ -7,7 +7,8 @@ none, and behind them until when each is there.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate, chain
 from typing import Any, Final
 
 import numpy as np
@@ -108,14 +109,8 @@ def _check_size(value: Any) -> None:
 
 class ValueForm:
     def __init__(self, variable: Variable) -> None:
-        self._kind = variable.type
-        self.rows = Rows(variable.name, self._kind)
-
-    def read(self, values: pa.Array) -> list[Any]:
-        return self.rows.read(values)
-
-    def array(self, values: Sequence[Any]) -> pa.Array:
-        return self.rows.array(values)
+        self.rows = Rows(variable.name, variable.type)
+        self.read, self.array = self.rows.read, self.rows.array
 
 
 class ListForm:
@@ -124,23 +119,12 @@ class ListForm:
         self.rows = Rows(variable.name, self._kind.value_type)
 
     def read(self, values: pa.Array) -> list[Any]:
-        items = self.rows.read(values.values)
-        ends, there = values.offsets.to_pylist(), values.is_valid().to_pylist()
-        return [
-            items[start:stop] if is_there else ABSENT
-            for start, stop, is_there in zip(ends, ends[1:], there, strict=False)
-        ]
+        return list(_cut(values, self.rows.read(values.values)))
 
     def array(self, values: Sequence[Any]) -> pa.Array:
-        ends: list[int | None] = []
-        items: list[Any] = []
-        for each in values:
-            ends.append(None if each is ABSENT else len(items))
-            items += () if each is ABSENT else each
-        ends.append(len(items))
-        return pa.ListArray.from_arrays(
-            pa.array(ends, pa.int32()), self.rows.array(items), type=self._kind
-        )
+        there = [each for each in values if each is not ABSENT]
+        items = self.rows.array(list(chain.from_iterable(there)))
+        return pa.ListArray.from_arrays(_offsets(values), items, type=self._kind)
 
 
 class MapForm:
@@ -151,25 +135,27 @@ class MapForm:
 
     def read(self, values: pa.Array) -> list[Any]:
         pairs = list(zip(self.keys.read(values.keys), self.rows.read(values.items), strict=True))
-        ends, there = values.offsets.to_pylist(), values.is_valid().to_pylist()
-        return [
-            dict(pairs[start:stop]) if is_there else ABSENT
-            for start, stop, is_there in zip(ends, ends[1:], there, strict=False)
-        ]
+        return [each if each is ABSENT else dict(each) for each in _cut(values, pairs)]
 
     def array(self, values: Sequence[Any]) -> pa.Array:
-        ends: list[int | None] = []
-        keys: list[Any] = []
-        items: list[Any] = []
-        for each in values:
-            ends.append(None if each is ABSENT else len(keys))
-            if each is not ABSENT:
-                keys += each.keys()
-                items += each.values()
-        ends.append(len(keys))
-        return pa.MapArray.from_arrays(
-            pa.array(ends, pa.int32()), self.keys.array(keys), self.rows.array(items), self._kind
-        )
+        there = [each for each in values if each is not ABSENT]
+        keys = self.keys.array(list(chain.from_iterable(there)))
+        items = self.rows.array(list(chain.from_iterable(map(dict.values, there))))
+        return pa.MapArray.from_arrays(_offsets(values), keys, items, self._kind)
+
+
+def _cut(values: pa.Array, items: list[Any]) -> Iterator[Any]:
+    """What each list or map has of the items of all, ABSENT for one that is null."""
+    ends, there = values.offsets.to_pylist(), values.is_valid().to_pylist()
+    for start, stop, is_there in zip(ends, ends[1:], there, strict=False):
+        yield items[start:stop] if is_there else ABSENT
+
+
+def _offsets(values: Sequence[Any]) -> pa.Array:
+    """Where each list or map begins among the items of all, null for one that is ABSENT."""
+    ends = [0, *accumulate(0 if each is ABSENT else len(each) for each in values)]
+    missing = [*(each is ABSENT for each in values), False]
+    return pa.array(ends, pa.int32(), mask=np.array(missing, bool))
 
 
 def normalized(values: pa.Array) -> pa.Array:

@@ -9,7 +9,7 @@ task's end to a file of its own, which is true once a commit names it.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.keyed_state.cache import Draft, StateCache, chained, sweep_idle
+from keyrange.keyed_state.cache import Draft, StateCache, sweep_idle
 from keyrange.keyed_state.expiry import alive, with_state
 from keyrange.keyed_state.model.figures import StateFigures
 from keyrange.keyed_state.model.state_runs import (
@@ -28,13 +28,13 @@ from keyrange.keyed_state.model.state_runs import (
     closed,
     to_merge,
 )
-from keyrange.keyed_state.run_file import RunFile
 from keyrange.keyed_state.sorted_blocks import (
     Blocks,
     ChangedRows,
     Keys,
     LoadedBlocks,
     Numbers,
+    all_in,
     blocks_of,
     joined,
     look_up,
@@ -43,7 +43,7 @@ from keyrange.keyed_state.sorted_blocks import (
     within,
 )
 from keyrange.keyed_state.state_files import FileBlocks, StateFileWriter
-from keyrange.keyed_state.variables import KEY_HASH, StateForm
+from keyrange.keyed_state.variables import KEY, KEY_HASH, StateForm
 from keyrange.ranges.model.key_ranges import KeyRange, merge, subtract
 from keyrange.storage.directory import Directory
 
@@ -76,6 +76,62 @@ class PartitionRuns:
     is_own: bool
     place: str
     shared: tuple[KeyRange, ...] = ()
+
+
+@dataclass
+class _RunFile:
+    """A file of runs, and their copies on this host."""
+
+    form: StateForm
+    new_file: Callable[[], StateFileWriter]
+    size_bytes: int = 0
+    _begun: list[tuple[TopicPartition, KeyRange, int, Draft | None]] = field(default_factory=list)
+    _writer: StateFileWriter | None = None
+
+    def add(
+        self,
+        partition: TopicPartition,
+        span: KeyRange,
+        from_seq: int,
+        blocks: Iterable[pa.RecordBatch],
+        copy: Draft | None,
+    ) -> None:
+        if self._writer is None:
+            self._writer = self.new_file()
+        self._begun.append((partition, span, from_seq, copy))
+        if not self._writer.add(_copied(blocks, copy)):
+            # Nothing is left of these keys: a row says of no key that it has no state.
+            no_one = {KEY_HASH: span.from_hash, KEY: b""}
+            self._writer.add([pa.RecordBatch.from_pylist([no_one], self.form.schema)])
+
+    def finish(self) -> list[tuple[TopicPartition, MadeRun]]:
+        if self._writer is None:
+            return []
+        found, name = [], self._writer.name
+        for begun, written in zip(self._begun, self._writer.finish(), strict=True):
+            partition, span, from_seq, copy = begun
+            size_bytes = written.size_bytes
+            made = MadeRun(name, written.groups, span, from_seq, written.rows, size_bytes)
+            self.size_bytes += size_bytes
+            if copy is not None:
+                # The number of the commit is in no name.
+                copy.keep(made.committed(max(from_seq, 1)))
+            found.append((partition, made))
+        return found
+
+    def abandon(self) -> None:
+        if self._writer is not None:
+            self._writer.abandon()
+        for *_, copy in self._begun:
+            if copy is not None:
+                copy.abandon()
+
+
+def _copied(blocks: Iterable[pa.RecordBatch], copy: Draft | None) -> Iterator[pa.RecordBatch]:
+    for block in blocks:
+        if copy is not None:
+            copy.add(block)
+        yield block
 
 
 class TaskStates:
@@ -141,7 +197,7 @@ class TaskStates:
     def finish(self) -> list[tuple[TopicPartition, MadeRun]]:
         """Write what was changed, and what is to be merged. Raises STATE_UNWRITABLE, STATE_GONE,
         STATE_DAMAGED, STATE_SCHEMA_CHANGED."""
-        changes, mergers = (RunFile(self.form, self._new_file) for _ in range(2))
+        changes, mergers = (_RunFile(self.form, self._new_file) for _ in range(2))
         try:
             for partition, ranges in sorted(self._ranges.items()):
                 for each in ranges:
@@ -198,7 +254,7 @@ class _RangeState:
     def change(self, rows: pa.RecordBatch) -> None:
         self._changes.add(rows)
 
-    def write(self, partition: TopicPartition, changes: RunFile, mergers: RunFile) -> None:
+    def write(self, partition: TopicPartition, changes: _RunFile, mergers: _RunFile) -> None:
         if not self._changes:
             return
         form, figures = self._states.form, self._states.figures
@@ -235,11 +291,9 @@ class _RangeState:
             named = [each.committed(self._states.settings.seq + 1) for each in made]
             self._cache.sweep(self.span, [*self._known, *named])
 
-    def _draft(self) -> tuple[StateCache, Draft] | None:
+    def _draft(self) -> Draft | None:
         # Also of keys that are read for another executor, which may be on this host.
-        if self._cache is None:
-            return None
-        return self._cache, self._cache.draft(self._states.form.schema)
+        return None if self._cache is None else self._cache.draft(self._states.form.schema)
 
     def _opened(self, run: StateRun) -> Blocks:
         if run not in self._runs:
@@ -249,39 +303,31 @@ class _RangeState:
     def _open(self, run: StateRun) -> Blocks:
         """A run from its copy on this host; what has none is copied, if the keys are this host's,
         else it is read where its keys are looked up."""
-        states = self._states
-        if self._cache is None:
+        states, cache = self._states, self._cache
+        if cache is None:
             return states.file_blocks(run)
-        parts = self._cache.parts(run)
+        parts = cache.parts(run)
         missing = subtract([run.span], [span for span, _ in parts])
-        if not missing:
-            for _, blocks in parts:
-                self._check(blocks, run)
-            return chained(parts)
-        if not self._is_own:
+        if missing and self._is_own:
+            for span in missing:
+                self._restore(cache, run, span)
+            parts = cache.parts(run)
+            missing = subtract([run.span], [span for span, _ in parts])
+        if missing:
+            # Also a host without room does without copies.
             return states.file_blocks(run)
-        for span in missing:
-            self._restore(run, span)
-        parts = self._cache.parts(run)
-        if subtract([run.span], [span for span, _ in parts]):
-            # A host without room does without copies.
-            return states.file_blocks(run)
-        return chained(parts)
+        blocks = [block for _, part in parts for block in all_in(part)]
+        if blocks and not blocks[0].schema.equals(states.form.schema):
+            # What was copied for a job with other variables is read by this one's.
+            states.form.check(blocks[0].schema, run.file)
+        return LoadedBlocks(blocks)
 
-    def _check(self, blocks: LoadedBlocks, run: StateRun) -> None:
-        """What was copied for a job with other variables is read by this one's."""
-        if len(blocks.bounds[0]):
-            schema = blocks.block(0).schema
-            if not schema.equals(self._states.form.schema):
-                self._states.form.check(schema, run.file)
-
-    def _restore(self, run: StateRun, span: KeyRange) -> None:
-        assert self._cache is not None
+    def _restore(self, cache: StateCache, run: StateRun, span: KeyRange) -> None:
         began = time.monotonic()
         [part] = clipped([run], span)
         source = self._states.file_blocks(part)
-        rows = (within(source.block(at), span) for at in range(len(source.bounds[0])))
-        self._cache.keep(part, rows, source.schema)
+        rows = (within(block, span) for block in all_in(source))
+        cache.keep(part, rows, source.schema)
         figures = self._states.figures
         figures.restored_bytes += source.read_bytes
         figures.restored_ms += (time.monotonic() - began) * 1000

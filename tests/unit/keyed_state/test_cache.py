@@ -127,9 +127,9 @@ def test_a_directory_of_slots_that_somebody_removed_is_made_by_who_takes_a_slot(
     slots = made_slots_directory(chosen)
     copies = cache.StateCache(cache.copies_of(slots, "s") / cache.place_of("id", AT))
     [run] = host.runs
-    assert copies.keep(run, [], FORM.schema) == 0
+    copies.keep(run, [], FORM.schema)
     assert list(slots.rglob("*.arrow"))
     shutil.rmtree(slots)
-    assert copies.keep(run, [], FORM.schema) == 0
+    copies.keep(run, [], FORM.schema)
     assert not slots.exists()
     assert made_slots_directory(chosen) == slots
