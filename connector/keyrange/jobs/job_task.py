@@ -25,7 +25,6 @@ from keyrange.ranges.read_tasks import ReadTask
 from keyrange.source.task_reader import read_rows
 from keyrange.storage.data_files import FILE_SETTINGS, FileSettings
 from keyrange.work.appended_files import Target, write_output
-from keyrange.work.keyed_state_workers import KEYED_WORKERS
 from keyrange.work.model.work_order import WorkOrder
 from keyrange.work.outcome_rows import other_rows
 from keyrange.work.record_timer import RecordTimer
@@ -60,14 +59,10 @@ class JobTask:
 
     def _worked_on(self, task: Task, read: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         states = self._states
-        if states is None:
-            yield from run_task(task, read)
-            return
-        worker = KEYED_WORKERS[task.job.mode](task, states)
-        yield from run_task(task, read, worker)
-        worker.finish()
-        for hidden in state_rows(states.finish(), states.figures):
-            yield other_rows(task.job.schema, hidden)
+        yield from run_task(task, read, states)
+        if states is not None:
+            for hidden in state_rows(states.finish(), states.figures):
+                yield other_rows(task.job.schema, hidden)
 
     def _begin(self, task: ReadTask) -> None:
         assert task.work is not None

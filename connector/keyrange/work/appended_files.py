@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Final, TypeVar
 
 import pyarrow as pa
@@ -84,22 +84,11 @@ def data_file(
 
 
 def _file_rows(files: Sequence[DataFile]) -> pa.StructArray:
-    return member_rows(
-        "file",
-        [
-            {
-                "name": each.name,
-                "size_bytes": each.size_bytes,
-                "rows": each.rows,
-                "statistics": each.statistics,
-                "partition_values": [
-                    {"column": column, "value": value}
-                    for column, value in each.partition_values.items()
-                ],
-            }
-            for each in files
-        ],
-    )
+    rows = [asdict(each) for each in files]
+    for row in rows:
+        values = row["partition_values"].items()
+        row["partition_values"] = [{"column": column, "value": value} for column, value in values]
+    return member_rows("file", rows)
 
 
 class _OutcomeFile:

@@ -43,7 +43,7 @@ class ColumnWorker:
             output = rows_at(batch, rows).select(task.job.schema.names)
             arrays = [output.column(field.name).cast(field.type) for field in task.job.schema]
             output = pa.RecordBatch.from_arrays(arrays, schema=task.job.schema)
-            yield task.output(output, stretch, pa.array(rows, pa.int64()))
+            yield task.output(output, batch, pa.array(rows, pa.int64()))
 
     def _texts(self, batch: pa.RecordBatch) -> list[Any] | None:
         name = self._task.job.error_column

@@ -14,7 +14,7 @@ import pyarrow as pa
 from keyrange.errors import KeyrangeError
 from keyrange.work.model.outcome import UNFIT_TEXT, Cause
 from keyrange.work.model.time_limits import ANY_TIME, Interruption
-from keyrange.work.outcome_rows import OutcomeRows, output_rows
+from keyrange.work.outcome_rows import OutcomeRows
 from keyrange.work.record_stretches import Numbers, RecordStretch, rows_at
 from keyrange.work.record_timer import RecordTimeout
 from keyrange.work.records import UNFIT, Columns, Record, Row, RowForm, WrongResult
@@ -116,7 +116,7 @@ class RecordWorker:
             done = [at for at in done if at not in unfit]
         self._task.count(stretch.partition, len(done))
         if output.num_rows:
-            yield self._task.output(output, stretch, pa.array(owners, pa.int64()))
+            yield self._task.output(output, stretch.batch, pa.array(owners, pa.int64()))
 
     def _reject_unfit(
         self,
@@ -197,7 +197,8 @@ class ArrowWorker:
             self._keep()
             task.count(stretch.partition, len(rows))
             if output.num_rows:
-                yield self._with_places(output)
+                # A function of batches says by itself which records its rows are of.
+                yield task.output(output, output)
 
     def _halves(
         self, stretch: RecordStretch, rows: Numbers, not_done: OutcomeRows
@@ -219,11 +220,3 @@ class ArrowWorker:
 
     def _keep(self) -> None:
         """The records that the function was given last are done."""
-
-    def _with_places(self, output: pa.RecordBatch) -> pa.RecordBatch:
-        """A function of batches says by itself which records its rows are of."""
-        if not self._task.job.keeps_offsets:
-            return output_rows(output, None)
-        return output_rows(
-            output, {name: output.column(name) for name in ("topic", "partition", "offset")}
-        )

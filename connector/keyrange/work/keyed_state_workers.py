@@ -25,9 +25,11 @@ from keyrange.work.function_workers import ArrowWorker, RecordWorker
 from keyrange.work.model.outcome import Cause
 from keyrange.work.outcome_rows import OutcomeRows
 from keyrange.work.record_stretches import RecordStretch
-from keyrange.work.records import UNFIT, Record, Row, RowForm, WrongResult
+from keyrange.work.records import UNFIT, Record, Row, WrongResult
 from keyrange.work.task_context import Task
 from keyrange.work.user_errors import Said, said
+
+_NO_KEY: Final = said("it has no key, and state is kept for keys")
 
 
 class States(Protocol):
@@ -70,15 +72,18 @@ class Distinct:
         return batch.take(pa.array(back))
 
 
-class KeyedRecords:
-    """Calls a function of a record and the state of its key."""
+class KeyedRecordWorker(RecordWorker):
+    """Calls the function with one record after the other, and with the state of its key."""
 
-    def __init__(self, states: States, function: Callable[..., Any], form: RowForm) -> None:
+    def __init__(self, task: Task, states: States) -> None:
+        super().__init__(task)
+        self._of_record_and_state: Callable[..., Any] = self._function
+        self._function = self._answer
+        # The rows are converted when the function has answered.
+        self._owned = lambda rows: rows
         self._states = states
-        self._function = function
-        self._form = form
-        self._convert = row_converter_of([field.type for field in form.schema])
-        self._width = len(form.schema)
+        self._convert = row_converter_of(task.job.schema.types)
+        self._width = len(task.job.schema)
         self._entries = Entries(states.form)
         self._current = Current(states.time_ms)
         self._state = KeyState(self._current, self._entries)
@@ -94,7 +99,11 @@ class KeyedRecords:
         self._group = 0
         self._has_key: Any = None
 
-    def begin(self, stretch: RecordStretch) -> None:
+    def work(self, stretch: RecordStretch, not_done: OutcomeRows) -> Iterator[pa.RecordBatch]:
+        self._begin(stretch)
+        yield from super().work(stretch, not_done)
+
+    def _begin(self, stretch: RecordStretch) -> None:
         """Read ahead what there is of the keys of some records."""
         self.finish()
         self._partition = stretch.partition
@@ -110,7 +119,7 @@ class KeyedRecords:
         self._keys, self._hashes = distinct.keys.to_pylist(), distinct.hashes.tolist()
         self._kept = self._entries.read(found)
 
-    def call(self, record: Record) -> Any:
+    def _answer(self, record: Record) -> Any:
         """Of the rows that the function answers with, those that fit. Raises what it raises, and
         one of UNFIT for others: what was changed is to be taken back then. Raises WrongResult for
         an answer that is none, whatever the record."""
@@ -119,10 +128,10 @@ class KeyedRecords:
             self._settle()
         self._row = row = record.row
         if self._has_key is not None and not self._has_key[row]:
-            raise NoKey
+            raise LookupError(_NO_KEY.text)
         self._group = group = self._groups[row]
         current.entry = self._kept[group]
-        answered = self._function(record, self._state)
+        answered = self._of_record_and_state(record, self._state)
         return None if answered is None else self._checked(record, answered)
 
     def _settle(self) -> None:
@@ -134,9 +143,16 @@ class KeyedRecords:
             current.undo.clear()
         self._row = -1
 
-    def take_back(self, row: int) -> None:
-        """A record is not done, which the function was given last if it was given it."""
-        if row == self._row:
+    def _failed(
+        self, stretch: RecordStretch, at: int, cause: Cause, why: Said, not_done: OutcomeRows
+    ) -> None:
+        if not stretch.row_has_key(at):
+            cause, why = Cause.NO_KEY, _NO_KEY
+        super()._failed(stretch, at, cause, why, not_done)
+
+    def _take_back(self, at: int) -> None:
+        # The function was given it last if it was given it.
+        if at == self._row:
             self._current.take_back()
 
     def _checked(self, record: Record, answered: Any) -> Any:
@@ -178,34 +194,47 @@ class KeyedRecords:
         self._changed = set()
 
 
-class KeyedBatches:
-    """Calls a function of many records, the numbers of their keys, and the states of these."""
+class KeyedArrowWorker(ArrowWorker):
+    """Calls the function with many records, the numbers of their keys, and the states of these."""
 
-    def __init__(self, states: States, function: Callable[..., Any]) -> None:
+    def __init__(self, task: Task, states: States) -> None:
+        super().__init__(task)
+        assert task.job.function is not None
+        self._function: Callable[..., Any] = task.job.function
         self._states = states
-        self._function = function
-        self._made: tuple[TopicPartition, pa.RecordBatch] | None = None
+        self._partition = TopicPartition("", 0)
+        # The new state of the keys of the records that the function was given last.
+        self._made: pa.RecordBatch | None = None
 
-    def call(self, partition: TopicPartition, batch: pa.RecordBatch) -> Any:
-        """The output. The new state waits for `keep`. Raises what the function does, one of UNFIT
+    def work(self, stretch: RecordStretch, not_done: OutcomeRows) -> Iterator[pa.RecordBatch]:
+        self._partition = stretch.partition
+        rows = np.arange(len(stretch.offsets))
+        if stretch.has_key is not None and not stretch.has_key.all():
+            for at in rows[~stretch.has_key].tolist():
+                self._task.fail(stretch, at, Cause.NO_KEY, _NO_KEY, not_done)
+            rows = rows[stretch.has_key]
+        yield from self._piece(stretch, rows, not_done)
+
+    def finish(self) -> None:
+        return
+
+    def _answer(self, batch: pa.RecordBatch) -> Any:
+        """The output. The new state waits for `_keep`. Raises what the function does, one of UNFIT
         for a state that does not fit, WRONG_RESULT."""
         self._made = None
         form = self._states.form
         hashes = np.asarray(batch.column("keyHash").to_numpy())
         distinct = Distinct(batch.column("key"), hashes)
-        found = distinct.in_order(self._states.look_up(partition, distinct.sorted()))
+        found = distinct.in_order(self._states.look_up(self._partition, distinct.sorted()))
         answered = self._function(batch, distinct.groups, found.select(form.names))
         output, new, is_cleared = _three(answered)
         if new is not None:
-            rows = self._rows(distinct, new, is_cleared)
-            self._made = (partition, rows)
+            self._made = self._rows(distinct, new, is_cleared)
         return output
 
-    def keep(self) -> None:
-        """The records are done."""
-        made, self._made = self._made, None
-        if made is not None:
-            self._states.change(*made)
+    def _keep(self) -> None:
+        if self._made is not None:
+            self._states.change(self._partition, self._made)
 
     def _rows(self, distinct: Distinct, new: Any, is_cleared: Any) -> pa.RecordBatch:
         form = self._states.form
@@ -259,70 +288,6 @@ def _three(answered: Any) -> tuple[Any, Any, Any]:
         f"state, which keys are cleared), and this one with a value of type "
         f"{type(answered).__name__}",
     )
-
-
-class NoKey(Exception):
-    """A record without a key has no state."""
-
-    def __init__(self) -> None:
-        super().__init__("it has no key, and state is kept for keys")
-
-
-class KeyedRecordWorker(RecordWorker):
-    """Calls the function with one record after the other, and with the state of its key."""
-
-    def __init__(self, task: Task, states: States) -> None:
-        super().__init__(task)
-        assert task.job.function is not None
-        self._keyed = KeyedRecords(states, task.job.function, RowForm(task.job.schema))
-        self._function = self._keyed.call
-        # The rows are converted when the function has answered.
-        self._owned = lambda rows: rows
-
-    def work(self, stretch: RecordStretch, not_done: OutcomeRows) -> Iterator[pa.RecordBatch]:
-        self._keyed.begin(stretch)
-        yield from super().work(stretch, not_done)
-
-    def finish(self) -> None:
-        self._keyed.finish()
-
-    def _failed(
-        self, stretch: RecordStretch, at: int, cause: Cause, why: Said, not_done: OutcomeRows
-    ) -> None:
-        if not stretch.row_has_key(at):
-            cause, why = Cause.NO_KEY, said(str(NoKey()))
-        super()._failed(stretch, at, cause, why, not_done)
-
-    def _take_back(self, at: int) -> None:
-        self._keyed.take_back(at)
-
-
-class KeyedArrowWorker(ArrowWorker):
-    """Calls the function with many records and the states of their keys."""
-
-    def __init__(self, task: Task, states: States) -> None:
-        super().__init__(task)
-        assert task.job.function is not None
-        self._keyed = KeyedBatches(states, task.job.function)
-        self._partition = TopicPartition("", 0)
-
-    def work(self, stretch: RecordStretch, not_done: OutcomeRows) -> Iterator[pa.RecordBatch]:
-        self._partition = stretch.partition
-        rows = np.arange(len(stretch.offsets))
-        if stretch.has_key is not None and not stretch.has_key.all():
-            for at in rows[~stretch.has_key].tolist():
-                self._task.fail(stretch, at, Cause.NO_KEY, said(str(NoKey())), not_done)
-            rows = rows[stretch.has_key]
-        yield from self._piece(stretch, rows, not_done)
-
-    def finish(self) -> None:
-        return
-
-    def _answer(self, batch: pa.RecordBatch) -> Any:
-        return self._keyed.call(self._partition, batch)
-
-    def _keep(self) -> None:
-        self._keyed.keep()
 
 
 KEYED_WORKERS: Final[Mapping[str, type[KeyedRecordWorker] | type[KeyedArrowWorker]]] = {

@@ -23,7 +23,6 @@ from keyrange.keyed_state.sorted_blocks import (
 )
 from keyrange.keyed_state.variables import StateForm
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange
-from keyrange.work.keyed_state_workers import KEYED_WORKERS
 from keyrange.work.outcome_rows import HIDDEN
 from keyrange.work.record_timer import RecordTimer
 from keyrange.work.task_context import Job, Task
@@ -71,10 +70,7 @@ def fold(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a job on some records, whose keys' state is in `states` behind the last row."""
     with RecordTimer(job.terms.has_limits) as timer:
-        task = Task(job, timer)
-        worker = KEYED_WORKERS[job.mode](task, states)
-        yield from run_task(task, batches, worker)
-        worker.finish()
+        yield from run_task(Task(job, timer), batches, states)
 
 
 def outcomes_in(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:

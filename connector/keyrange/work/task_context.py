@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,18 +23,9 @@ from keyrange.work.outcome_rows import (
     output_rows,
 )
 from keyrange.work.record_stretches import Numbers, OrderCheck, RecordStretch, lower_ends
+from keyrange.work.record_timer import RecordTimer
 from keyrange.work.reported_offsets import Blocks
 from keyrange.work.user_errors import Said
-
-
-class FunctionRunner(Protocol):
-    """How functions are called; `RecordTimer` does it, tests have clocks of their own."""
-
-    def now_ms(self) -> float: ...
-
-    def call(
-        self, function: Callable[[Any], Any], argument: Any, timeout_ms: float | None
-    ) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -82,7 +73,7 @@ class Job:
 class Task:
     """What one task has of its job, and what it has come to."""
 
-    def __init__(self, job: Job, hands: FunctionRunner) -> None:
+    def __init__(self, job: Job, hands: RecordTimer) -> None:
         self.job = job
         self.hands = hands
         self.held = HeldKeys(job.terms.keeps_order)
@@ -154,13 +145,15 @@ class Task:
         self.done[partition] = self.done.get(partition, 0) + records
 
     def output(
-        self, output: pa.RecordBatch, stretch: RecordStretch, of: pa.Array
+        self, output: pa.RecordBatch, batch: pa.RecordBatch, rows: pa.Array | None = None
     ) -> pa.RecordBatch:
-        """Rows of output; `of` says of which row of the stretch each is."""
+        """Rows of output. The columns of `batch` say which record each is of, in these `rows`."""
         if not self.job.keeps_offsets:
             return output_rows(output, None)
-        names = ("topic", "partition", "offset")
-        return output_rows(output, {name: stretch.batch.column(name).take(of) for name in names})
+        places = {name: batch.column(name) for name in ("topic", "partition", "offset")}
+        if rows is not None:
+            places = {name: column.take(rows) for name, column in places.items()}
+        return output_rows(output, places)
 
     def last_rows(self) -> Iterator[pa.StructArray]:
         """What a task says at its end."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
@@ -20,6 +20,9 @@ from keyrange.work.record_stretches import cut
 from keyrange.work.record_timer import RecordTimer
 from keyrange.work.task_context import Job, Task
 from keyrange.work.value_decoding import JsonWorker
+
+if TYPE_CHECKING:
+    from keyrange.work.keyed_state_workers import States
 
 _OBJECTS_UNTIL_COLLECTED: Final = 100_000
 
@@ -35,11 +38,20 @@ def work_of(job: Job) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.Record
 
 
 def run_task(
-    task: Task, batches: Iterable[pa.RecordBatch], worker: Worker | None = None
+    task: Task, batches: Iterable[pa.RecordBatch], states: States | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of one task, by the worker of its job's mode where none is given."""
+    """The rows of one task. Its function's `states`, where it keeps any, are changed behind the
+    last row."""
     with _rare_collections():
-        yield from _run(task, batches, worker or _WORKERS[task.job.mode](task))
+        if states is None:
+            yield from _run(task, batches, _WORKERS[task.job.mode](task))
+        else:
+            # Other functions do without what it imports.
+            from keyrange.work.keyed_state_workers import KEYED_WORKERS
+
+            worker = KEYED_WORKERS[task.job.mode](task, states)
+            yield from _run(task, batches, worker)
+            worker.finish()
 
 
 @contextmanager

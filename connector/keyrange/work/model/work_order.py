@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import Any
 
 from keyrange.kafka.model.offsets import TopicPartition
@@ -62,16 +62,10 @@ class WorkOrder:
 
 
 def write_work_order(order: WorkOrder) -> dict[str, Any]:
-    settings = order.settings
     document: dict[str, Any] = {
         "plan": order.plan,
         "sourceId": order.source_id,
-        "settings": [
-            settings.keeps_order,
-            settings.deliveries_max,
-            settings.record_timeout_ms,
-            settings.budget_ms,
-        ],
+        "settings": astuple(order.settings),
         "partitions": [
             [
                 *partition,
