@@ -6,7 +6,7 @@ import json
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import pyarrow as pa
@@ -32,7 +32,7 @@ _ARRAY_BYTES: Final = 256
 # As many columns, and as long texts, as Delta keeps statistics of by default.
 _INDEXED_COLUMNS: Final = 32
 _TEXT_MAX: Final = 32
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH: Final = datetime(1970, 1, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,35 +296,24 @@ def statistics_of(metadata: pq.FileMetaData, schema: pa.Schema) -> str:
 
 def _bounds(kind: pa.DataType, told: Sequence[Any]) -> tuple[Any, Any] | None:
     """The least and the greatest value as the log holds them; None where it is to hold none."""
-    if pa.types.is_timestamp(kind):
-        # The log has milliseconds.
-        low = min(each.min_raw for each in told) // 1000
-        high = -(-max(each.max_raw for each in told) // 1000)
-        zone = "Z" if kind.tz else ""
-        try:
-            return _time(low) + zone, _time(high) + zone
-        except OverflowError:
-            return None
+    least, greatest = min(each.min_raw for each in told), max(each.max_raw for each in told)
     if pa.types.is_integer(kind):
-        return min(each.min_raw for each in told), max(each.max_raw for each in told)
-    if pa.types.is_date32(kind):
-        days = [min(each.min_raw for each in told), max(each.max_raw for each in told)]
-        try:
-            first, last = (date(1970, 1, 1) + timedelta(days=day) for day in days)
-        except OverflowError:
-            return None
-        return first.isoformat(), last.isoformat()
+        return least, greatest
     if pa.types.is_string(kind):
-        low, high = min(each.min_raw for each in told), max(each.max_raw for each in told)
-        first_text, last_text = low.decode(), high.decode()
-        if max(len(first_text), len(last_text)) <= _TEXT_MAX:
-            return first_text, last_text
+        texts = least.decode(), greatest.decode()
+        return texts if max(map(len, texts)) <= _TEXT_MAX else None
+    try:
+        if pa.types.is_timestamp(kind):
+            # The log has milliseconds.
+            return _time(least // 1000, kind), _time(-(-greatest // 1000), kind)
+        if pa.types.is_date32(kind):
+            first, last = (_EPOCH.date() + timedelta(days=day) for day in (least, greatest))
+            return first.isoformat(), last.isoformat()
+    except OverflowError:
+        pass
     return None
 
 
-def _time(ms: int) -> str:
-    return (
-        (_EPOCH + timedelta(milliseconds=ms))
-        .replace(tzinfo=None)
-        .isoformat(timespec="milliseconds")
-    )
+def _time(ms: int, kind: pa.TimestampType) -> str:
+    at = _EPOCH + timedelta(milliseconds=ms)
+    return at.isoformat(timespec="milliseconds") + ("Z" if kind.tz else "")

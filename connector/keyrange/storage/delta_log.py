@@ -19,6 +19,8 @@ from types import MappingProxyType, ModuleType
 from typing import Any, Final, cast
 from urllib.parse import quote
 
+import pyarrow as pa
+
 from keyrange.errors import error
 from keyrange.storage.directory import Directory, Entry
 from keyrange.storage.logged_files import Action, LoggedFiles
@@ -104,6 +106,18 @@ class DeltaLog:
             since = table.history(self.version - self._seen)
             self.is_restored = self.is_restored or any(map(is_restore, since))
         self._seen = self.version
+
+    def create(self, columns: pa.Schema, **more: Any) -> None:
+        """Make the table, with what else delta-rs is to know of it. The next look opens it."""
+        self.delta.DeltaTable.create(
+            self.uri,
+            columns,
+            mode="error",
+            storage_options=self._settings,
+            # Tried again after another writer has made the table, it would change its identity.
+            commit_properties=self.delta.CommitProperties(max_commit_retries=0),
+            **more,
+        )
 
     def close(self) -> None:
         """The next look opens it: what a table is worth after a failure is not said anywhere."""

@@ -171,8 +171,8 @@ class DeltaStore:
             # Whoever writes the hundredth version does it, in however short a run; where that
             # writer was killed, or another one was faster, whoever finds too much.
             is_turn = version // _COMPACT_EVERY > last // _COMPACT_EVERY
-            is_late = version % _AGAIN_AFTER == 0 and self._count_small() > 2 * _COMPACT_EVERY
-            if is_turn or is_late:
+            small = self._files.small(self._layout.order) if version % _AGAIN_AFTER == 0 else ()
+            if is_turn or sum(map(len, small)) > 2 * _COMPACT_EVERY:
                 self._tidy_up()
         except Conflict:
             self._log.close()
@@ -212,9 +212,6 @@ class DeltaStore:
         self._log.open()
         self._check()
 
-    def _count_small(self) -> int:
-        return sum(map(len, self._files.small(self._layout.order)))
-
     def _compact(self, bins: Sequence[Sequence[LoggedFile]]) -> None:
         """Write the files of each of `bins` as one, in one transaction. Of two who do so at once
         the first wins, and any other writer wins against one: what it removes is what was there
@@ -234,9 +231,6 @@ class DeltaStore:
         """Raises where there is to be a table, or something else."""
         if self._table_id:
             raise error(self._conditions.gone, "the table was deleted", table=self._uri) from None
-        self._refuse_other_files()
-
-    def _refuse_other_files(self) -> None:
         path = Path(self._uri.removeprefix("file://"))
         if path.is_dir() and any(each.name != "_delta_log" for each in path.iterdir()):
             message = "there are files at the place of the table, and no log of Delta's"
@@ -248,17 +242,10 @@ class DeltaStore:
             raise error("FOREIGN_TABLE", message, table=self._uri)
 
     def _create(self) -> None:
-        delta = self._log.delta
+        properties = self._layout.properties()
         try:
-            delta.DeltaTable.create(
-                self._uri,
-                self._layout.schema,
-                mode="error",
-                configuration=self._layout.properties(),
-                storage_options=self._storage,
-                raise_if_key_not_exists=False,
-                # Tried again after another writer has made the table, it would change its identity.
-                commit_properties=delta.CommitProperties(max_commit_retries=0),
+            self._log.create(
+                self._layout.schema, configuration=properties, raise_if_key_not_exists=False
             )
         except Exception as failure:
             # Another writer may have been faster.

@@ -67,15 +67,6 @@ class Ranges:
         self._at = 0
         self.closed = False
 
-    def size(self) -> int:
-        return self._size
-
-    def seekable(self) -> bool:
-        return True
-
-    def readable(self) -> bool:
-        return True
-
     def tell(self) -> int:
         return self._at
 
@@ -104,15 +95,9 @@ class Upload:
         self._writer, self._settings = writer, settings
         self.closed = False
 
-    def writable(self) -> bool:
-        return True
-
     def write(self, data: bytes) -> int:
         with told(self._settings):
             return int(self._writer.write(bytes(data)))
-
-    def flush(self) -> None:
-        """Parts go up when they are full."""
 
     def close(self) -> None:
         if not self.closed:

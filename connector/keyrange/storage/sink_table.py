@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
@@ -253,16 +253,9 @@ class SinkTable:
         return written is not None and written >= version
 
     def _create(self) -> Any:
+        names = [each.name for each in self._columns]
         try:
-            self._delta.DeltaTable.create(
-                self.uri,
-                table_schema(self._schema, self._columns),
-                mode="error",
-                partition_by=[each.name for each in self._columns],
-                storage_options=self._storage,
-                # Tried again after another writer has made the table, it would change its identity.
-                commit_properties=self._delta.CommitProperties(max_commit_retries=0),
-            )
+            self._log.create(table_schema(self._schema, self._columns), partition_by=names)
         except Exception as failure:
             # Another writer may have been faster.
             try:
@@ -279,27 +272,35 @@ class SinkTable:
             return False
 
     def _check(self, table: Any) -> None:
-        why = self._unfit(table)
+        why = next(self._unfit(table), None)
         if why is not None:
             raise self._unsuitable(why)
 
-    def _unfit(self, table: Any) -> str | None:
-        """Why files of the schema cannot be named in a table's log as they are."""
-        why = unfit_features(table)
-        if why is not None:
-            return why
-        metadata = table.metadata()
+    def _unfit(self, table: Any) -> Iterator[str]:
+        """Why files of the schema cannot be named in a table's log as they are. Each reason counts
+        where there is none before it."""
+        yield from unfit_features(table)
         schema = table.schema()
-        why = self._unfit_partitions(metadata.partition_columns, expressions(schema))
-        if why is not None:
-            return why
+        yield from self._unfit_partitions(table.metadata().partition_columns, expressions(schema))
         computed = [each.name for each in self._columns if each.unit is not None]
         text = without_expressions(schema, computed)
         if any(rule in text for rule in RULES):
-            return "it has a column with an expression, an identity, a default, a length or a rule"
-        return self._unfit_column(schema)
+            yield "it has a column with an expression, an identity, a default, a length or a rule"
+        there = {field.name: field for field in schema.fields}
+        whole = table_schema(self._schema, self._columns)
+        for field in self._delta.Schema.from_arrow(whole).fields:
+            found = there.get(field.name)
+            if found is None:
+                yield f"it has no column {field.name}"
+            elif found.type != field.type:
+                yield f"column {field.name} is {found.type} and would be {field.type}"
+        for name, field in there.items():
+            if not field.nullable:
+                yield f"column {name} takes no nulls"
 
-    def _unfit_partitions(self, names: Sequence[str], expressions: Mapping[str, str]) -> str | None:
+    def _unfit_partitions(
+        self, names: Sequence[str], expressions: Mapping[str, str]
+    ) -> Iterator[str]:
         if self._given is None:
             generated = {
                 name: generated_column(name, expressions[name])
@@ -309,28 +310,15 @@ class SinkTable:
             self._columns = tuple(generated.get(name) or PartitionColumn(name) for name in names)
         elif [each.name for each in self._given] != list(names):
             given = [str(each) for each in self._given]
-            return f"it is partitioned by {listed(names)} and would be by {listed(given)}"
+            yield f"it is partitioned by {listed(names)} and would be by {listed(given)}"
         for each in self._columns:
             text = expressions.get(each.name)
             if text is not None and generated_column(each.name, text) != each:
-                return f"column {each.name} is generated as {text} and would be {each}"
+                yield f"column {each.name} is generated as {text} and would be {each}"
         try:
             table_schema(self._schema, self._columns)
         except KeyrangeError as failure:
-            return f"it is partitioned by {listed(names)}: {failure.message}"
-        return None
-
-    def _unfit_column(self, schema: Any) -> str | None:
-        there = {field.name: field for field in schema.fields}
-        whole = table_schema(self._schema, self._columns)
-        for field in self._delta.Schema.from_arrow(whole).fields:
-            found = there.get(field.name)
-            if found is None:
-                return f"it has no column {field.name}"
-            if found.type != field.type:
-                return f"column {field.name} is {found.type} and would be {field.type}"
-        required = [name for name, field in there.items() if not field.nullable]
-        return f"column {required[0]} takes no nulls" if required else None
+            yield f"it is partitioned by {listed(names)}: {failure.message}"
 
     def _check_partitions(self, table: Any, files: Sequence[DataFile]) -> None:
         """Files may have been written for a table that was another one."""

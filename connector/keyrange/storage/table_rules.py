@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from keyrange.storage.table_store import RETENTION_OF_TRANSACTIONS
@@ -31,21 +31,18 @@ RULES: Final = ('"delta.', '"__CHAR_VARCHAR_TYPE_STRING"', '"CURRENT_DEFAULT"')
 _EXPRESSION: Final = "delta.generationExpression"
 
 
-def unfit_features(table: Any) -> str | None:
+def unfit_features(table: Any) -> Iterator[str]:
     """Why a table's features or properties keep files from being named in its log as they are."""
-    metadata, protocol = table.metadata(), table.protocol()
-    unknown = sorted(set(protocol.writer_features or ()) - _FEATURES)
-    if unknown:
-        return f"it has feature {unknown[0]}"
-    settings = metadata.configuration
+    for unknown in sorted(set(table.protocol().writer_features or ()) - _FEATURES):
+        yield f"it has feature {unknown}"
+    settings = table.metadata().configuration
     if settings.get("delta.columnMapping.mode", "none") != "none":
-        return "its columns have other names in files"
+        yield "its columns have other names in files"
     if RETENTION_OF_TRANSACTIONS in settings:
-        return f"{RETENTION_OF_TRANSACTIONS} lets it forget which batches it has"
-    constraints = sorted(name for name in settings if name.startswith("delta.constraints."))
-    if constraints:
-        return f"rows would not be held to {constraints[0]}"
-    return None
+        yield f"{RETENTION_OF_TRANSACTIONS} lets it forget which batches it has"
+    for name in sorted(settings):
+        if name.startswith("delta.constraints."):
+            yield f"rows would not be held to {name}"
 
 
 def listed(names: Sequence[str]) -> str:
