@@ -9,6 +9,7 @@ import uuid
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -21,7 +22,6 @@ from keyrange.storage.data_files import statistics_of
 from keyrange.storage.delta_log import DeltaLog, added, removed
 from keyrange.storage.failure_text import text_of
 from keyrange.storage.logged_files import Action, LoggedFile, LoggedFiles, may_hold
-from keyrange.storage.store_failures import reading, writing_fault
 from keyrange.storage.table_store import Bounds, Conflict, Layout, Transaction
 
 _LOG = logging.getLogger(__name__)
@@ -35,6 +35,10 @@ _ROW_GROUP_ROWS: Final = 10_000
 _READERS: Final = 8
 # Compactions are transactions of this application.
 _COMPACTIONS: Final = "keyrange/compactions"
+
+# A stored log or file that is there, and is not what Delta writes.
+_DAMAGE = ("json error", "found gap", "parquet error", "invalid json", "magic bytes", "thrift")
+_NEWER = ("unsupported: feature", "reader version", "writer version", "protocol")
 
 
 class DeltaStore:
@@ -62,7 +66,7 @@ class DeltaStore:
         return self._log.table is not None
 
     def refresh(self) -> bool:
-        with reading(self._uri, self._storage, self._conditions):
+        with self._reading():
             before = self._log.table
             try:
                 self._log.refresh()
@@ -76,18 +80,14 @@ class DeltaStore:
     def version_of(self, app_id: str) -> int | None:
         if not self._is_open:
             return None
-        with reading(self._uri, self._storage, self._conditions):
+        with self._reading():
             return self._log.version_of(app_id)
 
     def read(self, bounds: Bounds, columns: Sequence[str] | None = None) -> pa.Table:
         names = list(columns or self._layout.schema.names)
         if not self._is_open:
             return pa.schema([self._layout.schema.field(name) for name in names]).empty_table()
-
-        def look() -> pa.Table:
-            return self._read(self._files.that_may_hold(bounds), bounds, names)
-
-        return self._found(look)
+        return self._found(lambda: self._read(self._files.that_may_hold(bounds), bounds, names))
 
     def greatest(self, column: str, bounds: Bounds) -> Any:
         if not self._is_open:
@@ -113,7 +113,7 @@ class DeltaStore:
     def _found(self, look: Callable[[], _Found]) -> _Found:
         """What is in the files of this version; in those of the next one, where they were compacted
         and vacuumed meanwhile and nobody has committed anything."""
-        with reading(self._uri, self._storage, self._conditions):
+        with self._reading():
             try:
                 return look()
             except FileNotFoundError:
@@ -142,7 +142,7 @@ class DeltaStore:
             raise
         except Exception as failure:
             self._log.close()
-            raise writing_fault(failure, self._uri, self._storage, self._conditions) from None
+            raise self._unwritable(failure) from None
 
     def _put(self, rows: pa.Table, is_change: bool = True) -> Action:
         """A file of rows, which no version names yet."""
@@ -192,7 +192,7 @@ class DeltaStore:
             raise
         except Exception as failure:
             self._log.close()
-            raise writing_fault(failure, self._uri, self._storage, self._conditions) from None
+            raise self._unwritable(failure) from None
 
     def extent(self) -> tuple[int, int]:
         """How many files the table has, and their bytes."""
@@ -250,7 +250,7 @@ class DeltaStore:
         except Exception as failure:
             # Another writer may have been faster.
             if not self.refresh():
-                raise writing_fault(failure, self._uri, self._storage, self._conditions) from None
+                raise self._unwritable(failure) from None
             return
         self.refresh()
 
@@ -285,6 +285,39 @@ class DeltaStore:
         # A store takes its time for each.
         with ThreadPoolExecutor(min(len(files), _READERS)) as readers:
             return pa.concat_tables(readers.map(read_one, files))
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Failures of a table that is opened, refreshed or read.
+
+        Raises `gone` for files that the log names and that are not there, `damaged`, `unsupported`,
+        and `unreadable` for all else.
+        """
+        try:
+            yield
+        except (KeyrangeError, Conflict):
+            raise
+        except Exception as failure:
+            raise self._unreadable(failure) from None
+
+    def _unreadable(self, failure: Exception) -> KeyrangeError:
+        text, of_table = text_of(failure, self._storage), self._conditions
+        words = text.lower()
+        if isinstance(failure, FileNotFoundError):
+            message = f"a file of the table is not there, vacuumed too early or deleted: {text}"
+            return error(of_table.gone, message, table=self._uri)
+        if type(failure).__name__ == "DeltaProtocolError" or any(word in words for word in _NEWER):
+            return error(of_table.unsupported, f"the table's protocol: {text}", table=self._uri)
+        # What is empty or cut off is seen when a range of it is asked for.
+        damaged = isinstance(failure, pa.ArrowInvalid) or "range was invalid" in words
+        if damaged or any(word in words for word in _DAMAGE):
+            return error(of_table.damaged, text, table=self._uri)
+        return error(of_table.unreadable, text, table=self._uri)
+
+    def _unwritable(self, failure: Exception) -> KeyrangeError:
+        """A write that failed, for whichever reason: nothing can be said of it but the store's
+        text."""
+        return error(self._conditions.unwritable, text_of(failure, self._storage), table=self._uri)
 
 
 def _rows_within(file: pq.ParquetFile, schema: pa.Schema, bounds: Bounds) -> pa.Table:
