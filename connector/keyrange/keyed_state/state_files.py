@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,7 +18,7 @@ from keyrange.keyed_state.model.state_runs import StateRun
 from keyrange.keyed_state.sorted_blocks import Numbers, within
 from keyrange.keyed_state.variables import KEY_HASH, StateForm
 from keyrange.storage.directory import Directory
-from keyrange.storage.object_store import FAILURES, is_unanswered, let_go
+from keyrange.storage.object_store import FAILURES, failing_as, is_unanswered, let_go
 
 _BLOCKS_KEPT: Final = 4
 
@@ -47,12 +48,10 @@ class StateFileWriter:
     def add(self, blocks: Iterable[pa.RecordBatch]) -> bool:
         """Write a run; whether it has rows. Raises STATE_UNWRITABLE."""
         first = self._groups
-        try:
+        with self._writing():
             for block in blocks:
                 self._open().write_batch(block, row_group_size=block.num_rows)
                 self._groups += 1
-        except FAILURES as failure:
-            raise self._unwritable(failure) from None
         if self._groups == first:
             return False
         self._runs.append((first, self._groups))
@@ -62,11 +61,9 @@ class StateFileWriter:
         """The runs in the order in which they were added. Raises STATE_UNWRITABLE."""
         if self._writer is None or self._stream is None:
             return []
-        try:
+        with self._writing():
             self._writer.close()
             self._stream.close()
-        except FAILURES as failure:
-            raise self._unwritable(failure) from None
         [metadata] = self._told
         return [_written(metadata, groups) for groups in self._runs]
 
@@ -90,14 +87,9 @@ class StateFileWriter:
             )
         return self._writer
 
-    def _unwritable(self, failure: BaseException) -> KeyrangeError:
-        text = f"state cannot be kept: {failure}"
-        return error("STATE_UNWRITABLE", text, path=self._directory.uri(self.name))
-
-
-def _opened(directory: Directory, path: str) -> pq.ParquetFile:
-    source = directory.open(path)
-    return pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=True)
+    def _writing(self) -> AbstractContextManager[None]:
+        path = self._directory.uri(self.name)
+        return failing_as("STATE_UNWRITABLE", "state cannot be kept", path=path)
 
 
 def _written(metadata: pq.FileMetaData, groups: tuple[int, int]) -> Written:
@@ -119,7 +111,8 @@ class FileBlocks:
         self._span = run.span
         self._kept: dict[int, pa.RecordBatch] = {}
         try:
-            self._file = _opened(directory, run.file)
+            source = directory.open(run.file)
+            self._file = pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=True)
         except FileNotFoundError:
             raise error(
                 "STATE_GONE", "a file of states that a commit names is gone", path=self._uri

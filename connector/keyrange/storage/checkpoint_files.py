@@ -19,6 +19,7 @@ from keyrange.storage.model.spark_log import (
     read_initial_offsets,
     read_planned_batch,
     read_progress,
+    unsupported,
 )
 from keyrange.storage.object_store import FAILURES
 
@@ -105,12 +106,8 @@ def _check_sources(directory: Directory, planned: Sequence[PlannedBatch]) -> Non
     most = max(len(batch.ends) for batch in planned)
     for batch in planned:
         if len(batch.ends) < most:
-            raise error(
-                "UNSUPPORTED_CHECKPOINT",
-                f"offsets of batch {batch.batch_id} are cut off: they are of {len(batch.ends)} of "
-                f"{most} sources",
-                path=directory.location,
-            )
+            what = f"are cut off: they are of {len(batch.ends)} of {most} sources"
+            raise unsupported(batch.batch_id, what, path=directory.location)
 
 
 def _query_id(metadata: bytes) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -12,11 +13,10 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from keyrange.errors import error
 from keyrange.storage.delta_partitions import Values, directory_of, split
 from keyrange.storage.directory import Directory
 from keyrange.storage.model.partition_columns import PartitionColumn
-from keyrange.storage.object_store import FAILURES, let_go
+from keyrange.storage.object_store import failing_as, let_go
 
 # What Databricks tunes files to for tables of up to 2.56 TB; OPTIMIZE leaves such files as they are
 # where they are enough for it, and a query still has several of them to read at once.
@@ -84,7 +84,7 @@ class DataFileWriter:
         self._settings = settings
         self._storage = storage
         self._directory: Directory | None = None
-        self._parts: dict[Values, _PartFile] = {}
+        self._parts: dict[Values, PartFile] = {}
         # Those that are begun. The one that was written to longest ago is the first.
         self._open: dict[Values, None] = {}
         self._waiting_bytes = 0
@@ -93,11 +93,13 @@ class DataFileWriter:
     def add(self, rows: pa.RecordBatch) -> None:
         """Raises SINK_UNWRITABLE."""
         if rows.num_rows:
-            self._guarded(lambda: self._add(rows))
+            with self._writing():
+                self._add(rows)
 
     def finish(self) -> list[DataFile]:
         """The files, closed; none where there was no row. Raises SINK_UNWRITABLE."""
-        self._guarded(self._close_all)
+        with self._writing():
+            self._close_all()
         files, self._files = self._files, []
         return files
 
@@ -125,14 +127,14 @@ class DataFileWriter:
         while self._waiting_bytes > self._settings.waiting_bytes:
             self._write(max(self._parts, key=lambda each: self._parts[each].waiting_bytes))
 
-    def _begin(self, values: Values) -> _PartFile:
+    def _begin(self, values: Values) -> PartFile:
         if self._directory is None:
             self._directory = Directory(self._table, self._storage)
         path = directory_of(self._columns, values)
         names = [each.name for each in self._columns]
         name = f"{path}part-{uuid.uuid4()}.{self._settings.codec}.parquet"
         partition = dict(zip(names, values, strict=True))
-        return _PartFile(self._directory, name, self._schema, partition, self._settings.codec)
+        return PartFile(self._directory, name, self._schema, partition, self._settings.codec)
 
     def _write(self, values: Values) -> None:
         file = self._parts[values]
@@ -157,15 +159,12 @@ class DataFileWriter:
         for values in begun + [each for each in self._parts if each not in self._open]:
             self._close(values)
 
-    def _guarded(self, step: Callable[[], None]) -> None:
-        try:
-            step()
-        except FAILURES as failure:
-            text = f"a file of the table cannot be written: {failure}"
-            raise error("SINK_UNWRITABLE", text, table=self._table) from None
+    def _writing(self) -> AbstractContextManager[None]:
+        what = "a file of the table cannot be written"
+        return failing_as("SINK_UNWRITABLE", what, table=self._table)
 
 
-class _PartFile:
+class PartFile:
     """A file, which is begun with its first group, and rows that wait to be written to it."""
 
     def __init__(
@@ -195,6 +194,17 @@ class _PartFile:
         self.waiting_bytes += size
         self.waiting_rows += rows.num_rows
         return size
+
+    @property
+    def is_begun(self) -> bool:
+        return self._writer is not None
+
+    def to_bytes(self) -> bytes:
+        """What waits as a file of its own."""
+        out = pa.BufferOutputStream()
+        pq.write_table(pa.Table.from_batches(self._waiting), out, compression=self._codec)
+        data: bytes = out.getvalue().to_pybytes()
+        return data
 
     def write(self) -> int:
         """Write what waits as a group; how long the file is now."""

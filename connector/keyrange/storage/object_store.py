@@ -48,6 +48,15 @@ def is_unanswered(failure: BaseException) -> bool:
     return isinstance(failure, StoreFailed) or failure.errno is not None
 
 
+@contextmanager
+def failing_as(name: str, what: str, **where: object) -> Iterator[None]:
+    """What a store raises, and Arrow of the bytes of a file, as an error of the catalogue."""
+    try:
+        yield
+    except FAILURES as failure:
+        raise error(name, f"{what}: {failure}", **where) from None
+
+
 def let_go(*files: Any) -> None:
     """Close what of a file is open that will not be finished: its writer, then its stream. Whatever
     that raises would hide why the file is not finished: Arrow's writer of Parquet raises a

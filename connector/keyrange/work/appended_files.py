@@ -4,26 +4,31 @@ hand to Spark says which files those are in."""
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
-from typing import Final, TypeVar
+from functools import cached_property
+from typing import Final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from keyrange.errors import error
-from keyrange.storage.data_files import FILE_SETTINGS, DataFile, DataFileWriter, FileSettings
+from keyrange.storage.data_files import (
+    FILE_SETTINGS,
+    DataFile,
+    DataFileWriter,
+    FileSettings,
+    PartFile,
+)
 from keyrange.storage.directory import Directory
 from keyrange.storage.model.partition_columns import PartitionColumn
-from keyrange.storage.object_store import FAILURES, let_go
-from keyrange.work.outcome_rows import HIDDEN, member_rows, member_type, other_rows, with_hidden
+from keyrange.storage.object_store import failing_as
+from keyrange.work.outcome_rows import HIDDEN, member_rows, member_type, other_rows
 
 _NO_COLUMNS: Final = pa.schema([])
 # Of a file that is handed on itself: a file of a store is a call to write and one to read.
 _SMALL_BYTES: Final = 32 << 10
 _GROUP_BYTES: Final = 1 << 20
 _CODEC: Final = "zstd"
-_T = TypeVar("_T")
 # What is handed to Spark row by row; of the others there may be many, and they may be large.
 _FEW: Final = ("done", "handed_back", "state_run", "state_work")
 # What of it a verdict is made of.
@@ -98,69 +103,43 @@ class _OutcomeFile:
     def __init__(self, target: Target) -> None:
         self._target = target
         self._name = f"part-{uuid.uuid4()}.parquet"
-        self._stream: pa.NativeFile | None = None
-        self._writer: pq.ParquetWriter | None = None
-        # Few rows together are a group: what the file says of its columns for each is 6 KB.
-        self._waiting: list[pa.RecordBatch] = []
-        self._waiting_bytes = 0
+        self._file: PartFile | None = None
 
     def add(self, hidden: pa.StructArray) -> None:
-        self._waiting.append(other_rows(_NO_COLUMNS, hidden))
-        self._waiting_bytes += hidden.nbytes
-        if self._waiting_bytes >= _GROUP_BYTES:
-            self._guarded(self._write)
+        rows = other_rows(_NO_COLUMNS, hidden)
+        with self._writing():
+            if self._file is None:
+                self._file = PartFile(self._directory, self._name, rows.schema, {}, _CODEC)
+            self._file.add(rows)
+            # Few rows together are a group: what the file says of its columns for each is 6 KB.
+            if self._file.waiting_bytes >= _GROUP_BYTES:
+                self._file.write()
 
     def finish(self) -> pa.StructArray:
-        if self._waiting and self._writer is None:
-            return self._guarded(self._whole)
-        if self._writer is None:
+        if self._file is None:
             return member_rows("outcome_file", [])
-        return self._guarded(self._close)
+        with self._writing():
+            if self._file.is_begun:
+                return self._told(self._file.close().size_bytes)
+            data = self._file.to_bytes()
+            if len(data) <= _SMALL_BYTES:
+                return self._told(len(data), data)
+            self._directory.write(self._name, data)
+            return self._told(len(data))
 
     def abandon(self) -> None:
         """Let go of a file that is not finished."""
-        let_go(self._writer, self._stream)
-
-    def _write(self) -> None:
-        """What waits, as a group of the file."""
-        if self._writer is None:
-            self._stream = self._directory.create(self._name)
-            schema = with_hidden(_NO_COLUMNS)
-            self._writer = pq.ParquetWriter(self._stream, schema, compression=_CODEC)
-        self._writer.write_table(pa.Table.from_batches(self._waiting))
-        self._waiting, self._waiting_bytes = [], 0
-
-    def _close(self) -> pa.StructArray:
-        assert self._writer is not None
-        assert self._stream is not None
-        if self._waiting:
-            self._write()
-        self._writer.close()
-        size_bytes = self._stream.tell()
-        self._stream.close()
-        return self._told(size_bytes)
-
-    def _whole(self) -> pa.StructArray:
-        """All there is, as one group, which is written where it is not small."""
-        out = pa.BufferOutputStream()
-        pq.write_table(pa.Table.from_batches(self._waiting), out, compression=_CODEC)
-        data = out.getvalue().to_pybytes()
-        if len(data) <= _SMALL_BYTES:
-            return self._told(len(data), data)
-        self._directory.write(self._name, data)
-        return self._told(len(data))
+        if self._file is not None:
+            self._file.abandon()
 
     def _told(self, size_bytes: int, data: bytes | None = None) -> pa.StructArray:
         row = {"attempt": self._target.attempt, "name": self._name}
         return member_rows("outcome_file", [{**row, "size_bytes": size_bytes, "data": data}])
 
-    @property
+    @cached_property
     def _directory(self) -> Directory:
         return Directory(self._target.outcomes, self._target.storage)
 
-    def _guarded(self, step: Callable[[], _T]) -> _T:
-        try:
-            return step()
-        except FAILURES as failure:
-            text = f"the outcomes of records cannot be kept: {failure}"
-            raise error("VERDICT_UNWRITABLE", text, path=self._target.outcomes) from None
+    def _writing(self) -> AbstractContextManager[None]:
+        what = "the outcomes of records cannot be kept"
+        return failing_as("VERDICT_UNWRITABLE", what, path=self._target.outcomes)

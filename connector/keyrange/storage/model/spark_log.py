@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Final
 
-from keyrange.errors import InvalidError, error
+from keyrange.errors import InvalidError, KeyrangeError, error
 from keyrange.kafka.model.offsets import OffsetRange, Positions, TopicPartition
 from keyrange.source.model.checkpoint import RESERVED, Checkpoint, read_checkpoint, read_positions
 
@@ -45,24 +45,21 @@ def read_planned_batch(batch_id: int, text: str) -> PlannedBatch:
     lines = _lines(text)
     if lines[0] != _KNOWN:
         found = lines[0][:20] or "nothing"
-        raise error(
-            "UNSUPPORTED_CHECKPOINT", f"offsets of batch {batch_id} begin with '{found}', not 'v1'"
-        )
+        raise unsupported(batch_id, f"begin with '{found}', not 'v1'")
     try:
         metadata = json.loads(lines[1])
         planned_at_ms = int(metadata.get("batchTimestampMs", 0))
         if not 0 <= planned_at_ms <= _TIMESTAMP_MS_MAX:
             raise ValueError("no time")
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError):
-        raise error(
-            "UNSUPPORTED_CHECKPOINT", f"offsets of batch {batch_id} hold no readable metadata"
-        ) from None
+        raise unsupported(batch_id, "hold no readable metadata") from None
     if not lines[2:] or any(_is_cut_off(line) for line in lines[2:]):
-        raise error(
-            "UNSUPPORTED_CHECKPOINT",
-            f"offsets of batch {batch_id} are cut off: part of the file is there",
-        )
+        raise unsupported(batch_id, "are cut off: part of the file is there")
     return PlannedBatch(batch_id, planned_at_ms, tuple(_end(line) for line in lines[2:]))
+
+
+def unsupported(batch_id: int, what: str, **where: object) -> KeyrangeError:
+    return error("UNSUPPORTED_CHECKPOINT", f"offsets of batch {batch_id} {what}", **where)
 
 
 def _lines(text: str) -> list[str]:
@@ -229,9 +226,8 @@ def read_initial_offsets(data: bytes) -> dict[TopicPartition, int]:
             _check_version(line)
         document = json.loads(text)
     except (RecursionError, ValueError):
-        raise error(
-            "INVALID_OFFSETS", "the initial offsets are damaged: they hold no JSON"
-        ) from None
+        message = "the initial offsets are damaged: they hold no JSON"
+        raise error("INVALID_OFFSETS", message) from None
     return read_positions(document, least=0)
 
 
