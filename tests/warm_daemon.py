@@ -15,7 +15,6 @@ _IMPORTED: Final = (
     "keyrange.individual_commits.table.commit_table",
     "keyrange.jobs.data_source",
     "keyrange.jobs.job_task",
-    "keyrange.jobs.keyed_task",
     "keyrange.source.batch",
     "keyrange.source.metadata_cache",
     "keyrange.source.task_reader",

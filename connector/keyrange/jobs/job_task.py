@@ -4,9 +4,12 @@ that."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import asdict
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -17,19 +20,26 @@ from pyspark.sql.types import StructType
 
 from keyrange.individual_commits.verdict_store import plan_attempt
 from keyrange.jobs.definition import JobDefinition, digest_of
-from keyrange.jobs.keyed_task import partitions_of, state_rows, state_settings
-from keyrange.keyed_state.states_of_task import TaskStates
+from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.keyed_state.cache import copies_of, place_of
+from keyrange.keyed_state.model.figures import StateFigures
+from keyrange.keyed_state.model.state_runs import MadeRun
+from keyrange.keyed_state.states_of_task import PartitionRuns, StateSettings, TaskStates
 from keyrange.keyed_state.variables import StateForm
+from keyrange.members.slot_directories import made_slots_directory, portion_of_process
 from keyrange.options import SourceOptions
+from keyrange.ranges.model.key_ranges import SPACE, KeyRange, complement, merge
 from keyrange.ranges.read_tasks import ReadTask
 from keyrange.source.task_reader import read_rows
 from keyrange.storage.data_files import FILE_SETTINGS, FileSettings
 from keyrange.work.appended_files import Target, write_output
-from keyrange.work.model.work_order import WorkOrder
-from keyrange.work.outcome_rows import other_rows
+from keyrange.work.model.work_order import StateOrder, WorkOrder
+from keyrange.work.outcome_rows import member_rows, other_rows
 from keyrange.work.record_timer import RecordTimer
 from keyrange.work.task_context import Job, JsonValues, Task
 from keyrange.work.task_run import run_task
+
+_log = logging.getLogger(__name__)
 
 
 class JobTask:
@@ -127,3 +137,83 @@ _functions: dict[bytes, Callable[[Any], Any]] = {}
 def _chosen(names: list[str]) -> Callable[[Any], Any]:
     """Records as they are, in the columns of the table: tasks read more to know which they are."""
     return lambda batch: batch.select(names)
+
+
+def state_settings(options: SourceOptions, order: WorkOrder) -> StateSettings:
+    """Where the state of an order's source is."""
+    assert order.state is not None
+    return StateSettings(
+        options.commits.state_directory,
+        order.source_id,
+        order.state.seq,
+        order.state.time_ms,
+        _copies(options, order),
+        options.commits.revealed_storage(),
+    )
+
+
+def _copies(options: SourceOptions, order: WorkOrder) -> Path | None:
+    """Where this host keeps copies; None where there is no place for them."""
+    try:
+        # A copy may be the first that is put there: what it made itself others could enter.
+        return copies_of(made_slots_directory(options.members.slot_directory), order.source_id)
+    except OSError as failure:
+        _log.warning(
+            "state has no copy on this host: %s (slot.directory names a place for it)", failure
+        )
+        return None
+
+
+def partitions_of(
+    options: SourceOptions, task: ReadTask, order: StateOrder
+) -> dict[TopicPartition, PartitionRuns]:
+    """The key ranges of a task and the runs that hold their state."""
+    spans: dict[TopicPartition, list[KeyRange]] = {}
+    # Records that come again are delivered without saying which key ranges are the task's.
+    shared: set[TopicPartition] = set()
+    for split in task.splits:
+        found = spans.setdefault(split.topic_partition, [])
+        if split.placement is not None:
+            found += split.placement.ranges()
+        elif split.delivery is None:
+            found.append(SPACE)
+        else:
+            shared.add(split.topic_partition)
+    # Of a query that pins its ranges these keys stay on this host if its slot has them.
+    is_own = not options.members.pinned or portion_of_process() == "own"
+    return {
+        at: PartitionRuns(
+            tuple(merge(each)),
+            order.runs.get(at, ()),
+            is_own,
+            place_of(task.topic_ids.get(at.topic, ""), at),
+            tuple(complement(each)) if at in shared else (),
+        )
+        for at, each in spans.items()
+    }
+
+
+def state_rows(
+    made: Sequence[tuple[TopicPartition, MadeRun]], figures: StateFigures
+) -> Iterator[pa.StructArray]:
+    """What a task hands to the driver of states."""
+    if made:
+        yield member_rows("state_run", list(_run_rows(made)))
+    told = {name: round(value) for name, value in asdict(figures).items()}
+    yield member_rows("state_work", [told])
+
+
+def _run_rows(made: Iterable[tuple[TopicPartition, MadeRun]]) -> Iterator[dict[str, str | int]]:
+    for partition, run in made:
+        yield {
+            "topic": partition.topic,
+            "partition": partition.partition,
+            "file": run.file,
+            "first_group": run.groups[0],
+            "until_group": run.groups[1],
+            "from_hash": run.span.from_hash,
+            "last_hash": run.span.until_hash - 1,
+            "from_seq": run.from_seq,
+            "rows": run.rows,
+            "size_bytes": run.size_bytes,
+        }

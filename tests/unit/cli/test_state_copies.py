@@ -13,7 +13,7 @@ from typer.testing import Result
 from commanding import succeed
 from commit_samples import SOURCE, TOPIC_ID, Query, put_in_place
 from documents import read_document
-from keyrange.jobs.keyed_task import partitions_of, state_settings
+from keyrange.jobs.job_task import partitions_of, state_settings
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.kafka.model.partitioner import partition_of
 from keyrange.keyed_state.cache import StateCache
