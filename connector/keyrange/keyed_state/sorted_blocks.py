@@ -119,12 +119,12 @@ def find(block: pa.RecordBatch, wanted: Keys) -> Numbers:
     rows = np.searchsorted(hashes, wanted.hashes)
     rows[rows == len(hashes)] = 0
     is_there = hashes[rows] == wanted.hashes
+    rows[~is_there] = -1
     at = np.flatnonzero(is_there)
     if not len(at):
-        return np.full(len(wanted), -1, np.int64)
+        return rows
     found = pc.equal(keys.take(pa.array(rows[at])), wanted.keys.take(pa.array(at)))
     same = np.asarray(found.to_numpy(zero_copy_only=False), bool)
-    rows[~is_there] = -1
     for each in at[~same].tolist():
         # Another key has this hash.
         rows[each] = _among(hashes, keys, int(rows[each]), wanted.keys[each])
@@ -174,14 +174,9 @@ def _hits(run: Blocks, wanted: Keys) -> Iterator[tuple[Numbers, Numbers, pa.Reco
 def _gathered(
     pieces: Sequence[pa.RecordBatch], rows: Numbers, wanted: Keys, form: StateForm
 ) -> pa.RecordBatch:
-    order = pa.array(rows, mask=rows < 0)
-    whole = joined(pieces, form.schema) if pieces else None
-    columns = [pa.array(wanted.hashes), wanted.keys]
-    for field in list(form.schema)[len(columns) :]:
-        if whole is None:
-            columns.append(pa.nulls(len(wanted), field.type))
-        else:
-            columns.append(whole.column(field.name).take(order))
+    states = joined(pieces, form.schema).select(form.schema.names[2:])
+    taken = states.take(pa.array(rows, mask=rows < 0))
+    columns = [pa.array(wanted.hashes), wanted.keys, *taken.columns]
     return pa.RecordBatch.from_arrays(columns, schema=form.schema)
 
 
@@ -215,14 +210,11 @@ def _first_of_each(hashes: Numbers, keys: pa.Array, order: Numbers) -> NDArray[n
     first[again] = ~same
     if not same.all():
         # Keys that share a hash may alternate.
-        for key_hash in np.unique(hashes[again[~same]]).tolist():
-            start = np.searchsorted(hashes, key_hash)
-            stop = np.searchsorted(hashes, key_hash, side="right")
-            seen: set[Any] = set()
-            for row in range(int(start), int(stop)):
-                key = keys[int(order[row])].as_py()
-                first[row] = key not in seen
-                seen.add(key)
+        seen: set[Any] = set()
+        for row in np.flatnonzero(np.isin(hashes, hashes[again[~same]])).tolist():
+            key = keys[int(order[row])].as_py()
+            first[row] = key not in seen
+            seen.add(key)
     return first
 
 

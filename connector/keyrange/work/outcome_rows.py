@@ -112,40 +112,34 @@ class OutcomeRows:
 
     def __init__(self, batch: pa.RecordBatch) -> None:
         self._batch = batch
-        self._at: list[int] = []
-        self._causes: list[int] = []
-        self._said: list[Said] = []
-        self._is_last: list[bool] = []
+        self._rows: list[tuple[int, Cause, Said, bool]] = []
 
     def __len__(self) -> int:
-        return len(self._at)
+        return len(self._rows)
 
     def add(self, at: int, cause: Cause, said: Said = NOTHING, is_last: bool = False) -> None:
         """Row `at` is not done; the record itself is kept where it was its last delivery."""
-        self._at.append(at)
-        self._causes.append(int(cause))
-        self._said.append(said)
-        self._is_last.append(is_last)
+        self._rows.append((at, cause, said, is_last))
 
     def hidden(self) -> pa.StructArray:
-        at = pa.array(self._at, pa.int64())
+        rows, causes, whys, is_last = zip(*self._rows, strict=True)
+        at = pa.array(rows, pa.int64())
         columns: dict[str, pa.Array] = {
-            "cause": pa.array(self._causes, pa.int8()),
-            "error": pa.array([said.text for said in self._said], pa.string()),
-            "frames": pa.array([said.frames or None for said in self._said], pa.list_(pa.string())),
+            "cause": pa.array(map(int, causes), pa.int8()),
+            "error": pa.array([why.text for why in whys], pa.string()),
+            "frames": pa.array([why.frames or None for why in whys], pa.list_(pa.string())),
             "key_hash": self._batch.column("keyHash").take(at),
         }
         for name in ("topic", "partition", "offset"):
             columns[name] = self._batch.column(name).take(at)
-        if any(self._is_last) and self._has_record():
-            columns["record"] = self._records()
+        if any(is_last) and self._has_record():
+            columns["record"] = self._records(at, is_last)
         return _member("outcome", len(at), columns)
 
-    def _records(self) -> pa.StructArray:
+    def _records(self, at: pa.Array, is_last: Sequence[bool]) -> pa.StructArray:
         """The records that were delivered for the last time, and nulls."""
-        at = pa.array(self._at, pa.int64())
         arrays = [self._column(each.name, at).cast(each.type) for each in _RECORD_TYPE]
-        missing = pa.array([not last for last in self._is_last])
+        missing = pa.array([not last for last in is_last])
         return pa.StructArray.from_arrays(arrays, fields=list(_RECORD_TYPE), mask=missing)
 
     def _column(self, name: str, at: pa.Array) -> pa.Array:

@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from keyrange.errors import error
 from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.work.model.held_keys import HeldKeys
 from keyrange.work.model.outcome import Cause
 from keyrange.work.model.time_limits import TimeLimits
 from keyrange.work.model.work_order import TaskPartition, WorkSettings
@@ -76,7 +75,9 @@ class Task:
     def __init__(self, job: Job, hands: RecordTimer) -> None:
         self.job = job
         self.hands = hands
-        self.held = HeldKeys(job.terms.keeps_order)
+        # The hashes of the keys that wait: a record of theirs is not done, and comes again. Records
+        # without a key never wait.
+        self.held: dict[TopicPartition, set[int]] = {}
         self.limits = TimeLimits(job.terms.record_timeout_ms, job.terms.budget_ms)
         self._partitions: dict[TopicPartition, TaskPartition] = {}
         self._handed_back: dict[TopicPartition, dict[int, int]] = {}
@@ -92,7 +93,7 @@ class Task:
         for partition, work in works.items():
             deliveries = {**self.deliveries(partition), **work.deliveries}
             self._partitions[partition] = replace(work, deliveries=deliveries)
-            self.held.begin(partition, work.held)
+            self.held.setdefault(partition, set()).update(work.held)
             self.bounds[partition] = lower_ends(work.cells)
 
     def deliveries(self, partition: TopicPartition) -> Mapping[int, int]:
@@ -116,22 +117,21 @@ class Task:
         keeps_record: bool = True,
     ) -> bool:
         """A row is not done; whether its key has to wait for it. Raises RECORD_FAILED."""
-        if self.job.is_whole:
-            at_offset = int(stretch.offsets[at])
-            raise error(
-                "RECORD_FAILED", why.text or "", partition=stretch.partition, offset=at_offset
-            )
         partition, offset = stretch.partition, int(stretch.offsets[at])
-        key_hash, has_key = int(stretch.key_hashes[at]), stretch.row_has_key(at)
+        if self.job.is_whole:
+            raise error("RECORD_FAILED", why.text or "", partition=partition, offset=offset)
         delivery = self.deliveries(partition).get(offset, 0) + 1
         given_up = cause.is_given_up(delivery, self.job.terms.deliveries_max)
         self.limits.settled()
         not_done.add(at, cause, why, given_up and keeps_record)
-        return self.held.failed(partition, key_hash, has_key and not given_up)
+        waits = self.job.terms.keeps_order and stretch.row_has_key(at) and not given_up
+        if waits:
+            self.held[partition].add(int(stretch.key_hashes[at]))
+        return waits
 
     def free_rows(self, stretch: RecordStretch, rows: Numbers, not_done: OutcomeRows) -> Numbers:
         """The rows whose key does not wait; the others are held back."""
-        keys = self.held.of(stretch.partition)
+        keys = self.held[stretch.partition]
         if not keys:
             return rows
         held = np.isin(stretch.key_hashes[rows], np.fromiter(keys, np.int64, len(keys)))

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from keyrange.work.column_worker import ColumnWorker
+from keyrange.work.column_workers import ColumnWorker, JsonWorker
 from keyrange.work.function_workers import ArrowWorker, RecordWorker, Worker
 from keyrange.work.outcome_rows import OutcomeRows, other_rows
 from keyrange.work.record_stretches import cut
 from keyrange.work.record_timer import RecordTimer
 from keyrange.work.task_context import Job, Task
-from keyrange.work.value_decoding import JsonWorker
 
 if TYPE_CHECKING:
     from keyrange.work.keyed_state_workers import States

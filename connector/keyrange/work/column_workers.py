@@ -1,8 +1,10 @@
-"""Values that are JSON to columns, and what becomes of a record whose value is none."""
+"""Records that no function is called with: a column says their verdict, or their values are JSON
+that becomes columns."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +15,44 @@ from keyrange.work.outcome_rows import OutcomeRows, output_rows
 from keyrange.work.record_stretches import RecordStretch, rows_at
 from keyrange.work.task_context import Task
 from keyrange.work.user_errors import said
+
+
+class ColumnWorker:
+    """Takes the verdict from a column: null is done, any other text is a record's error."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+
+    def work(self, stretch: RecordStretch, not_done: OutcomeRows) -> Iterator[pa.RecordBatch]:
+        task = self._task
+        held, batch = task.held[stretch.partition], stretch.batch
+        texts = self._texts(batch)
+        rows = np.arange(batch.num_rows)
+        if texts is not None or held:
+            kept: list[int] = []
+            key_hashes = stretch.key_hashes.tolist()
+            for at in range(batch.num_rows):
+                if held and key_hashes[at] in held and stretch.row_has_key(at):
+                    not_done.add(at, Cause.HELD_BACK)
+                elif texts is not None and texts[at] is not None:
+                    why = said(str(texts[at]))
+                    task.fail(stretch, at, Cause.REJECTED, why, not_done, keeps_record=False)
+                else:
+                    kept.append(at)
+            rows = np.array(kept, np.int64)
+        task.count(stretch.partition, len(rows))
+        if len(rows):
+            output = rows_at(batch, rows).select(task.job.schema.names)
+            arrays = [output.column(field.name).cast(field.type) for field in task.job.schema]
+            output = pa.RecordBatch.from_arrays(arrays, schema=task.job.schema)
+            yield task.output(output, batch, pa.array(rows, pa.int64()))
+
+    def _texts(self, batch: pa.RecordBatch) -> list[Any] | None:
+        name = self._task.job.error_column
+        if name is None or batch.column(name).null_count == batch.num_rows:
+            return None
+        texts: list[Any] = batch.column(name).to_pylist()
+        return texts
 
 
 class JsonWorker:
