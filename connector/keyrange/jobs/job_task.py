@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict
 from itertools import chain
@@ -198,22 +198,11 @@ def state_rows(
 ) -> Iterator[pa.StructArray]:
     """What a task hands to the driver of states."""
     if made:
-        yield member_rows("state_run", list(_run_rows(made)))
+        rows = []
+        for partition, run in made:
+            bounds = (run.span.from_hash, run.span.until_hash - 1)
+            row = (*partition, run.file, *run.groups, *bounds, run.from_seq)
+            rows.append((*row, run.rows, run.size_bytes))
+        yield member_rows("state_run", rows)
     told = {name: round(value) for name, value in asdict(figures).items()}
     yield member_rows("state_work", [told])
-
-
-def _run_rows(made: Iterable[tuple[TopicPartition, MadeRun]]) -> Iterator[dict[str, str | int]]:
-    for partition, run in made:
-        yield {
-            "topic": partition.topic,
-            "partition": partition.partition,
-            "file": run.file,
-            "first_group": run.groups[0],
-            "until_group": run.groups[1],
-            "from_hash": run.span.from_hash,
-            "last_hash": run.span.until_hash - 1,
-            "from_seq": run.from_seq,
-            "rows": run.rows,
-            "size_bytes": run.size_bytes,
-        }

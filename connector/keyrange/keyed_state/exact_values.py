@@ -37,12 +37,6 @@ Convert = Callable[[Any], Any]
 
 _INT_BITS: Final = {pa.int8(): 7, pa.int16(): 15, pa.int32(): 31, pa.int64(): 63}
 _SINGLE: Final = Struct("f")
-_OF_ONE_TYPE: Final = (
-    pa.types.is_boolean,
-    pa.types.is_string,
-    pa.types.is_binary,
-    pa.types.is_date,
-)
 
 
 def converter_of(kind: pa.DataType, is_key: bool = False) -> Convert:
@@ -55,7 +49,7 @@ def converter_of(kind: pa.DataType, is_key: bool = False) -> Convert:
         return _list(kind, is_key)
     if pa.types.is_map(kind):
         return _map(kind, is_key)
-    exact, is_plain = _scalar(kind, is_key), plain_of(kind, is_key)
+    (types, exact), is_plain = _scalar(kind, is_key), plain_of(kind, is_key)
 
     def convert(value: Any) -> Any:
         if value is None or is_plain(value):
@@ -63,6 +57,8 @@ def converter_of(kind: pa.DataType, is_key: bool = False) -> Convert:
         given = value.item() if isinstance(value, np.generic) else value
         if isinstance(given, bool) and not pa.types.is_boolean(kind):
             raise _not_of(value, kind)
+        if not isinstance(given, types):
+            raise _not_of(given, kind)
         return exact(given)
 
     return convert
@@ -159,40 +155,32 @@ def _lossy(value: Any, kind: pa.DataType) -> ValueError:
     return ValueError(f"a value of type {type(value).__name__} that {kind} cannot hold")
 
 
-def _scalar(kind: pa.DataType, is_key: bool) -> Convert:
-    """Of a value that is neither plain nor of numpy."""
+def _scalar(kind: pa.DataType, is_key: bool) -> tuple[Any, Convert]:
+    """Of which types values are taken that are neither plain nor of numpy, and what becomes of
+    one."""
     if pa.types.is_integer(kind):
-        return _integer(kind)
+        return (int, float, Decimal), _integer(kind)
     if pa.types.is_floating(kind):
-        return _floating(kind, is_key)
+        return (int, float), _floating(kind, is_key)
     if pa.types.is_decimal(kind):
-        return _decimal(kind)
+        return (int, Decimal), _decimal(kind)
     if pa.types.is_timestamp(kind):
-        return _timestamp(kind)
-    if not any(each(kind) for each in _OF_ONE_TYPE):
-        return lambda value: pa.array([value], kind)[0].as_py()
-
-    def convert(value: Any) -> Any:
-        if pa.types.is_string(kind) and isinstance(value, str):
-            value.encode()
-            return str.__str__(value)
-        if pa.types.is_binary(kind) and isinstance(value, (bytes, bytearray, memoryview)):
-            return bytes(value)
-        if pa.types.is_boolean(kind) and isinstance(value, bool):
-            return value
-        if pa.types.is_date(kind) and isinstance(value, date) and not isinstance(value, datetime):
-            return date(value.year, value.month, value.day)
-        raise _not_of(value, kind)
-
-    return convert
+        return datetime, _timestamp(kind)
+    if pa.types.is_date(kind):
+        return date, _date
+    if pa.types.is_string(kind):
+        return str, _text
+    if pa.types.is_binary(kind):
+        return (bytes, bytearray, memoryview), bytes
+    if pa.types.is_boolean(kind):
+        return bool, bool
+    return object, lambda value: pa.array([value], kind)[0].as_py()
 
 
 def _integer(kind: pa.DataType) -> Convert:
     most = 1 << _INT_BITS[kind]
 
     def convert(value: Any) -> int:
-        if not isinstance(value, (int, float, Decimal)):
-            raise _not_of(value, kind)
         # NaN cannot be compared if it is a Decimal, and 1E+1000000 should not become an int.
         is_number = not isinstance(value, Decimal) or value.is_finite()
         if not is_number or not -most <= value < most or int(value) != value:
@@ -206,8 +194,6 @@ def _floating(kind: pa.DataType, is_key: bool) -> Convert:
     is_single = pa.types.is_float32(kind)
 
     def convert(value: Any) -> float:
-        if not isinstance(value, (int, float)):
-            raise _not_of(value, kind)
         found = float(value)
         if is_single:
             [found] = _SINGLE.unpack(_SINGLE.pack(found))
@@ -222,8 +208,6 @@ def _floating(kind: pa.DataType, is_key: bool) -> Convert:
 
 def _decimal(kind: pa.DataType) -> Convert:
     def convert(value: Any) -> Decimal:
-        if not isinstance(value, (int, Decimal)):
-            raise _not_of(value, kind)
         try:
             found: Decimal = pa.array([value], kind)[0].as_py()
         except pa.ArrowInvalid:
@@ -239,7 +223,7 @@ def _timestamp(kind: pa.TimestampType) -> Convert:
     zone = _zone(kind)
 
     def convert(value: Any) -> datetime:
-        if not isinstance(value, datetime) or (zone is None and value.tzinfo is not None):
+        if zone is None and value.tzinfo is not None:
             raise _not_of(value, kind)
         if getattr(value, "nanosecond", 0):
             raise _lossy(value, kind)
@@ -250,6 +234,17 @@ def _timestamp(kind: pa.TimestampType) -> Convert:
         return found
 
     return convert
+
+
+def _date(value: date) -> date:
+    if isinstance(value, datetime):
+        raise _not_of(value, pa.date32())
+    return date(value.year, value.month, value.day)
+
+
+def _text(value: str) -> str:
+    value.encode()
+    return str.__str__(value)
 
 
 def _struct(kind: pa.StructType, is_key: bool) -> Convert:

@@ -269,7 +269,7 @@ class _RangeState:
             is_all = len(chosen) == len(self._known)
             runs = [LoadedBlocks(list(blocks_of(rows))), *map(self._opened, chosen)]
             from_seq = min(run.from_seq for run in chosen)
-            blocks = merged(runs, form, self._left if is_all else _as_it_is)
+            blocks = merged(runs, form, self._left if is_all else lambda rows: rows)
             mergers.add(partition, self.span, from_seq, blocks, self._draft())
 
     def _chosen(self, rows: int) -> list[StateRun]:
@@ -331,7 +331,3 @@ class _RangeState:
         figures = self._states.figures
         figures.restored_bytes += source.read_bytes
         figures.restored_ms += (time.monotonic() - began) * 1000
-
-
-def _as_it_is(batch: pa.RecordBatch) -> pa.RecordBatch:
-    return batch

@@ -94,7 +94,8 @@ class DataFileWriter:
         """Raises SINK_UNWRITABLE."""
         if rows.num_rows:
             with self._writing():
-                self._add(rows)
+                for values, part in split(rows, self._columns):
+                    self._add_to(values, part)
 
     def finish(self) -> list[DataFile]:
         """The files, closed; none where there was no row. Raises SINK_UNWRITABLE."""
@@ -109,13 +110,6 @@ class DataFileWriter:
             each.abandon()
         self._parts.clear()
         self._open.clear()
-
-    def _add(self, rows: pa.RecordBatch) -> None:
-        if not self._columns:
-            self._add_to((), rows)
-            return
-        for values, part in split(rows, self._columns):
-            self._add_to(values, part)
 
     def _add_to(self, values: Values, rows: pa.RecordBatch) -> None:
         file = self._parts.get(values)

@@ -25,19 +25,6 @@ _JAVA_PLAIN_MIN, _JAVA_PLAIN_MAX = 1e-3, 1e7
 _UNIT_TYPES: Final = {Unit.DATE: pa.date32(), Unit.HOUR: pa.int32()}
 
 
-def takes_type(kind: pa.DataType) -> bool:
-    """Whether a partition column may be of a type."""
-    return bool(
-        pa.types.is_string(kind)
-        or pa.types.is_integer(kind)
-        or pa.types.is_floating(kind)
-        or pa.types.is_boolean(kind)
-        or pa.types.is_date32(kind)
-        or pa.types.is_timestamp(kind)
-        or pa.types.is_decimal(kind)
-    )
-
-
 def computes(column: PartitionColumn, schema: pa.Schema) -> bool:
     """Whether rows of a schema have what a column is computed of."""
     if schema.get_field_index(column.source) < 0:
@@ -53,14 +40,12 @@ def table_schema(schema: pa.Schema, columns: Sequence[PartitionColumn]) -> pa.Sc
         there = schema.get_field_index(each.name) >= 0
         if each.unit is None and not there:
             raise invalid_options([f"partition_by: rows have no column {each.name}"])
-        if each.unit is None and not takes_type(schema.field(each.name).type):
-            raise invalid_options(
-                [
-                    f"partition_by: column {each.name} is {schema.field(each.name).type}, and "
-                    "partition columns are text, numbers, booleans, dates or timestamps"
-                ]
-            )
-        if each.unit is not None:
+        if each.unit is None:
+            kind = schema.field(each.name).type
+            if pa.types.is_nested(kind) or pa.types.is_binary(kind):
+                text = "partition columns are text, numbers, booleans, dates or timestamps"
+                raise invalid_options([f"partition_by: column {each.name} is {kind}, and {text}"])
+        else:
             if there:
                 raise invalid_options([f"partition_by: rows have a column {each.name} already"])
             if not computes(each, schema):
@@ -77,7 +62,7 @@ def split(
     """The rows of each partition, in their order, without the partition columns."""
     plain = {each.name for each in columns if each.unit is None}
     kept = rows.select([name for name in rows.schema.names if name not in plain])
-    texts: list[list[str | None]] = []
+    texts: list[list[str | None]] = [[]]
     code = np.zeros(rows.num_rows, np.int64)
     for each in columns:
         encoded = _column(rows, each).dictionary_encode(null_encoding="encode")
@@ -89,8 +74,7 @@ def split(
         # Codes are dense again after each column, so that their product cannot overflow.
         wide = code * len(own) + number_of[encoded.indices.to_numpy()]
         found, code = np.unique(wide, return_inverse=True)
-        before = texts or [[]]
-        texts = [[*before[at // len(own)], own[at % len(own)]] for at in found.tolist()]
+        texts = [[*texts[at // len(own)], own[at % len(own)]] for at in found.tolist()]
     if len(texts) == 1:
         yield tuple(texts[0]), kept
         return
@@ -144,20 +128,18 @@ def _known_texts(values: pa.Array) -> Iterable[str | None]:
     """Python's own dates end with the year 9999, and a producer that counts microseconds for
     milliseconds is far beyond it."""
     kind = values.type
-    if pa.types.is_date32(kind):
-        return map(
-            _date_text, np.datetime_as_string(values.to_numpy(zero_copy_only=False)).tolist()
-        )
     if pa.types.is_floating(kind):
         return map(_float_text, values.to_numpy(zero_copy_only=False))
-    if not pa.types.is_timestamp(kind):
+    is_time = pa.types.is_timestamp(kind)
+    if not is_time and not pa.types.is_date32(kind):
         return map(_text, values.to_pylist())
-    at = values.cast(pa.timestamp("us", kind.tz), safe=False).to_numpy(zero_copy_only=False)
-    dated = map(_date_text, np.datetime_as_string(at).tolist())
-    if not kind.tz:
-        return (text.replace("T", " ") for text in dated)
-    # With its zone: without it readers take the time for one of their session's zone.
-    return (text + "Z" for text in dated)
+    if is_time:
+        values = values.cast(pa.timestamp("us", kind.tz), safe=False)
+    dated = map(_date_text, np.datetime_as_string(values.to_numpy(zero_copy_only=False)).tolist())
+    if is_time and kind.tz:
+        # With its zone: without it readers take the time for one of their session's zone.
+        return (text + "Z" for text in dated)
+    return (text.replace("T", " ") for text in dated)
 
 
 def _date_text(iso: str) -> str:

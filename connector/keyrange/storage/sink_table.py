@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
@@ -69,16 +70,12 @@ class SinkTable:
         given, which is not made anew. Raises SINK_UNSUITABLE where it does not take files
         of the schema, SINK_UNWRITABLE, INVALID_OPTIONS where rows cannot be partitioned so."""
         table_schema(self._schema, self._columns)
-        try:
-            # One that is open from the batch before is looked at where files are appended.
-            table = self._log.table or self._open()
-        except self._delta.exceptions.TableNotFoundError:
+        # One that is open from the batch before is looked at where files are appended.
+        table = self._found()
+        if table is None:
             if table_id:
                 return False
             table = self._create()
-        except Exception as failure:
-            self._log.close()
-            raise self._unwritable(failure) from None
         self._id = self.table_id()
         if table_id not in ("", self._id):
             return False
@@ -134,7 +131,8 @@ class SinkTable:
         self._once(lambda table: self._commit(table, [], numbers, {}), min(numbers), driver.number)
         # A late transaction came before that one, which has seen it, or does not come any more.
         for application, committed in driver.committed.items():
-            batch_id = self._version_of(application)
+            with self._reading():
+                batch_id = self._log.version_of(application)
             if batch_id is not None and batch_id > committed:
                 message = (
                     f"the table has the output of batch {batch_id} of another query, whose commit "
@@ -145,34 +143,33 @@ class SinkTable:
     def table_id(self) -> str:
         """What Delta calls the table, wherever it lies, as it was seen last; "" where there is
         none. Raises SINK_UNWRITABLE."""
-        try:
-            return str((self._log.table or self._open()).metadata().id)
-        except self._delta.exceptions.TableNotFoundError:
-            return ""
-        except Exception as failure:
-            self._log.close()
-            raise self._unwritable(failure) from None
+        table = self._found()
+        return "" if table is None else str(table.metadata().id)
 
     def look(self, find: Callable[[Any], _T]) -> _T:
         """What one of `sink_history` finds in the table's log. Raises SINK_UNWRITABLE."""
-
-        def found() -> _T:
+        with self._reading():
             self._open()
             return find(self._log.current())
-
-        return self._read(found)
 
     def has(self, application: str, batch_id: int) -> bool:
         """Whether the table's log has a batch of an application, or a later one. Raises
         SINK_UNWRITABLE."""
-        return self._read(lambda: self._written(application, batch_id))
+        with self._reading():
+            return self._written(application, batch_id)
 
-    def _version_of(self, application: str) -> int | None:
-        return self._read(lambda: self._log.version_of(application))
+    def _found(self) -> Any:
+        """delta-rs's table as it was seen last; None where there is none."""
+        with self._reading():
+            try:
+                return self._log.table or self._open()
+            except self._delta.exceptions.TableNotFoundError:
+                return None
 
-    def _read(self, look: Callable[[], _T]) -> _T:
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
         try:
-            return look()
+            yield
         except Exception as failure:
             self._log.close()
             raise self._unwritable(failure) from None

@@ -6,7 +6,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
@@ -89,10 +89,10 @@ def data_file(
 
 
 def _file_rows(files: Sequence[DataFile]) -> pa.StructArray:
-    rows = [asdict(each) for each in files]
-    for row in rows:
-        values = row["partition_values"].items()
-        row["partition_values"] = [{"column": column, "value": value} for column, value in values]
+    rows = [
+        (each.name, each.size_bytes, each.rows, each.statistics, [*each.partition_values.items()])
+        for each in files
+    ]
     return member_rows("file", rows)
 
 
@@ -133,8 +133,8 @@ class _OutcomeFile:
             self._file.abandon()
 
     def _told(self, size_bytes: int, data: bytes | None = None) -> pa.StructArray:
-        row = {"attempt": self._target.attempt, "name": self._name}
-        return member_rows("outcome_file", [{**row, "size_bytes": size_bytes, "data": data}])
+        row = (self._target.attempt, self._name, size_bytes, data)
+        return member_rows("outcome_file", [row])
 
     @cached_property
     def _directory(self) -> Directory:

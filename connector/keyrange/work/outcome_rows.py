@@ -63,8 +63,8 @@ def member_type(member: str) -> pa.StructType:
     return HIDDEN_TYPE.field(member).type
 
 
-def member_rows(member: str, rows: Sequence[Mapping[str, Any]]) -> pa.StructArray:
-    """Rows that say one kind of thing."""
+def member_rows(member: str, rows: Sequence[Mapping[str, Any] | tuple[Any, ...]]) -> pa.StructArray:
+    """Rows that say one kind of thing, whose values have names or stand in the order of these."""
     return _hidden(member, pa.array(rows, member_type(member)))
 
 
@@ -170,12 +170,10 @@ def handed_back_rows(
     for partition, back in sorted(handed_back.items()):
         for cell, offset in sorted(back.items()):
             span = cells[partition][cell]
-            bounds = {"from_hash": span.from_hash, "last_hash": span.until_hash - 1}
-            rows.append({**partition._asdict(), **bounds, "from_offset": offset})
+            rows.append((*partition, span.from_hash, span.until_hash - 1, offset))
     return member_rows("handed_back", rows)
 
 
 def done_rows(done: Mapping[TopicPartition, int]) -> pa.StructArray:
     """A row for each partition: how many of its records are done."""
-    counts = sorted(done.items())
-    return member_rows("done", [{**each._asdict(), "records": count} for each, count in counts])
+    return member_rows("done", [(*each, count) for each, count in sorted(done.items())])

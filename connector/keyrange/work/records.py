@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import date, datetime
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any, Final, cast
 
@@ -15,7 +15,6 @@ from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.keyed_state.exact_columns import cast_exactly
 from keyrange.keyed_state.exact_values import converter_of
 from keyrange.work.record_stretches import RecordStretch
-from keyrange.work.value_types import is_of_wrong_type
 
 # What Arrow raises for a value that a column does not take.
 UNFIT: Final = (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError, OverflowError)
@@ -32,6 +31,12 @@ _ARROWS_OWN: Final[Mapping[pa.DataType, frozenset[type]]] = {
     pa.date32(): frozenset((date, _NONE)),
     pa.timestamp("us", "UTC"): frozenset((datetime, _NONE)),
 }
+# What types have that fits wherever any value of them does.
+_FITTING: Final[tuple[Any, ...]] = (
+    *(False, 0, 0.0, Decimal(0), "", b"", bytearray(), [], (), set(), {}),
+    *(datetime(2000, 1, 1), date(2000, 1, 1), time(), timedelta()),
+)
+_EXAMPLES: Final = {type(each): each for each in _FITTING}
 _IMMUTABLE: Final = frozenset((_NONE, bool, int, float, str, bytes, date, datetime, Decimal))
 
 
@@ -274,3 +279,45 @@ class RowForm:
             f"the function answered with {found}; its schema has {', '.join(self._names)}",
             **at,
         )
+
+
+def is_of_wrong_type(value: Any, kind: pa.DataType) -> bool:
+    """Whether a column of `kind` does not take `value`, nor any other value of its type. Of lists,
+    structs and maps, whether that is so of a value in them.
+
+    A function that answers with text for a column of numbers is wrong whatever the record. A number
+    that is too large is the fault of one record.
+    """
+    if value is None or _fits(value, kind):
+        return False
+    if pa.types.is_list(kind) and isinstance(value, (list, tuple, set)):
+        return any(is_of_wrong_type(each, kind.value_type) for each in value)
+    if pa.types.is_struct(kind) and isinstance(value, dict):
+        return any(is_of_wrong_type(value.get(field.name), field.type) for field in kind)
+    if pa.types.is_struct(kind) and isinstance(value, tuple):
+        # One that is too long or too short is a value of the right type.
+        return any(is_of_wrong_type(*each) for each in zip(value, _types(kind), strict=False))
+    if pa.types.is_map(kind) and isinstance(value, dict):
+        of_keys = any(is_of_wrong_type(each, kind.key_type) for each in value)
+        return of_keys or any(is_of_wrong_type(each, kind.item_type) for each in value.values())
+    return not _fits(_example(value), kind)
+
+
+def _types(kind: pa.StructType) -> list[pa.DataType]:
+    return [field.type for field in kind]
+
+
+def _example(value: Any) -> Any:
+    """A value of the same type that fits if any does; the value itself of a type that is not
+    known."""
+    if isinstance(value, np.generic):
+        return type(value)()
+    return next((_EXAMPLES[each] for each in type(value).__mro__ if each in _EXAMPLES), value)
+
+
+def _fits(value: Any, kind: pa.DataType) -> bool:
+    try:
+        converter_of(kind)(value)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        return False
+    return True

@@ -25,7 +25,6 @@ BLOCK: Final = 1 << _SHIFT
 BLOCKS_DDL: Final = "topic string, partition int, block bigint, delivered boolean, bits binary"
 BLOCKS: Final = schema_of_ddl(BLOCKS_DDL)
 OFFSETS_DDL: Final = "topic string, partition int, offset bigint"
-OFFSETS: Final = schema_of_ddl(OFFSETS_DDL)
 
 
 class Blocks:
@@ -98,14 +97,8 @@ def subtract_blocks(rows: pa.Table) -> pa.Table:
         into |= np.frombuffer(bits, np.uint8)
     left = np.flatnonzero(np.unpackbits(delivered & ~mentioned))
     first = rows.column("block")[0].as_py() << _SHIFT
-    return pa.table(
-        [
-            pa.array([rows.column("topic")[0].as_py()] * len(left), pa.string()),
-            pa.array([rows.column("partition")[0].as_py()] * len(left), pa.int32()),
-            pa.array(left.astype(np.int64) + first, pa.int64()),
-        ],
-        schema=OFFSETS,
-    )
+    places = rows.select(["topic", "partition"]).take(pa.array(np.zeros(len(left), np.int64)))
+    return places.append_column("offset", pa.array(left.astype(np.int64) + first))
 
 
 def rows_at(

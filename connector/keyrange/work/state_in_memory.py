@@ -24,15 +24,10 @@ from keyrange.keyed_state.sorted_blocks import (
 from keyrange.keyed_state.variables import StateForm
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange
 from keyrange.work.outcome_rows import HIDDEN
-from keyrange.work.record_timer import RecordTimer
-from keyrange.work.task_context import Job, Task
-from keyrange.work.task_run import run_task
+from keyrange.work.task_context import Job
+from keyrange.work.task_run import work_of
 
 Below = Callable[[TopicPartition, KeyRange], Sequence[Blocks]]
-
-
-def _nothing(_partition: TopicPartition, _span: KeyRange) -> Sequence[Blocks]:
-    return ()
 
 
 class FoldedState:
@@ -41,7 +36,7 @@ class FoldedState:
     `time_ms`: the time of the batch, in ms since 1970.
     """
 
-    def __init__(self, form: StateForm, below: Below = _nothing, time_ms: int = 0) -> None:
+    def __init__(self, form: StateForm, below: Below = lambda *_: (), time_ms: int = 0) -> None:
         self.form = form
         self.time_ms = time_ms
         self._below = below
@@ -69,8 +64,7 @@ def fold(
     states: FoldedState, job: Job, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a job on some records, whose keys' state is in `states` behind the last row."""
-    with RecordTimer(job.terms.has_limits) as timer:
-        yield from run_task(Task(job, timer), batches, states)
+    return work_of(job, states)(batches)
 
 
 def outcomes_in(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:

@@ -160,10 +160,5 @@ class Task:
         cells = {partition: work.cells for partition, work in self._partitions.items()}
         yield handed_back_rows(self._handed_back, cells)
         yield done_rows(self.done)
-        yield member_rows(
-            "mentioned",
-            [
-                {**partition._asdict(), "block": number, "bits": bits}
-                for partition, number, bits in self.blocks
-            ],
-        )
+        blocks = [(*partition, number, bits) for partition, number, bits in self.blocks]
+        yield member_rows("mentioned", blocks)

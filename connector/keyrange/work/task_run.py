@@ -26,12 +26,14 @@ if TYPE_CHECKING:
 _OBJECTS_UNTIL_COLLECTED: Final = 100_000
 
 
-def work_of(job: Job) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def work_of(
+    job: Job, states: States | None = None
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """For mapInArrow: a task's records to rows of the verdict."""
 
     def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with RecordTimer(job.terms.has_limits) as alarm:
-            yield from run_task(Task(job, alarm), batches)
+            yield from run_task(Task(job, alarm), batches, states)
 
     return work
 

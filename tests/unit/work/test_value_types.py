@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from keyrange.work.value_types import is_of_wrong_type
+from keyrange.work.records import is_of_wrong_type
 
 
 class Number(enum.IntEnum):

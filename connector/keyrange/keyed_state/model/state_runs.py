@@ -104,20 +104,13 @@ def to_merge(runs: Sequence[StateRun], rows: int) -> list[StateRun]:
             break
         found.append(run)
         rows += run.rows
-    if not found:
-        return []
-    return closed(runs, found)
+    return closed(runs, found) if found else []
 
 
 def closed(runs: Sequence[StateRun], chosen: Sequence[StateRun]) -> list[StateRun]:
     """Chosen runs with all that their merger would supersede."""
     from_seq = min(run.from_seq for run in chosen)
-    while True:
-        found = [run for run in runs if run in chosen or run.from_seq >= from_seq]
-        lowest = min(run.from_seq for run in found)
-        if lowest == from_seq:
-            return found
-        from_seq = lowest
+    return [run for run in runs if run.from_seq >= from_seq]
 
 
 @dataclass(frozen=True, slots=True)

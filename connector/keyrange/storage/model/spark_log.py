@@ -136,17 +136,11 @@ def ranges_of(batch: PlannedBatch, before: PlannedBatch | None) -> list[Mapping[
     """
     rows: list[Mapping[str, Any]] = []
     for source, end in enumerate(batch.ends):
-        if end is None:
-            continue
-        start = before.ends[source] if before is not None and source < len(before.ends) else None
-        for partition in sorted(end.positions):
-            rows.append(
-                {
-                    "source": source,
-                    "partition": partition,
-                    "range": _range(partition, start or Checkpoint({}), end),
-                }
-            )
+        if end is not None:
+            start = _end_of(before, source) or Checkpoint({})
+            for partition in sorted(end.positions):
+                found = _range(partition, start, end)
+                rows.append({"source": source, "partition": partition, "range": found})
     return rows
 
 
