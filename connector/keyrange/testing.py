@@ -20,8 +20,9 @@ from keyrange.ranges.model.key_ranges import SPACE
 from keyrange.work.model.outcome import Cause
 from keyrange.work.model.work_order import TaskPartition, WorkSettings
 from keyrange.work.outcome_rows import HIDDEN
-from keyrange.work.state_in_memory import FoldedState, fold, outcomes_in
+from keyrange.work.state_in_memory import FoldedState, outcomes_in
 from keyrange.work.task_context import Job
+from keyrange.work.task_run import work_of
 
 _TOPIC: Final = "topic"
 _RECORDS: Final = schema_of_ddl(
@@ -85,7 +86,7 @@ class StateHarness:
         rows: list[dict[str, Any]] = []
         failed: list[tuple[int, str]] = []
         job = Job(works, WorkSettings(), self._mode, self._schema, self._function)
-        for batch in fold(self._states, job, [given]):
+        for batch in work_of(job, self._states)([given]):
             if batch.column(HIDDEN).null_count:
                 rows += batch.select(self._schema.names).to_pylist()
             for told in outcomes_in(batch):

@@ -6,6 +6,7 @@ A record that fails holds back what comes of its key.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from typing import Any, Protocol
 
 import numpy as np
@@ -87,7 +88,19 @@ class RecordWorker:
                     answered = self._owned(self._form.rows_of(result, record))
                     rows += answered
                     owners += [at] * len(answered)
-        yield from self._output(stretch, rows, owners, done, not_done)
+        try:
+            output = self._form.batch_of(rows)
+        except UNFIT:
+            answers: dict[int, list[Row]] = {at: [] for at in done}
+            for row, owner in zip(rows, owners, strict=True):
+                answers[owner].append(row)
+            answers = self._that_fit(stretch, answers, not_done)
+            output = self._form.batch_of(list(chain.from_iterable(answers.values())))
+            owners = [at for at, each in answers.items() for _ in each]
+            done = [*answers]
+        task.count(stretch.partition, len(done))
+        if output.num_rows:
+            yield task.output(output, stretch.batch, pa.array(owners, pa.int64()))
 
     def _take_back(self, at: int) -> None:
         """What the function was given is not done."""
@@ -98,58 +111,29 @@ class RecordWorker:
         self._take_back(at)
         self._task.fail(stretch, at, cause, why, not_done)
 
-    def _output(
-        self,
-        stretch: RecordStretch,
-        rows: list[Row],
-        owners: list[int],
-        done: list[int],
-        not_done: OutcomeRows,
-    ) -> Iterator[pa.RecordBatch]:
-        try:
-            output = self._form.batch_of(rows)
-        except UNFIT:
-            unfit = self._reject_unfit(stretch, rows, owners, done, not_done)
-            kept = [at for at, owner in enumerate(owners) if owner not in unfit]
-            output = self._form.batch_of([rows[at] for at in kept])
-            owners = [owners[at] for at in kept]
-            done = [at for at in done if at not in unfit]
-        self._task.count(stretch.partition, len(done))
-        if output.num_rows:
-            yield self._task.output(output, stretch.batch, pa.array(owners, pa.int64()))
-
-    def _reject_unfit(
-        self,
-        stretch: RecordStretch,
-        rows: list[Row],
-        owners: list[int],
-        done: list[int],
-        not_done: OutcomeRows,
-    ) -> set[int]:
+    def _that_fit(
+        self, stretch: RecordStretch, answers: dict[int, list[Row]], not_done: OutcomeRows
+    ) -> dict[int, list[Row]]:
         """Records whose rows do not fit the schema are rejected. What the function made of later
         records of such a key is dropped: they wait as after any failure. Raises WRONG_RESULT where
         no row with values of these types could fit."""
-        by_owner: dict[int, list[Row]] = {}
-        for row, owner in zip(rows, owners, strict=True):
-            by_owner.setdefault(owner, []).append(row)
-        unfit: set[int] = set()
+        fit: dict[int, list[Row]] = {}
         waiting: set[int] = set()
-        for at in done:
+        for at, rows in answers.items():
             key_hash = int(stretch.key_hashes[at])
             if key_hash in waiting and stretch.row_has_key(at):
                 not_done.add(at, Cause.HELD_BACK)
-                unfit.add(at)
                 continue
-            found = by_owner.get(at, ())
             try:
-                self._form.batch_of(found)
+                self._form.batch_of(rows)
             except UNFIT as failure:
-                self._form.check_types(found, stretch.partition, int(stretch.offsets[at]))
+                self._form.check_types(rows, stretch.partition, int(stretch.offsets[at]))
                 why = said(f"{UNFIT_TEXT}: {failure}")
                 if self._task.fail(stretch, at, Cause.REJECTED, why, not_done):
                     waiting.add(key_hash)
-                unfit.add(at)
-        return unfit
+            else:
+                fit[at] = rows
+        return fit
 
 
 class ArrowWorker:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from keyrange.errors import error
 from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.ranges.model.key_ranges import KeyRange
 
 Numbers = NDArray[np.int64]
 
@@ -94,10 +93,6 @@ def _has_key(
 def cell_numbers(bounds: Numbers, key_hashes: Numbers) -> Numbers:
     """Which cell each place lies in; `bounds` are the cells' lower ends."""
     return np.searchsorted(bounds, key_hashes, side="right") - 1
-
-
-def lower_ends(cells: Sequence[KeyRange]) -> Numbers:
-    return np.array([cell.from_hash for cell in cells], np.int64)
 
 
 class OrderCheck:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -24,8 +24,6 @@ from keyrange.keyed_state.sorted_blocks import (
 from keyrange.keyed_state.variables import StateForm
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange
 from keyrange.work.outcome_rows import HIDDEN
-from keyrange.work.task_context import Job
-from keyrange.work.task_run import work_of
 
 Below = Callable[[TopicPartition, KeyRange], Sequence[Blocks]]
 
@@ -58,13 +56,6 @@ class FoldedState:
         if changes:
             runs.insert(0, LoadedBlocks(list(blocks_of(within(changes.joined(), span)))))
         yield from merged(runs, self.form, lambda rows: with_state(rows, self.form, self.time_ms))
-
-
-def fold(
-    states: FoldedState, job: Job, batches: Iterable[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    """The rows of a job on some records, whose keys' state is in `states` behind the last row."""
-    return work_of(job, states)(batches)
 
 
 def outcomes_in(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:

@@ -21,7 +21,7 @@ from keyrange.work.outcome_rows import (
     member_rows,
     output_rows,
 )
-from keyrange.work.record_stretches import Numbers, OrderCheck, RecordStretch, lower_ends
+from keyrange.work.record_stretches import Numbers, OrderCheck, RecordStretch
 from keyrange.work.record_timer import RecordTimer
 from keyrange.work.reported_offsets import Blocks
 from keyrange.work.user_errors import Said
@@ -94,7 +94,8 @@ class Task:
             deliveries = {**self.deliveries(partition), **work.deliveries}
             self._partitions[partition] = replace(work, deliveries=deliveries)
             self.held.setdefault(partition, set()).update(work.held)
-            self.bounds[partition] = lower_ends(work.cells)
+            lower_ends = [cell.from_hash for cell in work.cells]
+            self.bounds[partition] = np.array(lower_ends, np.int64)
 
     def deliveries(self, partition: TopicPartition) -> Mapping[int, int]:
         """How often redelivered records were worked on before, by offset."""

@@ -29,7 +29,8 @@ _OBJECTS_UNTIL_COLLECTED: Final = 100_000
 def work_of(
     job: Job, states: States | None = None
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """For mapInArrow: a task's records to rows of the verdict."""
+    """For mapInArrow: a task's records to rows of the verdict. The state of their keys is in
+    `states` behind the last row."""
 
     def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with RecordTimer(job.terms.has_limits) as alarm:

@@ -22,8 +22,9 @@ from keyrange.ranges.model.key_ranges import SPACE
 from keyrange.storage.directory import Directory
 from keyrange.work.model.outcome import Cause
 from keyrange.work.model.work_order import TaskPartition, WorkSettings
-from keyrange.work.state_in_memory import FoldedState, fold, outcomes_in
+from keyrange.work.state_in_memory import FoldedState, outcomes_in
 from keyrange.work.task_context import Job
+from keyrange.work.task_run import work_of
 
 _NO_OUTPUT: Final = pa.schema([])
 
@@ -117,7 +118,7 @@ class StateFold:
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Fold batches of one partition each, in the order of offsets, with column keyHash."""
-        for rows in fold(self.states, self._job, self._done(batches)):
+        for rows in work_of(self._job, self.states)(self._done(batches)):
             for told in outcomes_in(rows):
                 if told["cause"] != Cause.HELD_BACK:
                     partition = TopicPartition(told["topic"], told["partition"])
