@@ -97,16 +97,11 @@ class StateCache:
                     _MAPPED.pop(path, None)
 
     def _copies(self, run: StateRun) -> list[tuple[KeyRange, Path]]:
-        stem = _stem(run)
-        try:
-            names = sorted(os.listdir(self._directory))
-        except OSError:
-            return []
         found = []
-        for name in names:
-            told = _read_name(name)
-            if told is not None and told[0] == stem:
-                found.append((told[1], self._directory / name))
+        with suppress(OSError):
+            for path in sorted(self._directory.glob(f"{_stem(run)}.*{_SUFFIX}")):
+                if (told := _read_name(path.name)) is not None:
+                    found.append((told[1], path))
         # The widest first: of it less is left to others.
         return sorted(found, key=lambda each: -each[0].size)
 

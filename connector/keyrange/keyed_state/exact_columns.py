@@ -46,7 +46,11 @@ def cast_exactly(name: str, column: pa.Array, kind: pa.DataType) -> pa.Array:
         if not _becomes(given, kind):
             raise TypeError(f"a column {name!r} of {given}, which is to be {kind}")
         try:
-            found = _widened(column, kind).cast(kind)
+            found = column
+            if pa.types.is_decimal(kind) and pa.types.is_integer(given):
+                # Arrow makes decimals only of integers of which each would fit.
+                found = column.cast(pa.decimal256(_WIDEST_PRECISION, kind.scale))
+            found = found.cast(kind)
         except pa.ArrowInvalid:
             # Its text may quote a value.
             text = f"column {name!r}: a value of {given} that {kind} cannot hold"
@@ -78,13 +82,6 @@ def _becomes(given: pa.DataType, kind: pa.DataType) -> bool:
     return not pa.types.is_nested(kind) or all(
         _becomes(given.field(at).type, kind.field(at).type) for at in range(kind.num_fields)
     )
-
-
-def _widened(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Arrow makes decimals only of integers of which each would fit."""
-    if pa.types.is_decimal(kind) and pa.types.is_integer(column.type):
-        return column.cast(pa.decimal256(_WIDEST_PRECISION, kind.scale))
-    return column
 
 
 def _infinite_count(values: pa.Array) -> int:

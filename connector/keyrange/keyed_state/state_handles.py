@@ -7,6 +7,7 @@ is done.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, Final
 
 from keyrange.keyed_state.state_entries import ABSENT, Entries, Entry, Rows
@@ -107,7 +108,7 @@ class ListHandle(_Handle):
             return
         count = len(value)
         self._set(value)
-        self._current.undo.append(lambda: value.__delitem__(slice(count, None)))
+        self._current.undo.append(partial(value.__delitem__, slice(count, None)))
         value += found
 
 
@@ -141,15 +142,10 @@ class MapHandle(_Handle):
             self._set({key: row})
             return
         self._set(value)
-        was = value.get(key, ABSENT)
-
-        def undo() -> None:
-            if was is ABSENT:
-                del value[key]
-            else:
-                value[key] = was
-
-        self._current.undo.append(undo)
+        if key in value:
+            self._current.undo.append(partial(value.__setitem__, key, value[key]))
+        else:
+            self._current.undo.append(partial(value.__delitem__, key))
         value[key] = row
 
     def remove(self, key: Any) -> None:

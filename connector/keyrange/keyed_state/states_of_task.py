@@ -9,7 +9,7 @@ task's end to a file of its own, which is true once a commit names it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -83,10 +83,8 @@ class _RunFile:
     """A file of runs, and their copies on this host."""
 
     form: StateForm
-    new_file: Callable[[], StateFileWriter]
-    size_bytes: int = 0
+    writer: StateFileWriter
     _begun: list[tuple[TopicPartition, KeyRange, int, Draft | None]] = field(default_factory=list)
-    _writer: StateFileWriter | None = None
 
     def add(
         self,
@@ -96,23 +94,17 @@ class _RunFile:
         blocks: Iterable[pa.RecordBatch],
         copy: Draft | None,
     ) -> None:
-        if self._writer is None:
-            self._writer = self.new_file()
         self._begun.append((partition, span, from_seq, copy))
-        if not self._writer.add(_copied(blocks, copy)):
+        if not self.writer.add(_copied(blocks, copy)):
             # Nothing is left of these keys: a row says of no key that it has no state.
             no_one = {KEY_HASH: span.from_hash, KEY: b""}
-            self._writer.add([pa.RecordBatch.from_pylist([no_one], self.form.schema)])
+            self.writer.add([pa.RecordBatch.from_pylist([no_one], self.form.schema)])
 
     def finish(self) -> list[tuple[TopicPartition, MadeRun]]:
-        if self._writer is None:
-            return []
-        found, name = [], self._writer.name
-        for begun, written in zip(self._begun, self._writer.finish(), strict=True):
+        found, name = [], self.writer.name
+        for begun, written in zip(self._begun, self.writer.finish(), strict=True):
             partition, span, from_seq, copy = begun
-            size_bytes = written.size_bytes
-            made = MadeRun(name, written.groups, span, from_seq, written.rows, size_bytes)
-            self.size_bytes += size_bytes
+            made = MadeRun(name, written.groups, span, from_seq, written.rows, written.size_bytes)
             if copy is not None:
                 # The number of the commit is in no name.
                 copy.keep(made.committed(max(from_seq, 1)))
@@ -120,8 +112,7 @@ class _RunFile:
         return found
 
     def abandon(self) -> None:
-        if self._writer is not None:
-            self._writer.abandon()
+        self.writer.abandon()
         for *_, copy in self._begun:
             if copy is not None:
                 copy.abandon()
@@ -197,18 +188,23 @@ class TaskStates:
     def finish(self) -> list[tuple[TopicPartition, MadeRun]]:
         """Write what was changed, and what is to be merged. Raises STATE_UNWRITABLE, STATE_GONE,
         STATE_DAMAGED, STATE_SCHEMA_CHANGED."""
-        changes, mergers = (_RunFile(self.form, self._new_file) for _ in range(2))
+        source_id = self.settings.source_id
+        changes, mergers = (
+            _RunFile(self.form, StateFileWriter(self._directory, source_id, self.form))
+            for _ in range(2)
+        )
         try:
             for partition, ranges in sorted(self._ranges.items()):
                 for each in ranges:
                     each.write(partition, changes, mergers)
-            found = [*changes.finish(), *mergers.finish()]
+            changed, merged_runs = changes.finish(), mergers.finish()
         except BaseException:
             changes.abandon()
             mergers.abandon()
             raise
-        self.figures.written_bytes += changes.size_bytes
-        self.figures.merged_bytes += mergers.size_bytes
+        found = changed + merged_runs
+        self.figures.written_bytes += sum(run.size_bytes for _, run in changed)
+        self.figures.merged_bytes += sum(run.size_bytes for _, run in merged_runs)
         for ranges in self._ranges.values():
             for each in ranges:
                 each.sweep(run for _, run in found)
@@ -218,14 +214,6 @@ class TaskStates:
 
     def file_blocks(self, run: StateRun) -> FileBlocks:
         return FileBlocks(self._directory, run, self.form)
-
-    def _new_file(self) -> StateFileWriter:
-        return StateFileWriter(self._directory, self.settings.source_id, self.form)
-
-    def cache(self, given: PartitionRuns) -> StateCache | None:
-        """Where copies of its runs are, or would be."""
-        root = self.settings.cache
-        return None if root is None else StateCache(root / given.place)
 
 
 class _RangeState:
@@ -238,7 +226,9 @@ class _RangeState:
         self._states = states
         self._is_shared = is_shared
         self._is_own = given.is_own and not self._is_shared
-        self._cache = states.cache(given)
+        root = states.settings.cache
+        # Where copies of its runs are, or would be.
+        self._cache = None if root is None else StateCache(root / given.place)
         self._known = clipped(given.runs, span)
         self._runs: dict[StateRun, Blocks] = {}
         self._changes = ChangedRows()

@@ -128,15 +128,8 @@ class MadeRun:
 
     def committed(self, seq: int) -> StateRun:
         """The run as commit `seq` names it."""
-        return StateRun(
-            self.file,
-            self.groups,
-            self.span,
-            self.from_seq,
-            seq + 1,
-            self.rows,
-            self.size_bytes,
-        )
+        since = (self.from_seq, seq + 1)
+        return StateRun(self.file, self.groups, self.span, *since, self.rows, self.size_bytes)
 
 
 def last_seq(runs: Iterable[StateRun], seq: int) -> int:
