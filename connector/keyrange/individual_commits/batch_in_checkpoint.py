@@ -142,7 +142,7 @@ def read_offsets(location: str, batch_id: int, last: LastRead | None = None) -> 
 def _finished(directory: Directory, batch_id: int) -> int:
     """The last batch before one that Spark has finished; -1: none."""
     # Spark finishes a batch before it plans the next one.
-    if batch_id == 0 or directory.has_file(f"commits/{batch_id - 1}"):
+    if batch_id == 0 or directory.size(f"commits/{batch_id - 1}") is not None:
         return batch_id - 1
     return max((each for each in directory.numbered("commits") if each < batch_id), default=-1)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -196,26 +196,22 @@ def _chosen(options: SourceOptions) -> tuple[str, ...]:
     return chosen_columns(options.columns, options.include_headers, options.include_key_hash)
 
 
+# Options may hold secrets: they are not shown.
+@dataclass(eq=False, repr=False)
 class TableJob:
     """A job that is defined, and has no table yet."""
 
-    def __init__(
-        self,
-        given: Mapping[str, OptionValue],
-        options: SourceOptions,
-        schema: StructType,
-        mode: str,
-        function: bytes = b"",
-        state: tuple[Variable, ...] = (),
-    ) -> None:
-        if HIDDEN in schema.names:
+    _given: Mapping[str, OptionValue]
+    _options: SourceOptions
+    _schema: StructType
+    _mode: str
+    _function: bytes = b""
+    _state: tuple[Variable, ...] = ()
+
+    def __post_init__(self) -> None:
+        if HIDDEN in self._schema.names:
             raise error("UNSUITABLE_FRAME", f"column {HIDDEN!r} is keyrange's own")
-        self._given = dict(given)
-        self._options = options
-        self._schema = StructType(list(schema)).toNullable()
-        self._mode = mode
-        self._function = function
-        self._state = state
+        self._given, self._schema = dict(self._given), self._schema.toNullable()
 
     def into(
         self,

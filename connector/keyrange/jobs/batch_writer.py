@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +33,11 @@ if TYPE_CHECKING:
     from keyrange.storage.sink_table import SinkTable
 
 _log = logging.getLogger(__name__)
+
+
+def _what_it_was_made_of(writer: Any) -> dict[str, Any]:
+    """What is pickled: what is open from one batch to the next, another process opens by itself."""
+    return {each.name: getattr(writer, each.name) for each in fields(writer)}
 
 
 @dataclass(frozen=True)
@@ -69,10 +74,7 @@ class JobTable:
         """Applications of which this run knows that the table has their batches, and its id."""
         return {}
 
-    def __getstate__(self) -> dict[str, Any]:
-        # Another process opens it by itself.
-        own = ("_log", "_checked")
-        return {name: value for name, value in vars(self).items() if name not in own}
+    __getstate__ = _what_it_was_made_of
 
     def prepare(self, store: VerdictStore, application: str, at: Planned) -> SinkTable:
         """The table of the query, which is made where the query has none. Once in a run: whether
@@ -202,9 +204,7 @@ class WriteWhole:
     def _last(self) -> LastRead:
         return LastRead(self.table.storage)
 
-    def __getstate__(self) -> dict[str, Any]:
-        own = ("_stores", "_last")
-        return {name: value for name, value in vars(self).items() if name not in own}
+    __getstate__ = _what_it_was_made_of
 
     def _planned(self, batch_id: int) -> Planned:
         found = read_offsets(self.checkpoint, batch_id, self._last)

@@ -20,14 +20,9 @@ _log = logging.getLogger(__name__)
 
 
 def warn_of_history(sink: SinkTable, at: Planned) -> None:
-    """Once in a run: of what others have done to the table."""
+    """Once in a run: of what others have done to the table, also where rows of this query went with
+    a version that was restored."""
     history = sink.look(history_of)
-    _warn_of_restored(sink, at, history)
-    _warn_of_others(sink, at, history)
-
-
-def _warn_of_restored(sink: SinkTable, at: Planned, history: Sequence[Mapping[str, Any]]) -> None:
-    """Where rows of this query went with a version that was restored."""
     at_ms = restored_at(history, at.query_id) if at.batch_id else None
     if at_ms is not None:
         _log.warning(
@@ -36,6 +31,7 @@ def _warn_of_restored(sink: SinkTable, at: Planned, history: Sequence[Mapping[st
             "them again",
             *(sink.uri, datetime.fromtimestamp(at_ms // 1000, UTC)),
         )
+    _warn_of_others(sink, at, history)
 
 
 def check_checkpoint(

@@ -79,7 +79,7 @@ class DeltaLog:
             self.open()
             return True
         first = self.version + 1
-        while (entry := self._entry(self.version + 1)) is not None:
+        while (entry := self.directory.entry(_path(self.version + 1))) is not None:
             too_many = self.version - first >= _FOLLOWED
             if too_many or not self._follows(entry) or not self._take(entry):
                 self.open()
@@ -248,9 +248,6 @@ class DeltaLog:
         self.version, self._tag = self.version + 1, entry.tag
         self._seen, self._is_fresh = self.version, True
         return True
-
-    def _entry(self, version: int) -> Entry | None:
-        return self.directory.entry(_path(version))
 
     def _tag_of(self, version: int) -> str:
         """ "" where the file is not there: a table that was not written to for long may have a

@@ -47,7 +47,7 @@ class DeltaStore:
     def __init__(self, uri: str, layout: Layout, storage: Mapping[str, str]) -> None:
         self._files = LoggedFiles()
         self._log = DeltaLog(uri, storage, self._files)
-        self._uri = uri
+        self.uri = uri
         self._layout = layout
         self._conditions = layout.conditions
         self._storage = dict(storage)
@@ -56,14 +56,6 @@ class DeltaStore:
         # The version at which `maintain` was called last.
         self._looked_at = 0
         self._vacuumed_at_s: float | None = None
-
-    @property
-    def uri(self) -> str:
-        return self._uri
-
-    @property
-    def _is_open(self) -> bool:
-        return self._log.table is not None
 
     def refresh(self) -> bool:
         with self._reading():
@@ -78,19 +70,19 @@ class DeltaStore:
             return True
 
     def version_of(self, app_id: str) -> int | None:
-        if not self._is_open:
+        if self._log.table is None:
             return None
         with self._reading():
             return self._log.version_of(app_id)
 
     def read(self, bounds: Bounds, columns: Sequence[str] | None = None) -> pa.Table:
         names = list(columns or self._layout.schema.names)
-        if not self._is_open:
+        if self._log.table is None:
             return pa.schema([self._layout.schema.field(name) for name in names]).empty_table()
         return self._found(lambda: self._read(self._files.that_may_hold(bounds), bounds, names))
 
     def greatest(self, column: str, bounds: Bounds) -> Any:
-        if not self._is_open:
+        if self._log.table is None:
             return None
 
         def look() -> Any:
@@ -128,7 +120,7 @@ class DeltaStore:
     def write(
         self, rows: pa.Table, transactions: Sequence[Transaction], note: Mapping[str, str]
     ) -> None:
-        if not self._is_open and not self.refresh():
+        if self._log.table is None and not self.refresh():
             self._create()
         for each in transactions:
             known = self.version_of(each.app_id)
@@ -164,7 +156,7 @@ class DeltaStore:
         """Failures are logged and no more: what was to be kept is kept, and the next call tries
         again."""
         try:
-            if not self._is_open and not self.refresh():
+            if self._log.table is None and not self.refresh():
                 return
             version = self._log.version
             last, self._looked_at = self._looked_at or version - 1, version
@@ -179,7 +171,7 @@ class DeltaStore:
         except Exception as failure:
             self._log.close()
             text = text_of(failure, self._storage)
-            _LOG.warning("%s could not be compacted or vacuumed: %s", self._uri, text)
+            _LOG.warning("%s could not be compacted or vacuumed: %s", self.uri, text)
 
     def tidy_up(self) -> None:
         """Compact, checkpoint and vacuum at once: `maintain` does it where it is time to.
@@ -230,16 +222,16 @@ class DeltaStore:
     def _refuse_missing(self) -> None:
         """Raises where there is to be a table, or something else."""
         if self._table_id:
-            raise error(self._conditions.gone, "the table was deleted", table=self._uri) from None
-        path = Path(self._uri.removeprefix("file://"))
+            raise error(self._conditions.gone, "the table was deleted", table=self.uri) from None
+        path = Path(self.uri.removeprefix("file://"))
         if path.is_dir() and any(each.name != "_delta_log" for each in path.iterdir()):
             message = "there are files at the place of the table, and no log of Delta's"
-            if is_checkpoint(self._uri):
+            if is_checkpoint(self.uri):
                 message = (
                     "a checkpoint is at the place of the table; `keyrange checkpoint show` and "
                     "`keyrange watch` take one"
                 )
-            raise error("FOREIGN_TABLE", message, table=self._uri)
+            raise error("FOREIGN_TABLE", message, table=self.uri)
 
     def _create(self) -> None:
         properties = self._layout.properties()
@@ -260,10 +252,10 @@ class DeltaStore:
             table = self._log.table
             metadata = table.metadata()
             columns = pa.schema(table.schema().to_arrow())
-            self._layout.check(metadata.configuration, columns, self._uri)
+            self._layout.check(metadata.configuration, columns, self.uri)
             if self._table_id and self._table_id != str(metadata.id):
                 message = "the table was deleted, and another one made in its place"
-                raise error(self._conditions.gone, message, table=self._uri)
+                raise error(self._conditions.gone, message, table=self.uri)
             self._table_id = str(metadata.id)
         except KeyrangeError:
             self._log.close()
@@ -305,19 +297,19 @@ class DeltaStore:
         words = text.lower()
         if isinstance(failure, FileNotFoundError):
             message = f"a file of the table is not there, vacuumed too early or deleted: {text}"
-            return error(of_table.gone, message, table=self._uri)
+            return error(of_table.gone, message, table=self.uri)
         if type(failure).__name__ == "DeltaProtocolError" or any(word in words for word in _NEWER):
-            return error(of_table.unsupported, f"the table's protocol: {text}", table=self._uri)
+            return error(of_table.unsupported, f"the table's protocol: {text}", table=self.uri)
         # What is empty or cut off is seen when a range of it is asked for.
         damaged = isinstance(failure, pa.ArrowInvalid) or "range was invalid" in words
         if damaged or any(word in words for word in _DAMAGE):
-            return error(of_table.damaged, text, table=self._uri)
-        return error(of_table.unreadable, text, table=self._uri)
+            return error(of_table.damaged, text, table=self.uri)
+        return error(of_table.unreadable, text, table=self.uri)
 
     def _unwritable(self, failure: Exception) -> KeyrangeError:
         """A write that failed, for whichever reason: nothing can be said of it but the store's
         text."""
-        return error(self._conditions.unwritable, text_of(failure, self._storage), table=self._uri)
+        return error(self._conditions.unwritable, text_of(failure, self._storage), table=self.uri)
 
 
 def _rows_within(file: pq.ParquetFile, schema: pa.Schema, bounds: Bounds) -> pa.Table:

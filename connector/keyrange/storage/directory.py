@@ -6,16 +6,10 @@ import shutil
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from keyrange.storage.locations import as_object_store_names
-from keyrange.storage.object_store import (
-    Ranges,
-    Upload,
-    local_store,
-    open_store,
-    told,
-)
+from keyrange.storage.object_store import Ranges, Upload, open_store, told
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta
@@ -55,6 +49,8 @@ class Directory:
     the environment. All calls raise OSError."""
 
     def __init__(self, location: str, settings: Mapping[str, str] | None = None) -> None:
+        from obstore.store import LocalStore
+
         self.location = location
         self._settings = dict(settings or {})
         self._uri = uri = as_object_store_names(location).rstrip("/")
@@ -63,7 +59,7 @@ class Directory:
         if "://" not in uri or uri.startswith("file://"):
             self._path = Path(uri.removeprefix("file://") or "/").expanduser().resolve()
         self._prefix = f"{self._path}/".lstrip("/") if self._path else ""
-        self._store = open_store(uri, self._settings) if self._path is None else local_store()
+        self._store: Any = LocalStore("/") if self._path else open_store(uri, self._settings)
 
     @property
     def is_local(self) -> bool:
@@ -102,12 +98,9 @@ class Directory:
         found = self._head(path)
         return None if found is None else _tag(found)
 
-    def has_file(self, path: str) -> bool:
-        """Whether a file is there: one call, where a list of its directory costs like ten."""
-        return self._head(path) is not None
-
     def size(self, path: str) -> int | None:
-        """The bytes of a file; None where it is not there."""
+        """The bytes of a file; None where it is not there: one call, where a list of its directory
+        costs like ten."""
         found = self._head(path)
         return None if found is None else found["size"]
 

@@ -149,12 +149,6 @@ def _of_client(settings: Mapping[str, str]) -> dict[str, str]:
     return {name[1]: value for name, value in found if name}
 
 
-def local_store() -> Any:
-    from obstore.store import LocalStore
-
-    return LocalStore("/")
-
-
 @contextmanager
 def told(settings: Mapping[str, str]) -> Iterator[None]:
     """obstore's failures as OSErrors, without the secrets of a store's settings."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,19 +19,34 @@ from keyrange.storage.failure_text import text_of
 from keyrange.storage.model.partition_columns import PartitionColumn, generated_column
 from keyrange.storage.model.sink_driver import Driver, application_of_driver
 from keyrange.storage.sink_history import check_new, made_again, restored
-from keyrange.storage.table_rules import (
-    RULES,
-    expressions,
-    listed,
-    unfit_features,
-    without_expressions,
-)
-from keyrange.storage.table_store import Conflict
+from keyrange.storage.table_store import RETENTION_OF_TRANSACTIONS, Conflict
 
 _TRIES = 10
 _CHECKPOINT_INTERVAL: Final = "delta.checkpointInterval"
 # Versions between two checkpoints where a table says nothing; each takes a list of the log.
 _CHECKPOINT_EVERY: Final = 100
+
+# What a writer that appends files of plain columns may leave alone, or what it is seen by whether
+# a table makes use of it.
+_FEATURES: Final = frozenset(
+    {
+        "appendOnly",
+        "changeDataFeed",
+        "checkConstraints",
+        "columnMapping",
+        "deletionVectors",
+        "generatedColumns",
+        "identityColumns",
+        "invariants",
+        "timestampNtz",
+        "v2Checkpoint",
+        "vacuumProtocolCheck",
+    }
+)
+# Rules for the values of columns, in the schema's metadata: files that are there were not held to
+# them.
+_RULES: Final = ('"delta.', '"__CHAR_VARCHAR_TYPE_STRING"', '"CURRENT_DEFAULT"')
+_EXPRESSION: Final = "delta.generationExpression"
 
 _LOG = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -276,12 +292,12 @@ class SinkTable:
     def _unfit(self, table: Any) -> Iterator[str]:
         """Why files of the schema cannot be named in a table's log as they are. Each reason counts
         where there is none before it."""
-        yield from unfit_features(table)
+        yield from _unfit_features(table)
         schema = table.schema()
-        yield from self._unfit_partitions(table.metadata().partition_columns, expressions(schema))
+        yield from self._unfit_partitions(table.metadata().partition_columns, _expressions(schema))
         computed = [each.name for each in self._columns if each.unit is not None]
-        text = without_expressions(schema, computed)
-        if any(rule in text for rule in RULES):
+        text = _without_expressions(schema, computed)
+        if any(rule in text for rule in _RULES):
             yield "it has a column with an expression, an identity, a default, a length or a rule"
         there = {field.name: field for field in schema.fields}
         whole = table_schema(self._schema, self._columns)
@@ -307,7 +323,7 @@ class SinkTable:
             self._columns = tuple(generated.get(name) or PartitionColumn(name) for name in names)
         elif [each.name for each in self._given] != list(names):
             given = [str(each) for each in self._given]
-            yield f"it is partitioned by {listed(names)} and would be by {listed(given)}"
+            yield f"it is partitioned by {_listed(names)} and would be by {_listed(given)}"
         for each in self._columns:
             text = expressions.get(each.name)
             if text is not None and generated_column(each.name, text) != each:
@@ -315,15 +331,15 @@ class SinkTable:
         try:
             table_schema(self._schema, self._columns)
         except KeyrangeError as failure:
-            yield f"it is partitioned by {listed(names)}: {failure.message}"
+            yield f"it is partitioned by {_listed(names)}: {failure.message}"
 
     def _check_partitions(self, table: Any, files: Sequence[DataFile]) -> None:
         """Files may have been written for a table that was another one."""
         names = table.metadata().partition_columns
         for each in files:
             if each.partition_values.keys() != set(names):
-                own = listed(list(each.partition_values))
-                why = f"it is partitioned by {listed(names)}, and file {each.name} by {own}"
+                own = _listed(list(each.partition_values))
+                why = f"it is partitioned by {_listed(names)}, and file {each.name} by {own}"
                 raise self._unsuitable(why)
 
     def _check_files(self, files: Sequence[DataFile], batch_id: int) -> None:
@@ -341,3 +357,36 @@ class SinkTable:
 
     def _unwritable(self, failure: Exception) -> KeyrangeError:
         return error("SINK_UNWRITABLE", text_of(failure, self._storage), table=self.uri)
+
+
+def _unfit_features(table: Any) -> Iterator[str]:
+    """Why a table's features or properties keep files from being named in its log as they are."""
+    for unknown in sorted(set(table.protocol().writer_features or ()) - _FEATURES):
+        yield f"it has feature {unknown}"
+    settings = table.metadata().configuration
+    if settings.get("delta.columnMapping.mode", "none") != "none":
+        yield "its columns have other names in files"
+    if RETENTION_OF_TRANSACTIONS in settings:
+        yield f"{RETENTION_OF_TRANSACTIONS} lets it forget which batches it has"
+    for name in sorted(settings):
+        if name.startswith("delta.constraints."):
+            yield f"rows would not be held to {name}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names) or "nothing"
+
+
+def _expressions(schema: Any) -> dict[str, str]:
+    """The expressions of generated columns."""
+    found = {field.name: field.metadata.get(_EXPRESSION) for field in schema.fields}
+    return {name: text for name, text in found.items() if text is not None}
+
+
+def _without_expressions(schema: Any, names: Sequence[str]) -> str:
+    """The schema's JSON without the expressions of columns whose values keep to them."""
+    fields = json.loads(schema.to_json())["fields"]
+    for field in fields:
+        if field["name"] in names:
+            field["metadata"].pop(_EXPRESSION, None)
+    return json.dumps(fields)

@@ -52,7 +52,7 @@ def test_what_is_written_is_read_listed_and_removed(place: Directory) -> None:
 def test_what_is_not_there(place: Directory) -> None:
     assert (place.sizes("none"), place.directories("none"), place.numbered("none")) == ({}, [], [])
     assert (place.entry("none"), place.read_if_there("none"), place.tag("none")) == (None,) * 3
-    assert (place.size("none"), place.has_file("none")) == (None, False)
+    assert place.size("none") is None
     for read in (place.read, place.open):
         with pytest.raises(FileNotFoundError):
             read("none")

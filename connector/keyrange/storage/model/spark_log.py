@@ -230,10 +230,8 @@ def _check_version(line: str) -> None:
     if version is None or int(version[1]) < 1:
         raise error("INVALID_OFFSETS", "the initial offsets are damaged: they hold no version")
     if int(version[1]) > 1:
-        raise error(
-            "UNSUPPORTED_CHECKPOINT",
-            f"the initial offsets have format version {int(version[1])}, known is up to 1",
-        )
+        message = f"the initial offsets have format version {int(version[1])}, known is up to 1"
+        raise error("UNSUPPORTED_CHECKPOINT", message)
 
 
 def write_initial_offsets(positions: Positions) -> bytes:
