@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import Any, Final
 
 import pyarrow as pa
@@ -83,7 +84,6 @@ class DataFileWriter:
         self._schema = pa.schema([each for each in schema if each.name not in own])
         self._settings = settings
         self._storage = storage
-        self._directory: Directory | None = None
         self._parts: dict[Values, PartFile] = {}
         # Those that are begun. The one that was written to longest ago is the first.
         self._open: dict[Values, None] = {}
@@ -122,13 +122,18 @@ class DataFileWriter:
             self._write(max(self._parts, key=lambda each: self._parts[each].waiting_bytes))
 
     def _begin(self, values: Values) -> PartFile:
-        if self._directory is None:
-            self._directory = Directory(self._table, self._storage)
         path = directory_of(self._columns, values)
         names = [each.name for each in self._columns]
         name = f"{path}part-{uuid.uuid4()}.{self._settings.codec}.parquet"
         partition = dict(zip(names, values, strict=True))
-        return PartFile(self._directory, name, self._schema, partition, self._settings.codec)
+        return PartFile(self._create, name, self._schema, partition, self._settings.codec)
+
+    def _create(self, name: str) -> pa.NativeFile:
+        return self._directory.create(name)
+
+    @cached_property
+    def _directory(self) -> Directory:
+        return Directory(self._table, self._storage)
 
     def _write(self, values: Values) -> None:
         file = self._parts[values]
@@ -159,11 +164,12 @@ class DataFileWriter:
 
 
 class PartFile:
-    """A file, which is begun with its first group, and rows that wait to be written to it."""
+    """A file, which `create` begins with its first group, and rows that wait to be written to
+    it."""
 
     def __init__(
         self,
-        directory: Directory,
+        create: Callable[[str], pa.NativeFile],
         name: str,
         schema: pa.Schema,
         partition: Mapping[str, str | None],
@@ -177,7 +183,7 @@ class PartFile:
         self.waiting_bytes = 0
         self.waiting_rows = 0
         self._codec = codec
-        self._directory = directory
+        self._create = create
         self._stream: pa.NativeFile | None = None
         self._writer: pq.ParquetWriter | None = None
 
@@ -204,7 +210,7 @@ class PartFile:
         """Write what waits as a group; how long the file is now."""
         rows = pa.Table.from_batches(self._waiting, self._schema)
         if self._stream is None or self._writer is None:
-            self._stream = self._directory.create(self._name)
+            self._stream = self._create(self._name)
             self._writer = pq.ParquetWriter(
                 self._stream,
                 self._schema,

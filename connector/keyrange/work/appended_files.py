@@ -109,7 +109,7 @@ class _OutcomeFile:
         rows = other_rows(_NO_COLUMNS, hidden)
         with self._writing():
             if self._file is None:
-                self._file = PartFile(self._directory, self._name, rows.schema, {}, _CODEC)
+                self._file = PartFile(self._create, self._name, rows.schema, {}, _CODEC)
             self._file.add(rows)
             # Few rows together are a group: what the file says of its columns for each is 6 KB.
             if self._file.waiting_bytes >= _GROUP_BYTES:
@@ -135,6 +135,9 @@ class _OutcomeFile:
     def _told(self, size_bytes: int, data: bytes | None = None) -> pa.StructArray:
         row = (self._target.attempt, self._name, size_bytes, data)
         return member_rows("outcome_file", [row])
+
+    def _create(self, name: str) -> pa.NativeFile:
+        return self._directory.create(name)
 
     @cached_property
     def _directory(self) -> Directory:
