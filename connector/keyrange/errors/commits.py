@@ -4,58 +4,51 @@ from __future__ import annotations
 
 from typing import Final
 
-from keyrange.errors.condition import Condition, Kind
+from keyrange.errors.condition import Rows
 
-_COMMITS = "individual-commits.md"
+_rows = Rows("individual-commits.md")
+
 _ON_CALL = "on-call.md"
 
 COMMIT_CONDITIONS: Final = (
     # What the order of commits says: individual_commits/model/commit.py
-    Condition(
+    _rows.denied(
         "COMMITS_FENCED",
-        Kind.DENIED,
         "one query has one driver: stop the other one, or give this query a checkpoint and a "
         "commit table of its own; after `keyrange commits reset` or `deadletters replay`, start "
         "the query again",
         "Another driver of the query, or a reset of its commits, has written to the commit "
         "table since. This driver stops and commits nothing more.",
         "`keyrange commits history TABLE`: the newest lines name the writer and its reason",
-        _ON_CALL,
+        guide=_ON_CALL,
     ),
-    Condition(
+    _rows.data_loss(
         "COMMITS_BEHIND",
-        Kind.DATA_LOSS,
         "restore the commit table; where it is lost, or the last batch ran without "
         "`keyrange.each_batch`, begin with a new checkpoint and commitTable.onFreshStart=resume, "
         "which delivers again all that the commit table does not call done",
         "The checkpoint knows of batches that the commit table does not have: the table was "
         "restored or replaced, or the last batch ran without `keyrange.each_batch`.",
         "`keyrange commits history TABLE` beside `keyrange checkpoint show LOCATION`",
-        _COMMITS,
     ),
     # What checkpoint and commit table say of each other: checkpoint_agreement.py
-    Condition(
+    _rows.invalid(
         "COMMITS_AHEAD",
-        Kind.INVALID,
         "the checkpoint lacks batches that the commit table has: restore the checkpoint, or "
         "begin with a new one and commitTable.onFreshStart=resume",
         "The commit table knows of batches that the checkpoint does not have: the checkpoint was "
         "restored or replaced.",
         "`keyrange commits history TABLE` beside `keyrange checkpoint show LOCATION`",
-        _COMMITS,
     ),
-    Condition(
+    _rows.invalid(
         "COMMITS_OF_ANOTHER_QUERY",
-        Kind.INVALID,
         "use the checkpoint that these commits belong to; or set commitTable.onFreshStart to "
         "resume, to go on from them with a new one, or to ignore; or name another commitGroup",
         "The query has no checkpoint yet, and the group of the commit table has commits already.",
         "`keyrange commits show TABLE`: the query and group that wrote them",
-        _COMMITS,
     ),
-    Condition(
+    _rows.invalid(
         "UNCOMMITTED_OUTPUT",
-        Kind.INVALID,
         "run the query that wrote it once more with its own checkpoint, which finishes the batch; "
         "or where that is lost say with `keyrange commits reset` where to go on: behind the batch, "
         "or at its start once you have deleted its rows; then begin with a new checkpoint",
@@ -64,32 +57,27 @@ COMMIT_CONDITIONS: Final = (
         "of that batch would be in the table twice.",
         "`keyrange commits show TABLE`, and the batch in the log of the table, under "
         "`keyrange.batchId`",
-        _COMMITS,
     ),
-    Condition(
+    _rows.invalid(
         "COMMIT_TERMS_CHANGED",
-        Kind.INVALID,
         "keep the options as they were until `keyrange commits show` lists no pending record, "
         "and change them then",
         "An option by which records are committed was changed while some are not done. They would "
         "be judged by another rule, or never come again.",
         "`keyrange commits gaps TABLE`",
-        _COMMITS,
     ),
-    Condition(
+    _rows.invalid(
         "BATCH_UNFINISHED",
-        Kind.INVALID,
         "start the query once more as it was, with trigger(availableNow=True), and let it end; "
         "then change it",
         "The last batch began in another way and is not finished: in another commitMode, with "
         "another writer, table or schema, or with another option that its stored result rests on. "
         "Finished in this way it would be written twice or in part.",
         "`keyrange checkpoint show LOCATION`: a batch that is planned and not committed",
-        "table-jobs.md",
+        guide="table-jobs.md",
     ),
-    Condition(
+    _rows.data_loss(
         "COMMITS_MISSING",
-        Kind.DATA_LOSS,
         "name the commit table that the query has written to, or bring it back. Where it is lost, "
         "begin with a new checkpoint and the startingOffsets that `keyrange checkpoint export "
         "LOCATION` prints: records below them that were not done are left out. So too where the "
@@ -99,162 +87,132 @@ COMMIT_CONDITIONS: Final = (
         "query at all: it was deleted, it is another one, or the function of foreachBatch does "
         "not write to it.",
         "`keyrange commits history TABLE` beside `keyrange checkpoint show LOCATION`",
-        _COMMITS,
     ),
-    Condition(
+    _rows.invalid(
         "NO_VERDICT",
-        Kind.INVALID,
         "wrap the function of foreachBatch with keyrange.each_batch, and let it say of its "
         "records what is done: keyrange.process, acknowledge or reject, with "
         "commit.isolation=transactional for an empty batch too, which may release what waited",
         "A batch ended without a report of which records are done. The driver committed nothing "
         "of it.",
         "the function given to foreachBatch",
-        _COMMITS,
     ),
     # What is stored, and where: delta/
-    Condition(
+    _rows.corrupt(
         "COMMITS_DAMAGED",
-        Kind.CORRUPT,
         "nothing was read past it: bring the named table back from a copy, or begin anew with "
         "another commitTable and `keyrange commits reset`",
         "Rows of the commit table or of the dead letters contradict each other. keyrange read "
         "nothing past them and moved no position.",
         "the table and commit in the message; `keyrange commits verify TABLE`",
-        _ON_CALL,
+        guide=_ON_CALL,
     ),
-    Condition(
+    _rows.invalid(
         "UNSUPPORTED_COMMITS",
-        Kind.INVALID,
         "use the keyrange version that wrote the named table, or a newer one",
         "The table was written by a version of keyrange, or with a feature of Delta, that is not "
         "known here.",
         "`keyrange --version`, here and where the table is written",
+        guide="",
     ),
-    Condition(
+    _rows.invalid(
         "FOREIGN_TABLE",
-        Kind.INVALID,
         "to look at a table, name the path that the query's option commitTable or memberTable has; "
         "in a query, give each of commitTable, deadLetterTable and memberTable a path of its own, "
         "or restore the columns and properties of the named table",
         "The path that was named holds a table or files that keyrange has not made.",
         "the path in the message: it is not the sink, and not the dead letters",
-        _COMMITS,
     ),
-    Condition(
+    _rows.data_loss(
         "COMMITS_GONE",
-        Kind.DATA_LOSS,
         "bring the named table back as it was, with its _delta_log; no position has moved",
         "The table was deleted, or its log is not complete.",
         "the path in the message, and its directory _delta_log",
-        _ON_CALL,
+        guide=_ON_CALL,
     ),
-    Condition(
+    _rows.unavailable(
         "COMMITS_UNREADABLE",
-        Kind.UNAVAILABLE,
         "check that the named table can be reached and read: path, credentials (on S3: AWS_* of "
         "the environment, or objectStore.*), network",
         "The table could not be reached or read.",
         "the path in the message, from the driver's host; AWS_* there and objectStore.*",
-        _COMMITS,
     ),
-    Condition(
+    _rows.unavailable(
         "COMMITS_UNWRITABLE",
-        Kind.UNAVAILABLE,
         "make room at the named table, or allow writing there (on S3: AWS_* of the environment, or "
         "objectStore.*), and start the query again: no position has moved",
         "A commit could not be written. The batch runs again when the query is started again; its "
         "function does not, as its verdict is kept.",
         "space and permissions at the path in the message",
-        _COMMITS,
     ),
     # Of the process that works on records and commits them.
-    Condition(
+    _rows.invalid(
         "NOT_MATERIALIZED",
-        Kind.INVALID,
         "call keyrange.materialize(df) first, write its result to the sink, and give "
         "acknowledge and reject rows of that result only",
         "`acknowledge` or `reject` was given other rows than `materialize` returned.",
         "how the DataFrame came about",
-        _COMMITS,
     ),
-    Condition(
+    _rows.invalid(
         "IMPLAUSIBLE_VERDICT",
-        Kind.INVALID,
         "acknowledge and reject each record of the batch once, with the topic, partition, "
         "offset and keyHash that it came with",
         "The reported results contradict each other: a record is acknowledged twice, or belongs "
         "to no batch.",
         "the partition and reason in the message: a join that doubled rows, for example",
-        _COMMITS,
     ),
-    Condition(
+    _rows.invalid(
         "OUTSIDE_EACH_BATCH",
-        Kind.INVALID,
         "call it in the function given to keyrange.each_batch(function, ...), in the thread "
         "that runs it",
         "A function that belongs to a batch was called where no batch runs.",
         "the stack of the error: another thread, or a call outside foreachBatch",
-        _COMMITS,
     ),
-    Condition(
+    _rows.invalid(
         "VERDICT_TWICE",
-        Kind.INVALID,
         "call keyrange.process or keyrange.materialize once in a batch, for all of its records; "
         "the result may be written to several sinks",
         "A batch was given to `process` or `materialize` a second time.",
         "the function given to foreachBatch",
-        _COMMITS,
     ),
-    Condition(
+    _rows.invalid(
         "VERDICT_TOO_LATE",
-        Kind.INVALID,
         "with commit.isolation=transactional name the column of errors in "
         "keyrange.materialize(df, error_column=...), or let keyrange.process decide",
         "With commit.isolation=transactional all results have to be reported before output is "
         "released, and one was reported after that.",
         "the order of the calls in the function given to foreachBatch",
-        _COMMITS,
     ),
-    Condition(
+    _rows.corrupt(
         "VERDICT_DAMAGED",
-        Kind.CORRUPT,
         "restore the named files; where they are lost and the sinks take a batch id once only, "
         "remove the batch's directory, and its function runs again",
         "The kept result of a batch cannot be read, or files that it counts on are gone.",
         "the files in the message; whether a lifecycle rule or a VACUUM removes files there",
-        _COMMITS,
     ),
-    Condition(
+    _rows.invalid(
         "VERDICT_MISMATCH",
-        Kind.INVALID,
         "the verdict was made for another plan of the batch, as after a checkpoint that was "
         "restored: give the query a verdictDirectory of its own",
         "The kept result is one of another plan of the same batch number.",
         "whether the checkpoint was restored, or two queries share a verdictDirectory",
-        _COMMITS,
     ),
-    Condition(
+    _rows.unavailable(
         "VERDICT_UNREADABLE",
-        Kind.UNAVAILABLE,
         "check that verdictDirectory can be reached and read from driver and executors (on S3: "
         "AWS_* of the environment, network; elsewhere: permissions); the batch runs again",
         "The store that holds the result of a batch did not answer, or refused.",
         "the path in the message, and the store's own answer behind it",
-        _COMMITS,
     ),
-    Condition(
+    _rows.unavailable(
         "VERDICT_UNWRITABLE",
-        Kind.UNAVAILABLE,
         "look at the space and the permissions of verdictDirectory (on S3: AWS_* of the "
         "environment); the batch runs again",
         "The result of a batch could not be kept. Nothing was written to the sink.",
         "space and permissions at the path in the message",
-        _COMMITS,
     ),
-    Condition(
+    _rows.invalid(
         "SINK_UNSUITABLE",
-        Kind.INVALID,
         "add the columns that the table lacks with ALTER TABLE ... ADD COLUMNS, or give the job "
         "the table's own columns and partition columns; else let Spark write the table: records "
         "that are read with format('keyrange') by writeStream.format('delta'), the result of "
@@ -263,58 +221,47 @@ COMMIT_CONDITIONS: Final = (
         "other columns or partition columns, constraints, generated columns or features that files "
         "do not keep to.",
         "the reason in the message",
-        "table-jobs.md",
+        guide="table-jobs.md",
     ),
-    Condition(
+    _rows.unavailable(
         "SINK_UNWRITABLE",
-        Kind.UNAVAILABLE,
         "check the table's path, free space and permissions there, and the credentials "
         "(on S3: AWS_* of the environment, or objectStore.*); a batch that failed runs "
         "again",
         "Output could not be added to the table. The batch runs again, its function does not.",
         "space, permissions and credentials at the path in the message",
-        _COMMITS,
     ),
-    Condition(
+    _rows.invalid(
         "NOT_COMMITTED_INDIVIDUALLY",
-        Kind.INVALID,
         "give each_batch the query's checkpointLocation and the options of its one source with "
         "commitMode=individual",
         "`each_batch` was given a query that does not commit individually, or has several sources "
         "that do.",
         "whether `each_batch` and `load` have the same options",
-        _COMMITS,
     ),
-    Condition(
+    _rows.invalid(
         "OTHER_CHECKPOINT",
-        Kind.INVALID,
         "give keyrange.each_batch the checkpointLocation that the query is started with",
         "`each_batch` was given the checkpoint of another query, whose batches have these numbers "
         "and other records. Nothing of the batch was written or committed.",
         "the path in the message, and option checkpointLocation of the query",
-        _COMMITS,
     ),
-    Condition(
+    _rows.invalid(
         "UNSUITABLE_FRAME",
-        Kind.INVALID,
         "keep the columns topic, partition, offset and keyHash as the batch has them",
         "A DataFrame has lost a column by which its records are known, or has one that is "
         "keyrange's own.",
         "the column in the message",
-        _COMMITS,
     ),
-    Condition(
+    _rows.invalid(
         "RECORDS_OUT_OF_ORDER",
-        Kind.INVALID,
         "give keyrange.process the batch as it is read: filtered or with other columns, but "
         "not repartitioned, sorted, joined or united",
         "Rows were shuffled between the source and `process`, so the order of a key is lost.",
         "repartition, sort, join or union in front of `process`",
-        _COMMITS,
     ),
-    Condition(
+    _rows.invalid(
         "WRONG_RESULT",
-        Kind.INVALID,
         "return None, a row (dict, tuple or Row) or a list of rows, of Arrow batches a "
         "RecordBatch, with the columns of the schema and values of their types; where a type "
         "depends on the record, convert the value in the function, as in float(order['price']): "
@@ -323,11 +270,9 @@ COMMIT_CONDITIONS: Final = (
         "its column never takes, such as text for a long. Nothing of the batch was committed. A "
         "value that merely does not fit, such as a number that is too large, rejects its record.",
         "the type and the column in the message, against the schema that the job was given",
-        _COMMITS,
     ),
-    Condition(
+    _rows.invalid(
         "TOO_MANY_FAILURES",
-        Kind.INVALID,
         "correct the function, or where the job has none the schema of its values, or with state "
         "the records that have no key, and start the query again, which reads the same records; "
         "or raise option 'maxFailureRatio', with which such records become dead letters: 1 lets "
@@ -335,11 +280,9 @@ COMMIT_CONDITIONS: Final = (
         "More records of a batch failed than `maxFailureRatio` allows, or, without the option, all "
         "records of a run, and at least ten. Nothing of the batch was written or committed.",
         "the exceptions in the message, and the record at the offset that it names of each",
-        _COMMITS,
     ),
-    Condition(
+    _rows.invalid(
         "FUNCTION_FAILED",
-        Kind.INVALID,
         "correct the function at the line in the message and start the query again, which calls "
         "it with the same records; option 'maxFailureRatio' at 1 makes such records dead letters",
         "Most of the first records of a run of the query ended in an error that is the program's "
@@ -347,43 +290,37 @@ COMMIT_CONDITIONS: Final = (
         "than the function takes. Nothing of the batch was written or committed.",
         "the function at the file and line in the message, and whether executors have the modules "
         "that it imports",
-        _COMMITS,
     ),
-    Condition(
+    _rows.invalid(
         "RECORD_FAILED",
-        Kind.INVALID,
         "correct the function, or let it answer with None for such records; commitMode=individual "
         "lets a record that fails come again while others go on, and gives it up at last",
         "The function of a `keyrange.job` raised for a record, and in commitMode=batch a batch is "
         "done as a whole: it fails with any of its records.",
         "the record at the partition and offset that the message names",
-        "table-jobs.md",
+        guide="table-jobs.md",
     ),
-    Condition(
+    _rows.invalid(
         "BAD_VALUE",
-        Kind.INVALID,
         "correct option 'valueSchema'; or choose with badValues=null that such records have nulls, "
         "or with badValues=deadLetter and commitMode=individual that they go to the dead letters",
         "A value is not what `valueFormat` and `valueSchema` say, and `badValues` is fail.",
         "the record at the partition and offset that the message names",
-        "table-jobs.md",
+        guide="table-jobs.md",
     ),
-    Condition(
+    _rows.invalid(
         "UNPICKLABLE_FUNCTION",
-        Kind.INVALID,
         "keep large or unpicklable objects out of the function: open or load them in it, or in a "
         "module that executors import",
         "The function given to `keyrange.job` cannot be sent to the tasks that read.",
         "the reason in the message; `cloudpickle.dumps(function)`",
-        "table-jobs.md",
+        guide="table-jobs.md",
     ),
-    Condition(
+    _rows.invalid(
         "NO_ALARM",
-        Kind.INVALID,
         "set record.timeout and batch.time.budget to 0 where Spark's workers run functions in "
         "threads",
         "`record.timeout` needs a signal, which only the main thread of a process receives.",
         "how the cluster runs Python workers",
-        _COMMITS,
     ),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 
 
 class Kind(Enum):
@@ -25,8 +26,8 @@ class Condition:
     does.
     """
 
-    name: str
     kind: Kind
+    name: str
     remedy: str
     meaning: str
     look: str
@@ -37,3 +38,14 @@ class Condition:
     def retriable(self) -> bool:
         """Whether the same call may succeed later with nothing changed by a person."""
         return self.kind is Kind.UNAVAILABLE or self.passes
+
+
+class Rows:
+    """Makes the rows of a table, each by its kind; `guide` is that of a row which names none."""
+
+    def __init__(self, guide: str = "") -> None:
+        self.invalid = partial(Condition, Kind.INVALID, guide=guide)
+        self.unavailable = partial(Condition, Kind.UNAVAILABLE, guide=guide)
+        self.denied = partial(Condition, Kind.DENIED, guide=guide)
+        self.data_loss = partial(Condition, Kind.DATA_LOSS, guide=guide)
+        self.corrupt = partial(Condition, Kind.CORRUPT, guide=guide)

@@ -4,65 +4,53 @@ from __future__ import annotations
 
 from typing import Final
 
-from keyrange.errors.condition import Condition, Kind
+from keyrange.errors.condition import Rows
 
-_STATE: Final = "state.md"
+_rows = Rows("state.md")
 
 STATE_CONDITIONS: Final = (
-    Condition(
+    _rows.corrupt(
         "STATE_GONE",
-        Kind.CORRUPT,
         "restore the file, or set the query back by keyrange commits reset to a commit whose files "
         "are there; without one begin with a new checkpoint and commitGroup",
         "A file is gone that a commit names as the state of keys.",
         "whether a lifecycle rule or somebody removes files below stateDirectory",
-        _STATE,
     ),
-    Condition(
+    _rows.corrupt(
         "STATE_DAMAGED",
-        Kind.CORRUPT,
         "restore the file, or set the query back by keyrange commits reset to a commit that does "
         "not need it",
         "A file of keys' states cannot be read, or its bytes are not those that were written. "
         "Copies on executors are thrown away and made anew; this is the original.",
         "the file in the message; `keyrange state verify`",
-        _STATE,
     ),
-    Condition(
+    _rows.unavailable(
         "STATE_UNREADABLE",
-        Kind.UNAVAILABLE,
         "check that stateDirectory can be reached and read from driver and executors (on S3: "
         "AWS_* of the environment, network; elsewhere: permissions); the batch runs again",
         "The store that holds the state of keys did not answer, or refused.",
         "the path in the message, and the store's own answer behind it",
-        _STATE,
     ),
-    Condition(
+    _rows.unavailable(
         "STATE_UNWRITABLE",
-        Kind.UNAVAILABLE,
         "look at the space and the permissions of stateDirectory (on S3: AWS_* of the "
         "environment); the batch runs again",
         "The state of keys could not be written. Nothing of the batch counts.",
         "space and permissions at the path in the message",
-        _STATE,
     ),
-    Condition(
+    _rows.invalid(
         "STATE_SCHEMA_CHANGED",
-        Kind.INVALID,
         "keep all variables, add fields, widen or reorder them; for another state begin with a new "
         "checkpoint and commitGroup",
         "The variables of a job do not take in the state that was written before: one is missing, "
         "or a field was renamed or narrowed.",
         "`state=` of the job beside `keyrange state show`",
-        _STATE,
     ),
-    Condition(
+    _rows.invalid(
         "STATE_LEFT_OUT",
-        Kind.INVALID,
         "run the job with its state; for one without state begin with a new checkpoint and "
         "commitGroup",
         "A job without state would work on records that the state of their keys then lacks.",
         "which job the query runs",
-        _STATE,
     ),
 )

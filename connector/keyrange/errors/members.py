@@ -4,204 +4,164 @@ from __future__ import annotations
 
 from typing import Final
 
-from keyrange.errors.condition import Condition, Kind
+from keyrange.errors.condition import Rows
 
-_MEMBERS = "static-members.md"
+_rows = Rows("static-members.md")
 
 MEMBER_CONDITIONS: Final = (
     # What a member is told by its group: members/model/group_member.py
-    Condition(
+    _rows.denied(
         "DUPLICATE_STATIC_MEMBER",
-        Kind.DENIED,
         "give each executor a name of its own: a member that takes a name stops the member that "
         "had it",
         "Another executor has joined the group with this executor's name. Kafka keeps the later "
         "one, and this executor reads nothing more.",
         "`keyrange members list TABLE --live`: host and executor that have the name",
-        _MEMBERS,
     ),
-    Condition(
+    _rows.invalid(
         "NO_STATIC_MEMBER_INFO_SET",
-        Kind.INVALID,
         "say where each executor finds its name (member.name.env, member.name.file), or set "
         "memberNames=dynamic",
         "memberNames=static, and an executor found no name that survives it.",
         "where names come from on your cluster manager",
-        _MEMBERS,
     ),
-    Condition(
+    _rows.invalid(
         "SESSION_TIMEOUT_REFUSED",
-        Kind.INVALID,
         "set session.timeout.ms between the brokers' group.min.session.timeout.ms and "
         "group.max.session.timeout.ms, or change these",
         "The brokers do not allow this `session.timeout.ms`.",
         "group.min.session.timeout.ms and group.max.session.timeout.ms of the brokers",
-        _MEMBERS,
     ),
-    Condition(
+    _rows.invalid(
         "MEMBER_REFUSED",
-        Kind.INVALID,
         "use a memberGroup of its own for each query, which nothing else joins, and look the named "
         "Kafka error up",
         "The group's coordinator refused the member for good.",
         "Kafka's error in the message: a group of another type, or a principal without READ on it",
-        _MEMBERS,
     ),
-    Condition(
+    _rows.unavailable(
         "MEMBER_STALLED",
-        Kind.UNAVAILABLE,
         "look at the work of the executor's tasks; if one record may take that long, raise "
         "max.poll.interval.ms",
         "A member made no progress for `max.poll.interval.ms` and left the group.",
         "the executor's thread dump in Spark's web page, which shows the work of its tasks",
-        _MEMBERS,
     ),
     # What is stored of an assignment: members/model/assignment.py, reassignment_timing.py
-    Condition(
+    _rows.corrupt(
         "INVALID_ASSIGNMENT",
-        Kind.CORRUPT,
         "nothing was taken from it: bring the named assignment back as it was written, or begin "
         "with another memberTable",
         "A stored assignment contradicts itself. Nothing was taken from it.",
         "the row in the message",
-        _MEMBERS,
     ),
     # Tasks that ask what they read: members/binding/, members/executor_member.py
-    Condition(
+    _rows.unavailable(
         "BINDING_UNREACHABLE",
-        Kind.UNAVAILABLE,
         "let executors reach the driver at the named address (pin.driver.host, pin.driver.port), "
         "or start the query again: where no executor has reached it, it begins unpinned; or set "
         "pin=off",
         "A task could not ask the driver which key ranges it reads. It fails, because the "
         "driver may have given them to another task.",
         "whether the named address can be reached from the executor's host",
-        _MEMBERS,
     ),
-    Condition(
+    _rows.unavailable(
         "PIN_REFUSED",
-        Kind.UNAVAILABLE,
         "give every executor a task of each batch: as many free cores as it has members; or raise "
         "pin.wait.ms, or set pin=prefer",
         "With pin=strict a batch got no task on an executor that owns key ranges of it. Spark "
         "tries the batch again.",
         "`keyrange members list TABLE`: members without a free core",
-        _MEMBERS,
     ),
-    Condition(
+    _rows.invalid(
         "PLAN_FORGOTTEN",
-        Kind.INVALID,
         "use the DataFrame of a batch inside its foreachBatch only",
         "A DataFrame of a batch was used after many other batches had come.",
         "where the DataFrame is kept beyond its foreachBatch",
-        _MEMBERS,
     ),
-    Condition(
+    _rows.invalid(
         "DYNAMIC_ALLOCATION",
-        Kind.INVALID,
         "set spark.dynamicAllocation.enabled=false, or memberNames=dynamic",
         "memberNames=static, and Spark may take executors away: their ranges would wait.",
         "spark.dynamicAllocation.enabled",
-        _MEMBERS,
     ),
-    Condition(
+    _rows.invalid(
         "NO_SLOT",
-        Kind.INVALID,
         "call keyrange.slot() inside a task of a query with option pin, from its second batch on",
         "`keyrange.slot()` was called where there is none: outside a task, in the first batch of a "
         "run, or in a query without `pin`.",
         "whether the query's options have `pin`, and whether a batch was bound yet",
-        _MEMBERS,
     ),
     # Option keyRangeListener: members/range_listener_calls.py
-    Condition(
+    _rows.invalid(
         "KEY_RANGE_LISTENER_NOT_FOUND",
-        Kind.INVALID,
         "install the module where the executors' Python finds it, or correct option "
         "'keyRangeListener': it names a subclass of keyrange.KeyRangeListener that is made without "
         "arguments",
         "An executor could not import or make the listener that `keyRangeListener` names.",
         "the import error in the message",
-        _MEMBERS,
     ),
-    Condition(
+    _rows.invalid(
         "KEY_RANGE_LISTENER_FAILED",
-        Kind.INVALID,
         "correct the listener by its own error, which follows; keyrange calls it again with the "
         "same change",
         "The listener raised an error. Its task fails, and keyrange calls the listener again "
         "with the same change.",
         "the listener's traceback, below the message",
-        _MEMBERS,
     ),
     # What is stored of the members, and where: members/table/assignments.py
-    Condition(
+    _rows.denied(
         "ASSIGNMENT_CHANGED",
-        Kind.DENIED,
         "one query has one driver: stop the other one, or give this query a memberTable of its own",
         "Another driver writes the table of members. This one stops.",
         "`keyrange members history TABLE`",
-        _MEMBERS,
     ),
-    Condition(
+    _rows.corrupt(
         "ASSIGNMENT_DAMAGED",
-        Kind.CORRUPT,
         "nothing was read past it: bring the named table back from a copy, or name another "
         "memberTable and the key ranges are assigned anew; no position depends on it",
         "A row of the table of members contradicts itself. No position depends on it.",
         "the row in the message",
-        _MEMBERS,
     ),
-    Condition(
+    _rows.data_loss(
         "ASSIGNMENT_GONE",
-        Kind.DATA_LOSS,
         "restore the named table with its _delta_log, or start the query again: the driver then "
         "assigns the key ranges to the members that are there; no position depends on the table",
         "The table of members was deleted, or rows of it are gone. No position depends on it.",
         "the path in the message",
-        _MEMBERS,
     ),
-    Condition(
+    _rows.invalid(
         "UNSUPPORTED_ASSIGNMENT",
-        Kind.INVALID,
         "use the keyrange version that wrote the named table, or a newer one",
         "The table of members was written by a newer version.",
         "`keyrange --version`, here and where the table is written",
+        guide="",
     ),
-    Condition(
+    _rows.unavailable(
         "ASSIGNMENT_UNREADABLE",
-        Kind.UNAVAILABLE,
         "check that the named table can be reached and read: path, credentials (on S3: AWS_* of "
         "the environment, or objectStore.*), network",
         "The table of members could not be reached or read.",
         "the path in the message, from the driver's host",
-        _MEMBERS,
     ),
-    Condition(
+    _rows.unavailable(
         "ASSIGNMENT_UNWRITABLE",
-        Kind.UNAVAILABLE,
         "make room at the named table, or allow writing there (on S3: AWS_* of the environment, or "
         "objectStore.*), and start the query again: the key ranges stay where they were",
         "The table of members could not be written. Key ranges stay where they were.",
         "space and permissions at the path in the message",
-        _MEMBERS,
     ),
     # Where a member's name is from, and the process that holds it: members/
-    Condition(
+    _rows.invalid(
         "INVALID_MEMBER_NAME",
-        Kind.INVALID,
         "name members with letters, digits, '.', '_' and '-', 249 of them at the most",
         "A member's name has characters that Kafka does not take in a name.",
         "the source of the name, which the message has",
-        _MEMBERS,
     ),
-    Condition(
+    _rows.unavailable(
         "MEMBER_NOT_STARTED",
-        Kind.UNAVAILABLE,
         "read member.log beside the named cause; where an executor may start no process, set "
         "pin=off",
         "The small process that holds an executor's name did not start, or ended.",
         "member.log, in the directory that the message names",
-        _MEMBERS,
     ),
 )

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from keyrange.errors.condition import Condition, Kind
+from keyrange.errors.condition import Rows
+
+_rows = Rows()
 
 SOURCE_CONDITIONS: Final = (
-    Condition(
+    _rows.invalid(
         "INVALID_OPTIONS",
-        Kind.INVALID,
         "change what is named: `keyrange options NAME` says what an option takes, and help() of a "
         "function what its arguments are",
         "One or more options or arguments do not exist, have a value that cannot be read, or "
@@ -18,130 +19,116 @@ SOURCE_CONDITIONS: Final = (
         "`keyrange options` has every option with its values; `keyrange doctor --option NAME=VALUE`"
         " checks names",
     ),
-    Condition(
+    _rows.denied(
         "OPTION_NOT_ALLOWED",
-        Kind.DENIED,
         "name a module or path that is allowed, or ask the administrator of the processes to "
         "allow it in their environment (KEYRANGE_ALLOWED_MODULES, KEYRANGE_ALLOWED_PATHS)",
         "An option names a module or a path, and the process that reads the option, or would "
         "open the path, has a list of allowed prefixes in its environment without it. keyrange "
         "imported and opened nothing.",
         "the variable in the message, where the driver and the executors were started",
-        "security.md",
+        guide="security.md",
     ),
-    Condition(
+    _rows.invalid(
         "READ_ONLY_SOURCE",
-        Kind.INVALID,
         'write to Kafka with format("kafka"), which needs the jar spark-sql-kafka-0-10; read with '
         'spark.read or spark.readStream and format("keyrange"), and in SQL through CREATE '
         "TEMPORARY VIEW name USING keyrange OPTIONS (...)",
         "keyrange reads Kafka. It writes nothing to it, and no table of a catalog can be of its "
         "format. Nothing was written.",
         "`df.write`, `writeStream`, `saveAsTable` or `CREATE TABLE` in the program",
-        "../../MIGRATION.md",
+        guide="../../MIGRATION.md",
     ),
-    Condition(
+    _rows.invalid(
         "INVALID_SCHEMA",
-        Kind.INVALID,
         "leave .schema(...) out: option 'columns' says which columns there are, or with option "
         "'mapInArrow' mapInArrowSchema",
         "`.schema(...)` was called on the reader with another schema than the source has.",
         "option `columns` chooses columns",
-        "reading.md",
+        guide="reading.md",
     ),
-    Condition(
+    _rows.invalid(
         "MAP_FUNCTION_NOT_FOUND",
-        Kind.INVALID,
         "install the module where the executors' Python finds it, or correct option 'mapInArrow'",
         "An executor could not import the function that option `mapInArrow` names.",
         "the import error that stands in the message, and `spark.sparkContext.addPyFile`",
-        "reading.md",
+        guide="reading.md",
     ),
-    Condition(
+    _rows.invalid(
         "MAP_FUNCTION_UNFIT",
-        Kind.INVALID,
         "name a function in option 'mapInArrow' that takes an iterator of pyarrow.RecordBatch "
         "and returns another, such as a generator function",
         "The name in `mapInArrow` is no function, or the function returned no iterator.",
         "the type that the message names",
-        "reading.md",
+        guide="reading.md",
     ),
-    Condition(
+    _rows.invalid(
         "MAP_RESULT_MISMATCH",
-        Kind.INVALID,
         "correct option 'mapInArrowSchema', or let the function yield pyarrow.RecordBatch of "
         "exactly these columns; nothing is cast",
         "The function of `mapInArrow` yielded a batch whose columns are not exactly those of "
         "`mapInArrowSchema`.",
         "both schemas, which stand in the message; a timestamp is timestamp[us, tz=UTC]",
-        "reading.md",
+        guide="reading.md",
     ),
-    Condition(
+    _rows.invalid(
         "MAP_FUNCTION_FAILED",
-        Kind.INVALID,
         "read the function's own error, which stands below, and correct the function",
         "The function of `mapInArrow` raised an error. The task fails, and Spark tries it again.",
         "the function's traceback, below the message in the executor's and the driver's log",
-        "reading.md",
+        guide="reading.md",
     ),
-    Condition(
+    _rows.invalid(
         "VERSIONS_DIFFER",
-        Kind.INVALID,
         "install one version of keyrange into the Python of the driver and of all executors, and "
         "start the query again",
         "The driver and an executor have different versions of keyrange. The task read nothing.",
         "both versions in the message, and `keyrange --version` on each host; an upgrade of a "
         "host's Python under a query that runs also ends here",
-        "deploy.md",
+        guide="deploy.md",
     ),
-    Condition(
+    _rows.invalid(
         "INVALID_OFFSETS",
-        Kind.INVALID,
         'offsets are JSON such as {"topic": {"0": 23, "1": -2}}',
         "A text that should hold offsets as JSON does not.",
         "the text and the position in it, both in the message",
     ),
-    Condition(
+    _rows.invalid(
         "RANGE_FETCH_NOT_ACCEPTED",
-        Kind.INVALID,
         "read the topic with splitBy=partition, in a query of its own",
         "The query would split a topic whose records need the order of their partition: "
         "`accept.range.fetch` says so.",
         "the owner of the topic, who set `accept.range.fetch`",
-        "key-ranges.md",
+        guide="key-ranges.md",
     ),
-    Condition(
+    _rows.invalid(
         "KEY_RANGES_MISSING",
-        Kind.INVALID,
         "name every partition, or the whole topic, in keyRanges",
         "`keyRanges` names some partitions, and the query reads others too.",
         "the partitions that the message names; `keyrange ranges plan --suggest` prints ranges "
         "for all",
-        "key-ranges.md",
+        guide="key-ranges.md",
     ),
-    Condition(
+    _rows.invalid(
         "PARTIAL_KEY_RANGES",
-        Kind.INVALID,
         "stop the queries of all ranges at the same offsets, and start anew from there with "
         "startingOffsets",
         "The query reads some keys of its partitions only, so its positions do not cover the "
         "others. The command or option would skip those keys.",
         "`keyrange checkpoint show` of each query that has a part",
-        "key-ranges.md",
+        guide="key-ranges.md",
     ),
-    Condition(
+    _rows.invalid(
         "KEY_RANGES_CHANGED",
-        Kind.INVALID,
         "restore keyRanges and keyRangesCoverage as they were, or let a query with a "
         "checkpoint of its own (and a commitGroup of its own) read the other ranges",
         "A query with `keyRangesCoverage=partial` started with other ranges than its checkpoint "
         "has, or the commits that it resumes from. It would skip records that no query has read.",
         "the two lists of ranges in the message: of the checkpoint or commits, and of the options",
-        "key-ranges.md",
+        guide="key-ranges.md",
     ),
-    Condition(
+    _rows.invalid(
         "KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED",
-        Kind.INVALID,
         "name every partition of the subscribed topics and no other (-1 is latest, -2 "
         "earliest), or say where the rest is with startingOffsetsDefault or "
         "endingOffsetsDefault",
@@ -149,64 +136,57 @@ SOURCE_CONDITIONS: Final = (
         "the partitions in the message; `keyrange doctor --topic TOPIC` lists the partitions of "
         "a topic",
     ),
-    Condition(
+    _rows.invalid(
         "KAFKA_TIMESTAMP_OFFSET_DOES_NOT_MATCH_ASSIGNED",
-        Kind.INVALID,
         "name every partition of the subscribed topics and no other, or give one timestamp for "
         "all with startingTimestamp or endingTimestamp",
         "An option with a time for each partition names other partitions than the query reads.",
         "the partitions in the message; `keyrange doctor --topic TOPIC` lists the partitions of "
         "a topic",
     ),
-    Condition(
+    _rows.invalid(
         "NO_OFFSET_FOR_TIMESTAMP",
-        Kind.INVALID,
         "name an earlier timestamp, or set startingOffsetsByTimestampStrategy=latest to start "
         "such partitions at their end",
         "A partition has no record at or after the time that the query should start at.",
         "the partition and the time in the message",
     ),
-    Condition(
+    _rows.invalid(
         "NO_GROUP_OFFSETS",
-        Kind.INVALID,
         "correct the group's name, or say with startingOffsetsDefault where partitions without "
         "a committed offset start",
         "`startingOffsets=group`, and the Kafka group has no committed offset for a partition.",
         "`kafka-consumer-groups --describe --group GROUP`",
-        "reading.md",
+        guide="reading.md",
     ),
-    Condition(
+    _rows.invalid(
         "RESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET",
-        Kind.INVALID,
         "choose startingOffsets that do not lie behind endingOffsets",
         "After offsets and times were looked up, a partition would end before it starts.",
         "both offsets in the message",
     ),
-    Condition(
+    _rows.invalid(
         "UNSUPPORTED_WRITER_CALL",
-        Kind.INVALID,
         "call trigger, queryName and start alone on what `into` returns; what the call was for is "
         "an argument of keyrange.job or into",
         "A call on the writer of a keyrange.job would have sent its records to another sink, or "
         "its progress to another checkpoint. The records would be in no table, and the query "
         "would go on behind them. No query was started.",
         "the call in the message",
-        "table-jobs.md",
+        guide="table-jobs.md",
     ),
-    Condition(
+    _rows.data_loss(
         "OUTPUT_PASSED_OVER",
-        Kind.DATA_LOSS,
         "begin with a new checkpoint and a startingOffsets from before the batch that is named "
         "(`keyrange checkpoint show` has the offsets of each batch); rows that the table has "
         "from there on come a second time, so remove them first",
         "Spark's checkpoint says that a batch is finished, and keyrange has not written it to the "
         "table. The query stops before it goes on behind these records.",
         "how the query was started before, and who removed files below `CHECKPOINT/keyrange`",
-        "table-jobs.md",
+        guide="table-jobs.md",
     ),
-    Condition(
+    _rows.invalid(
         "OTHER_TABLE",
-        Kind.INVALID,
         "name the table that the query has written so far; if it was moved, say so by "
         "into(..., moved_from=PATH); for another table begin with a new checkpoint, and with "
         "individual commits with another commitTable too",
@@ -214,11 +194,10 @@ SOURCE_CONDITIONS: Final = (
         "calls finished. Another table would begin in the middle of the topic. Nothing of the "
         "batch was written.",
         "both paths in the message, and `DESCRIBE HISTORY` of the table",
-        "table-jobs.md",
+        guide="table-jobs.md",
     ),
-    Condition(
+    _rows.unavailable(
         "WORKER_CRASHED",
-        Kind.UNAVAILABLE,
         "read the end of the executor's log (stderr): os._exit, a native library that crashes or "
         "too little memory end a process; with spark.python.worker.faulthandler.enabled=true the "
         "log has the line of the function; the batch runs again",
@@ -226,11 +205,10 @@ SOURCE_CONDITIONS: Final = (
         "task. Which record it had is not known, and no record is given up for it. Nothing of the "
         "batch was written or committed.",
         "the executor's log, its exit code and its memory",
-        "table-jobs.md",
+        guide="table-jobs.md",
     ),
-    Condition(
+    _rows.data_loss(
         "TABLE_RESTORED",
-        Kind.DATA_LOSS,
         "start the query again, and it goes on without the rows that went; to have them again, "
         "first restore the version that the table had before, or begin with a new checkpoint "
         "(individual commits: and another commitGroup) at the startingOffsets where the table ends",
@@ -238,11 +216,10 @@ SOURCE_CONDITIONS: Final = (
         "of finished batches went with it, and no batch would write them again. Nothing of the "
         "batch was written.",
         "`DESCRIBE HISTORY` of the table: the batches (keyrange.batchId) behind that version",
-        "table-jobs.md",
+        guide="table-jobs.md",
     ),
-    Condition(
+    _rows.invalid(
         "CHECKPOINT_BEHIND",
-        Kind.INVALID,
         "restore the newest checkpoint; where it is lost, begin with a new checkpoint and a "
         "startingOffsets behind what the table has (individual commits: with "
         "commitTable.onFreshStart=resume, if the commit table is the newest one)",
@@ -251,26 +228,24 @@ SOURCE_CONDITIONS: Final = (
         "Nothing of it was written.",
         "`keyrange checkpoint show LOCATION` beside `DESCRIBE HISTORY` of the table, which has "
         "keyrange.batchId",
-        "table-jobs.md",
+        guide="table-jobs.md",
     ),
-    Condition(
+    _rows.corrupt(
         "INCONSISTENT_PLAN",
-        Kind.CORRUPT,
         "set splitBy, keyRanges and keyRangesPerPartition to what they were when the checkpoint's "
         "last batch was planned, and report it: a plan has to be right with all options",
         "The planner compared what the tasks of a batch would read with what the batch hands out: "
         "some keys and offsets would have been read twice, or by no task. No task was started.",
         "`keyrange checkpoint show CHECKPOINT` for the batch, and which options changed before it",
-        "key-ranges.md",
+        guide="key-ranges.md",
     ),
-    Condition(
+    _rows.invalid(
         "DELTA_NOT_FOUND",
-        Kind.INVALID,
         "submit the job with the --packages that the message names, or with these jars by --jars; "
         "or let keyrange write the table: --written-by keyrange needs no jars",
         "A job whose table Spark writes was started without the jars of Delta. No query was "
         "started.",
         "the arguments of spark-submit, and `spark.jars.packages`",
-        "reading.md",
+        guide="reading.md",
     ),
 )
