@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from keyrange.kafka.model.offsets import OffsetRange, Positions, TopicPartition, pending
 from keyrange.options import SourceOptions
-from keyrange.source.model.batch_limits import admit_bytes, admit_offsets, holds_back, left_for_new
+from keyrange.source.model.batch_limits import admit, holds_back, left_for_new
 
 # The bytes of an offset of each partition of some ranges.
 SizesOf = Callable[[Mapping[TopicPartition, OffsetRange]], Mapping[TopicPartition, float]]
@@ -50,10 +50,10 @@ class TriggerLimits:
             sizes = {p: found.get(p, 0.0) for p in end}
             late_bytes = sum(late[p] * sizes[p] for p in late)
             left = left_for_new(int(options.max_bytes_per_trigger * self.part), late_bytes)
-            end = admit_bytes(start, end, left, sizes)
+            end = admit(start, end, left, sizes)
         if options.max_offsets_per_trigger is not None:
             left = left_for_new(
                 int(options.max_offsets_per_trigger * self.part), sum(late.values())
             )
-            end = admit_offsets(start, end, left)
+            end = admit(start, end, left)
         return end

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import strategies  # noqa: F401  registers the hypothesis profiles
 from keyrange.kafka.model.offsets import OFFSET_MAX, TopicPartition
-from keyrange.source.model.batch_limits import admit_bytes, admit_offsets, holds_back, left_for_new
+from keyrange.source.model.batch_limits import admit, holds_back, left_for_new
 
 
 def at(*offsets: int) -> dict[TopicPartition, int]:
@@ -19,33 +19,33 @@ def at(*offsets: int) -> dict[TopicPartition, int]:
 
 def test_the_limit_is_shared_by_what_is_pending() -> None:
     """10 over 20, 5 and 1: 7.69, 1.92 and 0.38, of which only a share below one is rounded up."""
-    assert admit_offsets(at(0, 0, 0), at(20, 5, 1), 10) == at(7, 1, 1)
-    assert admit_offsets(at(7, 1, 1), at(20, 5, 1), 10) == at(14, 3, 1)
+    assert admit(at(0, 0, 0), at(20, 5, 1), 10) == at(7, 1, 1)
+    assert admit(at(7, 1, 1), at(20, 5, 1), 10) == at(14, 3, 1)
 
 
 def test_offsets_that_are_pending_are_all_taken_below_the_limit() -> None:
-    assert admit_offsets(at(3, 3), at(8, 8), 10) == at(8, 8)
-    assert admit_offsets(at(3, 3), at(8, 9), 10) == at(7, 8)
+    assert admit(at(3, 3), at(8, 8), 10) == at(8, 8)
+    assert admit(at(3, 3), at(8, 9), 10) == at(7, 8)
 
 
 def test_partitions_without_new_offsets_and_new_ones_take_the_end() -> None:
     """As in the JVM connector: only partitions with a start have a share; the caller gives it."""
     start, end = at(10, 0), at(4, 100, 7)
-    assert admit_offsets(start, end, 10) == at(4, 10, 7)
+    assert admit(start, end, 10) == at(4, 10, 7)
 
 
 def test_a_limit_near_the_largest_offset_does_not_overflow() -> None:
     start, end = at(5, OFFSET_MAX - 3), at(OFFSET_MAX, OFFSET_MAX)
-    assert admit_offsets(start, end, OFFSET_MAX) == end
-    assert admit_offsets(at(5), at(OFFSET_MAX), OFFSET_MAX - 1)[TopicPartition("t", 0)] > 5
+    assert admit(start, end, OFFSET_MAX) == end
+    assert admit(at(5), at(OFFSET_MAX), OFFSET_MAX - 1)[TopicPartition("t", 0)] > 5
 
 
 def test_bytes_are_shared_by_the_size_of_each_partitions_records() -> None:
     """1,000 bytes: 100 offsets of 100 bytes and 1,000 of 10 have the same share."""
     weights = {TopicPartition("t", 0): 100.0, TopicPartition("t", 1): 10.0}
-    assert admit_bytes(at(0, 0), at(100, 1000), 1_000, weights) == at(5, 50)
-    assert admit_bytes(at(0, 0), at(100, 1000), 20_000, weights) == at(100, 1000)
-    assert admit_bytes(at(0, 0), at(100, 1000), 1, weights) == at(1, 1)
+    assert admit(at(0, 0), at(100, 1000), 1_000, weights) == at(5, 50)
+    assert admit(at(0, 0), at(100, 1000), 20_000, weights) == at(100, 1000)
+    assert admit(at(0, 0), at(100, 1000), 1, weights) == at(1, 1)
 
 
 sizes = st.integers(0, 60) | st.integers(0, OFFSET_MAX // 2)
@@ -74,7 +74,7 @@ def test_every_partition_moves_as_in_the_jvm_connector(
     start = at(*(begin for begin, _ in pending))
     end = at(*(begin + size for begin, size in pending))
     total = sum(size for _, size in pending)
-    admitted = admit_offsets(start, end, limit)
+    admitted = admit(start, end, limit)
     assert admitted.keys() == end.keys()
     for partition, until in admitted.items():
         if total <= limit:
@@ -93,7 +93,7 @@ def test_bytes_never_go_back_nor_beyond_and_always_get_on(
     start = at(*(begin for begin, _, _ in pending))
     end = at(*(begin + size for begin, size, _ in pending))
     per_offset = {TopicPartition("t", n): weight for n, (_, _, weight) in enumerate(pending)}
-    admitted = admit_bytes(start, end, limit, per_offset)
+    admitted = admit(start, end, limit, per_offset)
     for partition in end:
         assert start[partition] <= admitted[partition] <= end[partition]
         if end[partition] > start[partition]:
@@ -110,7 +110,7 @@ def test_batch_after_batch_reaches_the_end(pending: list[tuple[int, int]], limit
     for _ in range(10_000):
         if start == end:
             break
-        start = admit_offsets(start, end, limit)
+        start = admit(start, end, limit)
     assert start == end
 
 

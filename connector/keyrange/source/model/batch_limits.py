@@ -13,31 +13,22 @@ from collections.abc import Mapping
 from keyrange.kafka.model.offsets import OFFSET_MAX, Positions, TopicPartition, pending
 
 
-def admit_offsets(start: Positions, end: Positions, offsets_max: int) -> dict[TopicPartition, int]:
-    """The end of a batch of about `offsets_max` offsets, over all partitions."""
-    return _admit(start, end, offsets_max, dict.fromkeys(end, 1.0))
-
-
-def admit_bytes(
+def admit(
     start: Positions,
     end: Positions,
-    bytes_max: int,
-    bytes_per_offset: Mapping[TopicPartition, float],
+    most: int,
+    bytes_per_offset: Mapping[TopicPartition, float] | None = None,
 ) -> dict[TopicPartition, int]:
-    """The end of a batch of about `bytes_max` bytes of log, by the bytes per offset."""
-    return _admit(start, end, bytes_max, bytes_per_offset)
-
-
-def _admit(
-    start: Positions, end: Positions, limit: int, weights: Mapping[TopicPartition, float]
-) -> dict[TopicPartition, int]:
+    """The end of a batch of about `most` offsets over all partitions, or with `bytes_per_offset` of
+    about so many bytes of log."""
+    weights = dict.fromkeys(end, 1.0) if bytes_per_offset is None else bytes_per_offset
     ranges = pending(start, end)
     total = sum(span.size * weights[partition] for partition, span in ranges.items())
-    if total <= limit:
+    if total <= most:
         return dict(end)
     admitted = dict(end)
     for partition, span in ranges.items():
-        share = limit * (span.size / total)
+        share = most * (span.size / total)
         offsets = math.ceil(share) if share < 1 else math.floor(share)
         admitted[partition] = min(span.until_offset, span.from_offset + offsets, OFFSET_MAX)
     return admitted
