@@ -46,24 +46,24 @@ class ConsumerSettings:
     gap_timeout_ms: int = option(
         "gap.timeout.ms",
         duration_or_ms,
-        _TIME,
         "How long a record may wait for its acknowledgement before it is handed out again. 0: as "
         "long as it likes.",
+        values=_TIME,
         default="5m",
     )
     warmup_timeout_ms: int = option(
         "warmup.timeout.ms",
         duration_or_ms,
-        _TIME,
         "How long key ranges stay where they are after they were announced to who gets them, "
         "unless that is ready before. 0: they move at once.",
+        values=_TIME,
         default="30s",
     )
     unacknowledged_max: int = option(
         "max.unacknowledged",
         int_between(1, 2**31 - 1),
-        "a number of records",
         "With so many records handed out and not acknowledged poll returns no new ones.",
+        values="a number of records",
         default="1000000",
     )
 

@@ -64,9 +64,6 @@ def _topic(value: str) -> str:
     return value
 
 
-_TIME: Final = "a time with its unit, such as 10s or 1 day"
-
-
 def beside(table: str, suffix: str) -> str:
     """A place of its own for what belongs to a commit table."""
     return table.rstrip("/") + suffix if table else ""
@@ -89,7 +86,6 @@ class CommitOptions:
     commit_mode: str = option(
         "commitMode",
         one_of("batch", "individual"),
-        "batch, individual",
         "What the driver commits. batch: a batch that Spark has finished. individual: the job "
         "reports for every record whether it is done, inside "
         "foreachBatch(keyrange.each_batch(...)), and keyrange delivers the others again. The "
@@ -102,7 +98,6 @@ class CommitOptions:
     allow_individual: bool | None = option(
         "allow.individual.commit",
         boolean,
-        "true, false",
         "The same as commitMode: true is individual, false is batch.",
         modes=BOTH,
         part=True,
@@ -110,7 +105,6 @@ class CommitOptions:
     table: str = option(
         "commitTable",
         path_or_uri,
-        "an absolute path or a URI",
         "The Delta table of the individual commits. keyrange creates it if it is missing. "
         "objectStore.NAME are settings of the object store for this table and all other files "
         "that keyrange reads and writes, secrets as env:NAME or file:PATH.",
@@ -119,14 +113,13 @@ class CommitOptions:
     group: str = option(
         "commitGroup",
         group_up_to(NAME_BYTES_MAX),
-        "a name",
         "The name of the query in the commit table. Default: kafka.group.id, or else default.",
+        values="a name",
         unset="",
     )
     on_fresh_start: str = option(
         "commitTable.onFreshStart",
         one_of("fail", "resume", "ignore"),
-        "fail, resume, ignore",
         "What a query without a checkpoint does if its group has commits already. fail: "
         "keyrange refuses it. resume: it continues from the commits. ignore: it starts at "
         "startingOffsets.",
@@ -135,7 +128,6 @@ class CommitOptions:
     transactional: bool = option(
         "commit.isolation",
         is_one("transactional", "immediate", "transactional"),
-        "immediate, transactional",
         "When finished output reaches the sink. immediate: with its batch. transactional: when "
         "everything before it in its partition is done.",
         default="immediate",
@@ -143,7 +135,6 @@ class CommitOptions:
     keeps_order: bool = option(
         "keyOrder",
         is_one("keep", "keep", "skipAhead"),
-        "keep, skipAhead",
         "How keyrange treats later records of a key while an earlier one is not done. keep: "
         "they wait. skipAhead: the job receives them.",
         default="keep",
@@ -151,7 +142,6 @@ class CommitOptions:
     unmentioned_is_done: bool = option(
         "unmentioned",
         is_one("done", "done", "retry"),
-        "done, retry",
         "How keyrange treats a record for which the job reports no result. done: it was "
         "filtered out. retry: keyrange delivers it again.",
         default="done",
@@ -159,7 +149,6 @@ class CommitOptions:
     record_timeout_ms: int = option(
         "record.timeout",
         duration_ms,
-        _TIME,
         "How long a function may work on one record before keyrange interrupts it and counts "
         "the record as not done. 0: no limit.",
         default="0",
@@ -167,7 +156,6 @@ class CommitOptions:
     batch_time_budget_ms: int = option(
         "batch.time.budget",
         duration_ms,
-        _TIME,
         "How long a task may work on its records. It hands the rest back, and the next batch "
         "delivers it, so that a slow key does not delay other keys. 0: no limit.",
         default="0",
@@ -175,7 +163,6 @@ class CommitOptions:
     backoff_ms: int = option(
         "redelivery.backoff",
         duration_ms,
-        _TIME,
         "How long a record that is not done waits before it comes again; doubled each time.",
         default="10s",
         part=True,
@@ -183,7 +170,6 @@ class CommitOptions:
     backoff_max_ms: int = option(
         "redelivery.backoff.max",
         duration_ms,
-        _TIME,
         "The longest such wait.",
         default="10m",
         part=True,
@@ -191,15 +177,14 @@ class CommitOptions:
     deliveries_max: int = option(
         "maxDeliveries",
         int_between(1, INT32_MAX),
-        "a number of times",
         "How often keyrange delivers a record before it goes to the dead letters.",
+        values="a number of times",
         default="5",
         part=True,
     )
     failure_ratio_max: float | None = option(
         "maxFailureRatio",
         part_of_one,
-        "0.0 to 1.0",
         "Which share of the records that a batch delivers for the first time may fail. If more "
         "fail, and at least 10, the query stops before anything of the batch is written or "
         "committed. Default: it stops while all records of a run fail, or most of the first ones "
@@ -208,21 +193,20 @@ class CommitOptions:
     dead_letter_table: str = option(
         "deadLetterTable",
         path_or_uri,
-        "as commitTable",
         "The Delta table of the dead letters. Default: commitTable with _dead_letters appended.",
+        values="as commitTable",
         unset="",
     )
     dead_letter_topic: str = option(
         "deadLetterTopic",
         _topic,
-        "a topic",
         "A topic to which the driver also writes the dead letters, at least once.",
+        values="a topic",
         unset="",
     )
     verdict_directory: str = option(
         "verdictDirectory",
         path_or_uri,
-        "an absolute path or a URI",
         "The directory that keeps the output of a batch and the results of its records until "
         "the batch is committed; driver and executors share it. Default: commitTable with "
         "_verdicts appended.",
@@ -231,7 +215,6 @@ class CommitOptions:
     state_directory: str = option(
         "stateDirectory",
         path_or_uri,
-        "an absolute path or a URI",
         "The directory that keeps the state of keys of a keyrange.job; driver and executors share "
         "it. Default: commitTable with _state appended.",
         unset="",
@@ -239,7 +222,6 @@ class CommitOptions:
     state_retention_ms: int = option(
         "state.retention",
         duration_ms,
-        _TIME,
         "How long keyrange keeps files of state that the last commit does not need. `keyrange "
         "commits reset` and `keyrange state` can go back that far.",
         default="7d",
@@ -247,7 +229,6 @@ class CommitOptions:
     available_now: str = option(
         "availableNow.redelivery",
         one_of("leave", "drain"),
-        "leave, drain",
         "What a run with availableNow does with records that wait for their next delivery. "
         "leave: it ends and reports their number. drain: it waits for them, up to "
         "availableNow.redelivery.timeout.",
@@ -256,33 +237,32 @@ class CommitOptions:
     available_now_timeout_ms: int = option(
         "availableNow.redelivery.timeout",
         duration_ms,
-        _TIME,
         "How long in all a run with availableNow waits for such records, with drain.",
         default="10m",
     )
     range_pending_max: int = option(
         "max.num.ranges.to.commit",
         int_between(1, 10_000_000),
-        "a number of records",
         "How many pending records a key range may have. From half of it on the range receives "
         "fewer new records, and at it none; other ranges go on.",
+        values="a number of records",
         default="10000",
         part=True,
     )
     range_bytes_max: int = option(
         "max.bytes.ranges.to.commit",
         size_between(1024, 2**30),
-        "bytes, such as 1m",
         "The same bound in bytes of the stored state of a key range, "
         f"{PENDING_BYTES_MAX} a record.",
+        values="bytes, such as 1m",
         default="1m",
     )
     range_lag_max: int | None = option(
         "max.range.lag",
         int_between(1, INT64_MAX),
-        "a number of offsets",
         "How many offsets a key range may be behind its partition. While it is further behind, "
         "the partition delivers no new records.",
+        values="a number of offsets",
         part=True,
     )
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from keyrange.kafka.model.offsets import TopicPartition, topic_name_fault
-from keyrange.options.option import BOTH, INT32_MAX, INT64_MAX, option
+from keyrange.options.option import INT32_MAX, INT64_MAX, option
 from keyrange.options.subscription import SubscriptionOptions
 from keyrange.options.value_parsers import (
     Violations,
@@ -117,102 +117,87 @@ class KeyRangeOptions:
     split_by: str = option(
         "splitBy",
         one_of("partition", "keyRange", "offset"),
-        "partition, keyRange, offset",
         "How tasks share the work. partition: a task reads whole partitions. keyRange: several "
         "tasks read one partition, each its own keys, and every key's records stay in order. "
         "offset: a task reads a run of offsets; the runs have about equal bytes, and no order "
         "between them.",
         default="partition",
-        modes=BOTH,
     )
     ranges_per_partition: int | None = option(
         "keyRangesPerPartition",
         _count,
-        "a number, or auto",
         "Into how many ranges of equal size the planner cuts the hash space of a partition. "
         "auto: by the cores and by the partition's share of the unread bytes.",
+        values="a number, or auto",
         default="auto",
-        modes=BOTH,
     )
     ranges: Ownership = option(
         "keyRanges",
         _ranges,
-        f"JSON {_RANGES_TEXT}",
         "The key ranges to read, instead of keyRangesPerPartition.",
-        modes=BOTH,
+        values=f"JSON {_RANGES_TEXT}",
         unset=_NO_RANGES,
     )
     partial: bool = option(
         "keyRangesCoverage",
         is_one("partial", "full", "partial"),
-        "full, partial",
         "full: keyRanges has to cover the space of each partition that it names. partial: other "
         "queries read the rest; keyRanges then has to name all partitions, and a query keeps "
         "the ranges that its checkpoint began with.",
         default="full",
-        modes=BOTH,
     )
     accept: tuple[bool, Mapping[str, bool]] = option(
         "accept.range.fetch",
         _accept,
-        'true, false, or JSON {"topic": false}',
         "Whether topics may be split by key range or offset: false for those whose records need "
         "the order of their partition. A query that would split them is refused.",
+        values='true, false, or JSON {"topic": false}',
         default="true",
-        modes=BOTH,
     )
     nulls_first: bool = option(
         "nullKeys",
         is_one("first", "spread", "first"),
-        "spread, first",
         "The key range to which a record without a key belongs. spread: that of the hash of its "
         "offset, so such records have no order. first: always the first key range, in order.",
         default="spread",
-        modes=BOTH,
     )
     # A key may be a secret of the user's users: it is not shown.
     keys: tuple[bytes | None, ...] | None = option(
         "keys",
         _keys,
-        _KEYS_TEXT,
         "Reads only records with these keys. Tasks leave out all others while they decode.",
-        modes=BOTH,
+        values=_KEYS_TEXT,
         shown=False,
     )
     cores: int | None = option(
         "parallelism",
         int_between(1, INT32_MAX),
-        "a number of tasks",
         "How many tasks can run at once, for splitBy=keyRange and offset: the cores of all "
         "executors. A Python source cannot ask Spark. Default: the cores of the driver's host.",
-        modes=BOTH,
+        values="a number of tasks",
     )
     memory_bytes: int = option(
         "max.bytes.key.range.results",
         size_between(0, INT64_MAX),
-        "bytes, such as 200m",
         "How many bytes of records, decoded by one task for others, an executor keeps in shared "
         "memory. They count against a pod's memory.",
+        values="bytes, such as 200m",
         default="209715200",
-        modes=BOTH,
     )
     spill_bytes: int = option(
         "max.bytes.key.range.spill",
         size_between(0, INT64_MAX),
-        "bytes, such as 20g",
         "How much more an executor keeps in its local directories. Without room in either, each "
         "task fetches for itself.",
+        values="bytes, such as 20g",
         default="20g",
-        modes=BOTH,
     )
     keep_values: bool = option(
         "reserve.message.value.range.fetch",
         boolean,
-        "true, false",
         "Whether a task keeps values for other tasks. false: it keeps only the offsets of the "
         "records, and the other tasks fetch these again; for values of a megabyte and more.",
         default="true",
-        modes=BOTH,
     )
 
     def given(self, partition: TopicPartition) -> tuple[KeyRange, ...] | None:

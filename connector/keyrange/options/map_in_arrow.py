@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from keyrange.options import source_values
 from keyrange.options.given_options import GivenOptions
-from keyrange.options.option import BOTH, option
+from keyrange.options.option import option
 from keyrange.options.value_parsers import Violations, importable
 
 
@@ -29,20 +29,18 @@ class MappingOptions:
     function: tuple[str, str] | None = option(
         "mapInArrow",
         importable("function"),
-        "package.module:function",
         "A function as for DataFrame.mapInArrow, by the name under which executors import it: "
         "it takes an iterator of pyarrow.RecordBatch with the columns of the DataFrame, and "
         "returns another. It runs in the task that reads, so only its output goes to Spark. A "
         "user who may set this option can run any function that executors can import.",
-        modes=BOTH,
+        values="package.module:function",
     )
     schema: str = option(
         "mapInArrowSchema",
         source_values.schema,
-        "DDL, such as key binary, count bigint",
         "The columns that the function of mapInArrow yields, all nullable, which are the "
         "columns of the DataFrame. Every batch has to have exactly these.",
-        modes=BOTH,
+        values="DDL, such as key binary, count bigint",
         unset="",
     )
 

@@ -27,7 +27,6 @@ MEMBERS: Final = "_members"
 MEMBERS_SUFFIX: Final = ".members"
 # Heartbeats to a session: one may be lost, and the next one late.
 _HEARTBEATS_MIN: Final = 3
-_MS: Final = "ms"
 _POSITIVE: Final = int_between(1, INT32_MAX)
 
 
@@ -49,7 +48,6 @@ class MemberOptions:
     pin: str = option(
         "pin",
         one_of("off", "prefer", "strict"),
-        "off, prefer, strict",
         "Whether key ranges stay with their executors. prefer: tasks read their own executor's "
         "ranges, and other executors' ranges after pin.wait.ms. strict: only its executor reads "
         "a range while it is in the group. For streams with splitBy=keyRange; needs memberTable.",
@@ -59,58 +57,57 @@ class MemberOptions:
     pin_wait_ms: int = option(
         "pin.wait.ms",
         int_between(0, INT32_MAX),
-        _MS,
         "How long a task that has read its own ranges waits before it reads another executor's "
         "ranges (prefer), or fails (strict).",
+        values="ms",
         default="3000",
         part=True,
     )
     host: str = option(
         "pin.driver.host",
         text,
-        "a host name or an address",
         "The address at which tasks ask the driver which key ranges they read. Default: the "
         "driver's own address towards the brokers.",
+        values="a host name or an address",
         unset="",
     )
     bind_address: str = option(
         "pin.driver.bind.address",
         text,
-        "an address, such as 0.0.0.0",
         "The address at which the driver listens for tasks, as spark.driver.bindAddress is to "
         "spark.driver.host. Default: at pin.driver.host.",
+        values="an address, such as 0.0.0.0",
         unset="",
     )
     port: int = option(
         "pin.driver.port",
         int_between(0, 65535),
-        "a port, or 0 for any",
         "The port at which the driver listens for tasks.",
+        values="a port, or 0 for any",
         default="0",
     )
     listener: str = option(
         "keyRangeListener",
         _listener,
-        "package.module:Class",
         "A subclass of keyrange.KeyRangeListener, by the name under which executors import it. "
         "Each executor calls it once an assignment with the key ranges that its slot gets and "
         "loses, before it reads their records. A user who may set this option can run any code "
         "that executors can import.",
+        values="package.module:Class",
         unset="",
     )
     splits_per_core: int = option(
         "splitsPerCore",
         int_between(1, 64),
-        "a number",
         "Into how many pieces the driver cuts the pinned ranges of an executor for each of its "
         "cores. More pieces balance the tasks better; pieces of a partition that are not read "
         "at the same time wait in the executor's directory, or are fetched again.",
+        values="a number",
         default="1",
     )
     table: str = option(
         "memberTable",
         path_or_uri,
-        "an absolute path or a URI",
         "The Delta table of the assignments: which member has which key ranges. keyrange "
         "creates it if it is missing. Default: commitTable with _members appended.",
         unset="",
@@ -119,15 +116,14 @@ class MemberOptions:
         "memberGroup",
         # The Kafka group is named after it, with a suffix.
         group_up_to(NAME_BYTES_MAX - len(MEMBERS_SUFFIX)),
-        "a name",
         f"The members' group; in Kafka it has {MEMBERS_SUFFIX} behind it. Default: commitGroup, "
         "kafka.group.id, or default.",
+        values="a name",
         unset="",
     )
     names: str = option(
         "memberNames",
         one_of("auto", "static", "dynamic"),
-        "auto, static, dynamic",
         "static: every executor has to have a name that survives its restart, or the query fails. "
         "dynamic: keyrange generates names. auto: static if the executor finds a name.",
         default="auto",
@@ -135,14 +131,13 @@ class MemberOptions:
     name: str = option(
         "member.name",
         name_up_to(NAME_BYTES_MAX),
-        "a name",
         "The name itself, for a query with one executor or a plain consumer.",
+        values="a name",
         unset="",
     )
     name_env: str = option(
         "member.name.env",
         variable,
-        "a variable",
         "The environment variable of the executors that holds the name; it has to be set. "
         "Default: METADATA_NAME, if it is set.",
         unset="",
@@ -150,57 +145,57 @@ class MemberOptions:
     name_file: str = option(
         "member.name.file",
         local_path,
-        "a path on the executors",
         "A file on a volume that outlives the executor. It holds the name; an executor creates it "
         "with a new name if it is missing.",
+        values="a path on the executors",
         unset="",
     )
     slot_directory: str = option(
         "slot.directory",
         local_path,
-        "a path on the executors",
         "The directory below which each slot has a directory for caches and state. keyrange makes "
         "these in a subdirectory that only its user can read, so a volume's root will do. "
         "Default: a directory of the user on the host.",
+        values="a path on the executors",
         unset="",
     )
     registration_timeout_ms: int = option(
         "registration.timeout.ms",
         _POSITIVE,
-        _MS,
         "How long a static member may be absent before the driver gives its ranges to others. The "
         "time counts from the longest absence of a member.",
+        values="ms",
         default="900000",
     )
     expansion_timeout_ms: int = option(
         "expansion.timeout.ms",
         int_between(0, INT32_MAX),
-        _MS,
         "How long the driver collects new members before it moves ranges to them, counted from "
         "the first one.",
+        values="ms",
         default="45000",
     )
     session_timeout_ms: int = option(
         "session.timeout.ms",
         _POSITIVE,
-        _MS,
         "After so long without a heartbeat Kafka removes a member from the group. Within the "
         "broker's group.min.session.timeout.ms and group.max.session.timeout.ms.",
+        values="ms",
         default="45000",
     )
     heartbeat_interval_ms: int = option(
         "heartbeat.interval.ms",
         _POSITIVE,
-        _MS,
         "How often a member sends a heartbeat; at most a third of session.timeout.ms.",
+        values="ms",
         default="3000",
     )
     poll_interval_ms: int = option(
         "max.poll.interval.ms",
         _POSITIVE,
-        _MS,
         "How long a running task may hand over no records before its member leaves the group. "
         "The larger of it and session.timeout.ms counts. It does not count while no task runs.",
+        values="ms",
         default="300000",
     )
 

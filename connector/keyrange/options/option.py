@@ -1,17 +1,20 @@
 """Options as fields of the dataclasses that the source reads: each is written in one place.
 
-    splits: int = option("splits", int_between(1, 9), "a number", "What it does.", default="1")
+    splits: int = option("splits", int_between(1, 9), "What it does.", values="1 to 9", default="1")
 
-is the option's name, its parser, its help, its default and the field that it fills; it acts on
-streams unless `modes` says otherwise. mypy holds the parser to the type of the field; validation
-and the reference are made of the rows.
+is the option's name, its parser, its help, what it takes, its default and the field that it fills.
+Where the parser says what it takes, the option need not; it acts on the reads that its dataclass
+does unless `modes` says otherwise. mypy holds the parser to the type of the field; validation and
+the reference are made of the rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
-from typing import Any, Final, Literal, TypeVar, overload
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Final, Literal, TypedDict, TypeVar, Unpack, overload
+
+from keyrange.options.value_parsers import taken_by
 
 Mode = Literal["batch", "stream"]
 
@@ -44,55 +47,39 @@ class Option:
     ignored: bool
 
 
+class _More(TypedDict, total=False):
+    values: str
+    modes: tuple[Mode, ...]
+    ignored: bool
+    part: bool
+    shown: bool
+
+
 @overload
 def option(
-    name: str,
-    parse: Callable[[str], _T],
-    values: str,
-    doc: str,
-    *,
-    default: str,
-    modes: tuple[Mode, ...] = STREAM,
-    ignored: bool = False,
-    part: bool = False,
+    name: str, parse: Callable[[str], _T], doc: str, *, default: str, **more: Unpack[_More]
 ) -> _T: ...
 
 
 @overload
-def option(
-    name: str,
-    parse: Callable[[str], _T],
-    values: str,
-    doc: str,
-    *,
-    modes: tuple[Mode, ...] = STREAM,
-    ignored: bool = False,
-    part: bool = False,
-    shown: bool = True,
-) -> _T | None: ...
+def option(name: str, parse: Callable[[str], _T], doc: str, **more: Unpack[_More]) -> _T | None: ...
 
 
 @overload
 def option(
-    name: str,
-    parse: Callable[[str], _T],
-    values: str,
-    doc: str,
-    *,
-    modes: tuple[Mode, ...] = STREAM,
-    unset: _U,
+    name: str, parse: Callable[[str], _T], doc: str, *, unset: _U, **more: Unpack[_More]
 ) -> _T | _U: ...
 
 
 def option(
     name: str,
     parse: Callable[[str], Any],
-    values: str,
     doc: str,
     *,
     default: str | None = None,
-    modes: tuple[Mode, ...] = STREAM,
     unset: Any = None,
+    values: str = "",
+    modes: tuple[Mode, ...] = (),
     ignored: bool = False,
     part: bool = False,
     shown: bool = True,
@@ -103,7 +90,7 @@ def option(
     A `part` says something only together with others, from which another field is made: it is
     neither compared nor shown.
     """
-    row = Option(name, parse, values, doc, default, modes, ignored)
+    row = Option(name, parse, values or taken_by(parse), doc, default, modes, ignored)
     value = unset if default is None else parse(default)
     return field(
         default_factory=lambda: value,
@@ -113,20 +100,21 @@ def option(
     )
 
 
-def made_of(parts: type, value: _T) -> _T:
-    """A field whose value is made of the options of another dataclass; `value` until it is."""
-    made: _T = field(default_factory=lambda: value, metadata={_PARTS: parts})
+def made_of(parts: type, value: _T, modes: tuple[Mode, ...] = STREAM) -> _T:
+    """A field whose value is made of the options of another dataclass; `value` until it is. `modes`
+    are the reads that these act on."""
+    made: _T = field(default_factory=lambda: value, metadata={_PARTS: (parts, modes)})
     return made
 
 
-def rows_of(settings: type) -> tuple[Option, ...]:
+def rows_of(settings: type, modes: tuple[Mode, ...] = STREAM) -> tuple[Option, ...]:
     """The options of a settings dataclass, and of those that its fields are made of, in order."""
     found: list[Option] = []
     for each in fields(settings):
-        if _ROW in each.metadata:
-            found.append(each.metadata[_ROW])
-        elif _PARTS in each.metadata:
-            found += rows_of(each.metadata[_PARTS])
+        if row := each.metadata.get(_ROW):
+            found.append(replace(row, modes=row.modes or modes))
+        elif parts := each.metadata.get(_PARTS):
+            found += rows_of(*parts)
     return tuple(found)
 
 

@@ -15,7 +15,7 @@ from keyrange.kafka.model.position_options import (
     Timestamps,
 )
 from keyrange.options import source_values
-from keyrange.options.option import BATCH, BOTH, INT64_MAX, Mode, option
+from keyrange.options.option import INT64_MAX, Mode, option
 from keyrange.options.value_parsers import Violations, int_between
 
 
@@ -26,45 +26,39 @@ class StartOptions:
     offsets: Everywhere | Offsets | GroupOffsets | None = option(
         "startingOffsets",
         source_values.starting_positions,
-        source_values.OFFSETS_TEXT + "; group, or group:NAME",
         "Where a new query starts; a query that resumes starts at its checkpoint. Default: "
         "latest for a stream, earliest for a batch read. JSON names every partition, or "
         "startingOffsetsDefault says where the others start. group: the offsets that the Kafka "
         "group of that name, or of kafka.group.id, has committed. Partitions found later start "
         "at their earliest offset.",
-        modes=BOTH,
+        values=source_values.OFFSETS_TEXT + "; group, or group:NAME",
     )
     timestamps: Mapping[TopicPartition, int] | None = option(
         "startingOffsetsByTimestamp",
         source_values.timestamps,
-        source_values.TIMESTAMPS_TEXT,
         "Starts each partition at its first record at or after a time. Takes precedence over "
         "startingOffsets.",
-        modes=BOTH,
     )
     timestamp_ms: int | None = option(
         "startingTimestamp",
         int_between(0, INT64_MAX),
-        "ms since 1970",
         "As startingOffsetsByTimestamp, with the same time for all partitions. Takes precedence "
         "over it.",
-        modes=BOTH,
+        values="ms since 1970",
     )
     unmatched: int | None = option(
         "startingOffsetsByTimestampStrategy",
         source_values.unmatched,
-        "error, latest",
         "How the query treats a partition without a record at or after the starting time.",
+        values="error, latest",
         default="error",
-        modes=BOTH,
     )
     rest: int | None = option(
         "startingOffsetsDefault",
         source_values.default_position("earliest", "latest"),
-        "earliest, latest",
         "Where partitions start that startingOffsets, startingOffsetsByTimestamp or the group's "
         "offsets do not name. Without it every partition has to be named.",
-        modes=BOTH,
+        values="earliest, latest",
     )
 
 
@@ -75,35 +69,30 @@ class EndOptions:
     offsets: Everywhere | Offsets = option(
         "endingOffsets",
         source_values.positions,
-        source_values.ENDS_TEXT,
         "Where a batch read ends, exclusive.",
+        values=source_values.ENDS_TEXT,
         default="latest",
-        modes=BATCH,
     )
     timestamps: Mapping[TopicPartition, int] | None = option(
         "endingOffsetsByTimestamp",
         source_values.timestamps,
-        source_values.TIMESTAMPS_TEXT,
         "Ends each partition before its first record at or after a time, or at its end where "
         "there is none. Older records behind that one are not read. Takes precedence over "
         "endingOffsets.",
-        modes=BATCH,
     )
     timestamp_ms: int | None = option(
         "endingTimestamp",
         int_between(0, INT64_MAX),
-        "ms since 1970",
         "As endingOffsetsByTimestamp, with the same time for all partitions. Takes precedence "
         "over it.",
-        modes=BATCH,
+        values="ms since 1970",
     )
     rest: int | None = option(
         "endingOffsetsDefault",
         source_values.default_position("latest"),
-        "latest",
         "Where partitions end that endingOffsets or endingOffsetsByTimestamp do not name. Without "
         "it every partition has to be named.",
-        modes=BATCH,
+        values="latest",
     )
 
 

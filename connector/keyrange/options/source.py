@@ -15,7 +15,16 @@ from keyrange.options.kafka_properties import ClientSettings
 from keyrange.options.key_ranges import KeyRangeOptions
 from keyrange.options.map_in_arrow import MapInArrow, MappingOptions
 from keyrange.options.members import MemberOptions
-from keyrange.options.option import BATCH, BOTH, INT32_MAX, INT64_MAX, made_of, option, rows_of
+from keyrange.options.option import (
+    BATCH,
+    BOTH,
+    INT32_MAX,
+    INT64_MAX,
+    STREAM,
+    made_of,
+    option,
+    rows_of,
+)
 from keyrange.options.positions import EndOptions, StartOptions
 from keyrange.options.subscription import SubscriptionOptions
 from keyrange.options.value_format import ValueOptions
@@ -41,106 +50,104 @@ class SourceOptions:
     answered before.
     """
 
-    subscription: Subscription = made_of(SubscriptionOptions, Subscribe(()))
-    start: PositionSpec = made_of(StartOptions, PositionSpec("startingOffsets", Everywhere(LATEST)))
-    end: PositionSpec = made_of(EndOptions, PositionSpec("endingOffsets", Everywhere(LATEST)))
+    subscription: Subscription = made_of(SubscriptionOptions, Subscribe(()), BOTH)
+    start: PositionSpec = made_of(
+        StartOptions, PositionSpec("startingOffsets", Everywhere(LATEST)), BOTH
+    )
+    end: PositionSpec = made_of(
+        EndOptions, PositionSpec("endingOffsets", Everywhere(LATEST)), BATCH
+    )
     max_offsets_per_trigger: int | None = option(
         "maxOffsetsPerTrigger",
         int_between(1, INT64_MAX),
-        "a number of offsets",
         "About how many offsets a micro-batch takes; partitions share them in proportion to "
         "their unread offsets.",
+        values="a number of offsets",
         ignored=True,
+        modes=STREAM,
     )
     min_offsets_per_trigger: int | None = option(
         "minOffsetsPerTrigger",
         int_between(1, INT64_MAX),
-        "a number of offsets",
         "A micro-batch waits until so many offsets are unread, no longer than maxTriggerDelay. "
         "The first one of a run does not wait, and a run with availableNow reads all unread "
         "offsets.",
+        values="a number of offsets",
         ignored=True,
+        modes=STREAM,
     )
     max_trigger_delay_ms: int = option(
         "maxTriggerDelay",
         duration_or_ms,
-        "a time, such as 15m; a bare number is ms",
         "How long minOffsetsPerTrigger may hold a micro-batch back.",
+        values="a time, such as 15m; a bare number is ms",
         default="15m",
         ignored=True,
+        modes=STREAM,
     )
     max_bytes_per_trigger: int | None = option(
         "maxBytesPerTrigger",
         size_between(1, INT64_MAX),
-        "bytes, such as 64m",
         "About how many bytes of log (as stored, compressed) a micro-batch takes. The size of "
         "records is sampled where each partition stands. With maxOffsetsPerTrigger the lower of "
         "the two holds.",
+        values="bytes, such as 64m",
         ignored=True,
+        modes=STREAM,
     )
     min_partitions: int | None = option(
         "minPartitions",
         int_between(1, INT32_MAX),
-        "a number of tasks",
         "At least about this many tasks: large partitions are cut into ranges of offsets.",
-        modes=BOTH,
+        values="a number of tasks",
     )
     max_records_per_partition: int | None = option(
         "maxRecordsPerPartition",
         int_between(1, INT64_MAX),
-        "a number of offsets",
         "At most this many offsets in a task: partitions are cut into ranges of offsets, each with "
         "its own task.",
-        modes=BOTH,
+        values="a number of offsets",
     )
     bytes_per_task: int = option(
         "bytesPerTask",
         size_between(0, INT64_MAX),
-        "bytes, such as 8m",
         "Partitions with less unread than this share a task, because a task costs more than "
         "reading a little. 0: every partition, or every key range of it, has its own task.",
+        values="bytes, such as 8m",
         default="8m",
-        modes=BOTH,
     )
     min_tasks: int = option(
         "minTasks",
         int_between(1, INT32_MAX),
-        "a number of tasks",
         "The least tasks to use while there are that many partitions with new data, for jobs "
         "whose own work per record is slow.",
+        values="a number of tasks",
         default="1",
-        modes=BOTH,
     )
-    key_ranges: KeyRangeOptions = made_of(KeyRangeOptions, KeyRangeOptions())
+    key_ranges: KeyRangeOptions = made_of(KeyRangeOptions, KeyRangeOptions(), BOTH)
     include_headers: bool = option(
         "includeHeaders",
         boolean,
-        "true, false",
         "Adds the column headers.",
         default="false",
-        modes=BOTH,
     )
     include_key_hash: bool = option(
         "includeKeyHash",
         boolean,
-        "true, false",
         "Adds the column keyHash: the key's hash, by which key ranges are cut.",
         default="false",
-        modes=BOTH,
     )
     columns: tuple[str, ...] | None = option(
         "columns",
         parse_columns,
-        "key,value,topic,partition,offset,timestamp,timestampType,headers,keyHash",
         "The columns of the DataFrame. keyrange does not copy the columns that are left out; "
         "Spark does not tell a Python source which columns a query uses. Default: all but "
         "headers and keyHash.",
-        modes=BOTH,
+        values="key,value,topic,partition,offset,timestamp,timestampType,headers,keyHash",
     )
     filter_pushdown: bool = option(
         "filterPushdown",
         boolean,
-        "true, false",
         "Filters on topic, partition, offset and timestamp restrict the read, if "
         "spark.sql.python.filterPushdown.enabled is true. Only for a load() that one query uses "
         "once: Spark 4.2 reads the same restricted part for all its other uses, which then lack "
@@ -151,41 +158,36 @@ class SourceOptions:
     fail_on_data_loss: bool = option(
         "failOnDataLoss",
         boolean,
-        "true, false",
         "Whether the query fails if records that it should read are gone (retention, a deleted or "
         "recreated topic, a truncated log). false: it warns and reads on from the first record "
         "that is left.",
         default="true",
-        modes=BOTH,
     )
     max_batch_rows: int = option(
         "maxBatchRows",
         int_between(1, 1_000_000),
-        "a number of rows",
         "The most rows in an Arrow batch that a task hands to Spark.",
+        values="a number of rows",
         default="32768",
-        modes=BOTH,
     )
     max_batch_bytes: int = option(
         "maxBatchBytes",
         size_between(1024, 2**30),
-        "bytes, such as 4m",
         "Bytes of keys and values in one Arrow batch; a larger record is a batch of its own. "
         "Batches that fit the processor's cache go to Spark faster.",
+        values="bytes, such as 4m",
         default="4m",
-        modes=BOTH,
     )
     max_record_batch_bytes: int = option(
         "maxRecordBatchBytes",
         size_between(1024 * 1024, 2**31 - 2**20),
-        "bytes, such as 128m",
         "The largest record batch that a task reads, compressed or decompressed; it refuses a "
         "larger one with topic, partition and offset. This bounds the memory of a task, see "
         "ARCHITECTURE.md.",
+        values="bytes, such as 128m",
         default="128m",
-        modes=BOTH,
     )
-    map_in_arrow: MapInArrow | None = made_of(MappingOptions, None)
+    map_in_arrow: MapInArrow | None = made_of(MappingOptions, None, BOTH)
     values: ValueOptions = made_of(ValueOptions, ValueOptions())
     commits: CommitOptions = made_of(CommitOptions, CommitOptions())
     members: MemberOptions = made_of(MemberOptions, MemberOptions())
@@ -193,55 +195,49 @@ class SourceOptions:
     group_id_prefix: str = option(
         "groupIdPrefix",
         name_up_to(NAME_BYTES_MAX - 33),
-        "the beginning of a group's name",
         "Mirrors the query's committed offsets to a Kafka group whose name begins with this text; "
         "the checkpoint stores the name. kafka.group.id names the whole group and takes "
         "precedence. A batch read mirrors nothing.",
-        modes=BOTH,
+        values="the beginning of a group's name",
         unset="",
     )
     mirror_offsets: bool = option(
         "mirrorOffsets",
         boolean,
-        "true, false",
         "Whether the driver also writes the committed offsets to the Kafka group, so that Kafka's "
         "tools show the query's lag. It never resumes from them. Default: true if kafka.group.id "
         "or groupIdPrefix is given and not empty.",
         unset=False,
+        modes=STREAM,
     )
     fetch_offset_tries: int | None = option(
         "fetchOffset.numRetries",
         int_between(1, INT32_MAX),
-        "a number of tries",
         "How often the driver asks for metadata and offsets before a batch fails, with new "
         "connections each time. Default: 3, and 1 at the first contact, so that a wrong address is "
         "named soon.",
-        modes=BOTH,
+        values="a number of tries",
     )
     fetch_offset_pause_ms: int = option(
         "fetchOffset.retryIntervalMs",
         int_between(0, INT32_MAX),
-        "milliseconds",
         "The pause between two such tries.",
+        values="milliseconds",
         default="1000",
-        modes=BOTH,
     )
     poll_timeout_ms: int = option(
         "kafkaConsumer.pollTimeoutMs",
         int_between(1, INT32_MAX),
-        "milliseconds",
         "How long a task waits for the next records of its range, broker restarts included.",
+        values="milliseconds",
         default="120000",
-        modes=BOTH,
     )
     rack_variable: str = option(
         "client.rack.env",
         variable,
-        "a variable",
         "The environment variable of the executors that holds their rack: each executor reads "
         "from the replica in its own rack. kafka.client.rack has one value for all executors. "
         "Executors without the variable read from leaders.",
-        modes=BOTH,
         unset="",
     )
     client: ClientSettings = field(default_factory=ClientSettings)
@@ -261,7 +257,7 @@ class SourceOptions:
 
 # The option table of `format("keyrange")`. Names are the JVM connector's where it has the option.
 # `conf/keyrange.toml`, `keyrange options` and OPTIONS.md are made from it.
-OPTIONS: Final = rows_of(SourceOptions)
+OPTIONS: Final = rows_of(SourceOptions, BOTH)
 
 
 _INDIVIDUAL: Final = (

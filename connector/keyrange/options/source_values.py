@@ -10,7 +10,7 @@ from typing import Any
 from keyrange.errors import InvalidError
 from keyrange.kafka.model.offsets import EARLIEST, LATEST, TopicPartition, topic_name_fault
 from keyrange.kafka.model.position_options import Everywhere, GroupOffsets, Offsets
-from keyrange.options.value_parsers import NAME_BYTES_MAX, name_up_to
+from keyrange.options.value_parsers import NAME_BYTES_MAX, name_up_to, takes
 from keyrange.source.model.checkpoint import read_partitions, read_positions
 from keyrange.source.model.ddl import parse_ddl
 
@@ -78,6 +78,7 @@ def starting_positions(value: str) -> Everywhere | Offsets | GroupOffsets:
     return positions(value)
 
 
+@takes(TIMESTAMPS_TEXT)
 def timestamps(value: str) -> Mapping[TopicPartition, int]:
     read = lambda document: read_positions(document, least=0)  # noqa: E731
     found: dict[TopicPartition, int] = _document(value, read, f"of timestamps: {TIMESTAMPS_TEXT}")

@@ -9,7 +9,7 @@ from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.kafka.model.subscription import Assign, Subscribe, SubscribePattern, Subscription
 from keyrange.options import source_values
 from keyrange.options.given_options import GivenOptions
-from keyrange.options.option import BOTH, option
+from keyrange.options.option import option
 from keyrange.options.value_parsers import Violations, one_of
 
 _STRATEGIES: Final = ("subscribe", "subscribePattern", "assign")
@@ -22,35 +22,30 @@ class SubscriptionOptions:
     subscribe: tuple[str, ...] = option(
         "subscribe",
         source_values.topics,
-        "topic,topic,...",
         "The topics to read. One of subscribe, subscribePattern and assign is required.",
-        modes=BOTH,
+        values="topic,topic,...",
         unset=(),
     )
     subscribe_pattern: str = option(
         "subscribePattern",
         source_values.pattern,
-        "a regular expression",
         "Reads every topic whose name matches, also those that are created later. Internal topics "
         "are left out.",
-        modes=BOTH,
+        values="a regular expression",
         unset="",
     )
     subscribe_pattern_match: Literal["full", "search"] = option(
         "subscribePatternMatch",
         one_of("full", "search"),
-        "full, search",
         "full: the pattern describes the whole name, as in Kafka's consumer. search: it is found "
         "somewhere in the name, as Spark's Kafka source has it.",
         default="full",
-        modes=BOTH,
     )
     assign: tuple[TopicPartition, ...] = option(
         "assign",
         source_values.partitions,
-        'JSON {"topic": [0, 1]}',
         "The partitions to read; all of them have to exist.",
-        modes=BOTH,
+        values='JSON {"topic": [0, 1]}',
         unset=(),
     )
 

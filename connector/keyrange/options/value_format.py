@@ -20,7 +20,6 @@ class ValueOptions:
     format: Literal["raw", "json"] = option(
         "valueFormat",
         one_of("raw", "json"),
-        "raw, json",
         "What the values of records are, for keyrange.job without a function. json: objects, "
         "whose fields are read into the columns of valueSchema by the task that reads them, as "
         "Spark's from_json does; these columns replace the column value.",
@@ -29,14 +28,13 @@ class ValueOptions:
     schema: str = option(
         "valueSchema",
         source_values.schema,
-        "DDL, such as id bigint, name string",
         "The columns into which tasks read the values, all nullable.",
+        values="DDL, such as id bigint, name string",
         unset="",
     )
     bad: Literal["null", "fail", "deadLetter"] = option(
         "badValues",
         one_of("null", "fail", "deadLetter"),
-        "null, fail, deadLetter",
         "What keyrange does with a record whose value does not fit valueSchema. null: its columns "
         "are null. fail: the batch fails, and names it. deadLetter: it goes to the dead letters, "
         "and later records of its key do not wait for it; needs commitMode=individual.",

@@ -18,10 +18,28 @@ from keyrange.options.allowlist import NotAllowed, check_module, check_path
 
 _T = TypeVar("_T")
 _Word = TypeVar("_Word", bound=str)
+_Parser = TypeVar("_Parser", bound=Callable[[str], Any])
 
 # Python's int() takes more: other scripts' digits, underscores, and thousands of digits.
 _WHOLE_NUMBER = re.compile(r"^-?[0-9]{1,19}$", re.ASCII)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def takes(values: str) -> Callable[[_Parser], _Parser]:
+    """Marks a parser with what it takes, as the reference of the options says it."""
+
+    def mark(parse: _Parser) -> _Parser:
+        _TAKEN[parse] = values
+        return parse
+
+    return mark
+
+
+def taken_by(parse: Callable[[str], Any]) -> str:
+    return _TAKEN[parse]
+
+
+_TAKEN: dict[Callable[[str], Any], str] = {}
 
 
 class Violations:
@@ -75,6 +93,7 @@ def name_up_to(most_bytes: int) -> Callable[[str], str]:
     return parse
 
 
+@takes("an absolute path or a URI")
 def path_or_uri(value: str) -> str:
     """A path or a URI, which is not looked at any closer."""
     if not value.strip("/ "):
@@ -101,6 +120,7 @@ def group_up_to(most_bytes: int) -> Callable[[str], str]:
     return parse
 
 
+@takes("a variable")
 def variable(value: str) -> str:
     """The name of a variable of the environment."""
     if not _VARIABLE.fullmatch(value.strip()):
@@ -108,6 +128,7 @@ def variable(value: str) -> str:
     return value.strip()
 
 
+@takes("true, false")
 def boolean(value: str) -> bool:
     """true or false in any case, as Spark reads its own options."""
     folded = value.strip().lower()
@@ -170,6 +191,7 @@ _TIMES_MS = {
 _TIME = re.compile(r"^([0-9]{1,15}) *([a-z]+)$", re.ASCII)
 
 
+@takes("a time with its unit, such as 10s or 1 day")
 def duration_ms(value: str) -> int:
     """Milliseconds of a number with its unit: 500ms, 10s, 15m, 2h, 1 day; only 0 needs none."""
     text = value.strip().lower()
@@ -216,6 +238,7 @@ _ISO_TIME = re.compile(
 )
 
 
+@takes("an ISO 8601 duration")
 def iso_duration_ms(value: str) -> int:
     """Milliseconds of an ISO 8601 duration in days and smaller, as Java reads it: PT1M, P1DT2H."""
     time = _ISO_TIME.match(value.strip())
@@ -232,6 +255,7 @@ def iso_duration_ms(value: str) -> int:
 _DECIMAL = re.compile(r"^[0-9]{1,18}(\.[0-9]{1,18})?$|^\.[0-9]{1,18}$", re.ASCII)
 
 
+@takes("0.0 to 1.0")
 def part_of_one(value: str) -> float:
     """A number from 0 to 1, both included."""
     if not _DECIMAL.match(value.strip()) or not 0 <= float(value) <= 1:
@@ -240,6 +264,7 @@ def part_of_one(value: str) -> float:
 
 
 def one_of(*allowed: _Word, upper: bool = False) -> Callable[[str], _Word]:
+    @takes(", ".join(allowed))
     def parse(value: str) -> _Word:
         folded = value.strip().upper() if upper else value.strip()
         for each in allowed:
@@ -253,7 +278,7 @@ def one_of(*allowed: _Word, upper: bool = False) -> Callable[[str], _Word]:
 def is_one(meant: str, *allowed: str) -> Callable[[str], bool]:
     """One of some words, as whether it is the one that is meant."""
     word = one_of(*allowed)
-    return lambda value: word(value) == meant
+    return takes(taken_by(word))(lambda value: word(value) == meant)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from keyrange.guard.model.volumes import Limit, Policy
+from keyrange.guard.model.volumes import Policy
 from keyrange.options.given_options import GivenOptions, by_name, near_option
 from keyrange.options.kafka_properties import parse_client_options
 from keyrange.options.value_parsers import Violations
@@ -17,7 +17,6 @@ from keyrange.options.volumes import (
     STATIC,
     TOPIC,
     VOLUME_ROWS,
-    Least,
     VolumeOptions,
 )
 
@@ -123,13 +122,12 @@ def _check_enforcement(given: GivenOptions, chosen: VolumeOptions, violations: V
 
 def _warn_of_ends(chosen: VolumeOptions) -> None:
     """The ends of the ranges are allowed, and seldom what was meant."""
-    ratio, size = chosen.min_available_ratio, chosen.min_available_bytes
-    if ratio is not None and 1 in ratio.amounts:
+    size, ratio = chosen.min_available_bytes, chosen.min_available_ratio
+    sizes = [] if size is None else [each.min_available_bytes for each in (size, *size.others)]
+    ratios = [] if ratio is None else [each.min_available_ratio for each in (ratio, *ratio.others)]
+    if 1 in ratios:
         _log.warning("option 'min.available.ratio' is 1.0: the throttle factor is always 0.0")
-    for option, amounts in (
-        ("bytes", () if size is None else size.amounts),
-        ("ratio", () if ratio is None else ratio.amounts),
-    ):
+    for option, amounts in (("bytes", sizes), ("ratio", ratios)):
         if 0 in amounts:
             _log.warning(
                 "option 'min.available.%s' is 0: nothing is held back before a volume is full",
@@ -142,7 +140,8 @@ def _policy(chosen: VolumeOptions, is_needed: bool, violations: Violations) -> P
     if size is not None and ratio is not None:
         violations.add("min.available.ratio", "must not be given with min.available.bytes")
         return None
-    if size is None and ratio is None:
+    limit = size or ratio
+    if limit is None:
         # One that is given and wrong was named before.
         wrong = violations.unparsed & {"min.available.bytes", "min.available.ratio"}
         if is_needed and not wrong:
@@ -150,14 +149,4 @@ def _policy(chosen: VolumeOptions, is_needed: bool, violations: Violations) -> P
                 "one of the options min.available.bytes and min.available.ratio must be specified"
             )
         return None
-    return Policy(_limit(size, ratio), chosen.fallback, chosen.validity_ms, chosen.interval_ms)
-
-
-def _limit(size: Least[int] | None, ratio: Least[float] | None) -> Limit:
-    """By the one that is given."""
-    if size is not None:
-        sizes = tuple(Limit(min_available_bytes=least, name=name) for name, least in size.of_named)
-        return Limit(min_available_bytes=size.of_others, others=sizes)
-    assert ratio is not None
-    ratios = tuple(Limit(min_available_ratio=least, name=name) for name, least in ratio.of_named)
-    return Limit(min_available_ratio=ratio.of_others, others=ratios)
+    return Policy(limit, chosen.fallback, chosen.validity_ms, chosen.interval_ms)

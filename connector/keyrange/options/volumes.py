@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Generic, TypeVar
+from typing import Any, Final
 
-from keyrange.guard.model.volumes import Policy, VolumeName
+from keyrange.guard.model.volumes import Limit, Policy, VolumeName
 from keyrange.options.kafka_properties import ClientSettings
 from keyrange.options.option import INT32_MAX, INT64_MAX, option, rows_of
 from keyrange.options.value_parsers import (
@@ -48,45 +48,32 @@ def _said(value: str) -> str:
     return value.strip()
 
 
-Amount = TypeVar("Amount", int, float)
+def _limit(of_which: str, parse: Callable[[str], Any]) -> Callable[[str], Limit]:
+    """A limit by one of `Limit`'s two amounts, and behind semicolons those of volumes, as
+    `BROKER:LOG_DIR=LIMIT`."""
 
-
-@dataclass(frozen=True, slots=True)
-class Least(Generic[Amount]):
-    """What has to be available: of volumes that are named, by the first name, and of all others."""
-
-    of_others: Amount
-    of_named: tuple[tuple[VolumeName, Amount], ...] = ()
-
-    @property
-    def amounts(self) -> set[Amount]:
-        return {self.of_others} | {amount for _, amount in self.of_named}
-
-
-def _least(parse: Callable[[str], Amount]) -> Callable[[str], Least[Amount]]:
-    """A limit, and behind semicolons those of volumes, as `BROKER:LOG_DIR=LIMIT`."""
-
-    def parse_all(value: str) -> Least[Amount]:
+    def parse_all(value: str) -> Limit:
         others, *named = value.split(";")
-        return Least(parse(others), tuple(map(parse_named, named)))
+        return limit(others, others=tuple(map(parse_named, named)))
 
-    def parse_named(entry: str) -> tuple[VolumeName, Amount]:
+    def limit(amount: str, **more: Any) -> Limit:
+        return Limit(**{of_which: parse(amount)}, **more)
+
+    def parse_named(entry: str) -> Limit:
         found = _NAMED.fullmatch(entry.strip())
         if found is None:
             raise ValueError(
                 "must be a limit, and behind each ';' BROKER:LOG_DIR=LIMIT, with * for all "
                 f"brokers, not '{entry.strip()[:80]}'"
             )
-        broker, log_dir, limit = found.groups()
-        return VolumeName(None if broker == "*" else int(broker), log_dir), parse(limit)
+        broker, log_dir, amount = found.groups()
+        return limit(amount, name=VolumeName(None if broker == "*" else int(broker), log_dir))
 
     return parse_all
 
 
 _NAMED: Final = re.compile(r"(\*|[0-9]{1,10})\s*:\s*(.*[^\s])\s*=\s*([^=]*)", re.ASCII)
-_PART: Final = "0.0 to 1.0"
 _BYTES: Final = "bytes, such as 64m"
-_DURATION: Final = "an ISO 8601 duration"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,27 +89,26 @@ class VolumeOptions:
     policy: Policy | None = None
     admin: Mapping[str, str] = field(default_factory=dict, repr=False)
     client: ClientSettings | None = None
-    min_available_bytes: Least[int] | None = option(
+    min_available_bytes: Limit | None = option(
         "min.available.bytes",
-        _least(size_between(0, INT64_MAX)),
-        "bytes, such as 10g, or 10g;BROKER:LOG_DIR=50g",
+        _limit("min_available_bytes", size_between(0, INT64_MAX)),
         "The throttle factor is 0.0 while any volume of the cluster has no more than this "
         "available. The guard needs this or min.available.ratio, and not both. Limits of single "
         "volumes follow, each after a semicolon: the first one that matches counts; BROKER may be "
         "*, and LOG_DIR may hold * and ?.",
+        values="bytes, such as 10g, or 10g;BROKER:LOG_DIR=50g",
         part=True,
     )
-    min_available_ratio: Least[float] | None = option(
+    min_available_ratio: Limit | None = option(
         "min.available.ratio",
-        _least(part_of_one),
-        f"{_PART}, or 0.1;BROKER:LOG_DIR=0.05",
+        _limit("min_available_ratio", part_of_one),
         "The same as a part of each volume. 0.01 is one hundredth.",
+        values="0.0 to 1.0, or 0.1;BROKER:LOG_DIR=0.05",
         part=True,
     )
     fallback: float = option(
         "throttle.factor.fallback",
         part_of_one,
-        _PART,
         "The throttle factor if no check has succeeded for throttle.factor.validity.duration, or "
         "none yet.",
         default="1.0",
@@ -130,7 +116,6 @@ class VolumeOptions:
     validity_ms: int = option(
         "throttle.factor.validity.duration",
         iso_duration_ms,
-        _DURATION,
         "How long the last factor holds while checks fail, and how long the guard remembers the "
         "volumes of a broker that is gone. At least storage.check.interval.",
         default="PT5M",
@@ -138,72 +123,69 @@ class VolumeOptions:
     interval_ms: int = option(
         "storage.check.interval",
         iso_duration_ms,
-        _DURATION,
         "How often the guard checks the volumes. PT0S: never, and it holds nothing back.",
         default="PT1M",
     )
     factor_source: str = option(
         "throttle.factor.source",
         _source,
-        "cluster-volumes, static, file, topic, or a name",
         "The source of the throttle factor. cluster-volumes: the log dirs of all brokers. static: "
         "throttle.factor. file: throttle.factor.file. topic: throttle.factor.topic. Others are "
         "entry points of the group keyrange.throttle_factor_sources.",
+        values="cluster-volumes, static, file, topic, or a name",
         default=CLUSTER_VOLUMES,
     )
     static_factor: float = option(
         "throttle.factor",
         part_of_one,
-        _PART,
         "The factor of throttle.factor.source=static.",
         unset=1.0,
     )
     factor_file: str = option(
         "throttle.factor.file",
         local_path,
-        "a path",
         "A file that holds the factor, for throttle.factor.source=file. It is read at every check.",
+        values="a path",
         unset="",
     )
     factor_topic: str = option(
         "throttle.factor.topic",
         _said,
-        "a topic",
         "A topic of the cluster of kafka.admin.*, for throttle.factor.source=topic. The value of "
         "the last record of its first partition is the factor, as text. Without a newer record "
         "for throttle.factor.validity.duration the fallback holds.",
+        values="a topic",
         unset="",
     )
     quota_source: str = option(
         "quota.source",
         _source,
-        "static, file, or a name",
         "Where the guard takes the byte rate from that limits clients without a "
         "producer_byte_rate of their own. It always takes quotas that the cluster has from the "
         "cluster. static: quota.producer.byte.rate. file: quota.file. Others are entry points "
         "of the group keyrange.quota_sources.",
+        values="static, file, or a name",
         default=STATIC,
     )
     base_rate: int = option(
         "quota.producer.byte.rate",
         size_between(1, 2**53),
-        _BYTES,
         "Bytes a second and broker that no client exceeds, whatever its quota: throttling begins "
         "there. Too low, and the first step is a long one. Default: 1g, from which it takes three "
         "minutes to the floor.",
+        values=_BYTES,
         unset=BASE_RATE,
     )
     quota_file: str = option(
         "quota.file",
         local_path,
-        "a path",
         "A file that holds this rate, for quota.source=file.",
+        values="a path",
         unset="",
     )
     admission: bool = option(
         "guard.admission",
         boolean,
-        "true, false",
         "Whether the query takes in nothing new while the throttle factor is 0.0. For jobs that "
         "write to the cluster that they read: a reader that stops frees no disk.",
         default="false",
@@ -211,7 +193,6 @@ class VolumeOptions:
     enforce: bool = option(
         "guard.enforce",
         boolean,
-        "true, false",
         "Whether `keyrange volumes guard` slows the cluster's producers by client quotas. Needs "
         "guard.reaper; see guard.dry.run.",
         default="false",
@@ -219,7 +200,6 @@ class VolumeOptions:
     dry_run: bool = option(
         "guard.dry.run",
         boolean,
-        "true, false",
         "With guard.enforce: the guard changes no quota, and reports the changes that it would "
         "make.",
         default="true",
@@ -227,49 +207,49 @@ class VolumeOptions:
     reaper: str = option(
         "guard.reaper",
         _said,
-        "words",
         "The name of the job that runs `keyrange volumes reap` when the guard is dead, such as "
         "cronjob/reap: Kafka's quotas have no end of their own.",
+        values="words",
         unset="",
     )
     excluded: frozenset[str] = option(
         "guard.exclude",
         _principals,
-        "User:NAME;User:NAME",
         "Principals whose quotas the guard does not change. Each needs a high producer_byte_rate "
         "of its own in the cluster, because the quota for clients without one would limit it too. "
         "Until each has one, the guard throttles no client.",
+        values="User:NAME;User:NAME",
         unset=frozenset[str](),
     )
     mute_ms: int = option(
         "guard.max.mute.ms",
         int_between(22_000, INT32_MAX),
-        "ms",
         "The longest time for which a throttled client may be muted. It sets the floor, together "
         "with guard.connections and guard.request.max.bytes.",
+        values="ms",
         default="60000",
     )
     connections: int = option(
         "guard.connections",
         int_between(1, 100_000),
-        "a number",
         "Connections of producers that share one quota on one broker, at the most: the producers "
         "with one client id, or one user.",
+        values="a number",
         default="8",
     )
     request_bytes: int = option(
         "guard.request.max.bytes",
         size_between(1, INT32_MAX),
-        _BYTES,
         "The producers' max.request.size.",
+        values=_BYTES,
         default="1m",
     )
     lease_ms: int = option(
         "guard.lease.ms",
         int_between(22_000, 3_600_000),
-        "ms",
         "If a guard does not renew its lease for so long, a reaper takes it for dead and releases "
         "the clients that it throttled. The same for guards and reapers.",
+        values="ms",
         default="60000",
     )
 

@@ -31,16 +31,16 @@ HERE = Path(options.__file__).parent
 
 @dataclass(frozen=True, kw_only=True)
 class Inner:
-    third: int | None = option("a.third", int_between(0, 9), "a number", "Third.")
+    third: int | None = option("a.third", int_between(0, 9), "Third.", values="a number")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outer:
     made: str = "made"
-    first: int = option("first", int_between(0, 9), "a number", "First.", default="4")
-    second: str = option("Second", one_of("a", "b"), "a, b", "Second.", unset="")
+    first: int = option("first", int_between(0, 9), "First.", values="a number", default="4")
+    second: str = option("Second", one_of("a", "b"), "Second.", unset="")
     inner: Inner = made_of(Inner, Inner())
-    fourth: bool = option("fourth", boolean, "true, false", "Fourth.", default="true", part=True)
+    fourth: bool = option("fourth", boolean, "Fourth.", default="true", part=True)
 
 
 def given(**texts: str) -> tuple[GivenOptions, Violations]:
