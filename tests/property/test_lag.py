@@ -13,9 +13,9 @@ from keyrange.observing.model.lag import (
     Lag,
     offsets_behind,
     offsets_behind_latest,
-    read_source,
     total_behind,
 )
+from keyrange.observing.model.query_progress import read_source
 from keyrange.source.model.checkpoint import RESERVED
 
 PLACES = st.builds(TopicPartition, st.sampled_from(["a", "b.c"]), st.integers(0, 3))
@@ -63,10 +63,10 @@ def test_the_same_from_a_progress(
         "endOffset": json.dumps(end) if as_text else end,
         "latestOffset": json.dumps(ends) if as_text else ends,
     }
-    read = read_source(source)
+    read = read_source(0, source)
     assert read is not None
     assert read.lag == offsets_behind_latest(consumed, latest)
-    assert (read.consumed, read.ends) == (consumed, latest)
+    assert read.ends == latest
     assert read.behind == {
         place: max(latest[place] - consumed[place], 0) for place in consumed.keys() & latest.keys()
     }
@@ -87,7 +87,7 @@ def test_the_commit_lag_counts_from_what_was_pending(
         "endOffset": {RESERVED: {"version": 1}, **nested(consumed)},
         "latestOffset": {RESERVED: {"metrics": metrics}, **nested(latest)},
     }
-    read = read_source(source)
+    read = read_source(0, source)
     assert read is not None
     assert read.commit_lag == offsets_behind_latest({**consumed, **uncommitted}, latest)
     if read.lag is not None and read.commit_lag is not None:

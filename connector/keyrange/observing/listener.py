@@ -9,8 +9,8 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -164,31 +164,18 @@ class ProgressListener(StreamingQueryListener):
                 one_line(progress.label),
             )
 
-    def _guarded(self, what: str) -> _Guard:
-        return _Guard(what, self._said)
-
-
-class _Guard:
-    """Lets nothing out, and says what went wrong: once, until it goes well again."""
-
-    def __init__(self, what: str, said: set[str]) -> None:
-        self._what = what
-        self._said = said
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: Any, failure: BaseException | None, trace: Any) -> bool:
-        if failure is None:
-            self._said.discard(self._what)
-            return True
-        if not isinstance(failure, Exception):
-            return False
-        if self._what not in self._said:
-            self._said.add(self._what)
-            # An OSError says by itself what is wrong, of all others the place is wanted.
-            place = None if isinstance(failure, OSError) else failure
-            _log.warning("%s could not be told: %s", self._what, failure, exc_info=place)
-        return True
+    @contextmanager
+    def _guarded(self, what: str) -> Iterator[None]:
+        """Lets nothing out, and says what went wrong: once, until it goes well again."""
+        try:
+            yield
+            self._said.discard(what)
+        except Exception as failure:
+            if what not in self._said:
+                self._said.add(what)
+                # An OSError says by itself what is wrong, of all others the place is wanted.
+                place = None if isinstance(failure, OSError) else failure
+                _log.warning("%s could not be told: %s", what, failure, exc_info=place)
 
 
 def _document(progress: Any) -> dict[str, Any]:

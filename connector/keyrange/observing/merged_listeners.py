@@ -16,37 +16,24 @@ from keyrange.observing.model.query_metrics import Sample
 Samples = Callable[[], Iterable[Sample]]
 
 
-class Merged:
-    """What all say, each figure once. It may be asked from any thread."""
-
-    def __init__(self) -> None:
-        self._all: list[Samples] = []
-
-    def add(self, samples: Samples) -> None:
-        self._all = [*self._all, samples]
-
-    def __call__(self) -> list[Sample]:
-        found: dict[Any, Sample] = {}
-        for samples in self._all:
-            found |= {(each.metric, each.labels): each for each in samples()}
-        return list(found.values())
-
-
 class MergedFigures:
-    """What goes to which registry or provider."""
+    """What goes to which registry or provider. It may be asked from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._known: WeakKeyDictionary[Any, Merged] = WeakKeyDictionary()
+        self._known: WeakKeyDictionary[Any, list[Samples]] = WeakKeyDictionary()
 
     def add(self, registry: Any, samples: Samples, begin: Callable[[Samples], None]) -> None:
         """Take in another one; `begin` is called with all of them where it is the first there."""
         with self._lock:
-            merged = self._known.get(registry)
-            if merged is not None:
-                merged.add(samples)
-                return
-            merged = Merged()
-            merged.add(samples)
-            begin(merged)
-            self._known[registry] = merged
+            known = self._known.get(registry, [])
+            known.append(samples)
+            if len(known) == 1:
+                begin(lambda: _each_once(known))
+                self._known[registry] = known
+
+
+def _each_once(told: Iterable[Samples]) -> list[Sample]:
+    """What all say, each figure once."""
+    found = {(each.metric, each.labels): each for samples in told for each in samples()}
+    return list(found.values())

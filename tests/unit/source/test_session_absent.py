@@ -10,7 +10,7 @@ import pytest
 from committing import INDIVIDUAL, Committed, commit_states, rejected, state
 from keyrange.errors import DataLossError, InvalidError, KeyrangeError
 from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.observing.model.lag import read_source
+from keyrange.observing.model.query_progress import read_source
 from keyrange.source import metadata_cache as metadata_module
 from keyrange.source.model.checkpoint import Checkpoint, read_checkpoint
 from keyrange.source.planning_session import PlanningSession
@@ -205,7 +205,7 @@ def test_the_tools_read_such_an_offset_and_count_what_is_there(cluster: Scripted
     cluster.latest = 130
     run.latest(without, limited=True)
     source = {"description": "", "endOffset": without, "latestOffset": run.known_latest()}
-    read = read_source(source)
+    read = read_source(0, source)
     assert read is not None
     assert read.lag is not None
     assert read.lag.total_offsets == 20

@@ -12,13 +12,10 @@ Python sources cannot do, and their sum.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from keyrange.kafka.model.offsets import Positions, TopicPartition
-from keyrange.source.model.checkpoint import RESERVED, read_positions
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,73 +61,3 @@ def behind_by_partition(at: Positions, ends: Positions) -> dict[TopicPartition, 
     """How many offsets each partition is behind, of those whose position and end are known."""
     found = ((each, offsets_behind(at.get(each), end)) for each, end in sorted(ends.items()))
     return {partition: behind for partition, behind in found if behind is not None}
-
-
-@dataclass(frozen=True, slots=True)
-class SourceOffsets:
-    """What keyrange reports of one source in a progress.
-
-    `consumed` is the position behind the batch and `ends` the end of each partition as of when the
-    batch was planned. `parts` is what the planning process reports of itself, by part.
-    `uncommitted` are the committed offsets of the partitions that had pending records then, or
-    keys that have not got everything.
-    """
-
-    consumed: Mapping[TopicPartition, int]
-    ends: Mapping[TopicPartition, int]
-    parts: Mapping[str, Mapping[str, Any]]
-    uncommitted: Mapping[TopicPartition, int]
-
-    @property
-    def behind(self) -> dict[TopicPartition, int]:
-        """The read lag of each partition whose position and end are known."""
-        return behind_by_partition(self.consumed, self.ends)
-
-    @property
-    def lag(self) -> Lag | None:
-        """The read lag over the partitions; None where positions or ends are not known."""
-        return offsets_behind_latest(self.consumed, self.ends)
-
-    @property
-    def commit_lag(self) -> Lag | None:
-        """The commit lag over the partitions, known where the read lag is.
-
-        What was pending when the batch was planned counts as pending behind it too, and the batch's
-        own new records as done: what became of them is not known yet.
-        """
-        committed = {p: self.uncommitted.get(p, at) for p, at in self.consumed.items()}
-        return offsets_behind_latest(committed, self.ends)
-
-
-def read_source(source: Mapping[str, Any]) -> SourceOffsets | None:
-    """A source of a progress; None if neither of its offsets is keyrange's.
-
-    Offsets are JSON, as text or parsed. Raises INVALID_OFFSETS where they cannot be read.
-    """
-    end, latest = _document(source.get("endOffset")), _document(source.get("latestOffset"))
-    if RESERVED not in end and RESERVED not in latest:
-        return None
-    parts = _parts(latest)
-    uncommitted = _document(parts.get("commits", {}).get("committed"))
-    return SourceOffsets(_positions(end), _positions(latest), parts, _positions(uncommitted))
-
-
-def _parts(latest: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    reserved = latest.get(RESERVED)
-    metrics = reserved.get("metrics") if isinstance(reserved, dict) else None
-    found = metrics if isinstance(metrics, dict) else {}
-    return {name: part for name, part in found.items() if isinstance(part, dict)}
-
-
-def _document(offset: Any) -> dict[str, Any]:
-    """An offset's JSON object; empty for what other sources write, and where there is none."""
-    if isinstance(offset, str):
-        try:
-            offset = json.loads(offset)
-        except ValueError:
-            return {}
-    return offset if isinstance(offset, dict) else {}
-
-
-def _positions(document: Mapping[str, Any]) -> dict[TopicPartition, int]:
-    return read_positions({k: v for k, v in document.items() if k != RESERVED}, least=0)

@@ -12,7 +12,8 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from functools import reduce
+from typing import Any, Final
 
 from keyrange.observing.model.query_progress import QueryProgress, SourceProgress
 
@@ -66,94 +67,82 @@ PARTITION_LOST = _count(
 )
 
 
-def _of_work(name: str) -> OfQuery:
-    return lambda it: None if it.work is None else getattr(it.work, name)
+def _of(path: str, parts: int = 1) -> Callable[[Any], float | None]:
+    """What a progress has at a path of attributes, of which so many `parts` make one; None where
+    one of them is None."""
+    names = path.split(".")
 
-
-# What the tasks of a `keyrange.job` wrote.
-_WRITTEN: Final = (
-    ("rows", "{row}", "Rows that the tasks of a job wrote."),
-    ("files", "{file}", "Files that the tasks of a job wrote."),
-    ("bytes", "By", "Bytes of these files."),
-)
-
-
-def _of_state(name: str, scale: float = 1) -> OfQuery:
-    def read(it: QueryProgress) -> float | None:
-        state = it.work and it.work.state
-        return getattr(state, name) / scale if state else None
+    def read(it: Any) -> float | None:
+        value: float | None = reduce(lambda at, name: at and getattr(at, name), names, it)
+        return value / parts if value is not None and parts > 1 else value
 
     return read
 
 
-# What the tasks of a `keyrange.job` did with the state of keys.
-_STATE: Final = (
-    ("looked_up", "{key}", "Keys whose state was looked up.", "looked_up"),
-    ("found", "{key}", "Of these, keys that had state.", "found"),
-    ("changed", "{key}", "Keys whose state changed.", "changed"),
-    ("written.bytes", "By", "Bytes of changes of state in files.", "written_bytes"),
-    ("merged.bytes", "By", "Bytes of state that merging wrote once more.", "merged_bytes"),
-    ("restored.bytes", "By", "Bytes of files of state copied to hosts.", "restored_bytes"),
+# What the tasks of a `keyrange.job` wrote, and did with the state of keys: name, unit, what it is,
+# where it is, and in which part of its unit.
+_WORK: Final = (
+    ("written.rows", "{row}", "Rows that the tasks of a job wrote.", "rows", 1),
+    ("written.files", "{file}", "Files that the tasks of a job wrote.", "files", 1),
+    ("written.bytes", "By", "Bytes of these files.", "bytes", 1),
+    ("state.looked_up", "{key}", "Keys whose state was looked up.", "state.looked_up", 1),
+    ("state.found", "{key}", "Of these, keys that had state.", "state.found", 1),
+    ("state.changed", "{key}", "Keys whose state changed.", "state.changed", 1),
+    ("state.written.bytes", "By", "Bytes of changes of state in files.", "state.written_bytes", 1),
+    (
+        "state.merged.bytes",
+        "By",
+        "Bytes of state that merging wrote once more.",
+        "state.merged_bytes",
+        1,
+    ),
+    (
+        "state.restored.bytes",
+        "By",
+        "Bytes of files of state copied to hosts.",
+        "state.restored_bytes",
+        1,
+    ),
+    ("state.restored.time", "s", "Time of tasks in these copies.", "state.restored_ms", 1000),
 )
 OF_QUERY: Final[tuple[tuple[Metric, OfQuery], ...]] = (
     (_count("batches", "{batch}", "Finished batches."), lambda _: 1),
     (
         _count("records", "{record}", "Records of the finished batches.", _RECORDS),
-        lambda it: it.records,
+        _of("records"),
     ),
     (
         _count("busy.time", "s", "Time in finished batches.", "batchDuration"),
-        lambda it: it.duration_ms / 1000,
+        _of("duration_ms", 1000),
     ),
     (
         _gauge("last_batch.number", "1", "Number of the last finished batch.", "batchId"),
-        lambda it: it.batch_id,
+        _of("batch_id"),
     ),
     (
         _gauge("last_batch.records", "{record}", "Records of the last finished batch.", _RECORDS),
-        lambda it: it.records,
+        _of("records"),
     ),
     (
         _gauge("last_batch.duration", "s", "Duration of the last finished batch.", "batchDuration"),
-        lambda it: it.duration_ms / 1000,
+        _of("duration_ms", 1000),
     ),
     (
         _count("failed.records", "{record}", "Deliveries of records that failed.", _RESULT),
-        lambda it: None if it.result is None else it.result.failed,
+        _of("result.failed"),
     ),
     (
         _count("dead.records", "{record}", "Records that became dead letters.", _RESULT),
-        lambda it: None if it.result is None else it.result.dead,
-    ),
-    *(
-        (_count(f"written.{name}", unit, text, f"observedMetrics.keyrange.{name}"), _of_work(name))
-        for name, unit, text in _WRITTEN
+        _of("result.dead"),
     ),
     *(
         (
-            _count(f"state.{name}", unit, text, f"observedMetrics.keyrange.state_{figure}"),
-            _of_state(figure),
+            _count(name, unit, text, f"observedMetrics.keyrange.{path.replace('.', '_')}"),
+            _of(f"work.{path}", parts),
         )
-        for name, unit, text, figure in _STATE
-    ),
-    (
-        _count(
-            "state.restored.time",
-            "s",
-            "Time of tasks in these copies.",
-            "observedMetrics.keyrange.state_restored_ms",
-        ),
-        _of_state("restored_ms", 1000),
+        for name, unit, text, path, parts in _WORK
     ),
 )
-
-
-def _of_lag(name: str) -> OfSource:
-    return lambda it: None if it.lag is None else getattr(it.lag, name)
-
-
-def _commit_lag(it: SourceProgress) -> float | None:
-    return None if it.commit_lag is None else it.commit_lag.total_offsets
 
 
 def _of_part(origin: str) -> OfSource:
@@ -230,11 +219,11 @@ _PARTS: Final = (
 OF_SOURCE: Final[tuple[tuple[Metric, OfSource], ...]] = (
     (
         _gauge("lag", "{offset}", "Read lag of all partitions.", _ENDS, _SOURCE),
-        _of_lag("total_offsets"),
+        _of("lag.total_offsets"),
     ),
     (
         _gauge("max_lag", "{offset}", "Largest read lag of a partition.", _ENDS, _SOURCE),
-        _of_lag("max_offsets"),
+        _of("lag.max_offsets"),
     ),
     (
         _gauge(
@@ -244,7 +233,7 @@ OF_SOURCE: Final[tuple[tuple[Metric, OfSource], ...]] = (
             f"{_ENDS}, commits.committed",
             _SOURCE,
         ),
-        _commit_lag,
+        _of("commit_lag.total_offsets"),
     ),
     *((_gauge(*row, _SOURCE), _of_part(row[-1])) for row in _PARTS),
     (

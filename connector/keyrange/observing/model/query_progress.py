@@ -12,14 +12,21 @@ these rows, so the counts that the job observes stand in its place.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final, TypeGuard
 
 from keyrange.individual_commits.model.batch_results import BatchResult
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.keyed_state.model.figures import OBSERVED_PREFIX, StateFigures
-from keyrange.observing.model.lag import Lag, read_source, total_behind
+from keyrange.observing.model.lag import (
+    Lag,
+    behind_by_partition,
+    offsets_behind_latest,
+    total_behind,
+)
+from keyrange.source.model.checkpoint import RESERVED, read_positions
 from keyrange.source.model.lost_offset_counts import Lost, read_lost
 from keyrange.text.escaping import one_line
 
@@ -152,7 +159,8 @@ def read_query_progress(progress: Mapping[str, Any]) -> QueryProgress | None:
     ValueError where it is no progress.
     """
     work = work_done(progress)
-    sources = tuple(_sources(progress["sources"], work))
+    found = (read_source(index, each, work) for index, each in enumerate(progress["sources"]))
+    sources = tuple(each for each in found if each is not None)
     if not sources:
         return None
     return QueryProgress(
@@ -188,19 +196,51 @@ _COUNTS: Final = {each.name for each in fields(WorkDone)} - {"state"}
 _STATE_COUNTS: Final = {f"{OBSERVED_PREFIX}{each.name}": each.name for each in fields(StateFigures)}
 
 
-def _sources(sources: Any, work: WorkDone | None) -> Iterator[SourceProgress]:
-    for index, source in enumerate(sources):
-        offsets = read_source(source)
-        if offsets is not None:
-            yield SourceProgress(
-                index=index,
-                records=_count(source.get("numInputRows")) if work is None else work.records,
-                lag=offsets.lag,
-                commit_lag=offsets.commit_lag,
-                behind=offsets.behind,
-                ends=offsets.ends,
-                parts=offsets.parts,
-            )
+def read_source(
+    index: int, source: Mapping[str, Any], work: WorkDone | None = None
+) -> SourceProgress | None:
+    """A source of a progress; None if neither of its offsets is keyrange's.
+
+    Offsets are JSON, as text or parsed. Raises INVALID_OFFSETS where they cannot be read.
+    """
+    end, latest = _document(source.get("endOffset")), _document(source.get("latestOffset"))
+    if RESERVED not in end and RESERVED not in latest:
+        return None
+    consumed, ends, parts = _positions(end), _positions(latest), _parts(latest)
+    # What was pending when the batch was planned counts as pending behind it too, and the batch's
+    # own new records as done: what became of them is not known yet.
+    uncommitted = _positions(_document(parts.get("commits", {}).get("committed")))
+    committed = {p: uncommitted.get(p, at) for p, at in consumed.items()}
+    return SourceProgress(
+        index=index,
+        records=_count(source.get("numInputRows")) if work is None else work.records,
+        lag=offsets_behind_latest(consumed, ends),
+        commit_lag=offsets_behind_latest(committed, ends),
+        behind=behind_by_partition(consumed, ends),
+        ends=ends,
+        parts=parts,
+    )
+
+
+def _parts(latest: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    reserved = latest.get(RESERVED)
+    metrics = reserved.get("metrics") if isinstance(reserved, dict) else None
+    found = metrics if isinstance(metrics, dict) else {}
+    return {name: part for name, part in found.items() if isinstance(part, dict)}
+
+
+def _document(offset: Any) -> dict[str, Any]:
+    """An offset's JSON object; empty for what other sources write, and where there is none."""
+    if isinstance(offset, str):
+        try:
+            offset = json.loads(offset)
+        except ValueError:
+            return {}
+    return offset if isinstance(offset, dict) else {}
+
+
+def _positions(document: Mapping[str, Any]) -> dict[TopicPartition, int]:
+    return read_positions({k: v for k, v in document.items() if k != RESERVED}, least=0)
 
 
 def _count(value: Any) -> int:
