@@ -6,7 +6,7 @@ where nothing can be drawn.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,6 +14,8 @@ from keyrange.text.formats import moment
 
 # A figure in plotly's form: data and layout.
 Figure = Mapping[str, Any]
+# What of a row is in each column.
+Columns = Mapping[str, Callable[[Any], str]]
 
 ROWS_MAX: Final = 1_000
 
@@ -151,11 +153,10 @@ def picture(
     return Picture(name, title, [View("all", "", summary, figure, shown)], zooms=zooms)
 
 
-def table(
-    caption: str, columns: Sequence[str], rows: Sequence[Sequence[str]], where: str = ""
-) -> Table:
+def table(caption: str, columns: Columns, rows: Sequence[Any], where: str = "") -> Table:
     """A table of the first rows."""
-    return Table(caption, columns, rows[:ROWS_MAX], max(len(rows) - ROWS_MAX, 0), where)
+    cells = [[text(row) for text in columns.values()] for row in rows[:ROWS_MAX]]
+    return Table(caption, list(columns), cells, max(len(rows) - ROWS_MAX, 0), where)
 
 
 def partition_name(row: Mapping[str, Any]) -> str:

@@ -11,7 +11,7 @@ from statistics import median
 from typing import Any, Final
 
 from keyrange.report.chart_shapes import axis, bar_axis, bar_marker, count_axis, plot, time_axis
-from keyrange.report.page_parts import Picture, Section, Sources, Table, picture, table
+from keyrange.report.page_parts import Columns, Picture, Section, Sources, Table, picture, table
 from keyrange.report.wording import Row
 from keyrange.text.formats import moment, number, percent, rounded_span, size_text
 
@@ -58,6 +58,10 @@ class Measure:
     axis: Callable[[str, float], dict[str, Any]]
     colour: str
     kind: str = "bar"
+
+    def told(self, batch: Batch) -> str:
+        value = self.of(batch)
+        return "" if value is None else self.text(value)
 
     def is_drawn(self, found: Sequence[Batch]) -> bool:
         """Bars of nothing are no picture; that a share is 0 is one."""
@@ -222,19 +226,15 @@ def _picture(found: Sequence[Batch]) -> Picture:
 
 def _table(found: Sequence[Batch]) -> Table:
     known = [each for each in MEASURES if any(each.of(batch) is not None for batch in found)]
-    columns = ["batch", "planned (UTC)", "state", *(each.title for each in known)]
-    cells = []
-    for batch in reversed(found):
-        values = [(each, each.of(batch)) for each in known]
-        cells.append(
-            [
-                f"{batch.number}",
-                moment(batch.at),
-                batch.state,
-                *("" if value is None else each.text(value) for each, value in values),
-            ]
-        )
-    return table("Batches, newest first", columns, cells, "keyrange checkpoint show --batches")
+    columns = {
+        "batch": lambda batch: f"{batch.number}",
+        "planned (UTC)": lambda batch: moment(batch.at),
+        "state": lambda batch: batch.state,
+        **{each.title: each.told for each in known},
+    }
+    return table(
+        "Batches, newest first", columns, found[::-1], "keyrange checkpoint show --batches"
+    )
 
 
 def figure(found: Sequence[Batch]) -> dict[str, Any]:
@@ -295,20 +295,14 @@ def _shown(found: Sequence[Batch], widths: Sequence[float]) -> list[float]:
 def _row(
     found: Sequence[Batch], measure: Measure, y: str, widths: Sequence[float]
 ) -> dict[str, Any]:
-    values = [measure.of(batch) for batch in found]
     trace = {
         "x": [batch.at_ms for batch in found],
-        "y": values,
+        "y": [measure.of(batch) for batch in found],
         "yaxis": y,
         "name": measure.title,
         "customdata": [
-            [
-                "" if value is None else measure.text(value),
-                f"{batch.number}",
-                batch.state,
-                moment(batch.at),
-            ]
-            for batch, value in zip(found, values, strict=True)
+            [measure.told(batch), f"{batch.number}", batch.state, moment(batch.at)]
+            for batch in found
         ],
         "hovertemplate": f"{measure.title}: %{{customdata[0]}}<br>batch "
         "%{customdata[1]}, %{customdata[2]}, planned %{customdata[3]} UTC<extra></extra>",
@@ -333,6 +327,10 @@ _VERDICTS: Final = (
     ("dead", "--pending", "x"),
 )
 _NOT_DONE: Final = _VERDICTS[1:]
+
+
+def _records(verdict: str, row: Row) -> str:
+    return number(row[verdict])
 
 
 def _verdicts(events: Sequence[Row]) -> Picture:
@@ -361,17 +359,13 @@ def _verdicts(events: Sequence[Row]) -> Picture:
         xaxis=bar_axis("batch", len({row["batch_id"] for row in rows})),
         yaxis=count_axis("records", most),
     )
-    columns = ["batch", "commit", "time (UTC)", *(name.replace("_", " ") for name, *_ in _VERDICTS)]
-    cells = [
-        [
-            f"{row['batch_id']}",
-            f"{row['seq']}",
-            moment(row["committed_at"]),
-            *(number(row[name]) for name, *_ in _VERDICTS),
-        ]
-        for row in reversed(rows)
-    ]
+    columns: Columns = {
+        "batch": lambda row: f"{row['batch_id']}",
+        "commit": lambda row: f"{row['seq']}",
+        "time (UTC)": lambda row: moment(row["committed_at"]),
+        **{name.replace("_", " "): partial(_records, name) for name, *_ in _VERDICTS},
+    }
     summary = "Records of each batch: handed out again, held back, rejected and given up. What is "
     summary += "done is much more, and shows when it is chosen in the legend."
-    listed = table("Commits, newest first", columns, cells, "keyrange commits history")
+    listed = table("Commits, newest first", columns, rows[::-1], "keyrange commits history")
     return picture("batch-verdicts", "What became of the records", summary, bars, listed)

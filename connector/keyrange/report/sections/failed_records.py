@@ -5,10 +5,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any, Final
 
 from keyrange.report.chart_shapes import axis, bar, count_axis, plot
 from keyrange.report.page_parts import (
+    Columns,
     Picture,
     Section,
     Sources,
@@ -88,39 +90,32 @@ def _words(cause: str) -> str:
 
 
 def _oldest(gaps: Sequence[Row]) -> Table:
-    columns = ["partition", "offset", "pending since (UTC)", "deliveries", "cause", "next (UTC)"]
-    cells = [
-        [
-            partition_name(row),
-            number(row["offset"]),
-            moment(row["since"]),
-            number(row["deliveries"]),
-            _words(row["cause"]),
-            moment(row["due"]),
-        ]
-        for row in sorted(gaps, key=lambda row: -row["age_ms"])
-    ]
-    return table("The pending records, oldest first", columns, cells, "keyrange commits gaps")
+    columns = {
+        "partition": partition_name,
+        "offset": lambda row: number(row["offset"]),
+        "pending since (UTC)": lambda row: moment(row["since"]),
+        "deliveries": lambda row: number(row["deliveries"]),
+        "cause": lambda row: _words(row["cause"]),
+        "next (UTC)": lambda row: moment(row["due"]),
+    }
+    rows = sorted(gaps, key=lambda row: -row["age_ms"])
+    return table("The pending records, oldest first", columns, rows, "keyrange commits gaps")
 
 
 def _dead(rows: Sequence[Row]) -> Picture:
-    columns = ["partition", "offset", "given up (UTC)", "tries", "cause", "state", "key", "error"]
-    newest = sorted(rows, key=lambda row: row["written_at"], reverse=True)
-    cells = [
-        [
-            partition_name(row),
-            number(row["offset"]),
-            moment(row["written_at"]),
-            number(row["attempts"]),
-            _words(row["cause"]),
-            row["status"],
-            row["key"],
-            row["error"],
-        ]
-        for row in newest
-    ]
+    columns: Columns = {
+        "partition": partition_name,
+        "offset": lambda row: number(row["offset"]),
+        "given up (UTC)": lambda row: moment(row["written_at"]),
+        "tries": lambda row: number(row["attempts"]),
+        "cause": lambda row: _words(row["cause"]),
+        "state": itemgetter("status"),
+        "key": itemgetter("key"),
+        "error": itemgetter("error"),
+    }
+    newest = sorted(rows, key=itemgetter("written_at"), reverse=True)
     summary = "How many records were given up with which error, the most frequent first."
-    shown = table("The dead letters, newest first", columns, cells, "keyrange deadletters list")
+    shown = table("The dead letters, newest first", columns, newest, "keyrange deadletters list")
     return picture(
         "letters-errors", "Dead letters, by error", summary, figure(rows), shown, zooms=""
     )

@@ -181,27 +181,17 @@ def _picture(found: Series, rows: Sequence[PartitionLag]) -> Picture:
 
 
 def _table(rows: Sequence[PartitionLag]) -> Table:
-    return table(
-        "Where each partition stands",
-        [
-            *("partition", "read to", "committed", "planned", "log end", "log end by"),
-            *("read lag", "commit lag"),
-        ],
-        [
-            [
-                each.name,
-                number(each.read_to),
-                number(each.committed),
-                number(each.planned),
-                number(each.log_end),
-                each.known_by,
-                number(each.read_lag),
-                number(each.commit_lag),
-            ]
-            for each in rows
-        ],
-        "keyrange checkpoint show",
-    )
+    columns = {
+        "partition": lambda each: each.name,
+        "read to": lambda each: number(each.read_to),
+        "committed": lambda each: number(each.committed),
+        "planned": lambda each: number(each.planned),
+        "log end": lambda each: number(each.log_end),
+        "log end by": lambda each: each.known_by,
+        "read lag": lambda each: number(each.read_lag),
+        "commit lag": lambda each: number(each.commit_lag),
+    }
+    return table("Where each partition stands", columns, rows, "keyrange checkpoint show")
 
 
 def figure(found: Series) -> dict[str, Any]:

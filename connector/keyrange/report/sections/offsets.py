@@ -9,6 +9,7 @@ from typing import Any, Final
 from keyrange.observing.model.lag import offsets_behind
 from keyrange.report.chart_shapes import Path, area, axis, bar, count_axis, name_axis, plot
 from keyrange.report.page_parts import (
+    Columns,
     Picture,
     Section,
     Sources,
@@ -103,12 +104,16 @@ def _whole(rows: Sequence[PartitionLag], lengths: Sequence[Mapping[str, int]]) -
 
 
 def _standing(rows: Sequence[PartitionLag], lengths: Sequence[Mapping[str, int]]) -> Table:
-    columns = ["partition", "committed", "done above", "not done", "in flight", "to come"]
-    cells = [
-        [each.name, number(each.committed), *(number(length) for length in found.values())]
-        for each, found in zip(rows, lengths, strict=True)
-    ]
-    return table("Offsets from the committed one on", columns, cells, "keyrange commits show")
+    columns = {
+        "partition": lambda row: row[0].name,
+        "committed": lambda row: number(row[0].committed),
+        "done above": lambda row: number(row[1][DONE[0]]),
+        "not done": lambda row: number(row[1][NOT_DONE[0]]),
+        "in flight": lambda row: number(row[1][IN_FLIGHT[0]]),
+        "to come": lambda row: number(row[1][TO_COME[0]]),
+    }
+    both = list(zip(rows, lengths, strict=True))
+    return table("Offsets from the committed one on", columns, both, "keyrange commits show")
 
 
 def _lengths(each: PartitionLag, part: Row | None) -> dict[str, int]:
@@ -191,26 +196,27 @@ def _view(each: PartitionLag, part: Row, gaps: Sequence[Row]) -> View:
     if part["pending"] > PENDING_MAX:
         summary += f" The oldest {PENDING_MAX:,} of them are marked one by one."
     worst = sorted(ranges, key=lambda row: (row["committed"], row["range"]))
-    columns = ["keys", "committed", "handed out to", "not done", "oldest", "tries"]
-    columns += ["commit lag", "hashes"]
-    cells = [
-        [
-            keys_text(row["range"]),
-            number(row["committed"]),
-            number(row["scanned"]),
-            number(row["pending"]),
-            rounded_span(row["oldest_pending"]["age_ms"]) if row["oldest_pending"] else "",
-            number(row["deliveries_max"]),
-            number(row["commit_lag"]),
-            "{} to {}".format(*row["range"]),
-        ]
-        for row in worst
-    ]
-    shown = table(f"The key ranges of {each.name}", columns, cells, "keyrange commits show")
+    shown = table(f"The key ranges of {each.name}", _OF_RANGE, worst, "keyrange commits show")
     pending = counted(part["pending"], "record")
     lag = number(each.commit_lag) or "not known"
     name = f"{each.name}, commit lag {lag}, {pending} not done"
     return View(each.name, name, summary, ranges_figure(each, part, gaps), shown)
+
+
+def _oldest(row: Row) -> str:
+    return rounded_span(row["oldest_pending"]["age_ms"]) if row["oldest_pending"] else ""
+
+
+_OF_RANGE: Final[Columns] = {
+    "keys": lambda row: keys_text(row["range"]),
+    "committed": lambda row: number(row["committed"]),
+    "handed out to": lambda row: number(row["scanned"]),
+    "not done": lambda row: number(row["pending"]),
+    "oldest": _oldest,
+    "tries": lambda row: number(row["deliveries_max"]),
+    "commit lag": lambda row: number(row["commit_lag"]),
+    "hashes": lambda row: "{} to {}".format(*row["range"]),
+}
 
 
 def keys_text(bounds: Sequence[int]) -> str:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import cos, pi, sin
+from operator import itemgetter
 from typing import Any, Final
 
 from keyrange.ranges.model.key_ranges import SPACE
 from keyrange.report.chart_shapes import Path, area, axis, bar_axis, bar_marker, plot
 from keyrange.report.page_parts import (
+    Columns,
     Picture,
     Section,
     Sources,
@@ -22,7 +24,6 @@ from keyrange.report.page_parts import (
 from keyrange.report.sections.offsets import keys_text
 from keyrange.report.wording import (
     Row,
-    command_text,
     event_text,
     label,
     moved_text,
@@ -177,19 +178,15 @@ def _view(
 def _owners(title: str, cut: Mapping[str, Sequence[Arc]], marks: Mapping[str, str]) -> Table:
     rows = [(name, each) for name, found in cut.items() for each in found]
     rows.sort(key=lambda row: not row[1].moved)
-    cells = [
-        [
-            name,
-            keys_text(each.range),
-            marks[each.slot],
-            each.slot,
-            (each.before or "") if each.moved else "",
-            f"{each.range[0]} to {each.range[1]}",
-        ]
-        for name, each in rows
-    ]
-    columns = ["partition", "keys", "mark", "owner", "moved from", "hashes"]
-    return table(title, columns, cells, "keyrange members list")
+    columns = {
+        "partition": lambda row: row[0],
+        "keys": lambda row: keys_text(row[1].range),
+        "mark": lambda row: marks[row[1].slot],
+        "owner": lambda row: row[1].slot,
+        "moved from": lambda row: row[1].before if row[1].moved else "",
+        "hashes": lambda row: "{} to {}".format(*row[1].range),
+    }
+    return table(title, columns, rows, "keyrange members list")
 
 
 def ring_figure(cut: Mapping[str, Sequence[Arc]], marks: Mapping[str, str]) -> dict[str, Any]:
@@ -286,41 +283,34 @@ def moves_figure(moved: Sequence[Row]) -> dict[str, Any]:
 
 
 def _happened(events: Sequence[Row]) -> Table:
-    columns = ["time (UTC)", "what", "epoch", "members", "moved", "why and who"]
-    cells = [_cells(row) for row in events]
-    return table("What happened, newest first", columns, cells, "keyrange members history")
-
-
-def _cells(row: Row) -> list[str]:
-    if row["kind"] == "command":
-        return [moment(row["at"]), f"command {row['number']}", "", "", "", command_text(row)]
-    return [
-        moment(row["at"]),
-        f"row {row['seq']}",
-        number(row["epoch"]),
-        number(row["members"]),
-        moved_text(row),
-        event_text(row),
-    ]
+    columns = {
+        "time (UTC)": lambda row: moment(row["at"]),
+        "what": lambda row: f"row {row['seq']}" if "seq" in row else f"command {row['number']}",
+        "epoch": lambda row: number(row.get("epoch")),
+        "members": lambda row: number(row.get("members")),
+        "moved": moved_text,
+        "why and who": event_text,
+    }
+    return table("What happened, newest first", columns, events, "keyrange members history")
 
 
 def _members(now: Row, marks: Mapping[str, str]) -> Table:
-    columns = ["name", "mark", "slot", "host", "executor", "share", "ranges", "state", "seen"]
-    rows = [
-        [
-            each["name"],
-            marks.get(each["slot"], ""),
-            each["slot"],
-            each["host"] or "",
-            each["executor"] or "",
-            percent(each["share"]),
-            number(each["ranges"]),
-            _state(each),
-            "now" if each["live"] else f"{rounded_span(each['last_seen_ms_ago'])} ago",
-        ]
-        for each in now["members"]
-    ]
-    return table("Members", columns, rows, "keyrange members list")
+    columns: Columns = {
+        "name": itemgetter("name"),
+        "mark": lambda each: marks.get(each["slot"], ""),
+        "slot": itemgetter("slot"),
+        "host": lambda each: each["host"] or "",
+        "executor": lambda each: each["executor"] or "",
+        "share": lambda each: percent(each["share"]),
+        "ranges": lambda each: number(each["ranges"]),
+        "state": _state,
+        "seen": _seen,
+    }
+    return table("Members", columns, now["members"], "keyrange members list")
+
+
+def _seen(member: Row) -> str:
+    return "now" if member["live"] else f"{rounded_span(member['last_seen_ms_ago'])} ago"
 
 
 def _state(member: Row) -> str:

@@ -50,23 +50,19 @@ def _facts(known: Row) -> list[tuple[str, str]]:
 def _bars(volumes: Sequence[Row]) -> Picture:
     """The fullest first."""
     rows = sorted(volumes, key=lambda row: row["available_ratio"])
-    columns = ["broker", "log dir", "used", "available", "of", "free", "full in", ""]
-    cells = [
-        [
-            str(row["broker"]),
-            row["log_dir"],
-            size_text(row["used_bytes"]),
-            size_text(row["available_bytes"]),
-            size_text(row["total_bytes"]),
-            percent(row["available_ratio"]),
-            rounded_span(row["time_to_full_ms"]),
-            volume_state(row),
-        ]
-        for row in rows
-    ]
+    columns = {
+        "broker": lambda row: str(row["broker"]),
+        "log dir": lambda row: row["log_dir"],
+        "used": lambda row: size_text(row["used_bytes"]),
+        "available": lambda row: size_text(row["available_bytes"]),
+        "of": lambda row: size_text(row["total_bytes"]),
+        "free": lambda row: percent(row["available_ratio"]),
+        "full in": lambda row: rounded_span(row["time_to_full_ms"]),
+        "": volume_state,
+    }
     summary = "The part of each volume that is used, the fullest first; a line stands at the limit."
     figure = bars_figure(rows[:BARS_MAX])
-    shown = table("Volumes", columns, cells, "keyrange volumes show")
+    shown = table("Volumes", columns, rows, "keyrange volumes show")
     return picture("volume-bars", "How full each volume is", summary, figure, shown, zooms="")
 
 
@@ -116,16 +112,6 @@ def _factor_of(batch: Row) -> float | None:
 
 def _factors(batches: Sequence[Row]) -> Picture:
     """The factor that each batch was planned with."""
-    rows = [
-        [
-            f"{each['batch']}",
-            moment(each["at"]),
-            f"{_factor_of(each):g}",
-            f"{each['volumes'].get('partitionsHeld', 0)}",
-            str(each["volumes"].get("why", "")),
-        ]
-        for each in reversed(batches)
-    ]
     line = {
         "type": "scatter",
         "mode": "lines+markers",
@@ -145,7 +131,13 @@ def _factors(batches: Sequence[Row]) -> Picture:
         yaxis=axis("throttle factor", range=[-0.05, 1.05], dtick=0.25, fixedrange=True),
         showlegend=False,
     )
-    columns = ["batch", "time (UTC)", "factor", "partitions held", "why"]
-    shown = table("The factor by batch, newest first", columns, rows)
+    columns = {
+        "batch": lambda each: f"{each['batch']}",
+        "time (UTC)": lambda each: moment(each["at"]),
+        "factor": lambda each: f"{_factor_of(each):g}",
+        "partitions held": lambda each: f"{each['volumes'].get('partitionsHeld', 0)}",
+        "why": lambda each: str(each["volumes"].get("why", "")),
+    }
+    shown = table("The factor by batch, newest first", columns, batches[::-1])
     summary = "The throttle factor as each batch of the query saw it: at 0 nothing new is taken in."
     return picture("volume-factor", "Throttle factor", summary, figure, shown)
