@@ -7,12 +7,12 @@ from typing import Final
 from keyrange.errors.condition import Rows
 
 _rows = Rows("individual-commits.md")
-
-_ON_CALL = "on-call.md"
+_on_call = Rows("on-call.md")
+_table_jobs = Rows("table-jobs.md")
 
 COMMIT_CONDITIONS: Final = (
     # What the order of commits says: individual_commits/model/commit.py
-    _rows.denied(
+    _on_call.denied(
         "COMMITS_FENCED",
         "one query has one driver: stop the other one, or give this query a checkpoint and a "
         "commit table of its own; after `keyrange commits reset` or `deadletters replay`, start "
@@ -20,7 +20,6 @@ COMMIT_CONDITIONS: Final = (
         "Another driver of the query, or a reset of its commits, has written to the commit "
         "table since. This driver stops and commits nothing more.",
         "`keyrange commits history TABLE`: the newest lines name the writer and its reason",
-        guide=_ON_CALL,
     ),
     _rows.data_loss(
         "COMMITS_BEHIND",
@@ -66,7 +65,7 @@ COMMIT_CONDITIONS: Final = (
         "be judged by another rule, or never come again.",
         "`keyrange commits gaps TABLE`",
     ),
-    _rows.invalid(
+    _table_jobs.invalid(
         "BATCH_UNFINISHED",
         "start the query once more as it was, with trigger(availableNow=True), and let it end; "
         "then change it",
@@ -74,7 +73,6 @@ COMMIT_CONDITIONS: Final = (
         "another writer, table or schema, or with another option that its stored result rests on. "
         "Finished in this way it would be written twice or in part.",
         "`keyrange checkpoint show LOCATION`: a batch that is planned and not committed",
-        guide="table-jobs.md",
     ),
     _rows.data_loss(
         "COMMITS_MISSING",
@@ -98,14 +96,13 @@ COMMIT_CONDITIONS: Final = (
         "the function given to foreachBatch",
     ),
     # What is stored, and where: delta/
-    _rows.corrupt(
+    _on_call.corrupt(
         "COMMITS_DAMAGED",
         "nothing was read past it: bring the named table back from a copy, or begin anew with "
         "another commitTable and `keyrange commits reset`",
         "Rows of the commit table or of the dead letters contradict each other. keyrange read "
         "nothing past them and moved no position.",
         "the table and commit in the message; `keyrange commits verify TABLE`",
-        guide=_ON_CALL,
     ),
     _rows.invalid(
         "UNSUPPORTED_COMMITS",
@@ -123,12 +120,11 @@ COMMIT_CONDITIONS: Final = (
         "The path that was named holds a table or files that keyrange has not made.",
         "the path in the message: it is not the sink, and not the dead letters",
     ),
-    _rows.data_loss(
+    _on_call.data_loss(
         "COMMITS_GONE",
         "bring the named table back as it was, with its _delta_log; no position has moved",
         "The table was deleted, or its log is not complete.",
         "the path in the message, and its directory _delta_log",
-        guide=_ON_CALL,
     ),
     _rows.unavailable(
         "COMMITS_UNREADABLE",
@@ -211,7 +207,7 @@ COMMIT_CONDITIONS: Final = (
         "The result of a batch could not be kept. Nothing was written to the sink.",
         "space and permissions at the path in the message",
     ),
-    _rows.invalid(
+    _table_jobs.invalid(
         "SINK_UNSUITABLE",
         "add the columns that the table lacks with ALTER TABLE ... ADD COLUMNS, or give the job "
         "the table's own columns and partition columns; else let Spark write the table: records "
@@ -221,7 +217,6 @@ COMMIT_CONDITIONS: Final = (
         "other columns or partition columns, constraints, generated columns or features that files "
         "do not keep to.",
         "the reason in the message",
-        guide="table-jobs.md",
     ),
     _rows.unavailable(
         "SINK_UNWRITABLE",
@@ -291,30 +286,27 @@ COMMIT_CONDITIONS: Final = (
         "the function at the file and line in the message, and whether executors have the modules "
         "that it imports",
     ),
-    _rows.invalid(
+    _table_jobs.invalid(
         "RECORD_FAILED",
         "correct the function, or let it answer with None for such records; commitMode=individual "
         "lets a record that fails come again while others go on, and gives it up at last",
         "The function of a `keyrange.job` raised for a record, and in commitMode=batch a batch is "
         "done as a whole: it fails with any of its records.",
         "the record at the partition and offset that the message names",
-        guide="table-jobs.md",
     ),
-    _rows.invalid(
+    _table_jobs.invalid(
         "BAD_VALUE",
         "correct option 'valueSchema'; or choose with badValues=null that such records have nulls, "
         "or with badValues=deadLetter and commitMode=individual that they go to the dead letters",
         "A value is not what `valueFormat` and `valueSchema` say, and `badValues` is fail.",
         "the record at the partition and offset that the message names",
-        guide="table-jobs.md",
     ),
-    _rows.invalid(
+    _table_jobs.invalid(
         "UNPICKLABLE_FUNCTION",
         "keep large or unpicklable objects out of the function: open or load them in it, or in a "
         "module that executors import",
         "The function given to `keyrange.job` cannot be sent to the tasks that read.",
         "the reason in the message; `cloudpickle.dumps(function)`",
-        guide="table-jobs.md",
     ),
     _rows.invalid(
         "NO_ALARM",

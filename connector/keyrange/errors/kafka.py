@@ -7,16 +7,17 @@ from typing import Final
 from keyrange.errors.condition import Rows
 
 _rows = Rows("security.md")
+_no_guide = Rows()
+_reading = Rows("reading.md")
 
 KAFKA_CONDITIONS: Final = (
-    _rows.invalid(
+    _no_guide.invalid(
         "UNSUPPORTED_BROKER",
         "keyrange needs Kafka 2.3 or newer on every broker",
         "A broker does not speak a version of Kafka's protocol that keyrange needs.",
         "the versions in the message; `keyrange doctor --bootstrap-servers HOST:PORT`",
-        guide="",
     ),
-    _rows.unavailable(
+    _no_guide.unavailable(
         "BROKER_UNREACHABLE",
         "check kafka.bootstrap.servers (of the volume guard kafka.admin.bootstrap.servers), "
         "kafka.security.protocol, the brokers' advertised listeners, and the network",
@@ -24,15 +25,13 @@ KAFKA_CONDITIONS: Final = (
         "no position has moved.",
         "`keyrange doctor --bootstrap-servers HOST:PORT` on the driver's host and on an "
         "executor's: the address in the message is the broker's advertised one",
-        guide="",
     ),
-    _rows.invalid(
+    _no_guide.invalid(
         "NOT_A_BROKER",
         "name host and port of a broker's listener in kafka.bootstrap.servers, and no web console, "
         "REST proxy or schema registry",
         "Something answered that does not speak Kafka's protocol, such as a web server.",
         "the address in the message: what listens there, and `listeners` in the brokers' settings",
-        guide="",
     ),
     _rows.denied(
         "TLS_FAILED",
@@ -100,15 +99,14 @@ KAFKA_CONDITIONS: Final = (
         "The broker knows the principal and denies it the operation.",
         "the topic, group or cluster in the message: `kafka-acls --list`",
     ),
-    _rows.denied(
+    _reading.denied(
         "GROUP_OFFSETS_REFUSED",
         "name another group id, of a group without members, on which the principal has READ",
         "Offsets could not be written to the Kafka group that mirrors them. It is a warning once "
         "and a counter in the progress; the query goes on, and its own positions are unaffected.",
         "`kafka-consumer-groups --describe --group GROUP --members`",
-        guide="reading.md",
     ),
-    _rows.invalid(
+    _reading.invalid(
         "GROUP_OFFSETS_SHARED",
         "give each query a kafka.group.id of its own, or groupIdPrefix, which makes one up for "
         "each; or set mirrorOffsets=false in one of them",
@@ -117,36 +115,31 @@ KAFKA_CONDITIONS: Final = (
         "whichever wrote last. It is a warning once for each run; the query goes on, and its own "
         "positions are unaffected.",
         "host and process in the message, which plan the other one",
-        guide="reading.md",
     ),
-    _rows.unavailable(
+    _no_guide.unavailable(
         "GROUP_COORDINATOR_UNAVAILABLE",
         "look at the health of the brokers and of topic __consumer_offsets",
         "The broker that coordinates a Kafka group did not answer.",
         "the brokers' health; partitions of __consumer_offsets without a leader",
-        guide="",
     ),
-    _rows.invalid(
+    _no_guide.invalid(
         "UNKNOWN_TOPIC_OR_PARTITION",
         "create the topic, or correct the option that names it: subscribe or assign, or for the "
         "volume guard throttle.factor.topic",
         "A topic or partition that was named is not in the cluster.",
         "the name in the message; `keyrange doctor --bootstrap-servers HOST:PORT --topic TOPIC`",
-        guide="",
     ),
-    _rows.unavailable(
+    _no_guide.unavailable(
         "REQUEST_TIMED_OUT",
         "look at the broker's health and load; kafka.request.timeout.ms sets how long to wait",
         "A broker took longer to answer than `kafka.request.timeout.ms`, or gave no records for "
         "longer than `kafkaConsumer.pollTimeoutMs`.",
         "the broker's load; a fetch of huge batches over a slow link",
-        guide="",
     ),
-    _rows.unavailable(
+    _no_guide.unavailable(
         "BROKER_ERROR",
         "look the named Kafka error up; the broker's log says more",
         "A broker answered with an error of its own, or partitions have no leader.",
         "the name of Kafka's error in the message, and that broker's log",
-        guide="",
     ),
 )

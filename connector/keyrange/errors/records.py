@@ -7,6 +7,7 @@ from typing import Final
 from keyrange.errors.condition import Rows
 
 _rows = Rows("on-call.md")
+_no_guide = Rows()
 
 _FAIL_ON_DATA_LOSS = (
     "check the topic's retention and whether it was recreated; to read on from the first record "
@@ -70,44 +71,39 @@ RECORD_CONDITIONS: Final = (
         "deleted them.",
         "the partition and offsets in the message, against `retention.ms` and `retention.bytes`",
     ),
-    _rows.corrupt(
+    _no_guide.corrupt(
         "KAFKA_MALFORMED_RECORD_TIMESTAMP",
         "the producer wrote a timestamp that is not in milliseconds; correct the producer",
         "A record has a timestamp that Spark's type cannot hold.",
         "the record at the named offset; its producer writes seconds or microseconds",
-        guide="",
     ),
-    _rows.corrupt(
+    _no_guide.corrupt(
         "CORRUPT_BATCH",
         "read the same offsets from another replica; if it stays, the log itself is damaged",
         "The bytes of a record batch do not agree with their own checksum or lengths, and those of "
         "another replica in sync, if there is one, do not either. The task handed on nothing of "
         "the batch.",
         "the partition and offset in the message; the warning before it says which replicas",
-        guide="",
     ),
-    _rows.corrupt(
+    _no_guide.corrupt(
         "CORRUPT_FRAME",
         "check that the address belongs to a Kafka broker and that no proxy cuts the stream",
         "The bytes that a connection delivered are no answer of Kafka's protocol.",
         "the address in the message: a proxy, or a port of something else",
-        guide="",
         passes=True,
     ),
-    _rows.corrupt(
+    _no_guide.corrupt(
         "UNSUPPORTED_BATCH_VERSION",
         "the topic holds batches of message format v0 or v1; rewrite it with a broker of 0.11 "
         "or newer, or start behind them",
         "The topic holds batches in a format that Kafka before 0.11 wrote.",
         "the offset in the message; startingOffsets behind it",
-        guide="",
     ),
-    _rows.corrupt(
+    _no_guide.corrupt(
         "UNSUPPORTED_COMPRESSION",
         "let producers use gzip, snappy, lz4 or zstd, which keyrange reads",
         "A record batch is compressed by a codec that is not known.",
         "the offset in the message",
-        guide="",
     ),
     _rows.invalid(
         "BATCH_TOO_LARGE",

@@ -7,6 +7,9 @@ from typing import Final
 from keyrange.errors.condition import Rows
 
 _rows = Rows()
+_reading = Rows("reading.md")
+_key_ranges = Rows("key-ranges.md")
+_table_jobs = Rows("table-jobs.md")
 
 SOURCE_CONDITIONS: Final = (
     _rows.invalid(
@@ -39,44 +42,39 @@ SOURCE_CONDITIONS: Final = (
         "`df.write`, `writeStream`, `saveAsTable` or `CREATE TABLE` in the program",
         guide="../../MIGRATION.md",
     ),
-    _rows.invalid(
+    _reading.invalid(
         "INVALID_SCHEMA",
         "leave .schema(...) out: option 'columns' says which columns there are, or with option "
         "'mapInArrow' mapInArrowSchema",
         "`.schema(...)` was called on the reader with another schema than the source has.",
         "option `columns` chooses columns",
-        guide="reading.md",
     ),
-    _rows.invalid(
+    _reading.invalid(
         "MAP_FUNCTION_NOT_FOUND",
         "install the module where the executors' Python finds it, or correct option 'mapInArrow'",
         "An executor could not import the function that option `mapInArrow` names.",
         "the import error that stands in the message, and `spark.sparkContext.addPyFile`",
-        guide="reading.md",
     ),
-    _rows.invalid(
+    _reading.invalid(
         "MAP_FUNCTION_UNFIT",
         "name a function in option 'mapInArrow' that takes an iterator of pyarrow.RecordBatch "
         "and returns another, such as a generator function",
         "The name in `mapInArrow` is no function, or the function returned no iterator.",
         "the type that the message names",
-        guide="reading.md",
     ),
-    _rows.invalid(
+    _reading.invalid(
         "MAP_RESULT_MISMATCH",
         "correct option 'mapInArrowSchema', or let the function yield pyarrow.RecordBatch of "
         "exactly these columns; nothing is cast",
         "The function of `mapInArrow` yielded a batch whose columns are not exactly those of "
         "`mapInArrowSchema`.",
         "both schemas, which stand in the message; a timestamp is timestamp[us, tz=UTC]",
-        guide="reading.md",
     ),
-    _rows.invalid(
+    _reading.invalid(
         "MAP_FUNCTION_FAILED",
         "read the function's own error, which stands below, and correct the function",
         "The function of `mapInArrow` raised an error. The task fails, and Spark tries it again.",
         "the function's traceback, below the message in the executor's and the driver's log",
-        guide="reading.md",
     ),
     _rows.invalid(
         "VERSIONS_DIFFER",
@@ -93,39 +91,35 @@ SOURCE_CONDITIONS: Final = (
         "A text that should hold offsets as JSON does not.",
         "the text and the position in it, both in the message",
     ),
-    _rows.invalid(
+    _key_ranges.invalid(
         "RANGE_FETCH_NOT_ACCEPTED",
         "read the topic with splitBy=partition, in a query of its own",
         "The query would split a topic whose records need the order of their partition: "
         "`accept.range.fetch` says so.",
         "the owner of the topic, who set `accept.range.fetch`",
-        guide="key-ranges.md",
     ),
-    _rows.invalid(
+    _key_ranges.invalid(
         "KEY_RANGES_MISSING",
         "name every partition, or the whole topic, in keyRanges",
         "`keyRanges` names some partitions, and the query reads others too.",
         "the partitions that the message names; `keyrange ranges plan --suggest` prints ranges "
         "for all",
-        guide="key-ranges.md",
     ),
-    _rows.invalid(
+    _key_ranges.invalid(
         "PARTIAL_KEY_RANGES",
         "stop the queries of all ranges at the same offsets, and start anew from there with "
         "startingOffsets",
         "The query reads some keys of its partitions only, so its positions do not cover the "
         "others. The command or option would skip those keys.",
         "`keyrange checkpoint show` of each query that has a part",
-        guide="key-ranges.md",
     ),
-    _rows.invalid(
+    _key_ranges.invalid(
         "KEY_RANGES_CHANGED",
         "restore keyRanges and keyRangesCoverage as they were, or let a query with a "
         "checkpoint of its own (and a commitGroup of its own) read the other ranges",
         "A query with `keyRangesCoverage=partial` started with other ranges than its checkpoint "
         "has, or the commits that it resumes from. It would skip records that no query has read.",
         "the two lists of ranges in the message: of the checkpoint or commits, and of the options",
-        guide="key-ranges.md",
     ),
     _rows.invalid(
         "KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED",
@@ -151,13 +145,12 @@ SOURCE_CONDITIONS: Final = (
         "A partition has no record at or after the time that the query should start at.",
         "the partition and the time in the message",
     ),
-    _rows.invalid(
+    _reading.invalid(
         "NO_GROUP_OFFSETS",
         "correct the group's name, or say with startingOffsetsDefault where partitions without "
         "a committed offset start",
         "`startingOffsets=group`, and the Kafka group has no committed offset for a partition.",
         "`kafka-consumer-groups --describe --group GROUP`",
-        guide="reading.md",
     ),
     _rows.invalid(
         "RESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET",
@@ -165,7 +158,7 @@ SOURCE_CONDITIONS: Final = (
         "After offsets and times were looked up, a partition would end before it starts.",
         "both offsets in the message",
     ),
-    _rows.invalid(
+    _table_jobs.invalid(
         "UNSUPPORTED_WRITER_CALL",
         "call trigger, queryName and start alone on what `into` returns; what the call was for is "
         "an argument of keyrange.job or into",
@@ -173,9 +166,8 @@ SOURCE_CONDITIONS: Final = (
         "its progress to another checkpoint. The records would be in no table, and the query "
         "would go on behind them. No query was started.",
         "the call in the message",
-        guide="table-jobs.md",
     ),
-    _rows.data_loss(
+    _table_jobs.data_loss(
         "OUTPUT_PASSED_OVER",
         "begin with a new checkpoint and a startingOffsets from before the batch that is named "
         "(`keyrange checkpoint show` has the offsets of each batch); rows that the table has "
@@ -183,9 +175,8 @@ SOURCE_CONDITIONS: Final = (
         "Spark's checkpoint says that a batch is finished, and keyrange has not written it to the "
         "table. The query stops before it goes on behind these records.",
         "how the query was started before, and who removed files below `CHECKPOINT/keyrange`",
-        guide="table-jobs.md",
     ),
-    _rows.invalid(
+    _table_jobs.invalid(
         "OTHER_TABLE",
         "name the table that the query has written so far; if it was moved, say so by "
         "into(..., moved_from=PATH); for another table begin with a new checkpoint, and with "
@@ -194,9 +185,8 @@ SOURCE_CONDITIONS: Final = (
         "calls finished. Another table would begin in the middle of the topic. Nothing of the "
         "batch was written.",
         "both paths in the message, and `DESCRIBE HISTORY` of the table",
-        guide="table-jobs.md",
     ),
-    _rows.unavailable(
+    _table_jobs.unavailable(
         "WORKER_CRASHED",
         "read the end of the executor's log (stderr): os._exit, a native library that crashes or "
         "too little memory end a process; with spark.python.worker.faulthandler.enabled=true the "
@@ -205,9 +195,8 @@ SOURCE_CONDITIONS: Final = (
         "task. Which record it had is not known, and no record is given up for it. Nothing of the "
         "batch was written or committed.",
         "the executor's log, its exit code and its memory",
-        guide="table-jobs.md",
     ),
-    _rows.data_loss(
+    _table_jobs.data_loss(
         "TABLE_RESTORED",
         "start the query again, and it goes on without the rows that went; to have them again, "
         "first restore the version that the table had before, or begin with a new checkpoint "
@@ -216,9 +205,8 @@ SOURCE_CONDITIONS: Final = (
         "of finished batches went with it, and no batch would write them again. Nothing of the "
         "batch was written.",
         "`DESCRIBE HISTORY` of the table: the batches (keyrange.batchId) behind that version",
-        guide="table-jobs.md",
     ),
-    _rows.invalid(
+    _table_jobs.invalid(
         "CHECKPOINT_BEHIND",
         "restore the newest checkpoint; where it is lost, begin with a new checkpoint and a "
         "startingOffsets behind what the table has (individual commits: with "
@@ -228,24 +216,21 @@ SOURCE_CONDITIONS: Final = (
         "Nothing of it was written.",
         "`keyrange checkpoint show LOCATION` beside `DESCRIBE HISTORY` of the table, which has "
         "keyrange.batchId",
-        guide="table-jobs.md",
     ),
-    _rows.corrupt(
+    _key_ranges.corrupt(
         "INCONSISTENT_PLAN",
         "set splitBy, keyRanges and keyRangesPerPartition to what they were when the checkpoint's "
         "last batch was planned, and report it: a plan has to be right with all options",
         "The planner compared what the tasks of a batch would read with what the batch hands out: "
         "some keys and offsets would have been read twice, or by no task. No task was started.",
         "`keyrange checkpoint show CHECKPOINT` for the batch, and which options changed before it",
-        guide="key-ranges.md",
     ),
-    _rows.invalid(
+    _reading.invalid(
         "DELTA_NOT_FOUND",
         "submit the job with the --packages that the message names, or with these jars by --jars; "
         "or let keyrange write the table: --written-by keyrange needs no jars",
         "A job whose table Spark writes was started without the jars of Delta. No query was "
         "started.",
         "the arguments of spark-submit, and `spark.jars.packages`",
-        guide="reading.md",
     ),
 )
