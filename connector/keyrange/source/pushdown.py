@@ -15,6 +15,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
+from operator import eq, ge, gt, le, lt
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import datasource as spark
@@ -22,7 +23,7 @@ from pyspark.sql import datasource as spark
 from keyrange.kafka.model.offsets import READ_UNCOMMITTED, OffsetRange, TopicPartition
 from keyrange.options import SourceOptions
 from keyrange.source.batch import KeyRangeBatchReader
-from keyrange.source.model.filters import Condition, Constraints, Operator, constrain
+from keyrange.source.model.filters import Condition, Constraints, Operator, among, constrain
 
 if TYPE_CHECKING:
     from keyrange.kafka.cluster import Cluster
@@ -30,14 +31,14 @@ if TYPE_CHECKING:
 
 _WORKER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
 _OPERATORS: Final[dict[type[spark.Filter], Operator]] = {
-    spark.EqualTo: "=",
-    spark.EqualNullSafe: "=",
-    spark.In: "in",
-    spark.GreaterThan: ">",
-    spark.GreaterThanOrEqual: ">=",
-    spark.LessThan: "<",
-    spark.LessThanOrEqual: "<=",
-    spark.StringStartsWith: "starts with",
+    spark.EqualTo: eq,
+    spark.EqualNullSafe: eq,
+    spark.In: among,
+    spark.GreaterThan: gt,
+    spark.GreaterThanOrEqual: ge,
+    spark.LessThan: lt,
+    spark.LessThanOrEqual: le,
+    spark.StringStartsWith: str.startswith,
 }
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -78,11 +79,10 @@ def narrow(
     finds no record of that time or later, the partition has none up to now.
     """
     kept = {
-        partition: constraints.clamp(span)
+        partition: left
         for partition, span in ranges.items()
-        if constraints.keeps(partition)
+        if constraints.keeps(partition) and (left := constraints.clamp(span)).size
     }
-    kept = {partition: span for partition, span in kept.items() if span.size}
     from_ms = constraints.from_timestamp_ms
     # Kafka takes numbers below zero for other questions, and older records than 1970 do not matter.
     if from_ms is None or from_ms <= 0 or not kept:
@@ -111,7 +111,7 @@ def _condition(given: Any, negated: bool = False) -> Condition | None:
     if operator is None or len(given.attribute) != 1:
         return None
     value = given.value
-    values = tuple(map(_plain, value)) if operator == "in" else _plain(value)
+    values = tuple(map(_plain, value)) if operator is among else _plain(value)
     return Condition(given.attribute[0], operator, values, negated)
 
 

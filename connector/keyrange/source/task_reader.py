@@ -87,7 +87,7 @@ def _read_splits(options: SourceOptions, task: ReadTask) -> Generator[pa.RecordB
     from keyrange.kafka.fetching.read_settings import read_settings
     from keyrange.wire.columns import joined
 
-    cluster = _kept_cluster(_client(options))
+    cluster = _kept_cluster(_client(options), os.getpid())
     reader = SplitReader(cluster, _view(task), read_settings(options))
     keys = options.key_ranges
     individual = options.commits.individual
@@ -136,17 +136,12 @@ def _client(options: SourceOptions) -> ClientSettings:
     return replace(options.client, client_rack=os.environ.get(options.rack_variable, ""))
 
 
-_clusters: dict[tuple[int, ClientSettings], Cluster] = {}
-
-
-def _kept_cluster(settings: ClientSettings) -> Cluster:
-    """This process's connections to a cluster; a forked child does not use its parent's sockets."""
+@cache
+def _kept_cluster(settings: ClientSettings, process: int) -> Cluster:  # noqa: ARG001
+    """A process's connections to a cluster; a forked child does not use its parent's sockets."""
     from keyrange.kafka.cluster import Cluster
 
-    key = (os.getpid(), settings)
-    if key not in _clusters:
-        _clusters[key] = Cluster(settings)
-    return _clusters[key]
+    return Cluster(settings)
 
 
 def _view(task: ReadTask) -> ClusterView:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -188,7 +189,7 @@ def test_every_filter_goes_back_to_spark() -> None:
     given = [spark.EqualTo(("partition",), 1), spark.EqualTo(("value",), b"x")]
 
     assert [id(each) for each in reader.pushFilters(given)] == [id(each) for each in given]
-    assert reader._constraints == Constraints((Condition("partition", "=", 1),))
+    assert reader._constraints == Constraints((Condition("partition", operator.eq, 1),))
 
 
 def reader(options: Mapping[str, str]) -> DataSourceReader:

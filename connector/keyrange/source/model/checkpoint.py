@@ -74,26 +74,20 @@ class CommitMark:
     time_ms: int | None = None
 
     def to_json(self) -> dict[str, Any]:
-        document: dict[str, Any] = {"seq": self.seq, "sourceId": self.source_id}
-        if self.due_ms != NEVER_DUE:
-            document["dueMs"] = self.due_ms
-        if self.ranges:
-            document["ranges"] = nested(self.ranges)
-        if self.cuts:
-            document["cuts"] = nested({at: list(each) for at, each in self.cuts.items()})
-        if self.pending_max is not None:
-            document["holesMax"] = self.pending_max
-        if self.keeps_order is not None:
-            document["keepsOrder"] = self.keeps_order
-        if self.deliveries_max is not None:
-            document["deliveriesMax"] = self.deliveries_max
-        if self.time_ms is not None:
-            document["timeMs"] = self.time_ms
-        if self.log_ends:
-            document["logEnds"] = nested(self.log_ends)
-        if self.resumes is not None:
-            document["resumes"] = {"seq": self.resumes[1], "sourceId": self.resumes[0]}
-        return dict(sorted(document.items()))
+        document = {
+            "cuts": nested({at: list(each) for at, each in self.cuts.items()}) or None,
+            "deliveriesMax": self.deliveries_max,
+            "dueMs": None if self.due_ms == NEVER_DUE else self.due_ms,
+            "holesMax": self.pending_max,
+            "keepsOrder": self.keeps_order,
+            "logEnds": nested(self.log_ends) or None,
+            "ranges": nested(self.ranges) or None,
+            "resumes": self.resumes and {"seq": self.resumes[1], "sourceId": self.resumes[0]},
+            "seq": self.seq,
+            "sourceId": self.source_id,
+            "timeMs": self.time_ms,
+        }
+        return {name: each for name, each in document.items() if each is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,26 +140,20 @@ class Checkpoint:
 
     def to_json(self) -> dict[str, Any]:
         """The form that Spark writes, with its keys in order."""
-        extra: dict[str, Any] = {"version": VERSION}
-        if self.absent:
-            extra["absent"] = _write_absent(self.absent)
-        if self.commits is not None:
-            extra["commits"] = self.commits.to_json()
-        if self.fresh:
-            extra["fresh"] = True
-        if self.group_id:
-            extra["groupId"] = self.group_id
-        if self.initial:
-            extra["initial"] = nested(self.initial)
-        if self.ownership:
-            extra["keyRanges"] = write_ownership(self.ownership)
-        if self.leader_epochs:
-            extra["leaderEpochs"] = nested(self.leader_epochs)
-        if self.source_id:
-            extra["sourceId"] = self.source_id
-        if self.topic_ids:
-            extra["topicIds"] = dict(sorted(self.topic_ids.items()))
-        return {RESERVED: extra, **nested(self.positions)}
+        extra = {
+            "version": VERSION,
+            "absent": _write_absent(self.absent),
+            "commits": None if self.commits is None else self.commits.to_json(),
+            "fresh": self.fresh,
+            "groupId": self.group_id,
+            "initial": nested(self.initial),
+            "keyRanges": write_ownership(self.ownership),
+            "leaderEpochs": nested(self.leader_epochs),
+            "sourceId": self.source_id,
+            "topicIds": dict(sorted(self.topic_ids.items())),
+        }
+        told = {name: each for name, each in extra.items() if each}
+        return {RESERVED: told, **nested(self.positions)}
 
 
 def read_checkpoint(document: Any) -> Checkpoint:

@@ -12,27 +12,23 @@ range.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal
+from operator import eq, ge, gt, le, lt
+from typing import Any, Final
 
 from keyrange.kafka.model.offsets import OFFSET_MAX, OffsetRange, TopicPartition
 
-Operator = Literal["=", "in", ">", ">=", "<", "<=", "starts with"]
+# A function of Python's, `among` or `str.startswith`. Text is compared by code points, which is
+# Spark's order of UTF-8 bytes.
+Operator = Callable[[Any, Any], bool]
 
-_OPPOSITE: Final[dict[Operator, Operator]] = {">": "<=", ">=": "<", "<": ">=", "<=": ">"}
-# Text is compared by code points, which is Spark's order of UTF-8 bytes.
-_MATCH: Final[dict[Operator, Callable[[Any, Any], bool]]] = {
-    "=": operator.eq,
-    "in": lambda actual, values: actual in values,
-    ">": operator.gt,
-    ">=": operator.ge,
-    "<": operator.lt,
-    "<=": operator.le,
-    "starts with": str.startswith,
-}
+_OPPOSITE: Final[dict[Operator, Operator]] = {gt: le, ge: lt, lt: ge, le: gt}
 _TYPES: Final = {"topic": str, "partition": int, "offset": int, "timestamp": int}
+
+
+def among(actual: object, values: tuple[object, ...]) -> bool:
+    return actual in values
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +36,7 @@ class Condition:
     """`column operator value`, or its opposite.
 
     The columns are those of the source that are never null: topic, partition, offset, and timestamp
-    in microseconds since 1970. `in` takes a tuple; a null in it matches nothing.
+    in microseconds since 1970. `among` takes a tuple; a null in it matches nothing.
     """
 
     column: str
@@ -66,7 +62,7 @@ class Constraints:
         """Whether a row of this partition may satisfy the conditions."""
         actual = {"topic": partition.topic, "partition": partition.partition}
         return all(
-            _MATCH[each.operator](actual[each.column], each.value) != each.negated
+            each.operator(actual[each.column], each.value) != each.negated
             for each in self.partition_conditions
         )
 
@@ -113,7 +109,7 @@ def _understood(condition: Condition) -> Condition | None:
     if wanted is None:
         return None
     value = condition.value
-    if condition.operator == "in":
+    if condition.operator is among:
         if not isinstance(value, tuple):
             return None
         value = tuple(each for each in value if each is not None)
@@ -121,7 +117,7 @@ def _understood(condition: Condition) -> Condition | None:
     # Not isinstance: True is an int, and no offset.
     if any(type(each) is not wanted for each in values):
         return None
-    if condition.operator == "starts with" and wanted is not str:
+    if condition.operator is str.startswith and wanted is not str:
         return None
     if condition.negated and condition.operator in _OPPOSITE:
         return Condition(condition.column, _OPPOSITE[condition.operator], value)
@@ -135,6 +131,6 @@ def _bounds(condition: Condition) -> tuple[int | None, int | None]:
     value = condition.value
     if isinstance(value, tuple):
         return (min(value), max(value)) if value else (OFFSET_MAX, -1)
-    least = {"=": value, ">=": value, ">": value + 1}.get(condition.operator)
-    most = {"=": value, "<=": value, "<": value - 1}.get(condition.operator)
+    least = {eq: value, ge: value, gt: value + 1}.get(condition.operator)
+    most = {eq: value, le: value, lt: value - 1}.get(condition.operator)
     return least, most
