@@ -114,7 +114,6 @@ class CommitOptions:
         "commitGroup",
         group_up_to(NAME_BYTES_MAX),
         "The name of the query in the commit table. Default: kafka.group.id, or else default.",
-        values="a name",
         unset="",
     )
     on_fresh_start: str = option(
@@ -176,9 +175,8 @@ class CommitOptions:
     )
     deliveries_max: int = option(
         "maxDeliveries",
-        int_between(1, INT32_MAX),
+        int_between(1, INT32_MAX, "a number of times"),
         "How often keyrange delivers a record before it goes to the dead letters.",
-        values="a number of times",
         default="5",
         part=True,
     )
@@ -242,27 +240,24 @@ class CommitOptions:
     )
     range_pending_max: int = option(
         "max.num.ranges.to.commit",
-        int_between(1, 10_000_000),
+        int_between(1, 10_000_000, "a number of records"),
         "How many pending records a key range may have. From half of it on the range receives "
         "fewer new records, and at it none; other ranges go on.",
-        values="a number of records",
         default="10000",
         part=True,
     )
     range_bytes_max: int = option(
         "max.bytes.ranges.to.commit",
-        size_between(1024, 2**30),
+        size_between(1024, 2**30, "1m"),
         "The same bound in bytes of the stored state of a key range, "
         f"{PENDING_BYTES_MAX} a record.",
-        values="bytes, such as 1m",
         default="1m",
     )
     range_lag_max: int | None = option(
         "max.range.lag",
-        int_between(1, INT64_MAX),
+        int_between(1, INT64_MAX, "a number of offsets"),
         "How many offsets a key range may be behind its partition. While it is further behind, "
         "the partition delivers no new records.",
-        values="a number of offsets",
         part=True,
     )
 

@@ -23,8 +23,8 @@ class LoginModule:
 
     class_name: str
     mechanisms: tuple[str, ...]
-    used: frozenset[str]
-    ignored: frozenset[str] = frozenset()
+    used: tuple[str, ...]
+    ignored: tuple[str, ...] = ()
     refused: Mapping[str, str] = field(default_factory=dict)
     prefixes: tuple[str, ...] = ()
 
@@ -42,30 +42,28 @@ _MODULES: Final = (
     LoginModule(
         "org.apache.kafka.common.security.plain.PlainLoginModule",
         ("PLAIN",),
-        frozenset(("username", "password")),
+        ("username", "password"),
     ),
     LoginModule(
         "org.apache.kafka.common.security.scram.ScramLoginModule",
         ("SCRAM-SHA-256", "SCRAM-SHA-512"),
-        frozenset(("username", "password")),
+        ("username", "password"),
         refused={"tokenauth": "log in with user and password, not with a delegation token"},
     ),
     LoginModule(
         "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule",
         ("OAUTHBEARER",),
-        frozenset(
-            (
-                "clientId",
-                "clientSecret",
-                "scope",
-                "ssl.truststore.location",
-                "ssl.truststore.type",
-                "ssl.truststore.password",
-                "ssl.truststore.certificates",
-                "unsecuredLoginPrincipalClaimName",
-                "unsecuredLoginScopeClaimName",
-                "unsecuredLoginLifetimeSeconds",
-            )
+        (
+            "clientId",
+            "clientSecret",
+            "scope",
+            "ssl.truststore.location",
+            "ssl.truststore.type",
+            "ssl.truststore.password",
+            "ssl.truststore.certificates",
+            "unsecuredLoginPrincipalClaimName",
+            "unsecuredLoginScopeClaimName",
+            "unsecuredLoginLifetimeSeconds",
         ),
         refused={
             "ssl.keystore.location": "the token endpoint is asked with clientId and clientSecret",
@@ -84,29 +82,25 @@ _MODULES: Final = (
     LoginModule(
         "com.sun.security.auth.module.Krb5LoginModule",
         ("GSSAPI",),
-        frozenset(
-            ("serviceName", "principal", "keyTab", "useKeyTab", "useTicketCache", "ticketCache")
-        ),
-        ignored=frozenset(
-            (
-                "clearPass",
-                "debug",
-                "doNotPrompt",
-                "isInitiator",
-                "refreshKrb5Config",
-                "renewTGT",
-                "storeKey",
-                "storePass",
-                "tryFirstPass",
-                "useFirstPass",
-            )
+        ("serviceName", "principal", "keyTab", "useKeyTab", "useTicketCache", "ticketCache"),
+        ignored=(
+            "clearPass",
+            "debug",
+            "doNotPrompt",
+            "isInitiator",
+            "refreshKrb5Config",
+            "renewTGT",
+            "storeKey",
+            "storePass",
+            "tryFirstPass",
+            "useFirstPass",
         ),
     ),
     LoginModule(
         "software.amazon.msk.auth.iam.IAMLoginModule",
         ("AWS_MSK_IAM",),
-        frozenset(("awsProfileName",)),
-        ignored=frozenset(("awsDebugCreds", "awsMaxRetries", "awsMaxBackOffTimeMs")),
+        ("awsProfileName",),
+        ignored=("awsDebugCreds", "awsMaxRetries", "awsMaxBackOffTimeMs"),
         refused={
             "awsRoleArn": _ROLE,
             "awsRoleSessionName": _ROLE,

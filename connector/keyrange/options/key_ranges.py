@@ -171,25 +171,22 @@ class KeyRangeOptions:
     )
     cores: int | None = option(
         "parallelism",
-        int_between(1, INT32_MAX),
+        int_between(1, INT32_MAX, "a number of tasks"),
         "How many tasks can run at once, for splitBy=keyRange and offset: the cores of all "
         "executors. A Python source cannot ask Spark. Default: the cores of the driver's host.",
-        values="a number of tasks",
     )
     memory_bytes: int = option(
         "max.bytes.key.range.results",
-        size_between(0, INT64_MAX),
+        size_between(0, INT64_MAX, "200m"),
         "How many bytes of records, decoded by one task for others, an executor keeps in shared "
         "memory. They count against a pod's memory.",
-        values="bytes, such as 200m",
         default="209715200",
     )
     spill_bytes: int = option(
         "max.bytes.key.range.spill",
-        size_between(0, INT64_MAX),
+        size_between(0, INT64_MAX, "20g"),
         "How much more an executor keeps in its local directories. Without room in either, each "
         "task fetches for itself.",
-        values="bytes, such as 20g",
         default="20g",
     )
     keep_values: bool = option(

@@ -27,7 +27,7 @@ MEMBERS: Final = "_members"
 MEMBERS_SUFFIX: Final = ".members"
 # Heartbeats to a session: one may be lost, and the next one late.
 _HEARTBEATS_MIN: Final = 3
-_POSITIVE: Final = int_between(1, INT32_MAX)
+_POSITIVE: Final = int_between(1, INT32_MAX, "ms")
 
 
 def _listener(value: str) -> str:
@@ -56,10 +56,9 @@ class MemberOptions:
     )
     pin_wait_ms: int = option(
         "pin.wait.ms",
-        int_between(0, INT32_MAX),
+        int_between(0, INT32_MAX, "ms"),
         "How long a task that has read its own ranges waits before it reads another executor's "
         "ranges (prefer), or fails (strict).",
-        values="ms",
         default="3000",
         part=True,
     )
@@ -81,9 +80,8 @@ class MemberOptions:
     )
     port: int = option(
         "pin.driver.port",
-        int_between(0, 65535),
+        int_between(0, 65535, "a port, or 0 for any"),
         "The port at which the driver listens for tasks.",
-        values="a port, or 0 for any",
         default="0",
     )
     listener: str = option(
@@ -98,11 +96,10 @@ class MemberOptions:
     )
     splits_per_core: int = option(
         "splitsPerCore",
-        int_between(1, 64),
+        int_between(1, 64, "a number"),
         "Into how many pieces the driver cuts the pinned ranges of an executor for each of its "
         "cores. More pieces balance the tasks better; pieces of a partition that are not read "
         "at the same time wait in the executor's directory, or are fetched again.",
-        values="a number",
         default="1",
     )
     table: str = option(
@@ -118,7 +115,6 @@ class MemberOptions:
         group_up_to(NAME_BYTES_MAX - len(MEMBERS_SUFFIX)),
         f"The members' group; in Kafka it has {MEMBERS_SUFFIX} behind it. Default: commitGroup, "
         "kafka.group.id, or default.",
-        values="a name",
         unset="",
     )
     names: str = option(
@@ -164,15 +160,13 @@ class MemberOptions:
         _POSITIVE,
         "How long a static member may be absent before the driver gives its ranges to others. The "
         "time counts from the longest absence of a member.",
-        values="ms",
         default="900000",
     )
     expansion_timeout_ms: int = option(
         "expansion.timeout.ms",
-        int_between(0, INT32_MAX),
+        int_between(0, INT32_MAX, "ms"),
         "How long the driver collects new members before it moves ranges to them, counted from "
         "the first one.",
-        values="ms",
         default="45000",
     )
     session_timeout_ms: int = option(
@@ -180,14 +174,12 @@ class MemberOptions:
         _POSITIVE,
         "After so long without a heartbeat Kafka removes a member from the group. Within the "
         "broker's group.min.session.timeout.ms and group.max.session.timeout.ms.",
-        values="ms",
         default="45000",
     )
     heartbeat_interval_ms: int = option(
         "heartbeat.interval.ms",
         _POSITIVE,
         "How often a member sends a heartbeat; at most a third of session.timeout.ms.",
-        values="ms",
         default="3000",
     )
     poll_interval_ms: int = option(
@@ -195,7 +187,6 @@ class MemberOptions:
         _POSITIVE,
         "How long a running task may hand over no records before its member leaves the group. "
         "The larger of it and session.timeout.ms counts. It does not count while no task runs.",
-        values="ms",
         default="300000",
     )
 

@@ -1,11 +1,11 @@
 """Options as fields of the dataclasses that the source reads: each is written in one place.
 
-    splits: int = option("splits", int_between(1, 9), "What it does.", values="1 to 9", default="1")
+    splits: int = option("splits", int_between(1, 9, "a number"), "What it does.", default="1")
 
-is the option's name, its parser, its help, what it takes, its default and the field that it fills.
-Where the parser says what it takes, the option need not; it acts on the reads that its dataclass
-does unless `modes` says otherwise. mypy holds the parser to the type of the field; validation and
-the reference are made of the rows.
+is the option's name, its parser, its help, its default and the field that it fills. It takes what
+its parser does unless `values` says it more closely, and acts on the reads that its dataclass does
+unless `modes` says otherwise. mypy holds the parser to the type of the field; validation and the
+reference are made of the rows.
 """
 
 from __future__ import annotations

@@ -46,15 +46,11 @@ def parse_options(options: Mapping[str, object], mode: Mode | None = None) -> So
     client: dict[str, str] = {}
     admin: dict[str, str] = {}
     storage: dict[str, str] = {}
+    passed_on = {KAFKA_PREFIX: client, ADMIN_PREFIX: admin, STORAGE_PREFIX: storage}
     for name, value in texts_of(options, violations).items():
-        prefix = prefix_of(name)
-        passed_on = name[len(prefix) :]
-        if prefix == ADMIN_PREFIX:
-            admin[passed_on.lower()] = value
-        elif prefix == KAFKA_PREFIX:
-            client[passed_on.lower()] = value
-        elif prefix == STORAGE_PREFIX:
-            storage[passed_on] = value
+        if prefix := prefix_of(name):
+            rest = name[len(prefix) :]
+            passed_on[prefix][rest if prefix == STORAGE_PREFIX else rest.lower()] = value
         elif not given.take(name, value):
             violations.add(name, unknown(name))
     source = given.settings(

@@ -41,24 +41,22 @@ class StartOptions:
     )
     timestamp_ms: int | None = option(
         "startingTimestamp",
-        int_between(0, INT64_MAX),
+        int_between(0, INT64_MAX, "ms since 1970"),
         "As startingOffsetsByTimestamp, with the same time for all partitions. Takes precedence "
         "over it.",
-        values="ms since 1970",
     )
     unmatched: int | None = option(
         "startingOffsetsByTimestampStrategy",
-        source_values.unmatched,
+        # None is an error.
+        source_values.keyword(error=None, latest=LATEST),
         "How the query treats a partition without a record at or after the starting time.",
-        values="error, latest",
         default="error",
     )
     rest: int | None = option(
         "startingOffsetsDefault",
-        source_values.default_position("earliest", "latest"),
+        source_values.keyword(earliest=EARLIEST, latest=LATEST),
         "Where partitions start that startingOffsets, startingOffsetsByTimestamp or the group's "
         "offsets do not name. Without it every partition has to be named.",
-        values="earliest, latest",
     )
 
 
@@ -82,17 +80,15 @@ class EndOptions:
     )
     timestamp_ms: int | None = option(
         "endingTimestamp",
-        int_between(0, INT64_MAX),
+        int_between(0, INT64_MAX, "ms since 1970"),
         "As endingOffsetsByTimestamp, with the same time for all partitions. Takes precedence "
         "over it.",
-        values="ms since 1970",
     )
     rest: int | None = option(
         "endingOffsetsDefault",
-        source_values.default_position("latest"),
+        source_values.keyword(latest=LATEST),
         "Where partitions end that endingOffsets or endingOffsetsByTimestamp do not name. Without "
         "it every partition has to be named.",
-        values="latest",
     )
 
 
@@ -138,12 +134,8 @@ def check_batch(start: PositionSpec, end: PositionSpec, violations: Violations) 
     _no_position(start, LATEST, violations)
     _no_position(end, EARLIEST, violations)
     first, last = start.positions, end.positions
-    offsets = isinstance(first, Offsets) and isinstance(last, Offsets)
-    timestamps = isinstance(first, Timestamps) and isinstance(last, Timestamps)
-    if not (offsets or timestamps):
+    if not isinstance(first, Offsets | Timestamps) or not isinstance(last, type(first)):
         return
-    assert isinstance(first, Offsets | Timestamps)
-    assert isinstance(last, Offsets | Timestamps)
     if first.rest is None and last.rest is None and first.each.keys() != last.each.keys():
         violations.add(
             end.option,

@@ -59,20 +59,18 @@ class SourceOptions:
     )
     max_offsets_per_trigger: int | None = option(
         "maxOffsetsPerTrigger",
-        int_between(1, INT64_MAX),
+        int_between(1, INT64_MAX, "a number of offsets"),
         "About how many offsets a micro-batch takes; partitions share them in proportion to "
         "their unread offsets.",
-        values="a number of offsets",
         ignored=True,
         modes=STREAM,
     )
     min_offsets_per_trigger: int | None = option(
         "minOffsetsPerTrigger",
-        int_between(1, INT64_MAX),
+        int_between(1, INT64_MAX, "a number of offsets"),
         "A micro-batch waits until so many offsets are unread, no longer than maxTriggerDelay. "
         "The first one of a run does not wait, and a run with availableNow reads all unread "
         "offsets.",
-        values="a number of offsets",
         ignored=True,
         modes=STREAM,
     )
@@ -87,41 +85,36 @@ class SourceOptions:
     )
     max_bytes_per_trigger: int | None = option(
         "maxBytesPerTrigger",
-        size_between(1, INT64_MAX),
+        size_between(1, INT64_MAX, "64m"),
         "About how many bytes of log (as stored, compressed) a micro-batch takes. The size of "
         "records is sampled where each partition stands. With maxOffsetsPerTrigger the lower of "
         "the two holds.",
-        values="bytes, such as 64m",
         ignored=True,
         modes=STREAM,
     )
     min_partitions: int | None = option(
         "minPartitions",
-        int_between(1, INT32_MAX),
+        int_between(1, INT32_MAX, "a number of tasks"),
         "At least about this many tasks: large partitions are cut into ranges of offsets.",
-        values="a number of tasks",
     )
     max_records_per_partition: int | None = option(
         "maxRecordsPerPartition",
-        int_between(1, INT64_MAX),
+        int_between(1, INT64_MAX, "a number of offsets"),
         "At most this many offsets in a task: partitions are cut into ranges of offsets, each with "
         "its own task.",
-        values="a number of offsets",
     )
     bytes_per_task: int = option(
         "bytesPerTask",
-        size_between(0, INT64_MAX),
+        size_between(0, INT64_MAX, "8m"),
         "Partitions with less unread than this share a task, because a task costs more than "
         "reading a little. 0: every partition, or every key range of it, has its own task.",
-        values="bytes, such as 8m",
         default="8m",
     )
     min_tasks: int = option(
         "minTasks",
-        int_between(1, INT32_MAX),
+        int_between(1, INT32_MAX, "a number of tasks"),
         "The least tasks to use while there are that many partitions with new data, for jobs "
         "whose own work per record is slow.",
-        values="a number of tasks",
         default="1",
     )
     key_ranges: KeyRangeOptions = made_of(KeyRangeOptions, KeyRangeOptions(), BOTH)
@@ -143,7 +136,7 @@ class SourceOptions:
         "The columns of the DataFrame. keyrange does not copy the columns that are left out; "
         "Spark does not tell a Python source which columns a query uses. Default: all but "
         "headers and keyHash.",
-        values="key,value,topic,partition,offset,timestamp,timestampType,headers,keyHash",
+        values=",".join(COLUMNS),
     )
     filter_pushdown: bool = option(
         "filterPushdown",
@@ -165,26 +158,23 @@ class SourceOptions:
     )
     max_batch_rows: int = option(
         "maxBatchRows",
-        int_between(1, 1_000_000),
+        int_between(1, 1_000_000, "a number of rows"),
         "The most rows in an Arrow batch that a task hands to Spark.",
-        values="a number of rows",
         default="32768",
     )
     max_batch_bytes: int = option(
         "maxBatchBytes",
-        size_between(1024, 2**30),
+        size_between(1024, 2**30, "4m"),
         "Bytes of keys and values in one Arrow batch; a larger record is a batch of its own. "
         "Batches that fit the processor's cache go to Spark faster.",
-        values="bytes, such as 4m",
         default="4m",
     )
     max_record_batch_bytes: int = option(
         "maxRecordBatchBytes",
-        size_between(1024 * 1024, 2**31 - 2**20),
+        size_between(1024 * 1024, 2**31 - 2**20, "128m"),
         "The largest record batch that a task reads, compressed or decompressed; it refuses a "
         "larger one with topic, partition and offset. This bounds the memory of a task, see "
         "ARCHITECTURE.md.",
-        values="bytes, such as 128m",
         default="128m",
     )
     map_in_arrow: MapInArrow | None = made_of(MappingOptions, None, BOTH)
@@ -212,24 +202,21 @@ class SourceOptions:
     )
     fetch_offset_tries: int | None = option(
         "fetchOffset.numRetries",
-        int_between(1, INT32_MAX),
+        int_between(1, INT32_MAX, "a number of tries"),
         "How often the driver asks for metadata and offsets before a batch fails, with new "
         "connections each time. Default: 3, and 1 at the first contact, so that a wrong address is "
         "named soon.",
-        values="a number of tries",
     )
     fetch_offset_pause_ms: int = option(
         "fetchOffset.retryIntervalMs",
-        int_between(0, INT32_MAX),
+        int_between(0, INT32_MAX, "milliseconds"),
         "The pause between two such tries.",
-        values="milliseconds",
         default="1000",
     )
     poll_timeout_ms: int = option(
         "kafkaConsumer.pollTimeoutMs",
-        int_between(1, INT32_MAX),
+        int_between(1, INT32_MAX, "milliseconds"),
         "How long a task waits for the next records of its range, broker restarts included.",
-        values="milliseconds",
         default="120000",
     )
     rack_variable: str = option(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from keyrange.errors import InvalidError
 from keyrange.kafka.model.offsets import EARLIEST, LATEST, TopicPartition, topic_name_fault
@@ -18,6 +18,7 @@ OFFSETS_TEXT = 'earliest, latest, or JSON {"topic": {"0": 23, "1": -2}} (-2 earl
 ENDS_TEXT = 'latest, or JSON {"topic": {"0": 23, "1": -1}} (-1 latest)'
 TIMESTAMPS_TEXT = 'JSON {"topic": {"0": 1750000000000}}, ms since 1970'
 
+_T = TypeVar("_T")
 _KEYWORDS = {"earliest": EARLIEST, "latest": LATEST}
 
 
@@ -94,21 +95,14 @@ def _document(value: str, read: Callable[[Any], Any], form: str) -> Any:
         raise ValueError(f"must be JSON, {form}; {failure.message}") from None
 
 
-def default_position(*allowed: str) -> Callable[[str], int]:
-    """A keyword as the position of the partitions that an option does not name."""
+def keyword(**meant: _T) -> Callable[[str], _T]:
+    """One of some words, in any case, as what it means."""
 
-    def parse(value: str) -> int:
+    @takes(", ".join(meant))
+    def parse(value: str) -> _T:
         folded = value.strip().lower()
-        if folded not in allowed:
-            raise ValueError(f"must be {' or '.join(allowed)}, not '{value[:40]}'")
-        return _KEYWORDS[folded]
+        if folded not in meant:
+            raise ValueError(f"must be {' or '.join(meant)}, not '{value[:40]}'")
+        return meant[folded]
 
     return parse
-
-
-def unmatched(value: str) -> int | None:
-    """What a timestamp behind the last record means: None an error, LATEST the end."""
-    folded = value.strip().lower()
-    if folded not in ("error", "latest"):
-        raise ValueError(f"must be error or latest, not '{value[:40]}'")
-    return LATEST if folded == "latest" else None

@@ -102,6 +102,7 @@ def path_or_uri(value: str) -> str:
     return value.strip()
 
 
+@takes("a path")
 def local_path(value: str) -> str:
     """A path of the process that opens it; "" for none."""
     if value:
@@ -112,6 +113,7 @@ def local_path(value: str) -> str:
 def group_up_to(most_bytes: int) -> Callable[[str], str]:
     """The name of a group, without blanks around it."""
 
+    @takes("a name")
     def parse(value: str) -> str:
         if not value.strip():
             raise ValueError("must not be empty")
@@ -137,9 +139,10 @@ def boolean(value: str) -> bool:
     return folded == "true"
 
 
-def int_between(least: int, most: int) -> Callable[[str], int]:
-    """A whole number with limits, both inclusive."""
+def int_between(least: int, most: int, what: str = "") -> Callable[[str], int]:
+    """A whole number with limits, both inclusive; `what` says of what, or in which unit."""
 
+    @takes(what)
     def parse(value: str) -> int:
         if not _WHOLE_NUMBER.match(value.strip()):
             raise ValueError(f"must be a whole number, not '{value[:40]}'")
@@ -154,9 +157,10 @@ def int_between(least: int, most: int) -> Callable[[str], int]:
 _UNITS = {"": 1, "b": 1, "k": 2**10, "kb": 2**10, "m": 2**20, "mb": 2**20, "g": 2**30, "gb": 2**30}
 
 
-def size_between(least: int, most: int) -> Callable[[str], int]:
+def size_between(least: int, most: int, example: str = "64m") -> Callable[[str], int]:
     """Bytes, with an optional unit as Spark writes them: 512k, 8m, 1g (powers of 1,024)."""
 
+    @takes(f"bytes, such as {example}")
     def parse(value: str) -> int:
         folded = value.strip().lower()
         digits = folded.rstrip("kmgb")

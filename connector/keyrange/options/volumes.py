@@ -73,7 +73,6 @@ def _limit(of_which: str, parse: Callable[[str], Any]) -> Callable[[str], Limit]
 
 
 _NAMED: Final = re.compile(r"(\*|[0-9]{1,10})\s*:\s*(.*[^\s])\s*=\s*([^=]*)", re.ASCII)
-_BYTES: Final = "bytes, such as 64m"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +90,7 @@ class VolumeOptions:
     client: ClientSettings | None = None
     min_available_bytes: Limit | None = option(
         "min.available.bytes",
-        _limit("min_available_bytes", size_between(0, INT64_MAX)),
+        _limit("min_available_bytes", size_between(0, INT64_MAX, "10g")),
         "The throttle factor is 0.0 while any volume of the cluster has no more than this "
         "available. The guard needs this or min.available.ratio, and not both. Limits of single "
         "volumes follow, each after a semicolon: the first one that matches counts; BROKER may be "
@@ -145,7 +144,6 @@ class VolumeOptions:
         "throttle.factor.file",
         local_path,
         "A file that holds the factor, for throttle.factor.source=file. It is read at every check.",
-        values="a path",
         unset="",
     )
     factor_topic: str = option(
@@ -169,18 +167,16 @@ class VolumeOptions:
     )
     base_rate: int = option(
         "quota.producer.byte.rate",
-        size_between(1, 2**53),
+        size_between(1, 2**53, "64m"),
         "Bytes a second and broker that no client exceeds, whatever its quota: throttling begins "
         "there. Too low, and the first step is a long one. Default: 1g, from which it takes three "
         "minutes to the floor.",
-        values=_BYTES,
         unset=BASE_RATE,
     )
     quota_file: str = option(
         "quota.file",
         local_path,
         "A file that holds this rate, for quota.source=file.",
-        values="a path",
         unset="",
     )
     admission: bool = option(
@@ -223,33 +219,29 @@ class VolumeOptions:
     )
     mute_ms: int = option(
         "guard.max.mute.ms",
-        int_between(22_000, INT32_MAX),
+        int_between(22_000, INT32_MAX, "ms"),
         "The longest time for which a throttled client may be muted. It sets the floor, together "
         "with guard.connections and guard.request.max.bytes.",
-        values="ms",
         default="60000",
     )
     connections: int = option(
         "guard.connections",
-        int_between(1, 100_000),
+        int_between(1, 100_000, "a number"),
         "Connections of producers that share one quota on one broker, at the most: the producers "
         "with one client id, or one user.",
-        values="a number",
         default="8",
     )
     request_bytes: int = option(
         "guard.request.max.bytes",
-        size_between(1, INT32_MAX),
+        size_between(1, INT32_MAX, "64m"),
         "The producers' max.request.size.",
-        values=_BYTES,
         default="1m",
     )
     lease_ms: int = option(
         "guard.lease.ms",
-        int_between(22_000, 3_600_000),
+        int_between(22_000, 3_600_000, "ms"),
         "If a guard does not renew its lease for so long, a reaper takes it for dead and releases "
         "the clients that it throttled. The same for guards and reapers.",
-        values="ms",
         default="60000",
     )
 
