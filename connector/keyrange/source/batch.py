@@ -15,11 +15,17 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from keyrange.kafka.model.offsets import EARLIEST, OffsetRange, TopicPartition
+from keyrange.kafka.model.offsets import (
+    EARLIEST,
+    READ_UNCOMMITTED,
+    OffsetRange,
+    TopicPartition,
+)
 from keyrange.options import SourceOptions
 from keyrange.ranges.model.offset_splits import Split, plan_splits
 from keyrange.ranges.read_tasks import ReadTask
 from keyrange.source.driver_version import with_version
+from keyrange.source.model.filters import Constraints
 from keyrange.source.task_reader import read_task
 
 if TYPE_CHECKING:
@@ -36,6 +42,8 @@ class KeyRangeBatchReader(DataSourceReader):
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
+        # What the query's filters say of where to read; None where nobody tells them.
+        self._constraints: Constraints | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return with_version(self.__dict__)
@@ -58,15 +66,6 @@ class KeyRangeBatchReader(DataSourceReader):
         finally:
             cluster.close()
 
-    def _narrow(
-        self,
-        cluster: Cluster,  # noqa: ARG002
-        view: ClusterView,  # noqa: ARG002
-        ranges: Mapping[TopicPartition, OffsetRange],
-    ) -> Mapping[TopicPartition, OffsetRange]:
-        """What of the ranges is read: all of it."""
-        return ranges
-
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_task(self._options, partition)
 
@@ -83,8 +82,9 @@ class KeyRangeBatchReader(DataSourceReader):
             resolve_positions(cluster, view, options.start),
             resolve_positions(cluster, view, options.end),
         )
-        all_ranges = between(bind(cluster, view, start), bind(cluster, view, end))
-        ranges = self._narrow(cluster, view, all_ranges)
+        ranges = between(bind(cluster, view, start), bind(cluster, view, end))
+        if self._constraints is not None:
+            ranges = narrow(cluster, view, ranges, self._constraints)
         pending = {partition: span for partition, span in ranges.items() if span.size}
         keys, maker = options.key_ranges, TaskMaker(view, view.topic_ids())
         sampled = RecordSizes(cluster, keys.split_by == "keyRange", keys.nulls_first)
@@ -97,9 +97,40 @@ class KeyRangeBatchReader(DataSourceReader):
             pending, sizes, options.min_partitions, options.max_records_per_partition
         )
         # What filters have narrowed is read once, as it is planned.
-        if ranges is all_ranges:
+        if self._constraints is None:
             splits = late_bound(splits, ranges, start, end)
         return [maker.task(each) for each in deal_out(splits, options)]
+
+
+def narrow(
+    cluster: Cluster,
+    view: ClusterView,
+    ranges: Mapping[TopicPartition, OffsetRange],
+    constraints: Constraints,
+) -> dict[TopicPartition, OffsetRange]:
+    """What of the ranges may hold rows that satisfy the constraints; no range is empty.
+
+    A bound in time costs one request to the leaders of the partitions that are left. Where Kafka
+    finds no record of that time or later, the partition has none up to now.
+    """
+    kept = {
+        partition: left
+        for partition, span in ranges.items()
+        if constraints.keeps(partition) and (left := constraints.clamp(span)).size
+    }
+    from_ms = constraints.from_timestamp_ms
+    # Kafka takes numbers below zero for other questions, and older records than 1970 do not matter.
+    if from_ms is None or from_ms <= 0 or not kept:
+        return kept
+    # Transactions that are not over count too: under read_committed Kafka hides what stands behind
+    # them, and a task may wait for it.
+    found = cluster.list_offsets(view, dict.fromkeys(kept, from_ms), READ_UNCOMMITTED)
+    sought = {
+        partition: OffsetRange(max(span.from_offset, found[partition][0]), span.until_offset)
+        for partition, span in kept.items()
+        if found[partition][0] >= 0
+    }
+    return {partition: span for partition, span in sought.items() if span.size}
 
 
 def late_bound(

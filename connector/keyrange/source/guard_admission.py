@@ -51,7 +51,8 @@ class Admission:
         )
         self._cluster = cluster
         self._watch: Watch | None = None
-        self._holds = False
+        # Whether nothing may be read but what retention makes necessary, which is due then.
+        self.holds = False
         self._held: frozenset[TopicPartition] = frozenset()
         self._retentions: Mapping[str, Retention] = {}
         self._retentions_until_ms = 0
@@ -89,11 +90,6 @@ class Admission:
             leave_watch(self._options)
 
     @property
-    def holds(self) -> bool:
-        """Whether nothing may be read but what retention makes necessary, which is due then."""
-        return self._holds
-
-    @property
     def factor(self) -> float:
         return self._known().value
 
@@ -106,8 +102,8 @@ class Admission:
         if factor.value > 0.0:
             self._let_go(factor)
             return dict(latest)
-        if not self._holds:
-            self._holds = True
+        if not self.holds:
+            self.holds = True
             _log.warning("the query takes in nothing new: %s", factor.why)
         waiting = pending(start, latest)
         ends = dict(latest)
@@ -134,7 +130,7 @@ class Admission:
             "limitViolated": figures.limit_violated,
             "fallbackApplied": figures.fallback_applied,
             "timeToFullMs": -1 if factor.time_to_full_ms is None else factor.time_to_full_ms,
-            "partitionsHeld": len(self._held) if self._holds else 0,
+            "partitionsHeld": len(self._held) if self.holds else 0,
         }
 
     def _known(self) -> Factor:
@@ -142,8 +138,8 @@ class Admission:
         return self._watch.factor
 
     def _let_go(self, factor: Factor) -> None:
-        if self._holds:
-            self._holds = False
+        if self.holds:
+            self.holds = False
             self._held = frozenset()
             _log.warning("the query takes in new records again: %s", factor.why)
 

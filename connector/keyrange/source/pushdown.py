@@ -13,21 +13,16 @@ here can notice it. That is why option filterPushdown has to say that a load() i
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from operator import eq, ge, gt, le, lt
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pyspark.sql import datasource as spark
 
-from keyrange.kafka.model.offsets import READ_UNCOMMITTED, OffsetRange, TopicPartition
 from keyrange.options import SourceOptions
 from keyrange.source.batch import KeyRangeBatchReader
 from keyrange.source.model.filters import Condition, Constraints, Operator, among, constrain
-
-if TYPE_CHECKING:
-    from keyrange.kafka.cluster import Cluster
-    from keyrange.kafka.cluster_view import ClusterView
 
 _WORKER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
 _OPERATORS: Final[dict[type[spark.Filter], Operator]] = {
@@ -60,42 +55,6 @@ class KeyRangePushdownReader(KeyRangeBatchReader):
         """Takes what helps, and gives all back: Spark applies every filter to the rows again."""
         self._constraints = constrain(conditions(filters))
         return filters
-
-    def _narrow(
-        self, cluster: Cluster, view: ClusterView, ranges: Mapping[TopicPartition, OffsetRange]
-    ) -> Mapping[TopicPartition, OffsetRange]:
-        return narrow(cluster, view, ranges, self._constraints)
-
-
-def narrow(
-    cluster: Cluster,
-    view: ClusterView,
-    ranges: Mapping[TopicPartition, OffsetRange],
-    constraints: Constraints,
-) -> dict[TopicPartition, OffsetRange]:
-    """What of the ranges may hold rows that satisfy the constraints; no range is empty.
-
-    A bound in time costs one request to the leaders of the partitions that are left. Where Kafka
-    finds no record of that time or later, the partition has none up to now.
-    """
-    kept = {
-        partition: left
-        for partition, span in ranges.items()
-        if constraints.keeps(partition) and (left := constraints.clamp(span)).size
-    }
-    from_ms = constraints.from_timestamp_ms
-    # Kafka takes numbers below zero for other questions, and older records than 1970 do not matter.
-    if from_ms is None or from_ms <= 0 or not kept:
-        return kept
-    # Transactions that are not over count too: under read_committed Kafka hides what stands behind
-    # them, and a task may wait for it.
-    found = cluster.list_offsets(view, dict.fromkeys(kept, from_ms), READ_UNCOMMITTED)
-    sought = {
-        partition: OffsetRange(max(span.from_offset, found[partition][0]), span.until_offset)
-        for partition, span in kept.items()
-        if found[partition][0] >= 0
-    }
-    return {partition: span for partition, span in sought.items() if span.size}
 
 
 def conditions(filters: Iterable[spark.Filter]) -> list[Condition]:

@@ -1,12 +1,17 @@
-"""How much one batch reads, by the options: the limits of a trigger, in offsets and in bytes."""
+"""How much of what is pending a batch takes, and when: limits by offsets and by bytes.
+
+The arithmetic by offsets is the JVM connector's (`rateLimit` of KafkaMicroBatchStream): each
+partition gets its share of the limit, a share below one is rounded up so that small partitions do
+not starve, others are rounded down; the sum is close to the limit, not exact.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 
-from keyrange.kafka.model.offsets import OffsetRange, Positions, TopicPartition, pending
+from keyrange.kafka.model.offsets import OFFSET_MAX, OffsetRange, Positions, TopicPartition, pending
 from keyrange.options import SourceOptions
-from keyrange.source.model.batch_limits import admit, holds_back, left_for_new
 
 # The bytes of an offset of each partition of some ranges.
 SizesOf = Callable[[Mapping[TopicPartition, OffsetRange]], Mapping[TopicPartition, float]]
@@ -57,3 +62,48 @@ class TriggerLimits:
             )
             end = admit(start, end, left)
         return end
+
+
+def admit(
+    start: Positions,
+    end: Positions,
+    most: int,
+    bytes_per_offset: Mapping[TopicPartition, float] | None = None,
+) -> dict[TopicPartition, int]:
+    """The end of a batch of about `most` offsets over all partitions, or with `bytes_per_offset` of
+    about so many bytes of log."""
+    weights = dict.fromkeys(end, 1.0) if bytes_per_offset is None else bytes_per_offset
+    ranges = pending(start, end)
+    total = sum(span.size * weights[partition] for partition, span in ranges.items())
+    if total <= most:
+        return dict(end)
+    admitted = dict(end)
+    for partition, span in ranges.items():
+        share = most * (span.size / total)
+        offsets = math.ceil(share) if share < 1 else math.floor(share)
+        admitted[partition] = min(span.until_offset, span.from_offset + offsets, OFFSET_MAX)
+    return admitted
+
+
+def left_for_new(limit: int, late: float) -> int:
+    """What a limit leaves to new records beside so much that is late: at least half of it, so that
+    what is late holds up nothing."""
+    return max(limit - int(late), limit // 2, 1)
+
+
+def holds_back(
+    start: Positions,
+    end: Positions,
+    offsets_min: int,
+    delay_max_ms: int,
+    fired_ms: int | None,
+    now_ms: int,
+) -> bool:
+    """Whether a batch waits until at least `offsets_min` offsets are pending.
+
+    It waits no longer than `delay_max_ms` after the last batch (`fired_ms`); the first one of a run
+    does not wait (`delayBatch` of KafkaMicroBatchStream).
+    """
+    if fired_ms is None or now_ms - fired_ms >= delay_max_ms:
+        return False
+    return sum(span.size for span in pending(start, end).values()) < offsets_min

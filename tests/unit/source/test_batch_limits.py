@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import strategies  # noqa: F401  registers the hypothesis profiles
 from keyrange.kafka.model.offsets import OFFSET_MAX, TopicPartition
-from keyrange.source.model.batch_limits import admit, holds_back, left_for_new
+from keyrange.source.trigger_limits import admit, holds_back, left_for_new
 
 
 def at(*offsets: int) -> dict[TopicPartition, int]:

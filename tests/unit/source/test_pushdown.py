@@ -15,15 +15,10 @@ from pyspark.sql.datasource import DataSourceReader
 
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.options import parse_options
-from keyrange.source.batch import KeyRangeBatchReader
+from keyrange.source.batch import KeyRangeBatchReader, narrow
 from keyrange.source.data_source import KeyRangeDataSource
 from keyrange.source.model.filters import Condition, Constraints, constrain
-from keyrange.source.pushdown import (
-    KeyRangePushdownReader,
-    conditions,
-    narrow,
-    takes_filters,
-)
+from keyrange.source.pushdown import KeyRangePushdownReader, conditions, takes_filters
 from keyrange.source.schema import source_schema
 
 WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
