@@ -17,17 +17,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from keyrange.errors.checkpoint import CHECKPOINT_CONDITIONS
 from keyrange.errors.commits import COMMIT_CONDITIONS
 from keyrange.errors.condition import Condition, Kind
-from keyrange.errors.consumer import CONSUMER_CONDITIONS
-from keyrange.errors.embedded import EMBEDDED_CONDITIONS
 from keyrange.errors.kafka import KAFKA_CONDITIONS
-from keyrange.errors.keyed_state import STATE_CONDITIONS
 from keyrange.errors.members import MEMBER_CONDITIONS
 from keyrange.errors.records import RECORD_CONDITIONS
 from keyrange.errors.source import SOURCE_CONDITIONS
-from keyrange.errors.volumes import VOLUME_CONDITIONS
 from keyrange.text.escaping import one_line
 
 __all__ = [
@@ -51,15 +46,10 @@ CATALOGUE: dict[str, Condition] = {
     condition.name: condition
     for condition in (
         *SOURCE_CONDITIONS,
-        *CHECKPOINT_CONDITIONS,
-        *EMBEDDED_CONDITIONS,
         *KAFKA_CONDITIONS,
         *RECORD_CONDITIONS,
         *COMMIT_CONDITIONS,
-        *STATE_CONDITIONS,
-        *CONSUMER_CONDITIONS,
         *MEMBER_CONDITIONS,
-        *VOLUME_CONDITIONS,
     )
 }
 

@@ -1,4 +1,5 @@
-"""The rows of the catalogue about what a query asks for: options, functions, positions."""
+"""The rows of the catalogue about what a query asks for, its checkpoint, and its machine: options,
+functions, positions, Java and jars."""
 
 from __future__ import annotations
 
@@ -232,5 +233,93 @@ SOURCE_CONDITIONS: Final = (
         "A job whose table Spark writes was started without the jars of Delta. No query was "
         "started.",
         "the arguments of spark-submit, and `spark.jars.packages`",
+    ),
+    # Checkpoints: source/model/checkpoint.py, storage/checkpoint_files.py
+    _rows.invalid(
+        "UNSUPPORTED_CHECKPOINT",
+        "read the checkpoint with the keyrange version that wrote it, or a newer one",
+        "The offset in the checkpoint has a form that this version does not know. Nothing was "
+        "read, and the checkpoint is as it was.",
+        "`keyrange --version`, here and where the checkpoint was written",
+    ),
+    _rows.invalid(
+        "UNCOMMITTED_FOREIGN_BATCH",
+        'let format("kafka") finish the batch, then change the format; or give the initial '
+        "positions, which `keyrange checkpoint show` prints, as JSON in startingOffsets",
+        "The checkpoint is one of Spark's Kafka source, whose first batch was planned and never "
+        "committed. Only that source can read where the batch began.",
+        "`keyrange checkpoint show LOCATION`",
+        guide="../../MIGRATION.md",
+    ),
+    _rows.invalid(
+        "INVALID_CHECKPOINT_PATH",
+        "name the checkpointLocation of a query that has planned at least one batch",
+        "The path that was named holds no checkpoint, or keyrange cannot read it.",
+        "the path: it is the query's checkpointLocation, the directory that holds `offsets`",
+    ),
+    _rows.unavailable(
+        "CHECKPOINT_UNREADABLE",
+        "check that the checkpoint can be reached and read from this host (on S3: AWS_* of the "
+        "environment, network; elsewhere: permissions), and start the query again",
+        "The store that holds the checkpoint did not answer, or refused. No position has moved.",
+        "the path in the message, and the store's own answer behind it",
+    ),
+    _rows.invalid(
+        "BATCH_NOT_COMMITTED",
+        "let the query finish the batch (a run with trigger availableNow does) and stop it; or "
+        "export the positions alone, without --to",
+        "A batch is planned and not committed. Spark will read it as it was planned, so the new "
+        "positions would not apply to it.",
+        "`keyrange checkpoint show LOCATION`",
+        guide="on-call.md",
+    ),
+    _rows.invalid(
+        "POSITION_NOT_ON_FILE",
+        "let the query finish a batch and export again, or name the positions in "
+        "startingOffsets yourself; -2 is earliest",
+        "The checkpoint does not say where a partition would be read next.",
+        "`keyrange checkpoint show LOCATION`, column `committed`",
+    ),
+    _rows.unavailable(
+        "CHECKPOINT_NOT_WRITTEN",
+        "remove the files that the export has written there, and export again to a path that "
+        "can be written",
+        "The copy of a checkpoint is not complete. The checkpoint that was copied is untouched.",
+        "the reason in the message; whether the query still runs",
+    ),
+    # Java, jars and the broker of `keyrange broker`: embedded/
+    _rows.invalid(
+        "JAVA_NOT_FOUND",
+        "install Java 17 or newer, or set JAVA_HOME",
+        "No Java was found, or one that is too old, for the broker of `keyrange broker`, for "
+        "fetching jars, or for a job of `jobs/` that was started without spark-submit.",
+        "`keyrange doctor`",
+    ),
+    _rows.invalid(
+        "PYSPARK_NOT_FOUND",
+        "install pyspark beside keyrange, or set SPARK_HOME",
+        "A command needs the jars that pyspark brings, and there is no pyspark.",
+        "`keyrange doctor`; extra `spark`, which brings pyspark",
+    ),
+    _rows.unavailable(
+        "JARS_NOT_RESOLVED",
+        "check that there is such a version and that a Maven repository can be reached; Ivy's own "
+        "log is named above",
+        "keyrange could not fetch the jars that it needs.",
+        "Ivy's log, which the message names; a proxy or a mirror that Ivy's settings lack",
+    ),
+    _rows.invalid(
+        "BROKER_DIRECTORY_UNUSABLE",
+        "name a directory with --dir that can be made and written here; without --dir it is in "
+        "the user's cache, or where KEYRANGE_CACHE says",
+        "The directory of the broker of `keyrange broker` cannot be made or written. No broker was "
+        "started.",
+        "the path in the message: its owner, its permissions, and whether the disk has room",
+    ),
+    _rows.unavailable(
+        "BROKER_NOT_STARTED",
+        "read the end of the broker's log, named above",
+        "The broker of `keyrange broker start` did not start, or did not end.",
+        "the log that the message names",
     ),
 )
