@@ -82,13 +82,13 @@ class ProgressListener(StreamingQueryListener):
         self._ended_runs: dict[str, None] = {}
         self._said: set[str] = set()
         if prometheus is not False and prometheus is not None:
-            from keyrange.observing import prometheus as to_prometheus
+            from keyrange.observing.exporters import to_prometheus
 
-            to_prometheus.register(self.samples, prometheus)
+            to_prometheus(self.samples, prometheus)
         if opentelemetry is not False and opentelemetry is not None:
-            from keyrange.observing import opentelemetry as to_opentelemetry
+            from keyrange.observing.exporters import to_opentelemetry
 
-            to_opentelemetry.register(self.samples, opentelemetry)
+            to_opentelemetry(self.samples, opentelemetry)
 
     def samples(self) -> list[Sample]:
         """All figures as they are now. May be called from any thread."""

@@ -14,8 +14,7 @@ import pytest
 from keyrange.embedded.process import free_ports
 from keyrange.errors import InvalidError
 from keyrange.individual_commits.model.batch_results import BatchResult
-from keyrange.observing import opentelemetry as to_opentelemetry
-from keyrange.observing import prometheus as to_prometheus
+from keyrange.observing.exporters import serve, to_opentelemetry, to_prometheus
 from keyrange.observing.model.metric_table import TABLE, MetricKind
 from keyrange.observing.model.query_metrics import QueryMetrics, Sample
 from keyrange.observing.model.query_progress import read_query_progress, with_result
@@ -40,7 +39,7 @@ def samples(of: QueryMetrics) -> Callable[[], list[Sample]]:
 def prometheus_lines(of: QueryMetrics) -> list[str]:
     client = pytest.importorskip("prometheus_client")
     registry = client.CollectorRegistry()
-    to_prometheus.register(samples(of), registry)
+    to_prometheus(samples(of), registry)
     lines: list[str] = client.generate_latest(registry).decode().splitlines()
     return lines
 
@@ -65,17 +64,17 @@ def test_prometheus_has_each_metric_by_its_kind() -> None:
 def test_prometheus_is_served_at_the_address_that_is_named() -> None:
     pytest.importorskip("prometheus_client")
     [port] = free_ports(1)
-    to_prometheus.serve(port, "127.0.0.1")
+    serve(port, "127.0.0.1")
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=120) as answer:
         assert b"# TYPE" in answer.read()
     with pytest.raises(InvalidError, match="in use"):
-        to_prometheus.serve(port, "127.0.0.1")
+        serve(port, "127.0.0.1")
 
 
 @pytest.mark.parametrize("port", [-1, 70_000])
 def test_a_port_that_is_none_is_an_option_at_fault(port: int) -> None:
     with pytest.raises(InvalidError, match=f"--metrics-port: 127.0.0.1:{port} cannot be served"):
-        to_prometheus.serve(port, "127.0.0.1")
+        serve(port, "127.0.0.1")
 
 
 def test_prometheus_forgets_the_gauges_of_what_ended() -> None:
@@ -112,7 +111,7 @@ def test_opentelemetry_has_each_metric_by_its_kind_and_unit() -> None:
     export = pytest.importorskip("opentelemetry.sdk.metrics.export")
     reader = export.InMemoryMetricReader()
     of = metrics()
-    to_opentelemetry.register(samples(of), sdk.MeterProvider([reader]))
+    to_opentelemetry(samples(of), sdk.MeterProvider([reader]))
     found = read_otel(reader)
     assert found.keys() == {metric.name for metric in TABLE}
     for metric in TABLE:
@@ -132,8 +131,8 @@ def test_opentelemetry_has_each_metric_by_its_kind_and_unit() -> None:
 @pytest.mark.parametrize(
     ("register", "library", "extra"),
     [
-        (to_prometheus.register, "prometheus_client", "pip install '.[prometheus]'"),
-        (to_opentelemetry.register, "opentelemetry", "pip install '.[opentelemetry]'"),
+        (to_prometheus, "prometheus_client", "pip install '.[prometheus]'"),
+        (to_opentelemetry, "opentelemetry", "pip install '.[opentelemetry]'"),
     ],
 )
 def test_a_library_that_is_missing_is_named(
@@ -161,7 +160,7 @@ def test_two_listeners_of_a_query_are_one_to_prometheus() -> None:
     first, second, other = metrics(), metrics(), metrics("prices")
     first.end("orders", RUN_ID, failed=True)
     for each in (first, second, other):
-        to_prometheus.register(samples(each), registry)
+        to_prometheus(samples(each), registry)
     text = exposition.generate_latest(registry).decode()
     # It refuses a family or a figure that is told twice.
     families = {each.name: each for each in parser.text_string_to_metric_families(text)}
@@ -175,15 +174,15 @@ def test_a_later_listener_is_heard_by_opentelemetry() -> None:
     export = pytest.importorskip("opentelemetry.sdk.metrics.export")
     reader = export.InMemoryMetricReader()
     provider = sdk.MeterProvider([reader])
-    to_opentelemetry.register(samples(QueryMetrics()), provider)
-    to_opentelemetry.register(samples(metrics()), provider)
+    to_opentelemetry(samples(QueryMetrics()), provider)
+    to_opentelemetry(samples(metrics()), provider)
     assert read_otel(reader)["keyrange.records"][1] == [({"keyrange.query": "orders"}, 3.0)]
 
 
 def test_providers_that_are_gone_are_forgotten() -> None:
     sdk = pytest.importorskip("opentelemetry.sdk.metrics")
     provider = sdk.MeterProvider()
-    to_opentelemetry.register(samples(metrics()), provider)
+    to_opentelemetry(samples(metrics()), provider)
     provider.shutdown()
     gone = weakref.ref(provider)
     del provider
@@ -194,7 +193,7 @@ def test_providers_that_are_gone_are_forgotten() -> None:
 def test_registries_that_are_gone_are_forgotten() -> None:
     client = pytest.importorskip("prometheus_client")
     registry = client.CollectorRegistry()
-    to_prometheus.register(samples(metrics()), registry)
+    to_prometheus(samples(metrics()), registry)
     gone = weakref.ref(registry)
     del registry
     gc.collect()

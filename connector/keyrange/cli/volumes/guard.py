@@ -185,7 +185,7 @@ def _follow(watch: Watch, stop: threading.Event, say: Speaker) -> None:
 
 def _serve(watch: Watch, host: str, port: int, say: Speaker) -> None:
     from keyrange.guard.metrics import VolumeCollector
-    from keyrange.observing.prometheus import serve
+    from keyrange.observing.exporters import serve
 
     serve(port, host, VolumeCollector(lambda: watch.figures))
     say("metrics", {"address": f"{host}:{port}"})
