@@ -29,9 +29,8 @@ from keyrange.members.table.assignment_schema import Command
 from keyrange.members.table.assignments import open_assignments
 from keyrange.options import SourceOptions, parse_options
 from keyrange.ranges.read_tasks import BoundTask, write_bound_task
-from keyrange.source.pinned_tasks import PinnedTaskPlans
 from keyrange.source.planning import NewRecords
-from keyrange.source.tasks import TaskMaker, TaskPlans
+from keyrange.source.tasks import PinnedTaskPlans, TaskMaker, TaskPlans
 
 _TOPIC = "scale"
 _BROKERS = 30

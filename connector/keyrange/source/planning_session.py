@@ -3,7 +3,7 @@
 Spark tells the story. `initial` resolves where a new query starts. For each batch `latest` plans
 the end, `plan` plans the tasks, and `mirror` notes what is committed. How the query commits is in
 `batch_commit_strategy.py` and `individual_commit_strategy.py`, and for whom tasks are made in
-`tasks.py` and `pinned_tasks.py`.
+`tasks.py`.
 
 `latest` is called about 100 times a second while there is nothing to read: between two questions to
 the cluster there is a pause in proportion to what a question costs.
@@ -40,9 +40,8 @@ from keyrange.source.metadata_cache import IDLE_SHARE, PATIENCE_S, Metadata
 from keyrange.source.model.checkpoint import RESERVED, Checkpoint, read_checkpoint
 from keyrange.source.model.partition_changes import Findings
 from keyrange.source.model.resuming import check_foreign, check_ownership, check_works
-from keyrange.source.pinned_tasks import PinnedTaskPlans
 from keyrange.source.planning import BatchReads, Ranges
-from keyrange.source.tasks import TaskMaker, TaskPlans
+from keyrange.source.tasks import PinnedTaskPlans, TaskMaker, TaskPlans
 from keyrange.source.trigger_limits import TriggerLimits
 from keyrange.work.model.work_order import WorkOrder
 

@@ -1,7 +1,9 @@
-"""A plan as Spark's tasks: with each its splits, and what it has to know of the cluster."""
+"""A plan as Spark's tasks: with each its splits, and what it has to know of the cluster; and the
+tasks of a query whose key ranges belong to executors, whichever way it commits."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -10,14 +12,18 @@ from pyspark.sql.datasource import InputPartition
 
 from keyrange.kafka.cluster_view import ClusterView
 from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.options import SourceOptions
 from keyrange.ranges.model.offset_splits import Split
 from keyrange.ranges.model.plan_figures import plan_figures
 from keyrange.ranges.read_tasks import ReadTask
-from keyrange.source.planning import BatchReads, SampledHashes, Sizes
+from keyrange.source.planning import BatchReads, SampledHashes, Sizes, check_accepted
 from keyrange.work.model.work_order import WorkOrder
 
 if TYPE_CHECKING:
     from keyrange.members.model.task_greeting import Greeting
+    from keyrange.members.pinning import Pinning
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,3 +101,41 @@ class TaskPlans:
     def _note(self, tasks: int, read: Iterable[Sequence[Split]], sizes: Sizes) -> None:
         self._figures = plan_figures(tasks, (split for splits in read for split in splits), sizes)
         self._planned += 1
+
+
+class PinnedTaskPlans(TaskPlans):
+    """Plans tasks that ask for portions of their executor's slot, if there is an assignment, and
+    otherwise tasks that run anywhere."""
+
+    def __init__(self, options: SourceOptions, pinning: Pinning) -> None:
+        super().__init__()
+        self._options = options
+        self._pinning = pinning
+
+    def close(self) -> None:
+        self._pinning.close()
+
+    def look(self) -> None:
+        self._pinning.look()
+
+    def plan(
+        self, reads: BatchReads, sizes: Sizes, key_hashes: SampledHashes, maker: TaskMaker
+    ) -> Sequence[InputPartition]:
+        pinning, ranges = self._pinning, reads.ranges
+        there = maker.view.partitions()
+        pinning.take_in({p: span.size * sizes[p] for p, span in ranges.items()}, there)
+        greeting = pinning.greeting()
+        assignment = pinning.owners(list(ranges))
+        if assignment is not None:
+            check_accepted(ranges, self._options)
+            portions = reads.portions(assignment.owners, pinning.shape, sizes, key_hashes)
+            if portions is not None:
+                tasks = pinning.bind(portions, lambda portion: maker.task(portion.splits))
+                self._note(len(tasks), [portion.splits for portion in portions], sizes)
+                return tasks
+            pinning.pass_over()
+            _log.info("the batch was cut for another assignment: its tasks run anywhere")
+        return self._run_anywhere(reads.splits(sizes, key_hashes), sizes, maker, greeting)
+
+    def metrics(self) -> dict[str, Any]:
+        return super().metrics() | {"members": self._pinning.metrics()}

@@ -23,9 +23,8 @@ from keyrange.options.kafka_properties import ClientSettings
 from keyrange.ranges.model.offset_splits import Split
 from keyrange.ranges.read_tasks import BoundTask, ReadTask, read_bound_task
 from keyrange.source.model.checkpoint import CommitMark
-from keyrange.source.pinned_tasks import PinnedTaskPlans
 from keyrange.source.planning import Deliveries
-from keyrange.source.tasks import TaskMaker
+from keyrange.source.tasks import PinnedTaskPlans, TaskMaker
 from pinning_stage import PARTITIONS, SIZES, Stage, assigned, staged
 
 
