@@ -17,7 +17,7 @@ from keyrange.cli.arguments import named_values
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.options import SourceOptions, check_names, parse_options
 from keyrange.options.commits import storage_in
-from keyrange.options.option_names import KAFKA_PREFIX, prefix_of
+from keyrange.options.parsing import KAFKA_PREFIX, prefix_of
 
 if TYPE_CHECKING:
     from keyrange.kafka.cluster import Cluster

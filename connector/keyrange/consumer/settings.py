@@ -13,7 +13,7 @@ from keyrange.options.commits import STORAGE_PREFIX
 from keyrange.options.given_options import GivenOptions, by_name, texts_of
 from keyrange.options.members import MemberOptions
 from keyrange.options.option import option, rows_of
-from keyrange.options.option_names import KAFKA_PREFIX, unknown
+from keyrange.options.parsing import KAFKA_PREFIX, unknown
 from keyrange.options.value_parsers import Violations, duration_or_ms, int_between
 
 _TIME: Final = "a time, such as 10s; a bare number is ms"

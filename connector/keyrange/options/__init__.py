@@ -5,8 +5,7 @@ from __future__ import annotations
 from keyrange.options.key_ranges import KeyRangeOptions
 from keyrange.options.map_in_arrow import MapInArrow
 from keyrange.options.option import Mode, Option
-from keyrange.options.option_names import check_names
-from keyrange.options.parsing import parse_options
+from keyrange.options.parsing import check_names, parse_options
 from keyrange.options.source import OPTIONS, SourceOptions
 
 __all__ = [

@@ -1,23 +1,28 @@
 """All options of a source from their texts, checked one by one and together.
 
-Names are not case-sensitive. All violations are reported together, before the first connection.
+Names are not case-sensitive, and one that no option has is refused with the one that may be meant.
+All violations are reported together, before the first connection.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import Final
 
 from keyrange.options.commit_checks import choose_commits
 from keyrange.options.commits import STORAGE_PREFIX, CommitOptions
-from keyrange.options.given_options import GivenOptions, texts_of
-from keyrange.options.kafka_properties import parse_client_options
+from keyrange.options.given_options import GivenOptions, by_name, near_option, texts_of
+from keyrange.options.kafka_properties import (
+    parse_client_options,
+    property_without_prefix,
+    unknown_property,
+)
 from keyrange.options.key_ranges import KeyRangeOptions, check_key_ranges
 from keyrange.options.map_in_arrow import choose_mapping
 from keyrange.options.members import MemberOptions, choose_members
-from keyrange.options.option import Mode
-from keyrange.options.option_names import BY_NAME, KAFKA_PREFIX, prefix_of, unknown
+from keyrange.options.option import Mode, Option
 from keyrange.options.positions import (
     EndOptions,
     StartOptions,
@@ -25,7 +30,7 @@ from keyrange.options.positions import (
     choose_end,
     choose_start,
 )
-from keyrange.options.source import SourceOptions
+from keyrange.options.source import OPTIONS, SourceOptions
 from keyrange.options.subscription import SubscriptionOptions, choose_subscription
 from keyrange.options.value_format import choose_values
 from keyrange.options.value_parsers import Violations
@@ -33,6 +38,9 @@ from keyrange.options.volume_checks import ADMIN_PREFIX, choose_volumes
 from keyrange.source.model.columns import chosen_columns
 
 _log = logging.getLogger(__name__)
+
+BY_NAME: Final = by_name(OPTIONS)
+KAFKA_PREFIX: Final = "kafka."
 
 
 def parse_options(options: Mapping[str, object], mode: Mode | None = None) -> SourceOptions:
@@ -120,3 +128,32 @@ def _with_mirror(source: SourceOptions, is_said: bool, violations: Violations) -
         violations.add("mirrorOffsets", "needs the group's name: kafka.group.id or groupIdPrefix")
     mirrors = source.mirror_offsets if is_said else has_name
     return replace(source, group_id_prefix=prefix, mirror_offsets=mirrors)
+
+
+def prefix_of(name: str) -> str:
+    """The prefix of options that are passed on by their own names, which one begins with; "" for an
+    option that the source has itself."""
+    prefixes = (ADMIN_PREFIX, KAFKA_PREFIX, STORAGE_PREFIX)
+    return next((each for each in prefixes if name.lower().startswith(each)), "")
+
+
+def check_names(names: Iterable[str]) -> None:
+    """Whether the source has options of these names, whatever they are given.
+
+    For who uses a few of many. Raises one InvalidError that names all that it has not.
+    """
+    violations = Violations()
+    for name in names:
+        folded, prefix = name.lower(), prefix_of(name)
+        if prefix in (ADMIN_PREFIX, KAFKA_PREFIX):
+            problem = unknown_property(folded.removeprefix(prefix), prefix)
+        else:
+            problem = None if prefix or folded in BY_NAME else unknown(name)
+        if problem is not None:
+            violations.add(name, problem)
+    violations.check()
+
+
+def unknown(name: str, rows: Mapping[str, Option] = BY_NAME) -> str:
+    """What is said of an option that does not exist: the one of `rows` that may be meant."""
+    return property_without_prefix(name) or f"does not exist{near_option(name, rows)}"
