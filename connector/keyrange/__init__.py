@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from keyrange.members.slot_directories import Slot, slot
     from keyrange.observing.listener import ProgressListener
     from keyrange.ranges.model.key_ranges import KeyRange
-    from keyrange.source.registering import register
+    from keyrange.source.data_source import register
     from keyrange.work.record_timer import RecordTimeout
 
 __all__ = [
@@ -73,7 +73,7 @@ _PLACES = {
     "job": "keyrange.jobs.api",
     "materialize": "keyrange.individual_commits.api",
     "process": "keyrange.individual_commits.api",
-    "register": "keyrange.source.registering",
+    "register": "keyrange.source.data_source",
     "reject": "keyrange.individual_commits.api",
     "replay_dead_letters": "keyrange.individual_commits.table.dead_letter_replay",
     "slot": "keyrange.members.slot_directories",

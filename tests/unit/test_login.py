@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from keyrange.options.jaas import read_login
 from keyrange.options.kafka_properties import (
     ClientSettings,
     Secret,
     parse_client_options,
 )
-from keyrange.options.login import read_login
 from keyrange.options.value_parsers import Violations
 
 OAUTH = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"

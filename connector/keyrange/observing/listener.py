@@ -9,7 +9,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
@@ -123,7 +123,9 @@ class ProgressListener(StreamingQueryListener):
                 fields = {"event": "batch", **batch_fields(progress)}
                 _log.info("%s", batch_line(progress), extra={"keyrange": fields})
             self._say_cut(progress)
-            self._write(document)
+            if self._file is not None:
+                with self._guarded(f"the progress file {self._file.path}"):
+                    self._file.append(document)
             if self._report is not None:
                 self._report(progress)
 
@@ -144,12 +146,6 @@ class ProgressListener(StreamingQueryListener):
         with self._ended:
             _remember(self._ended_runs, run_id, None)
             self._ended.notify_all()
-
-    def _write(self, document: Mapping[str, Any]) -> None:
-        if self._file is None:
-            return
-        with self._guarded(f"the progress file {self._file.path}"):
-            self._file.append(document)
 
     def _say_cut(self, progress: QueryProgress) -> None:
         """That only some partitions have a figure of their own, where others are missed."""

@@ -41,7 +41,8 @@ class ProgressFile:
         line = json.dumps(document, separators=(",", ":"), default=str).encode() + b"\n"
         file = self._locked(len(line))
         try:
-            if _is_torn(file):
+            size = os.fstat(file).st_size
+            if size and os.pread(file, 1, size - 1) != b"\n":
                 line = b"\n" + line
             written = os.write(file, line)
             if written < len(line):
@@ -78,11 +79,6 @@ class ProgressFile:
 def rotated(path: Path) -> Path:
     """Where the lines before those of a file are."""
     return path.with_name(f"{path.name}.1")
-
-
-def _is_torn(file: int) -> bool:
-    size = os.fstat(file).st_size
-    return size > 0 and os.pread(file, 1, size - 1) != b"\n"
 
 
 def read_last(path: str | Path, count: int, query_id: str = "") -> list[dict[str, Any]]:

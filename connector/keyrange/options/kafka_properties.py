@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from keyrange.options.login import read_login
+from keyrange.options.jaas import read_login
 from keyrange.options.secrets import Secret
 from keyrange.options.security_properties import UNUSED_SECURITY_PROPERTIES, SecuritySettings
 from keyrange.options.value_parsers import (

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from keyrange.kafka.model.offsets import TopicPartition, topic_name_fault
 from keyrange.options.option import INT32_MAX, INT64_MAX, option
-from keyrange.options.subscription import SubscriptionOptions
+from keyrange.options.positions import SubscriptionOptions
 from keyrange.options.value_parsers import (
     Violations,
     boolean,

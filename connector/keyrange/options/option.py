@@ -34,8 +34,8 @@ _U = TypeVar("_U")
 class Option:
     """One row. `default` is the text that stands for "not given"; None means that there is none.
 
-    `modes` are the reads that it acts on; given to another it is refused, or, with `ignored`, there
-    is a warning, where the JVM connector has one too.
+    `modes` are the reads that it acts on; given to another it is refused. With `ignored` it acts on
+    streams, and there is a warning, where the JVM connector has one too.
     """
 
     name: str
@@ -112,7 +112,8 @@ def rows_of(settings: type, modes: tuple[Mode, ...] = STREAM) -> tuple[Option, .
     found: list[Option] = []
     for each in fields(settings):
         if row := each.metadata.get(_ROW):
-            found.append(replace(row, modes=row.modes or modes))
+            own = STREAM if row.ignored else row.modes
+            found.append(replace(row, modes=own or modes))
         elif parts := each.metadata.get(_PARTS):
             found += rows_of(*parts)
     return tuple(found)

@@ -26,12 +26,13 @@ from keyrange.options.option import Mode, Option
 from keyrange.options.positions import (
     EndOptions,
     StartOptions,
+    SubscriptionOptions,
     check_batch,
     choose_end,
     choose_start,
+    choose_subscription,
 )
 from keyrange.options.source import OPTIONS, SourceOptions
-from keyrange.options.subscription import SubscriptionOptions, choose_subscription
 from keyrange.options.value_format import choose_values
 from keyrange.options.value_parsers import Violations
 from keyrange.options.volume_checks import ADMIN_PREFIX, choose_volumes

@@ -25,8 +25,7 @@ from keyrange.options.option import (
     option,
     rows_of,
 )
-from keyrange.options.positions import EndOptions, StartOptions
-from keyrange.options.subscription import SubscriptionOptions
+from keyrange.options.positions import EndOptions, StartOptions, SubscriptionOptions
 from keyrange.options.value_format import ValueOptions
 from keyrange.options.value_parsers import (
     NAME_BYTES_MAX,
@@ -63,7 +62,6 @@ class SourceOptions:
         "About how many offsets a micro-batch takes; partitions share them in proportion to "
         "their unread offsets.",
         ignored=True,
-        modes=STREAM,
     )
     min_offsets_per_trigger: int | None = option(
         "minOffsetsPerTrigger",
@@ -72,7 +70,6 @@ class SourceOptions:
         "The first one of a run does not wait, and a run with availableNow reads all unread "
         "offsets.",
         ignored=True,
-        modes=STREAM,
     )
     max_trigger_delay_ms: int = option(
         "maxTriggerDelay",
@@ -81,7 +78,6 @@ class SourceOptions:
         values="a time, such as 15m; a bare number is ms",
         default="15m",
         ignored=True,
-        modes=STREAM,
     )
     max_bytes_per_trigger: int | None = option(
         "maxBytesPerTrigger",
@@ -90,7 +86,6 @@ class SourceOptions:
         "records is sampled where each partition stands. With maxOffsetsPerTrigger the lower of "
         "the two holds.",
         ignored=True,
-        modes=STREAM,
     )
     min_partitions: int | None = option(
         "minPartitions",

@@ -100,7 +100,10 @@ class Admission:
         as retention makes it necessary."""
         factor = self._known()
         if factor.value > 0.0:
-            self._let_go(factor)
+            if self.holds:
+                self.holds = False
+                self._held = frozenset()
+                _log.warning("the query takes in new records again: %s", factor.why)
             return dict(latest)
         if not self.holds:
             self.holds = True
@@ -136,12 +139,6 @@ class Admission:
     def _known(self) -> Factor:
         assert self._watch is not None
         return self._watch.factor
-
-    def _let_go(self, factor: Factor) -> None:
-        if self.holds:
-            self.holds = False
-            self._held = frozenset()
-            _log.warning("the query takes in new records again: %s", factor.why)
 
     def _needed(
         self, start: Positions, latest: Positions, view: ClusterView, sizes_of: SizesOf

@@ -49,7 +49,7 @@ from keyrange.ranges.model.key_ranges import KeyRange
 from keyrange.source.commit_strategy import CommitStrategy, NextBatch, OpenTable
 from keyrange.source.model.checkpoint import NEVER_DUE, Checkpoint, CommitMark
 from keyrange.source.model.partition_changes import grown
-from keyrange.source.model.resuming import check_resumed
+from keyrange.source.model.resuming import check_same
 from keyrange.source.planning import Deliveries, check_partitions, count_ranges
 from keyrange.source.trigger_limits import SizesOf
 from keyrange.work.model.work_order import StateOrder, WorkSettings
@@ -130,7 +130,8 @@ class IndividualCommits(CommitStrategy):
         if last is None:
             return {}
         before = self._table(last).known()
-        check_resumed(before.ownership, self._options.key_ranges.ownership, before.states)
+        what = "the commits that it goes on from are"
+        check_same(what, before.ownership, self._options.key_ranges.ownership, before.states)
         self._resumes = (last, before.seq)
         return {
             partition: state

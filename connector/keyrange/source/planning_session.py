@@ -2,8 +2,7 @@
 
 Spark tells the story. `initial` resolves where a new query starts. For each batch `latest` plans
 the end, `plan` plans the tasks, and `mirror` notes what is committed. How the query commits is in
-`batch_commit_strategy.py` and `individual_commit_strategy.py`, and for whom tasks are made in
-`tasks.py`.
+`commit_strategy.py` and `individual_commit_strategy.py`, and for whom tasks are made in `tasks.py`.
 
 `latest` is called about 100 times a second while there is nothing to read: between two questions to
 the cluster there is a pause in proportion to what a question costs.
@@ -32,8 +31,7 @@ from keyrange.kafka.record_sizes import RecordSizes
 from keyrange.kafka.subscribed_topics import describe, retrying
 from keyrange.options import SourceOptions
 from keyrange.ranges.model.offset_splits import Split
-from keyrange.source.batch_commit_strategy import BatchCommits
-from keyrange.source.commit_strategy import CommitStrategy, NextBatch, OpenTable
+from keyrange.source.commit_strategy import BatchCommits, CommitStrategy, NextBatch, OpenTable
 from keyrange.source.data_loss_in_planning import DataLossCheck
 from keyrange.source.individual_commit_strategy import IndividualCommits
 from keyrange.source.metadata_cache import IDLE_SHARE, PATIENCE_S, Metadata
@@ -167,7 +165,8 @@ class PlanningSession:
         check_ownership(start, self._options.key_ranges.ownership)
         self._has_planned = True
         self._asking(self._tasks.look)
-        self._pause()
+        if (wait_s := self._ask_again_at - time.monotonic()) > 0:
+            time.sleep(wait_s)
         asked_at, cpu_at = time.monotonic(), time.process_time()
         self._asking(lambda: self._commits.look(start))
         # The copy for the Kafka group is no part of what a question costs.
@@ -377,11 +376,6 @@ class PlanningSession:
         options = self._options
         tries, pause_ms = options.fetch_offset_tries, options.fetch_offset_pause_ms
         return retrying(self._cluster, tries, pause_ms, once)
-
-    def _pause(self) -> None:
-        wait_s = self._ask_again_at - time.monotonic()
-        if wait_s > 0:
-            time.sleep(wait_s)
 
     def _record_sizes(self, view: ClusterView, ranges: Ranges) -> dict[TopicPartition, float]:
         now = time.monotonic()

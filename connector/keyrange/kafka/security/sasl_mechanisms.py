@@ -14,8 +14,8 @@ from keyrange.errors import error
 from keyrange.kafka.messages import sasl_clients
 from keyrange.kafka.security import kerberos, tokens
 from keyrange.options.allowlist import NotAllowed, not_allowed
+from keyrange.options.jaas import read_login
 from keyrange.options.kafka_properties import ClientSettings
-from keyrange.options.login import read_login
 from keyrange.text.packages import install_line
 
 

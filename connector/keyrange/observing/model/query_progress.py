@@ -344,7 +344,7 @@ def _size(count: float) -> str:
 
 def batch_fields(progress: QueryProgress) -> dict[str, Any]:
     """The same as a document, for programs; None for what is not known."""
-    read = progress.sum_of("plan", "bytes")
+    work, read = progress.work, progress.sum_of("plan", "bytes")
     fetched = progress.sum_of("plan", "fetchedBytes")
     shares = [each.bound_share for each in progress.sources if each.bound_share is not None]
     return {
@@ -355,7 +355,7 @@ def batch_fields(progress: QueryProgress) -> dict[str, Any]:
         "records": progress.records,
         "duration_ms": progress.duration_ms,
         "records_per_s": round(progress.records_per_s, 1),
-        "written": _written(progress.work),
+        "written": work and {name: getattr(work, name) for name in sorted(_COUNTS - {"records"})},
         "state": state_figures(progress),
         "read_lag": progress.lag,
         "commit_lag": progress.commit_lag,
@@ -381,12 +381,6 @@ def batch_fields(progress: QueryProgress) -> dict[str, Any]:
             "bound_share": round(min(shares), 4) if shares else None,
         },
     }
-
-
-def _written(work: WorkDone | None) -> dict[str, int] | None:
-    if work is None:
-        return None
-    return {name: getattr(work, name) for name in sorted(_COUNTS - {"records"})}
 
 
 def state_figures(progress: QueryProgress) -> dict[str, Any] | None:

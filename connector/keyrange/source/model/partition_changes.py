@@ -72,23 +72,20 @@ def compare(
     restarted: set[TopicPartition] = set()
     for partition in sorted(latest):
         known = stood.get(partition)
-        if partition.topic in live:
+        if known is None:
             begin[partition] = firsts.get(partition, 0)
-            restarted.add(partition)
-        elif known is None:
-            begin[partition] = firsts.get(partition, 0)
-            if begin[partition] != 0:
+            if partition.topic in live:
+                restarted.add(partition)
+            elif begin[partition] != 0:
                 losses.append(_not_from_zero(partition, begin[partition]))
-        elif partition in truncated:
-            losses.append(_truncated(partition, known, truncated[partition], start))
-            begin[partition] = truncated[partition]
+            continue
+        begin[partition] = truncated.get(partition, min(known, latest[partition]))
+        if partition in truncated:
+            losses.append(_truncated(partition, known, begin[partition], start))
             restarted.add(partition)
-        elif latest[partition] < known:
-            losses.append(_went_back(partition, known, latest[partition]))
-            begin[partition] = latest[partition]
+        elif begin[partition] < known:
+            losses.append(_went_back(partition, known, begin[partition]))
             restarted.add(partition)
-        else:
-            begin[partition] = known
     back = tuple(p for p in sorted(start.absent) if stood.get(p) == begin.get(p, -1))
     # Without its topic's id nobody could tell one that is back from one of another topic.
     absent = {p: at for p, at in stood.items() if p not in latest and start.topic_ids.get(p.topic)}

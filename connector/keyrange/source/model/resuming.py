@@ -19,19 +19,13 @@ from keyrange.source.model.checkpoint import Checkpoint
 def check_ownership(known: Checkpoint, now: Ownership) -> None:
     """The positions of a query that reads only some key ranges are those of no other ranges."""
     if not known.fresh:
-        _check_same("the checkpoint is", known.ownership, now, known.known)
+        check_same("the checkpoint is", known.ownership, now, known.known)
 
 
-def check_resumed(
-    before: Ownership, now: Ownership, partitions: Collection[TopicPartition]
-) -> None:
-    """Nor are the states in commits that a query with a checkpoint of its own goes on from."""
-    _check_same("the commits that it goes on from are", before, now, partitions)
-
-
-def _check_same(
+def check_same(
     what: str, before: Ownership, now: Ownership, partitions: Collection[TopicPartition]
 ) -> None:
+    """Nor are the states in commits that a query with a checkpoint of its own goes on from."""
     changed = first_change(before, now, partitions)
     if changed is not None:
         was, is_now = (owned(each, changed) or (SPACE,) for each in (before, now))
