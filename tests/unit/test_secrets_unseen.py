@@ -45,7 +45,7 @@ def secrets_of(prefix: str) -> dict[str, str]:
     found = {
         f"{prefix}{row.name}": f"{MARK}-{row.name}"
         for row in PROPERTIES.values()
-        if row.secret and not row.refused and row.name != "ssl.keystore.key"
+        if row.field and any(word in row.name for word in ("password", "secret"))
     }
     found[f"{prefix}sasl.jaas.config"] = PLAIN + f'username="u" password="{MARK}-jaas";'
     del found[f"{prefix}sasl.password"]

@@ -33,7 +33,7 @@ from keyrange.members.coordinator_client import describe_members
 from keyrange.members.executor_names import Surroundings, find_name, name_settings
 from keyrange.members.model.consumer_messages import read_interest
 from keyrange.members.range_listener import KeyRangeListener
-from keyrange.options.given_options import OptionValue
+from keyrange.options.option import OptionValue
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange
 
 # How long an idle consumer sleeps before it asks for the ends of its partitions again.

@@ -10,9 +10,8 @@ from typing import Final
 from keyrange.errors import InvalidError
 from keyrange.options import OPTIONS, SourceOptions, parse_options
 from keyrange.options.commits import STORAGE_PREFIX
-from keyrange.options.given_options import GivenOptions, by_name, texts_of
 from keyrange.options.members import MemberOptions
-from keyrange.options.option import option, rows_of
+from keyrange.options.option import GivenOptions, by_name, option, rows_of, texts_of
 from keyrange.options.parsing import KAFKA_PREFIX, unknown
 from keyrange.options.value_parsers import Violations, duration_or_ms, int_between
 

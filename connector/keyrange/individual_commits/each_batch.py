@@ -43,7 +43,7 @@ from keyrange.individual_commits.verdict_store import VerdictStore, unwritable
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options import SourceOptions, parse_options
 from keyrange.options.commits import CommitOptions
-from keyrange.options.given_options import OptionValue
+from keyrange.options.option import OptionValue
 from keyrange.storage.locations import as_spark_names
 from keyrange.storage.model.sink_driver import Driver
 from keyrange.storage.object_store import FAILURES

@@ -26,8 +26,8 @@ from keyrange.keyed_state.schema_document import struct_type
 from keyrange.keyed_state.variables import State, Variable, variables_of
 from keyrange.options import SourceOptions, parse_options
 from keyrange.options.commits import path_mistake
-from keyrange.options.given_options import OptionValue
 from keyrange.options.locations import misplaced
+from keyrange.options.option import OptionValue
 from keyrange.source.model.columns import COLUMNS, chosen_columns
 from keyrange.source.schema import source_schema
 from keyrange.storage.data_files import TARGET_BYTES

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from keyrange.options import source_values
-from keyrange.options.given_options import GivenOptions
-from keyrange.options.option import option
+from keyrange.options.option import GivenOptions, option
 from keyrange.options.value_parsers import Violations, importable
 
 

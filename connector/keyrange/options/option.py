@@ -5,16 +5,19 @@
 is the option's name, its parser, its help, its default and the field that it fills. It takes what
 its parser does unless `values` says it more closely, and acts on the reads that its dataclass does
 unless `modes` says otherwise. mypy holds the parser to the type of the field; validation and the
-reference are made of the rows.
+reference are made of the rows. `GivenOptions` is what a user gave: texts in, and out of them these
+dataclasses.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, Literal, TypedDict, TypeVar, Unpack, overload
 
-from keyrange.options.value_parsers import taken_by
+from keyrange.options.value_parsers import Violations, taken_by
+from keyrange.text.near_names import did_you_mean, near_names
 
 Mode = Literal["batch", "stream"]
 
@@ -24,6 +27,10 @@ BOTH: Final[tuple[Mode, ...]] = ("batch", "stream")
 BATCH: Final[tuple[Mode, ...]] = ("batch",)
 STREAM: Final[tuple[Mode, ...]] = ("stream",)
 
+# What stands for the text of an option, as where Spark takes options.
+OptionValue = str | int | float | bool
+
+_log = logging.getLogger(__name__)
 _ROW: Final = "option"
 _PARTS: Final = "parts"
 _T = TypeVar("_T")
@@ -123,3 +130,74 @@ def option_fields(settings: type) -> dict[str, str]:
     """The names of the fields that options fill, each with its option's name."""
     rows = ((each.name, each.metadata.get(_ROW)) for each in fields(settings))
     return {name: row.name for name, row in rows if row is not None}
+
+
+def by_name(rows: Iterable[Option]) -> dict[str, Option]:
+    """Rows by their names in lower case."""
+    return {row.name.lower(): row for row in rows}
+
+
+def texts_of(options: Mapping[str, object], violations: Violations) -> dict[str, str]:
+    """The texts of options, of which some are `OptionValue`s."""
+    found: dict[str, str] = {}
+    for name, value in options.items():
+        if isinstance(value, bool):
+            found[name] = str(value).lower()
+        elif isinstance(value, OptionValue):
+            found[name] = str(value)
+        else:
+            kind = "None" if value is None else f"of type {type(value).__name__}"
+            violations.add(name, f"must be a text, a number or a bool, and is {kind}")
+    return found
+
+
+def near_option(name: str, known: Mapping[str, Option]) -> str:
+    """The nearest of the known names, as the end of a sentence; "" where none is near."""
+    return did_you_mean(known[each].name for each in near_names(name.lower(), known))
+
+
+class GivenOptions:
+    """The options that were given, parsed; what is wrong with them goes to `violations`."""
+
+    def __init__(
+        self, known: Mapping[str, Option], violations: Violations, mode: Mode | None = None
+    ) -> None:
+        self._known = known
+        self._violations = violations
+        self._mode = mode
+        self._named: set[str] = set()
+        self._values: dict[str, object] = {}
+
+    def take(self, name: str, value: str) -> bool:
+        """Parse an option; False where there is none of this name."""
+        row = self._known.get(name.lower())
+        if row is None:
+            return False
+        self._named.add(row.name)
+        if self._mode is not None and self._mode not in row.modes:
+            reading = "batch reads" if self._mode == "batch" else "streaming queries"
+            if not row.ignored:
+                self._violations.add(row.name, f"is not valid in {reading}")
+            else:
+                _log.warning("option '%s' is ignored in %s", row.name, reading)
+        with self._violations.collecting(row.name):
+            self._values[row.name] = row.parse(value)
+        return True
+
+    def names(self, name: str) -> bool:
+        """Whether an option was given, with whatever value."""
+        return self._known[name.lower()].name in self._named
+
+    def has(self, name: str) -> bool:
+        """Whether an option was given with a value that it takes."""
+        return self._known[name.lower()].name in self._values
+
+    def settings(self, kind: type[_T], **made: object) -> _T:
+        """A settings dataclass with what was given; the rest is as it is without its options.
+
+        `made` are fields that no option fills.
+        """
+        names = option_fields(kind).items()
+        values = {field: self._values[name] for field, name in names if name in self._values}
+        make: Callable[..., _T] = kind
+        return make(**values, **made)

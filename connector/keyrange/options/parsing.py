@@ -13,7 +13,6 @@ from typing import Final
 
 from keyrange.options.commit_checks import choose_commits
 from keyrange.options.commits import STORAGE_PREFIX, CommitOptions
-from keyrange.options.given_options import GivenOptions, by_name, near_option, texts_of
 from keyrange.options.kafka_properties import (
     parse_client_options,
     property_without_prefix,
@@ -22,7 +21,7 @@ from keyrange.options.kafka_properties import (
 from keyrange.options.key_ranges import KeyRangeOptions, check_key_ranges
 from keyrange.options.map_in_arrow import choose_mapping
 from keyrange.options.members import MemberOptions, choose_members
-from keyrange.options.option import Mode, Option
+from keyrange.options.option import GivenOptions, Mode, Option, by_name, near_option, texts_of
 from keyrange.options.positions import (
     EndOptions,
     StartOptions,

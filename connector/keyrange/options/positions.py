@@ -17,8 +17,7 @@ from keyrange.kafka.model.position_options import (
 )
 from keyrange.kafka.model.subscription import Assign, Subscribe, SubscribePattern, Subscription
 from keyrange.options import source_values
-from keyrange.options.given_options import GivenOptions
-from keyrange.options.option import INT64_MAX, Mode, option
+from keyrange.options.option import INT64_MAX, GivenOptions, Mode, option
 from keyrange.options.value_parsers import Violations, int_between, one_of
 
 _STRATEGIES: Final = ("subscribe", "subscribePattern", "assign")

@@ -119,16 +119,16 @@ class SecuritySettings:
         one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL", upper=True),
     )
     sasl_mechanism: str = prop("sasl.mechanism", "GSSAPI", one_of(*MECHANISMS, upper=True))
-    sasl_jaas: Secret = prop("sasl.jaas.config", NO_SECRET, parse_secret, secret=True)
+    sasl_jaas: Secret = prop("sasl.jaas.config", NO_SECRET, parse_secret)
     sasl_username: Secret = prop("sasl.username", NO_SECRET, parse_secret)
-    sasl_password: Secret = prop("sasl.password", NO_SECRET, parse_secret, secret=True)
+    sasl_password: Secret = prop("sasl.password", NO_SECRET, parse_secret)
     kerberos_service_name: str = prop("sasl.kerberos.service.name", "", text)
     oauth_token_endpoint_url: str = prop("sasl.oauthbearer.token.endpoint.url", "", _token_endpoint)
     oauth_client_id: Secret = prop(
         "sasl.oauthbearer.client.credentials.client.id", NO_SECRET, parse_secret
     )
     oauth_client_secret: Secret = prop(
-        "sasl.oauthbearer.client.credentials.client.secret", NO_SECRET, parse_secret, secret=True
+        "sasl.oauthbearer.client.credentials.client.secret", NO_SECRET, parse_secret
     )
     oauth_scope: str = prop("sasl.oauthbearer.scope", "", text)
     oauth_header_urlencode: bool = prop("sasl.oauthbearer.header.urlencode", False, boolean)
@@ -138,9 +138,7 @@ class SecuritySettings:
         "ssl.truststore.location", "", local_path, also="ssl.ca.location"
     )
     ssl_truststore_type: str = prop("ssl.truststore.type", "", _STORE_TYPE)
-    ssl_truststore_password: Secret = prop(
-        "ssl.truststore.password", NO_SECRET, parse_secret, secret=True
-    )
+    ssl_truststore_password: Secret = prop("ssl.truststore.password", NO_SECRET, parse_secret)
     ssl_truststore_certificates: Secret = prop(
         "ssl.truststore.certificates", NO_SECRET, parse_secret
     )
@@ -148,15 +146,13 @@ class SecuritySettings:
         "ssl.keystore.location", "", local_path, also="ssl.certificate.location"
     )
     ssl_keystore_type: str = prop("ssl.keystore.type", "", _STORE_TYPE)
-    ssl_keystore_password: Secret = prop(
-        "ssl.keystore.password", NO_SECRET, parse_secret, secret=True
-    )
+    ssl_keystore_password: Secret = prop("ssl.keystore.password", NO_SECRET, parse_secret)
     ssl_keystore_certificate_chain: Secret = prop(
         "ssl.keystore.certificate.chain", NO_SECRET, parse_secret
     )
-    ssl_keystore_key: Secret = prop("ssl.keystore.key", NO_SECRET, parse_secret, secret=True)
+    ssl_keystore_key: Secret = prop("ssl.keystore.key", NO_SECRET, parse_secret)
     ssl_key_location: str = prop("ssl.key.location", "", local_path)
-    ssl_key_password: Secret = prop("ssl.key.password", NO_SECRET, parse_secret, secret=True)
+    ssl_key_password: Secret = prop("ssl.key.password", NO_SECRET, parse_secret)
     ssl_enabled_protocols: tuple[str, ...] = prop(
         "ssl.enabled.protocols", TLS_VERSIONS, _tls_versions
     )
@@ -231,11 +227,9 @@ _REFUSED = (
             "claim.sub",
             "file",
             "private.key.file",
+            "private.key.passphrase",
             "template.file",
         )
-    ),
-    Property(
-        "sasl.oauthbearer.assertion.private.key.passphrase", refused=_NO_ASSERTION, secret=True
     ),
     Property("ssl.provider", refused="OpenSSL is used"),
     Property("ssl.cipher.suites", refused="OpenSSL's defaults are used"),

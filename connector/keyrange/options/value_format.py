@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from keyrange.options import source_values
-from keyrange.options.given_options import GivenOptions
-from keyrange.options.option import option
+from keyrange.options.option import GivenOptions, option
 from keyrange.options.value_parsers import Violations, one_of
 
 

@@ -294,18 +294,14 @@ class Property:
     parse: Callable[[str], Any] = text
     ignored: str = ""
     refused: str = ""
-    secret: bool = False
 
 
 _PROPERTIES = "properties"
 
 
-def prop(
-    name: str, default: _T, parse: Callable[[str], _T], *, also: str = "", secret: bool = False
-) -> _T:
+def prop(name: str, default: _T, parse: Callable[[str], _T], *, also: str = "") -> _T:
     """A field of client settings that a property fills, by either of its names."""
-    names = (name, also) if also else (name,)
-    rows = tuple(Property(each, parse=parse, secret=secret) for each in names)
+    rows = tuple(Property(each, parse=parse) for each in (name, also) if each)
     filled: _T = field(default=default, metadata={_PROPERTIES: rows})
     return filled
 

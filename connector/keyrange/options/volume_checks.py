@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Final
 
 from keyrange.guard.model.volumes import Policy
-from keyrange.options.given_options import GivenOptions, by_name, near_option
 from keyrange.options.kafka_properties import parse_client_options
+from keyrange.options.option import GivenOptions, by_name, near_option
 from keyrange.options.value_parsers import Violations
 from keyrange.options.volumes import (
     CLUSTER_VOLUMES,

@@ -138,7 +138,7 @@ def test_the_tables_are_gone_through(monkeypatch: pytest.MonkeyPatch) -> None:
         )
     }
     assert kafka == KAFKA_BY_PATH.keys()
-    assert {row.name for row in mapped if "location" in row.name or row.secret} <= kafka
+    assert {row.name for row in mapped if "location" in row.name} <= kafka
     assert {row.name for row in mapped if row.parse is parse_secret} <= kafka
 
 

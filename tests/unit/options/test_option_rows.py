@@ -13,9 +13,16 @@ import pytest
 from keyrange import options
 from keyrange.consumer.settings import CONSUMER_OPTIONS
 from keyrange.options import OPTIONS, SourceOptions
-from keyrange.options.given_options import GivenOptions, by_name, near_option
 from keyrange.options.kafka_properties import ClientSettings
-from keyrange.options.option import made_of, option, option_fields, rows_of
+from keyrange.options.option import (
+    GivenOptions,
+    by_name,
+    made_of,
+    near_option,
+    option,
+    option_fields,
+    rows_of,
+)
 from keyrange.options.value_parsers import (
     Violations,
     boolean,
@@ -97,12 +104,12 @@ def test_one_word_of_some_as_whether_it_is_meant() -> None:
 def test_a_property_fills_its_field_by_either_name() -> None:
     @dataclass(frozen=True, kw_only=True)
     class Settings:
-        path: str = prop("new.path", "", str, also="old.path", secret=True)
+        path: str = prop("new.path", "", str, also="old.path")
 
     rows = properties_of(Settings)
-    assert [(row.name, row.field, row.secret) for row in rows] == [
-        ("new.path", "path", True),
-        ("old.path", "path", True),
+    assert [(row.name, row.field) for row in rows] == [
+        ("new.path", "path"),
+        ("old.path", "path"),
     ]
     assert Settings().path == ""
 

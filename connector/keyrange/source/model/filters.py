@@ -85,12 +85,11 @@ def constrain(conditions: Iterable[Condition]) -> Constraints:
             continue
         least, most = _bounds(condition)
         if condition.column == "offset":
+            until = OFFSET_MAX if most is None else most + 1
             found = replace(
                 found,
-                from_offset=found.from_offset if least is None else max(found.from_offset, least),
-                until_offset=(
-                    found.until_offset if most is None else min(found.until_offset, most + 1)
-                ),
+                from_offset=max(found.from_offset, least or 0),
+                until_offset=min(found.until_offset, until),
             )
         elif least is not None:
             # Records have milliseconds: the first one that is not before the bound.
