@@ -21,7 +21,6 @@ from keyrange.errors.commits import COMMIT_CONDITIONS
 from keyrange.errors.condition import Condition, Kind
 from keyrange.errors.kafka import KAFKA_CONDITIONS
 from keyrange.errors.members import MEMBER_CONDITIONS
-from keyrange.errors.records import RECORD_CONDITIONS
 from keyrange.errors.source import SOURCE_CONDITIONS
 from keyrange.text.escaping import one_line
 
@@ -47,7 +46,6 @@ CATALOGUE: dict[str, Condition] = {
     for condition in (
         *SOURCE_CONDITIONS,
         *KAFKA_CONDITIONS,
-        *RECORD_CONDITIONS,
         *COMMIT_CONDITIONS,
         *MEMBER_CONDITIONS,
     )

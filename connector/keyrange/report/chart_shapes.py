@@ -97,20 +97,18 @@ def area(path: Path, name: str, colour: str, pattern: str = "", **more: Any) -> 
         "hoverinfo": "skip",
     }
     if pattern:
-        trace["fillpattern"] = {
-            "shape": pattern,
-            "fgcolor": "--pattern",
-            "bgcolor": colour,
-            "size": 7,
-            "solidity": 0.25,
-        }
+        trace["fillpattern"] = _pattern(colour, pattern) | {"size": 7}
     return trace | more
+
+
+def _pattern(colour: str, shape: str) -> dict[str, Any]:
+    return {"shape": shape, "fgcolor": "--pattern", "bgcolor": colour, "solidity": 0.25}
 
 
 def bar_marker(colour: str, pattern: str = "") -> dict[str, Any]:
     """How bars of one kind look."""
-    shape = {"shape": pattern, "fgcolor": "--pattern", "bgcolor": colour, "solidity": 0.25}
-    return {"color": colour, "line": {"width": 1, "color": "--edge"}, "pattern": shape}
+    edge = {"width": 1, "color": "--edge"}
+    return {"color": colour, "line": edge, "pattern": _pattern(colour, pattern)}
 
 
 def bar(

@@ -292,15 +292,14 @@ class IndividualCommits(CommitStrategy):
             "nextDueMs": NEVER_DUE if due_ms is None else due_ms,
             "committed": nested(_where(states, committed < positions, committed)),
         }
-        return {"commits": found, **({"state": self._state_size()} if self._keeps_state else {})}
-
-    def _state_size(self) -> dict[str, int]:
-        """What there is of state, as of the last commit that is known."""
+        if not self._keeps_state:
+            return {"commits": found}
+        # What there is of state, as of the last commit that is known.
         runs = [run for each in self._known.runs.values() for run in each]
+        rows, size_bytes = sum(run.rows for run in runs), sum(run.size_bytes for run in runs)
         return {
-            "rows": sum(run.rows for run in runs),
-            "bytes": sum(run.size_bytes for run in runs),
-            "runs": len(runs),
+            "commits": found,
+            "state": {"rows": rows, "bytes": size_bytes, "runs": len(runs)},
         }
 
     def _begin(self, start: Checkpoint) -> Snapshot:

@@ -70,12 +70,10 @@ class TaskPlans:
         self._figures: dict[str, int] | None = None
         self._planned = 0
 
-    def close(self) -> None:
-        return
+    def close(self) -> None: ...
 
     def look(self) -> None:
         """Learn between two batches which executors there are."""
-        return
 
     def plan(
         self, reads: BatchReads, sizes: Sizes, key_hashes: SampledHashes, maker: TaskMaker

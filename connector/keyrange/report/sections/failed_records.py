@@ -126,9 +126,7 @@ def figure(rows: Sequence[Row]) -> dict[str, Any]:
     counts: Counter[tuple[str, str]] = Counter()
     for row in rows:
         counts[visible(row["error"], _ERROR_CHARACTERS) or "no text", row["status"]] += 1
-    totals: Counter[str] = Counter()
-    for (error, _), count in counts.items():
-        totals[error] += count
+    totals = Counter(error for error, _ in counts.elements())
     most = [error for error, _ in totals.most_common(ERRORS_MAX)]
     names = [label(error) for error in most]
     data = [

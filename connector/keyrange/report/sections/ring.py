@@ -213,8 +213,21 @@ def ring_figure(cut: Mapping[str, Sequence[Arc]], marks: Mapping[str, str]) -> d
         for slot in sorted(paths, key=order.__getitem__)
     ]
     if edges:
-        data.append(_edges(edges))
-    data.append(_letters(letters))
+        moved = {"name": "moved in this epoch", "line": {"width": 3, "color": "--ink"}}
+        drawn = {"type": "scatter", "mode": "lines", "hoverinfo": "skip"}
+        data.append({"x": edges.x, "y": edges.y, **drawn, **moved})
+    data.append(
+        {
+            "type": "scatter",
+            "mode": "text",
+            "x": [round(radius * sin(2 * pi * turn), 4) for turn, radius, _ in letters],
+            "y": [round(radius * cos(2 * pi * turn), 4) for turn, radius, _ in letters],
+            "text": [mark for _, _, mark in letters],
+            "textfont": {"size": 13, "color": "--onslot"},
+            "hoverinfo": "skip",
+            "showlegend": False,
+        }
+    )
     hidden = {"visible": False, "range": [-1.05, 1.05], "fixedrange": True}
     return plot(
         data,
@@ -226,18 +239,6 @@ def ring_figure(cut: Mapping[str, Sequence[Arc]], marks: Mapping[str, str]) -> d
     )
 
 
-def _edges(path: Path) -> dict[str, Any]:
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "x": path.x,
-        "y": path.y,
-        "name": "moved in this epoch",
-        "line": {"width": 3, "color": "--ink"},
-        "hoverinfo": "skip",
-    }
-
-
 def _owner(path: Path, slot: str, at: int, mark: str, share: float) -> dict[str, Any]:
     name = short_label(f"{mark} {slot}")
     trace = area(path, name, f"--slot{at % COLOURS}", _PATTERNS[at // COLOURS % len(_PATTERNS)])
@@ -245,19 +246,6 @@ def _owner(path: Path, slot: str, at: int, mark: str, share: float) -> dict[str,
         "hoveron": "fills",
         "hoverinfo": "text",
         "text": f"{label(f'{mark} {slot}')}: {share:.1%} of what is drawn",
-    }
-
-
-def _letters(letters: Sequence[tuple[float, float, str]]) -> dict[str, Any]:
-    return {
-        "type": "scatter",
-        "mode": "text",
-        "x": [round(radius * sin(2 * pi * turn), 4) for turn, radius, _ in letters],
-        "y": [round(radius * cos(2 * pi * turn), 4) for turn, radius, _ in letters],
-        "text": [mark for _, _, mark in letters],
-        "textfont": {"size": 13, "color": "--onslot"},
-        "hoverinfo": "skip",
-        "showlegend": False,
     }
 
 
