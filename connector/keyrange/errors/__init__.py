@@ -43,12 +43,7 @@ __all__ = [
 # (`KAFKA_DATA_LOSS.*`, `UNKNOWN_TOPIC_OR_PARTITION`).
 CATALOGUE: dict[str, Condition] = {
     condition.name: condition
-    for condition in (
-        *SOURCE_CONDITIONS,
-        *KAFKA_CONDITIONS,
-        *COMMIT_CONDITIONS,
-        *MEMBER_CONDITIONS,
-    )
+    for condition in (*SOURCE_CONDITIONS, *KAFKA_CONDITIONS, *COMMIT_CONDITIONS, *MEMBER_CONDITIONS)
 }
 
 

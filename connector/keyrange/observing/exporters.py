@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
@@ -79,11 +80,11 @@ def _each_once(told: Iterable[Samples]) -> list[Sample]:
     return list(found.values())
 
 
+@dataclass(frozen=True)
 class QueryCollector:
     """A collector of what `samples` says; a figure that is gone there is gone here."""
 
-    def __init__(self, samples: Samples) -> None:
-        self._samples = samples
+    samples: Samples
 
     def describe(self) -> Iterable[Family]:
         """Nothing: the registry then asks for no figures when this is registered."""
@@ -91,7 +92,7 @@ class QueryCollector:
 
     def collect(self) -> Iterable[Family]:
         found: dict[Metric, list[Sample]] = {}
-        for sample in self._samples():
+        for sample in self.samples():
             found.setdefault(sample.metric, []).append(sample)
         for metric in TABLE:
             if metric in found:

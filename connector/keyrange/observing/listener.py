@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -186,10 +186,7 @@ def _document(progress: Any) -> dict[str, Any]:
 def _log_end(event: Any, label: str, batch_id: int | None) -> None:
     """Of a failure only what is keyrange's own is told, since others may quote a record."""
     after = f" after batch {batch_id}" if batch_id is not None else ""
-    cause = None
-    with suppress(AttributeError):
-        cause = event.errorClassOnException
-    text = event.exception
+    cause, text = getattr(event, "errorClassOnException", None), event.exception
     fields = {
         "event": "failed" if text is not None else "ended",
         "query": label,

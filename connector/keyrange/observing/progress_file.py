@@ -57,13 +57,11 @@ class ProgressFile:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX)
                 # Another process may have renamed it in between.
-                if not self._is_in_place(file):
-                    os.close(file)
-                    continue
-                size = os.fstat(file).st_size
-                if not size or size + more <= self._bytes_max:
-                    return file
-                os.replace(self.path, rotated(self.path))
+                if self._is_in_place(file):
+                    size = os.fstat(file).st_size
+                    if not size or size + more <= self._bytes_max:
+                        return file
+                    os.replace(self.path, rotated(self.path))
             except BaseException:
                 os.close(file)
                 raise

@@ -15,7 +15,11 @@ from typing import Any, Final
 
 from keyrange.options.jaas import read_login
 from keyrange.options.secrets import Secret
-from keyrange.options.security_properties import UNUSED_SECURITY_PROPERTIES, SecuritySettings
+from keyrange.options.security_properties import (
+    POSITIVE,
+    UNUSED_SECURITY_PROPERTIES,
+    SecuritySettings,
+)
 from keyrange.options.value_parsers import (
     NAME_BYTES_MAX,
     Property,
@@ -48,7 +52,6 @@ def _bootstrap_servers(value: str) -> tuple[tuple[str, int], ...]:
 
 
 _NAME = name_up_to(NAME_BYTES_MAX)
-_POSITIVE = int_between(1, 2**31 - 1)
 _NOT_NEGATIVE = int_between(0, 2**31 - 1)
 
 _OFFSETS_ARE_SPARKS = "Spark's checkpoint holds the offsets; use startingOffsets"
@@ -72,14 +75,14 @@ class ClientSettings(SecuritySettings):
     )
     fetch_min_bytes: int = prop("fetch.min.bytes", 1, _NOT_NEGATIVE)
     fetch_max_wait_ms: int = prop("fetch.max.wait.ms", 500, _NOT_NEGATIVE)
-    fetch_max_bytes: int = prop("fetch.max.bytes", 50 * 1024 * 1024, _POSITIVE)
+    fetch_max_bytes: int = prop("fetch.max.bytes", 50 * 1024 * 1024, POSITIVE)
     # Java's default is 1 MiB, sized for consumers that hold all partitions at once. A task holds
     # one chunk at a time, and larger chunks cost fewer round trips.
-    max_partition_fetch_bytes: int = prop("max.partition.fetch.bytes", 8 * 1024 * 1024, _POSITIVE)
-    request_timeout_ms: int = prop("request.timeout.ms", 30_000, _POSITIVE)
-    default_api_timeout_ms: int = prop("default.api.timeout.ms", 60_000, _POSITIVE)
+    max_partition_fetch_bytes: int = prop("max.partition.fetch.bytes", 8 * 1024 * 1024, POSITIVE)
+    request_timeout_ms: int = prop("request.timeout.ms", 30_000, POSITIVE)
+    default_api_timeout_ms: int = prop("default.api.timeout.ms", 60_000, POSITIVE)
     socket_connection_setup_timeout_ms: int = prop(
-        "socket.connection.setup.timeout.ms", 10_000, _POSITIVE
+        "socket.connection.setup.timeout.ms", 10_000, POSITIVE
     )
     retry_backoff_ms: int = prop("retry.backoff.ms", 100, _NOT_NEGATIVE)
     retry_backoff_max_ms: int = prop("retry.backoff.max.ms", 1_000, _NOT_NEGATIVE)

@@ -225,8 +225,7 @@ def check_key_ranges(
         violations.add("keyRangesCoverage", "partial needs keyRanges")
     if not given.partial:
         for partition, spans in sorted(given.ranges.items()):
-            gaps = complement(spans)
-            if gaps:
+            if gaps := complement(spans):
                 violations.add(
                     "keyRanges",
                     f"leaves {gaps[0]} of {_named(partition)} out; say keyRangesCoverage=partial "

@@ -105,7 +105,7 @@ _NO_REFRESH = "a token that is due is replaced when the next connection is made"
 _BROKERS_CHECK = "the broker checks tokens"
 _NO_ASSERTION = "only the client-credentials grant is spoken, with clientId and clientSecret"
 _STORE_TYPE = one_of("PEM", "PKCS12", "JKS", upper=True)
-_POSITIVE = int_between(1, 2**31 - 1)
+POSITIVE = int_between(1, 2**31 - 1)
 _OAUTH = "org.apache.kafka.common.security.oauthbearer."
 
 
@@ -132,7 +132,7 @@ class SecuritySettings:
     )
     oauth_scope: str = prop("sasl.oauthbearer.scope", "", text)
     oauth_header_urlencode: bool = prop("sasl.oauthbearer.header.urlencode", False, boolean)
-    login_timeout_ms: int = prop("sasl.login.read.timeout.ms", 10_000, _POSITIVE)
+    login_timeout_ms: int = prop("sasl.login.read.timeout.ms", 10_000, POSITIVE)
     login_refresh_window_factor: float = prop("sasl.login.refresh.window.factor", 0.8, _share)
     ssl_truststore_location: str = prop(
         "ssl.truststore.location", "", local_path, also="ssl.ca.location"

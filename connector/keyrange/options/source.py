@@ -252,19 +252,14 @@ def idle_options(options: SourceOptions) -> Iterator[str]:
     error, since a query may keep them over a change of that one, and rarely meant."""
     volumes, members, keys = options.volumes, options.members, options.key_ranges
     limited = (volumes.min_available_bytes, volumes.min_available_ratio) != (None, None)
-    counted = keys.ranges_per_partition is not None
     # Members have a key range of each partition, however many are asked for.
     cuts = keys.split_by == "keyRange" and not members.pinned
+    cutting = "pin=off" if members.pinned else "splitBy=keyRange"
     for name, given, counts, needed in (
         ("commitTable", options.commits.table, options.commits.individual, _INDIVIDUAL),
         ("memberTable", members.table, members.pinned or options.commits.table, "pin"),
         ("min.available.*", limited, volumes.admission, "guard.admission=true"),
-        (
-            "keyRangesPerPartition",
-            counted,
-            cuts,
-            "pin=off" if members.pinned else "splitBy=keyRange",
-        ),
+        ("keyRangesPerPartition", keys.ranges_per_partition is not None, cuts, cutting),
     ):
         if given and not counts:
             yield f"option '{name}' changes nothing without {needed}"

@@ -66,12 +66,10 @@ class Violations:
         `unparsed` then, which were given and have no value."""
         try:
             yield
-        except NotAllowed as failure:
-            self.unparsed.add(name)
-            self.not_allowed.append(f"option '{name}' {failure}")
         except ValueError as failure:
             self.unparsed.add(name)
-            self.add(name, str(failure))
+            wrong = self.not_allowed if isinstance(failure, NotAllowed) else self.messages
+            wrong.append(f"option '{name}' {failure}")
 
 
 def text(value: str) -> str:

@@ -15,11 +15,20 @@ from keyrange.report.sections.batches import batches_section
 from keyrange.report.sections.failed_records import letters_section
 from keyrange.report.sections.lag import lag_section
 from keyrange.report.sections.offsets import offsets_section
-from keyrange.report.sections.overview import overview_section
 from keyrange.report.sections.ring import ring_section
 from keyrange.report.sections.volumes import volumes_section
 from keyrange.report.wording import escaped, in_script
-from keyrange.text.formats import moment
+from keyrange.text.formats import moment, number
+
+
+def overview_section(sources: Sources) -> Section:
+    """The chapter on top: in which state the query is and why, and what to do."""
+    facts = [*sources.state.facts, ("partitions", number(len(sources.checkpoint["positions"])))]
+    if sources.letters.document is not None:
+        dead = sum(row["status"] == "dead" for row in sources.letters.document)
+        facts.append(("dead letters", number(dead) if dead else "none"))
+    return Section("overview", "State", facts, state=sources.state)
+
 
 _SECTIONS: Final = (
     overview_section,

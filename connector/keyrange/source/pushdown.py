@@ -59,8 +59,7 @@ class KeyRangePushdownReader(KeyRangeBatchReader):
 
 def conditions(filters: Iterable[spark.Filter]) -> list[Condition]:
     """Spark's filters as conditions; those that say nothing of where to read are left out."""
-    found = (_condition(each) for each in filters)
-    return [condition for condition in found if condition is not None]
+    return [found for each in filters if (found := _condition(each)) is not None]
 
 
 def _condition(given: Any, negated: bool = False) -> Condition | None:

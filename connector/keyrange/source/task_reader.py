@@ -61,13 +61,12 @@ def read_rows(
         from keyrange.members.executor_member import read_bound
 
         yield from read_bound(options, task, read)
-    elif isinstance(task, ReadTask):
-        if task.greeting is None:
-            yield from read(task)
-        else:
-            from keyrange.members.executor_member import greeted
+    elif isinstance(task, ReadTask) and task.greeting is not None:
+        from keyrange.members.executor_member import greeted
 
-            yield from greeted(options, task.greeting, read(task))
+        yield from greeted(options, task.greeting, read(task))
+    elif isinstance(task, ReadTask):
+        yield from read(task)
     _freeze_modules()
 
 
@@ -103,9 +102,7 @@ def _read_ranges(
 ) -> Iterator[pa.RecordBatch]:
     """Splits in their order: those that are shared on this host one by one, neighbours that are not
     together."""
-    directory: ExecutorDirectory | None = None
-    if any(split.shared for split in splits):
-        directory = _executor_directory(keys)
+    directory = _executor_directory(keys) if any(split.shared for split in splits) else None
     if directory is None:
         yield from reader.read(splits)
         return

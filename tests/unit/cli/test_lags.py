@@ -17,9 +17,9 @@ from keyrange.cli.watch.document import describe as describe_look
 from keyrange.cli.watch.observers import Answer, Answers, Ends
 from keyrange.individual_commits.table.commit_table import open_commit_table
 from keyrange.options.commits import CommitOptions
+from keyrange.report.html import overview_section
 from keyrange.report.page_parts import Source
 from keyrange.report.sections.lag import lag_section, series, standings
-from keyrange.report.sections.overview import overview_section
 from keyrange.storage.checkpoint_files import load_progress, open_directory
 from report_samples import Lake
 

@@ -14,9 +14,8 @@ import pytest
 
 from commit_samples import BEGAN_MS
 from keyrange.cli.times import iso
-from keyrange.report.html import page, report
+from keyrange.report.html import overview_section, page, report
 from keyrange.report.page_parts import QueryState, Source
-from keyrange.report.sections.overview import overview_section
 from keyrange.report.wording import escaped, in_script, label, visible
 from keyrange.text.formats import rounded_span
 from report_samples import HOSTILE, sources

@@ -150,15 +150,10 @@ def _of_part(origin: str) -> OfSource:
     return lambda it: it.number(part, name)
 
 
-def _of_ms(origin: str) -> OfSource:
-    """In seconds; -1 ms says that there is none."""
-    told_ms = _of_part(origin)
-
-    def read(it: SourceProgress) -> float | None:
-        found = told_ms(it)
-        return found / 1000 if found is not None and found >= 0 else None
-
-    return read
+def _full_in(it: SourceProgress) -> float | None:
+    """In seconds; -1 ms says that no volume fills up."""
+    found_ms = it.number("volumes", "timeToFullMs")
+    return found_ms / 1000 if found_ms is not None and found_ms >= 0 else None
 
 
 # Of a source, as of when its batch was planned: name, unit, what it is, and where it is from.
@@ -244,7 +239,7 @@ OF_SOURCE: Final[tuple[tuple[Metric, OfSource], ...]] = (
             "volumes.timeToFullMs",
             _SOURCE,
         ),
-        _of_ms("volumes.timeToFullMs"),
+        _full_in,
     ),
 )
 

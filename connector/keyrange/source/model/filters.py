@@ -109,8 +109,6 @@ def _understood(condition: Condition) -> Condition | None:
         return None
     value = condition.value
     if condition.operator is among:
-        if not isinstance(value, tuple):
-            return None
         value = tuple(each for each in value if each is not None)
     values = value if isinstance(value, tuple) else (value,)
     # Not isinstance: True is an int, and no offset.
