@@ -18,7 +18,7 @@ from commanding import run
 from documents import read_document
 from keyrange.cli import records as records_command
 from keyrange.errors import InvalidError, KeyrangeError
-from keyrange.kafka.model.partitioner import partition_of
+from keyrange.kafka.messages.produce import partition_of
 from keyrange.ranges.model.key_hash import hash_of
 from keyrange.ranges.model.key_ranges import (
     SPACE,

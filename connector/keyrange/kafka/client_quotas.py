@@ -15,13 +15,14 @@ from keyrange.guard.model.quota_entities import Alteration, QuotaEntity, Quotas
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.connection import ConnectionLost
 from keyrange.kafka.messages import protocol
-from keyrange.kafka.messages.configs import DESCRIBE_CONFIGS, Resource, describe_configs
-from keyrange.kafka.messages.protocol import Code
-from keyrange.kafka.messages.volumes import (
+from keyrange.kafka.messages.admin import (
     ALTER_CLIENT_QUOTAS,
     DESCRIBE_CLIENT_QUOTAS,
+    DESCRIBE_CONFIGS,
+    Resource,
     alter_client_quotas,
     describe_client_quotas,
+    describe_configs,
 )
 
 _log = logging.getLogger(__name__)
@@ -80,7 +81,7 @@ def alter_quotas(
 
 def _failed(what: str, code: int, said: str | None) -> KeyrangeError:
     text = f"{what}: {protocol.error_name(code)}" + (f", {said}" if said else "")
-    if code == Code.CLUSTER_AUTHORIZATION_FAILED:
+    if code == protocol.Code.CLUSTER_AUTHORIZATION_FAILED:
         return error("AUTHORIZATION_FAILED", text)
     if protocol.is_retriable(code):
         return error("QUOTAS_UNAVAILABLE", text)

@@ -9,14 +9,23 @@ from __future__ import annotations
 
 import logging
 import random
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Any, Final
 
 from keyrange.errors import DeniedError, InvalidError, KeyrangeError, error
-from keyrange.kafka.cluster_view import Broker, ClusterView, read_metadata, read_offsets
+from keyrange.kafka.cluster_view import (
+    Answers,
+    Broker,
+    ClusterView,
+    Failures,
+    read_metadata,
+    read_numbers,
+)
 from keyrange.kafka.connection import Connection, ConnectionLost
-from keyrange.kafka.leader_requests import LeaderQuestion, ask_leaders
 from keyrange.kafka.messages import protocol
 from keyrange.kafka.model.offsets import TopicPartition, by_topic, topic_name_fault
 from keyrange.kafka.retry_deadline import Deadline
@@ -32,7 +41,21 @@ _MISSING_TOPIC_MS: Final = 3_000
 # Without these a login does not get as far as a broker.
 _BEFORE_BROKERS: Final = frozenset(("KDC_UNREACHABLE", "TOKEN_ENDPOINT_UNREACHABLE"))
 # A last try is given so long, also where its deadline is nearer.
-_SILENCE_MS: Final = 100
+_LAST_TRY_MS: Final = 100
+_UNREACHABLE: Final = "cannot be reached: "
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderQuestion:
+    """What every leader is asked of its partitions.
+
+    `request` makes the message from the view and the leader's part of what is wanted. `read` adds
+    the answers to a mapping, and returns what failed in passing with the cause.
+    """
+
+    message: tuple[Any, Any, int, int]
+    request: Callable[[ClusterView, Mapping[TopicPartition, int]], Any]
+    read: Callable[[Any, Answers], Failures]
 
 
 class Cluster:
@@ -168,7 +191,7 @@ class Cluster:
         wanted: Mapping[TopicPartition, int],
         isolation_level: int | None = None,
         timeout_ms: float | None = None,
-    ) -> dict[TopicPartition, tuple[int, int]]:
+    ) -> Answers:
         """Offset and leader epoch per partition; `wanted` says EARLIEST, LATEST or a timestamp in
         ms.
 
@@ -183,10 +206,85 @@ class Cluster:
             limit_ms = self.settings.request_timeout_ms
             return protocol.list_offsets(by_topic(wanted), level, limit_ms)
 
-        question = LeaderQuestion(protocol.LIST_OFFSETS, request, read_offsets)
-        found = ask_leaders(self, view, wanted, question, timeout_ms)
+        read = partial(read_numbers, "name", "partition_index", "offset", "leader_epoch")
+        question = LeaderQuestion(protocol.LIST_OFFSETS, request, read)
+        found = self.ask_leaders(view, wanted, question, timeout_ms)
         self.contacted = True
         return found
+
+    def ask_leaders(
+        self,
+        view: ClusterView,
+        wanted: Mapping[TopicPartition, int],
+        question: LeaderQuestion,
+        timeout_ms: float | None = None,
+    ) -> Answers:
+        """The answers for all partitions of `wanted`, two numbers each.
+
+        What passes by itself is asked again, with new metadata. Raises BROKER_ERROR that names the
+        partitions without an answer, BROKER_UNREACHABLE where their leaders cannot be reached.
+        """
+        deadline = self.deadline(timeout_ms)
+        # The first contact is judged soon, by who can be reached; who was reached may take his
+        # time.
+        is_first = timeout_ms is None and not self.contacted
+        found: Answers = {}
+        left = dict(wanted)
+        while True:
+            failures = self._ask_once(view, left, question, found, deadline, is_first)
+            left = {partition: left[partition] for partition in failures}
+            if not left:
+                return found
+            if deadline.passed:
+                raise _no_answer(failures)
+            deadline.pause()
+            view = self.describe(sorted({p.topic for p in left}), max(deadline.left_ms, 1))
+
+    def _ask_once(
+        self,
+        view: ClusterView,
+        wanted: Mapping[TopicPartition, int],
+        question: LeaderQuestion,
+        found: Answers,
+        deadline: Deadline,
+        is_first: bool,
+    ) -> Failures:
+        """One round to all leaders, who are sent to before an answer is taken; fills `found`,
+        returns what failed in passing and why."""
+        led = view.by_leader(wanted)
+        failures = dict.fromkeys(
+            wanted.keys() - set(chain.from_iterable(led.values())), "no leader"
+        )
+        asked: list[tuple[Connection, int, list[TopicPartition]]] = []
+        for leader, partitions in led.items():
+            try:
+                connection = self.connection(leader.host, leader.port, deadline.left_ms)
+                request = question.request(view, {each: wanted[each] for each in partitions})
+                asked.append((connection, connection.ask(question.message, request), partitions))
+            except ConnectionLost as lost:
+                failures.update(dict.fromkeys(partitions, str(lost)))
+            except KeyrangeError as failure:
+                if not failure.retriable:
+                    raise
+                failures.update(dict.fromkeys(partitions, _UNREACHABLE + failure.message))
+        # One deadline for all: leaders that are silent do not add up.
+        limit_ms = float(self.settings.request_timeout_ms)
+        if not is_first:
+            limit_ms = min(limit_ms, max(deadline.left_ms, _LAST_TRY_MS))
+        by = time.monotonic() + limit_ms / 1000
+        for connection, version, partitions in asked:
+            try:
+                answer = connection.answer(question.message, version, by)
+            except ConnectionLost as lost:
+                failures.update(dict.fromkeys(partitions, str(lost)))
+                continue
+            except KeyrangeError as failure:
+                if not failure.retriable:
+                    raise
+                failures.update(dict.fromkeys(partitions, str(failure)))
+                continue
+            failures.update(question.read(answer, found))
+        return failures
 
     def deadline(self, timeout_ms: float | None) -> Deadline:
         """`timeout_ms` from now; None: what the settings allow, less for the first contact."""
@@ -211,7 +309,7 @@ class Cluster:
     def _within(self, limit_ms: float, connection: Connection, ask: Callable[[], Any]) -> Any:
         """What is asked on a connection, each request of it in so much time."""
         usual_ms = self.settings.request_timeout_ms
-        connection.set_timeout(min(max(limit_ms, _SILENCE_MS), usual_ms))
+        connection.set_timeout(min(max(limit_ms, _LAST_TRY_MS), usual_ms))
         try:
             return ask()
         finally:
@@ -238,7 +336,7 @@ class Cluster:
             conditions: set[str] = set()
             for tried, (host, port) in enumerate(addresses):
                 share = Deadline(
-                    max(deadline.left_ms / (len(addresses) - tried), _SILENCE_MS), self.settings
+                    max(deadline.left_ms / (len(addresses) - tried), _LAST_TRY_MS), self.settings
                 )
                 try:
                     connection = self.connection(host, port, share.left_ms)
@@ -286,3 +384,12 @@ def _ask_metadata(connection: Connection, names: list[str] | None) -> Any:
     # A broker that is too old for the executors is refused here, where a query starts.
     connection.fetch_version()
     return connection.call(protocol.METADATA, protocol.metadata(names))
+
+
+def _no_answer(failures: Failures) -> KeyrangeError:
+    shown = ", ".join(f"{partition}: {why}" for partition, why in sorted(failures.items())[:10])
+    # A cluster that answers at its bootstrap address and names leaders that cannot be reached has
+    # the wrong listeners advertised, or a network in between.
+    unreachable = all(why.startswith(_UNREACHABLE) for why in failures.values())
+    condition = "BROKER_UNREACHABLE" if unreachable else "BROKER_ERROR"
+    return error(condition, f"no offsets for {len(failures)} partitions ({shown})")

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 from keyrange.errors import error
 from keyrange.kafka.messages import protocol
 from keyrange.kafka.messages.protocol import Code
 from keyrange.kafka.model.offsets import TopicPartition
+
+# Two numbers per partition: offset and leader epoch, or the other way round.
+Answers = dict[TopicPartition, tuple[int, int]]
+Failures = dict[TopicPartition, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +64,14 @@ class ClusterView:
     def leader(self, partition: TopicPartition) -> Broker | None:
         leader = self.leadership(partition)
         return self.brokers.get(leader.node_id) if leader else None
+
+    def by_leader(self, partitions: Iterable[TopicPartition]) -> dict[Broker, list[TopicPartition]]:
+        """What each broker leads of some partitions; those without a leader are left out."""
+        found: dict[Broker, list[TopicPartition]] = {}
+        for partition in partitions:
+            if (leader := self.leader(partition)) is not None:
+                found.setdefault(leader, []).append(partition)
+        return found
 
     def epoch(self, partition: TopicPartition) -> int:
         leader = self.leadership(partition)
@@ -112,45 +125,26 @@ def read_metadata(
     return ClusterView(answer.cluster_id or "", brokers, topics), missing, unready
 
 
-def read_offsets(
-    answer: Any, found: dict[TopicPartition, tuple[int, int]]
-) -> dict[TopicPartition, str]:
-    """Adds (offset, leader epoch) to `found`; what failed in passing is returned with the cause."""
-    answers = (
-        (TopicPartition(topic.name, each.partition_index), each, (each.offset, each.leader_epoch))
-        for topic in answer.topics
-        for each in topic.partitions
-    )
-    return _read_answers(answers, found)
-
-
-def read_epoch_ends(
-    answer: Any, found: dict[TopicPartition, tuple[int, int]]
-) -> dict[TopicPartition, str]:
-    """Adds (leader epoch, end offset) to `found`; what failed in passing is returned."""
-    answers = (
-        (TopicPartition(topic.topic, each.partition), each, (each.leader_epoch, each.end_offset))
-        for topic in answer.topics
-        for each in topic.partitions
-    )
-    return _read_answers(answers, found)
-
-
-def _read_answers(
-    answers: Iterable[tuple[TopicPartition, Any, tuple[int, int]]],
-    found: dict[TopicPartition, tuple[int, int]],
-) -> dict[TopicPartition, str]:
-    failures: dict[TopicPartition, str] = {}
-    for partition, each, values in answers:
-        if each.error_code == Code.TOPIC_AUTHORIZATION_FAILED:
-            raise error("AUTHORIZATION_FAILED", f"not allowed to read topic {partition.topic}")
-        if each.error_code == Code.NONE:
-            found[partition] = values
-        elif protocol.is_retriable(each.error_code):
-            failures[partition] = protocol.error_name(each.error_code)
-        else:
-            raise error(
-                "BROKER_ERROR",
-                f"the offset of {partition} failed with {protocol.error_name(each.error_code)}",
-            )
+def read_numbers(
+    topic_field: str, number_field: str, first: str, second: str, answer: Any, found: Answers
+) -> Failures:
+    """Adds two fields of each partition's answer to `found`; what failed in passing is returned
+    with the cause. The messages differ in what they call a topic and a partition's number."""
+    failures: Failures = {}
+    fields_of = attrgetter(number_field, "error_code", first, second)
+    for topic in answer.topics:
+        name = getattr(topic, topic_field)
+        for number, code, one, other in map(fields_of, topic.partitions):
+            partition = TopicPartition(name, number)
+            if code == Code.TOPIC_AUTHORIZATION_FAILED:
+                raise error("AUTHORIZATION_FAILED", f"not allowed to read topic {name}")
+            if code == Code.NONE:
+                found[partition] = (one, other)
+            elif protocol.is_retriable(code):
+                failures[partition] = protocol.error_name(code)
+            else:
+                raise error(
+                    "BROKER_ERROR",
+                    f"the offset of {partition} failed with {protocol.error_name(code)}",
+                )
     return failures

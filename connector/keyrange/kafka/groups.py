@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from keyrange.errors import KeyrangeError, error
-from keyrange.kafka.cluster import Cluster
-from keyrange.kafka.cluster_view import ClusterView, read_epoch_ends
+from keyrange.kafka.cluster import Cluster, LeaderQuestion
+from keyrange.kafka.cluster_view import ClusterView, read_numbers
 from keyrange.kafka.connection import ConnectionLost
-from keyrange.kafka.leader_requests import LeaderQuestion, ask_leaders
 from keyrange.kafka.messages import protocol
 from keyrange.kafka.messages.protocol import Code
-from keyrange.kafka.model.offsets import Positions, TopicPartition, by_topic
+from keyrange.kafka.model.offsets import Positions, TopicPartition, by_topic, numbers_by_topic
 
 # How Kafka says that a group has members, to a commit by none of them.
 _HAS_MEMBERS: Final = frozenset(
@@ -67,8 +67,7 @@ def _committed(
     timeout_ms: float | None,
 ) -> dict[TopicPartition, tuple[int, str]]:
     """Committed offsets with the text beside them."""
-    wanted = by_topic(dict.fromkeys(partitions))
-    numbers = {topic: [number for number, _ in pairs] for topic, pairs in wanted.items()}
+    numbers = numbers_by_topic(partitions)
     found: dict[TopicPartition, tuple[int, str]] = {}
 
     def read(answer: Any) -> str:
@@ -151,8 +150,9 @@ def epoch_ends(
             by_topic({place: (view.epoch(place), epoch) for place, epoch in wanted.items()})
         )
 
-    question = LeaderQuestion(protocol.OFFSET_FOR_LEADER_EPOCH, request, read_epoch_ends)
-    return ask_leaders(cluster, view, epochs, question, timeout_ms)
+    read = partial(read_numbers, "topic", "partition", "leader_epoch", "end_offset")
+    question = LeaderQuestion(protocol.OFFSET_FOR_LEADER_EPOCH, request, read)
+    return cluster.ask_leaders(view, epochs, question, timeout_ms)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from keyrange.kafka.cluster import FIRST_CONTACT_MS, Cluster
 from keyrange.kafka.cluster_view import Broker
 from keyrange.kafka.connection import Connection, ConnectionLost
 from keyrange.kafka.messages import protocol
-from keyrange.kafka.messages.volumes import DESCRIBE_LOG_DIRS, describe_log_dirs
+from keyrange.kafka.messages.admin import DESCRIBE_LOG_DIRS, describe_log_dirs
 from keyrange.kafka.retry_deadline import Deadline
 from keyrange.kafka.security.exposure import warn_of_exposure
 from keyrange.options.kafka_properties import ClientSettings

@@ -9,15 +9,16 @@ from typing import Any, Final
 
 from keyrange.errors import KeyrangeError
 from keyrange.kafka.cluster import Cluster
-from keyrange.kafka.cluster_view import Broker, ClusterView
+from keyrange.kafka.cluster_view import ClusterView
 from keyrange.kafka.connection import ConnectionLost
-from keyrange.kafka.messages.transactions import DESCRIBE_PRODUCERS, describe_producers
+from keyrange.kafka.messages.admin import DESCRIBE_PRODUCERS, describe_producers
 from keyrange.kafka.model.offsets import (
     LATEST,
     READ_COMMITTED,
     READ_UNCOMMITTED,
     OffsetRange,
     TopicPartition,
+    numbers_by_topic,
 )
 
 # Who asks has other questions too, that this one must not hold up.
@@ -57,15 +58,9 @@ def _oldest(
     cluster: Cluster, view: ClusterView, partitions: Iterable[TopicPartition]
 ) -> Iterator[tuple[TopicPartition, HeldBack]]:
     """The first open transaction of each partition whose leader tells of one."""
-    by_leader: dict[Broker, dict[str, list[int]]] = {}
-    for partition in partitions:
-        leader = view.leader(partition)
-        if leader is not None:
-            numbers = by_leader.setdefault(leader, {}).setdefault(partition.topic, [])
-            numbers.append(partition.partition)
-    for leader, wanted in by_leader.items():
+    for leader, wanted in view.by_leader(partitions).items():
         by = cluster.deadline(_ASK_MS)
-        request = describe_producers(wanted)
+        request = describe_producers(numbers_by_topic(wanted))
         try:
             answer = cluster.call(leader.host, leader.port, DESCRIBE_PRODUCERS, request, by)
         except (ConnectionLost, KeyrangeError):

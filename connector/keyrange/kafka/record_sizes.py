@@ -75,12 +75,7 @@ class RecordSizes:
         self._key_hashes.clear()
 
     def _sample(self, view: ClusterView, ranges: Mapping[TopicPartition, OffsetRange]) -> None:
-        by_leader: dict[Broker, list[TopicPartition]] = {}
-        for partition in ranges:
-            leader = view.leader(partition)
-            if leader is not None:
-                by_leader.setdefault(leader, []).append(partition)
-        for leader, partitions in by_leader.items():
+        for leader, partitions in view.by_leader(ranges).items():
             try:
                 self._sample_leader(view, leader, partitions, ranges)
             except (ConnectionLost, KeyrangeError) as failure:

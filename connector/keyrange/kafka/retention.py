@@ -9,7 +9,7 @@ from typing import Any, Final
 from keyrange.errors import KeyrangeError
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.messages import protocol
-from keyrange.kafka.messages.configs import DESCRIBE_CONFIGS, Resource, describe_configs
+from keyrange.kafka.messages.admin import DESCRIBE_CONFIGS, Resource, describe_configs
 from keyrange.kafka.model.retention_deadline import Retention
 
 _log = logging.getLogger(__name__)

@@ -18,7 +18,7 @@ from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.connection import ConnectionLost
 from keyrange.kafka.groups import GroupQuestion, ask_coordinator, passing
 from keyrange.kafka.messages import groups, protocol
-from keyrange.kafka.messages.configs import DESCRIBE_CONFIGS, Resource, describe_configs
+from keyrange.kafka.messages.admin import DESCRIBE_CONFIGS, Resource, describe_configs
 from keyrange.kafka.messages.protocol import Code
 from keyrange.members.model.group_member import GroupMember
 from keyrange.members.model.group_member_states import ENDS, GroupState

@@ -14,8 +14,8 @@ from commanding import succeed
 from commit_samples import SOURCE, TOPIC_ID, Query, put_in_place
 from documents import read_document
 from keyrange.jobs.job_task import partitions_of, state_settings
+from keyrange.kafka.messages.produce import partition_of
 from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.kafka.model.partitioner import partition_of
 from keyrange.keyed_state.cache import StateCache
 from keyrange.keyed_state.model.state_runs import StateRun
 from keyrange.options import SourceOptions, parse_options

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from keyrange.errors import KeyrangeError, error
+from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.cluster_view import Broker, ClusterView, Leader, Topic
 from keyrange.kafka.connection import ConnectionLost
 from keyrange.kafka.groups import commit_group_offsets, epoch_ends, group_metadata, group_offsets
@@ -210,16 +211,15 @@ def test_time_runs_out() -> None:
     assert str(failure.value).startswith("[BROKER_UNREACHABLE] no broker answered: x")
 
 
-class Leaders:
+class Leaders(Cluster):
     """Two leaders that answer OffsetForLeaderEpoch; notes who is asked and who answers, in order.
 
     `replies` holds the error codes of the next answers, by partition.
     """
 
-    settings = QUICK
-    contacted = True
-
     def __init__(self, replies: dict[int, list[int]]) -> None:
+        super().__init__(QUICK)
+        self.contacted = True
         self.replies, self.log = replies, list[str]()
         self.requests: list[Any] = []
         self.epoch = 4
@@ -227,13 +227,13 @@ class Leaders:
     def deadline(self, timeout_ms: float | None) -> Deadline:
         return Deadline(5_000, self.settings)
 
-    def describe(self, topics: Any, timeout_ms: float = 0) -> ClusterView:
+    def describe(self, topics: Any, *_: Any, **__: Any) -> ClusterView:
         brokers = {node: Broker(node, f"b{node}", 9) for node in (0, 1)}
         leaders = {node: Leader(node, self.epoch) for node in (0, 1)}
         self.epoch += 1
         return ClusterView("", brokers, {"t": Topic("", leaders)})
 
-    def connection(self, host: str, port: int, timeout_ms: float) -> Any:
+    def connection(self, host: str, *_: Any, **__: Any) -> Any:
         return SimpleNamespace(
             ask=lambda message, request: self._ask(host, request),
             answer=lambda message, version, by: self._answer(int(host[1:])),

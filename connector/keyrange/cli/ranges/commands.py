@@ -352,7 +352,7 @@ def _owner(
 ) -> dict[str, Any]:
     """The document that `--output json` prints. None is what cannot be known of a null key: its
     partition is the producer's choice, its place that of the offset."""
-    from keyrange.kafka.model.partitioner import partition_of
+    from keyrange.kafka.messages.produce import partition_of
 
     partition, place = None, 0 if nulls_first else None
     if content is not None:

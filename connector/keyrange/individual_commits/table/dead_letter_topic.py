@@ -9,19 +9,18 @@ from typing import Any, Final
 
 from keyrange.errors import error
 from keyrange.individual_commits.table.dead_letters import DeadLetter
-from keyrange.kafka.cluster import Cluster
-from keyrange.kafka.cluster_view import ClusterView
-from keyrange.kafka.leader_requests import Answers, Failures, LeaderQuestion, ask_leaders
+from keyrange.kafka.cluster import Cluster, LeaderQuestion
+from keyrange.kafka.cluster_view import Answers, ClusterView, Failures
 from keyrange.kafka.messages import protocol
 from keyrange.kafka.messages.produce import (
     MESSAGE_TOO_LARGE,
     PRODUCE,
     ProducedRecord,
+    partition_of,
     produce,
     record_batch,
 )
 from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.kafka.model.partitioner import partition_of
 from keyrange.options.kafka_properties import ClientSettings
 
 _log = logging.getLogger(__name__)
@@ -123,7 +122,7 @@ def _send(sending: _Sending, batches: Mapping[int, Sequence[ProducedRecord]]) ->
 
     wanted = {TopicPartition(topic, number): 0 for number in batches}
     question = LeaderQuestion(PRODUCE, request, read)
-    ask_leaders(sending.cluster, sending.view, wanted, question)
+    sending.cluster.ask_leaders(sending.view, wanted, question)
     for number in sorted(large):
         records = batches[number]
         if len(records) == 1:

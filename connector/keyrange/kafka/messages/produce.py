@@ -1,4 +1,5 @@
-"""The messages of a producer, by kafka-python: the record batch and the request that carries it."""
+"""The messages of a producer, by kafka-python: the partition of a key, the record batch, and the
+request that carries it."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from kafka.partitioner.default import murmur2
 from kafka.protocol.producer.produce import ProduceRequest, ProduceResponse
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
@@ -13,6 +15,15 @@ from kafka.record.default_records import DefaultRecordBatchBuilder
 PRODUCE: Final = (ProduceRequest, ProduceResponse, 7, 12)
 MESSAGE_TOO_LARGE: Final = frozenset((10, 18))
 _MAGIC: Final = 2
+
+
+def partition_of(key: bytes, partitions: int) -> int:
+    """The partition that Java's producer sends a record with this key to: murmur2 of the key, its
+    sign bit cleared, modulo the number of partitions.
+
+    Producers of other languages may have another default, and any may name the partition itself.
+    """
+    return int(murmur2(key) & 0x7FFFFFFF) % partitions
 
 
 @dataclass(frozen=True, slots=True)

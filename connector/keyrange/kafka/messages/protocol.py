@@ -76,7 +76,6 @@ class Code:
     NONE: Final = 0
     OFFSET_OUT_OF_RANGE: Final = 1
     UNKNOWN_TOPIC_OR_PARTITION: Final = 3
-    LEADER_NOT_AVAILABLE: Final = 5
     ILLEGAL_GENERATION: Final = 22
     INVALID_GROUP_ID: Final = 24
     UNKNOWN_MEMBER_ID: Final = 25
@@ -171,13 +170,7 @@ def list_offsets(
         isolation_level=isolation_level,
         timeout_ms=timeout_ms,
         topics=[
-            topic(
-                name=name,
-                partitions=[
-                    one(partition_index=partition, current_leader_epoch=-1, timestamp=timestamp)
-                    for partition, timestamp in wanted
-                ],
-            )
+            topic(name=name, partitions=[one(partition_index=p, timestamp=at) for p, at in wanted])
             for name, wanted in by_topic.items()
         ],
     )
@@ -228,7 +221,6 @@ def offset_commit(
         group_id=group_id,
         generation_id_or_member_epoch=DEFAULT_GENERATION_ID,
         member_id=UNKNOWN_MEMBER_ID,
-        group_instance_id=None,
         topics=[
             topic(
                 name=name,
@@ -259,13 +251,10 @@ def fetch(
     topic = FetchRequest.FetchTopic
     one = topic.FetchPartition
     return FetchRequest(
-        replica_id=-1,
         max_wait_ms=max_wait_ms,
         min_bytes=settings.fetch_min_bytes,
         max_bytes=max_bytes,
         isolation_level=isolation_level(settings),
-        session_id=0,
-        session_epoch=-1,
         topics=[
             topic(
                 topic=name,
@@ -275,8 +264,6 @@ def fetch(
                         partition=partition,
                         current_leader_epoch=epoch,
                         fetch_offset=offset,
-                        last_fetched_epoch=-1,
-                        log_start_offset=-1,
                         partition_max_bytes=partition_max_bytes,
                     )
                     for partition, offset, epoch in positions
@@ -284,7 +271,6 @@ def fetch(
             )
             for (name, topic_id), positions in wanted.items()
         ],
-        forgotten_topics_data=[],
         rack_id=settings.client_rack,
     )
 

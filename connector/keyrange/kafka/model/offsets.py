@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -52,6 +52,14 @@ def by_topic(flat: Mapping[TopicPartition, _Value]) -> dict[str, list[tuple[int,
     nested: dict[str, list[tuple[int, _Value]]] = {}
     for (topic, partition), value in flat.items():
         nested.setdefault(topic, []).append((partition, value))
+    return nested
+
+
+def numbers_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """The same of partitions without a value: topic to numbers."""
+    nested: dict[str, list[int]] = {}
+    for topic, partition in dict.fromkeys(partitions):
+        nested.setdefault(topic, []).append(partition)
     return nested
 
 

@@ -1,8 +1,10 @@
-"""The messages of the volume guard, by kafka-python: log directories and client quotas."""
+"""The messages that tell how a cluster is set up and what is in it, by kafka-python: settings,
+log directories, client quotas, producers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from enum import IntEnum
 from typing import Any, Final
 
 from kafka.protocol.admin.client_quotas import (
@@ -12,11 +14,40 @@ from kafka.protocol.admin.client_quotas import (
     DescribeClientQuotasResponse,
 )
 from kafka.protocol.admin.cluster import DescribeLogDirsRequest, DescribeLogDirsResponse
+from kafka.protocol.admin.configs import DescribeConfigsRequest, DescribeConfigsResponse
+from kafka.protocol.admin.transactions import DescribeProducersRequest, DescribeProducersResponse
 
+DESCRIBE_CONFIGS: Final = (DescribeConfigsRequest, DescribeConfigsResponse, 1, 4)
 # The lowest is the first that tells how large volumes are (KIP-827, Kafka 3.3).
 DESCRIBE_LOG_DIRS: Final = (DescribeLogDirsRequest, DescribeLogDirsResponse, 4, 5)
 DESCRIBE_CLIENT_QUOTAS: Final = (DescribeClientQuotasRequest, DescribeClientQuotasResponse, 0, 1)
 ALTER_CLIENT_QUOTAS: Final = (AlterClientQuotasRequest, AlterClientQuotasResponse, 0, 1)
+# Since Kafka 2.8 (KIP-664).
+DESCRIBE_PRODUCERS: Final = (DescribeProducersRequest, DescribeProducersResponse, 0, 0)
+
+
+class Resource(IntEnum):
+    """What has settings, by its number on the wire."""
+
+    TOPIC = 2
+    BROKER = 4
+
+
+def describe_configs(kind: Resource, resources: Iterable[str], names: Sequence[str]) -> Any:
+    """Some settings of topics or brokers, for a principal that may describe their configs.
+
+    A broker is named by its node id, and answers for itself alone.
+    """
+    return DescribeConfigsRequest(
+        resources=[
+            DescribeConfigsRequest.DescribeConfigsResource(
+                resource_type=kind, resource_name=name, configuration_keys=list(names)
+            )
+            for name in resources
+        ],
+        include_synonyms=False,
+        include_documentation=False,
+    )
 
 
 def describe_log_dirs() -> Any:
@@ -52,4 +83,15 @@ def alter_client_quotas(
             for entity, values in wanted.items()
         ],
         validate_only=validate_only,
+    )
+
+
+def describe_producers(partitions: Mapping[str, Sequence[int]]) -> Any:
+    """The producers of some partitions of each topic, for a principal that may read it; a broker
+    answers for those that it leads."""
+    return DescribeProducersRequest(
+        topics=[
+            DescribeProducersRequest.TopicRequest(name=topic, partition_indexes=list(numbers))
+            for topic, numbers in partitions.items()
+        ]
     )
