@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -98,12 +99,11 @@ class History:
         else:
             for place in due:
                 self.acknowledged.pop(place, None)
-            refusal = outcome in ("no", "never")
-            tell = self.state.refuse if refusal else self.state.fail
-            news = tell(due, outcome, f"{outcome}!", self.now_ms)
+            count: Any = "refused" if outcome in ("no", "never") else "failed"
+            news = self.state.give_up(count, due, outcome, f"{outcome}!", self.now_ms)
             assert news is (outcome not in self.said)
             self.said.append(outcome)
-            self.counts["refused" if refusal else "failed"] += 1
+            self.counts[count] += 1
             self.quiet_until_ms = self.now_ms + self.pause_ms
             self.pause_ms = min(2 * self.pause_ms, SETTINGS.retry_max_ms)
             assert self.state.metrics()["lastError"] == f"{outcome}!"

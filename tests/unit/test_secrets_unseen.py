@@ -18,7 +18,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from keyrange.errors import KeyrangeError
-from keyrange.kafka.security import sasl_mechanisms
+from keyrange.kafka.security import sasl_handshake
 from keyrange.members.binding.caller import Caller, greet
 from keyrange.members.binding.service import BindingService
 from keyrange.members.executor_names import NameSettings
@@ -138,7 +138,7 @@ def test_a_token_endpoint(said: pytest.LogCaptureFixture, answer: tuple[int, byt
             }
         )
         with pytest.raises(KeyrangeError) as caught:
-            sasl_mechanisms.new_client(settings, "127.0.0.1")
+            sasl_handshake.new_client(settings, "127.0.0.1")
     assert MARK not in whole_text(caught.value)
 
 

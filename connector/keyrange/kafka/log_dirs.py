@@ -17,7 +17,7 @@ import selectors
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from keyrange.errors import KeyrangeError
@@ -106,23 +106,32 @@ class LogDirReader:
         current = _Round(len(wanted))
 
         def connect(broker: Broker, is_proven: bool) -> None:
-            asker = _Asker(broker, is_proven, self._settings, by)
             # A thread each, since a broker that is gone without a word holds up who connects to it.
             threading.Thread(
-                target=asker.run, args=(current,), name=f"log-dirs-{broker.node_id}", daemon=True
+                target=_connect_and_ask,
+                args=(broker, is_proven, self._settings, by, current),
+                name=f"log-dirs-{broker.node_id}",
+                daemon=True,
             ).start()
             time.sleep(_CONNECT_PACE_S)
 
-        open_ones = _Open(current, by, connect)
+        waiting: _Waiting = {}
         for broker in wanted.values():
             kept = self._connections.pop(broker, None)
-            if kept is not None and kept.usable:
-                open_ones.ask(broker, kept)
-            else:
+            if kept is None or not kept.usable:
                 connect(broker, kept is not None and kept.proven)
                 if kept is not None:
                     kept.close()
-        open_ones.take()
+                continue
+            kept.set_timeout(by.left_ms)
+            try:
+                version = kept.ask(DESCRIBE_LOG_DIRS, describe_log_dirs())
+            except (ConnectionLost, KeyrangeError):
+                connect(broker, kept.proven)
+                continue
+            waiting[kept.fileno()] = broker, kept, version
+            yield_gil()
+        _take(waiting, current, by, connect)
         found = current.collect(by)
         for node, (_, connection) in found.items():
             if connection is not None and connection.usable:
@@ -131,6 +140,8 @@ class LogDirReader:
         return silent | {node: answer for node, (answer, _) in found.items()}
 
 
+# Brokers that were asked over a connection from before, by its file number, with the version.
+_Waiting = dict[int, tuple[Broker, Connection, int]]
 _Answer = tuple[LogDirs, Connection | None]
 
 
@@ -159,83 +170,55 @@ class _Round:
             return self._answers
 
 
-class _Open:
-    """Brokers with a connection from before, asked together by one thread.
+def _take(
+    waiting: _Waiting, current: _Round, by: Deadline, connect: Callable[[Broker, bool], None]
+) -> None:
+    """The answers over open connections, as they come until the deadline; what says nothing is
+    closed then.
 
     A connection that breaks is one that the broker closed, as it does with what was idle for long:
     then `connect` asks that broker anew.
     """
-
-    def __init__(
-        self, current: _Round, by: Deadline, connect: Callable[[Broker, bool], None]
-    ) -> None:
-        self._current = current
-        self._by = by
-        self._connect = connect
-        self._waiting: dict[int, tuple[Broker, Connection, int]] = {}
-
-    def ask(self, broker: Broker, connection: Connection) -> None:
-        connection.set_timeout(self._by.left_ms)
-        try:
-            version = connection.ask(DESCRIBE_LOG_DIRS, describe_log_dirs())
-        except (ConnectionLost, KeyrangeError):
-            self._connect(broker, connection.proven)
-            return
-        self._waiting[connection.fileno()] = broker, connection, version
-        yield_gil()
-
-    def take(self) -> None:
-        """The answers, as they come until the deadline; what says nothing is closed then."""
-        with selectors.DefaultSelector() as selector:
-            for number in self._waiting:
-                selector.register(number, selectors.EVENT_READ)
-            while self._waiting and not self._by.passed:
-                for key, _ in selector.select(max(self._by.left_ms, 0) / 1000):
-                    selector.unregister(key.fd)
-                    self._take_one(*self._waiting.pop(key.fd))
-                    yield_gil()
-        for _, connection, _ in self._waiting.values():
-            connection.close()
-
-    def _take_one(self, broker: Broker, connection: Connection, version: int) -> None:
-        connection.set_timeout(min(max(self._by.left_ms, 1), _REST_MS))
-        try:
-            answer = _said(broker.node_id, lambda: connection.answer(DESCRIBE_LOG_DIRS, version))
-        except ConnectionLost:
-            self._connect(broker, connection.proven)
-        else:
-            self._current.deliver(answer, connection)
+    with selectors.DefaultSelector() as selector:
+        for number in waiting:
+            selector.register(number, selectors.EVENT_READ)
+        while waiting and not by.passed:
+            for key, _ in selector.select(max(by.left_ms, 0) / 1000):
+                selector.unregister(key.fd)
+                broker, connection, version = waiting.pop(key.fd)
+                connection.set_timeout(min(max(by.left_ms, 1), _REST_MS))
+                answer_of = partial(connection.answer, DESCRIBE_LOG_DIRS, version)
+                try:
+                    answer = _said(broker.node_id, answer_of)
+                except ConnectionLost:
+                    connect(broker, connection.proven)
+                else:
+                    current.deliver(answer, connection)
+                yield_gil()
+    for _, connection, _ in waiting.values():
+        connection.close()
 
 
-@dataclass(slots=True)
-class _Asker:
+def _connect_and_ask(
+    broker: Broker, is_proven: bool, settings: ClientSettings, by: Deadline, current: _Round
+) -> None:
     """Connects to one broker and asks it, in a thread of its own."""
+    made: list[Connection] = []
 
-    broker: Broker
-    is_proven: bool
-    settings: ClientSettings
-    by: Deadline
-    connection: Connection | None = None
+    def call() -> Any:
+        left_ms = max(int(by.left_ms), 1)
+        made.append(Connection.connect(broker.host, broker.port, settings, left_ms, is_proven))
+        made[0].set_timeout(by.left_ms)
+        return made[0].call(DESCRIBE_LOG_DIRS, describe_log_dirs())
 
-    def run(self, current: _Round) -> None:
-        node = self.broker.node_id
-        try:
-            answer = _said(node, self._call)
-        except ConnectionLost as lost:
-            answer = LogDirs(node, (), TIMED_OUT if self.by.passed else f"connection lost: {lost}")
-        if not current.deliver(answer, self.connection) and self.connection is not None:
-            self.connection.close()
-
-    def _call(self) -> Any:
-        self.connection = Connection.connect(
-            self.broker.host,
-            self.broker.port,
-            self.settings,
-            max(int(self.by.left_ms), 1),
-            self.is_proven,
-        )
-        self.connection.set_timeout(self.by.left_ms)
-        return self.connection.call(DESCRIBE_LOG_DIRS, describe_log_dirs())
+    try:
+        answer = _said(broker.node_id, call)
+    except ConnectionLost as lost:
+        said = TIMED_OUT if by.passed else f"connection lost: {lost}"
+        answer = LogDirs(broker.node_id, (), said)
+    if not current.deliver(answer, made[0] if made else None):
+        for connection in made:
+            connection.close()
 
 
 def _said(node: int, ask: Callable[[], Any]) -> LogDirs:

@@ -12,7 +12,7 @@ import socket
 import time
 import uuid
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, Literal
 
 from keyrange.errors import DeniedError, KeyrangeError, error
 from keyrange.kafka.cluster import Cluster
@@ -60,26 +60,21 @@ class GroupMirror:
             return
         began = time.monotonic()
         self._look_for_others(now_ms)
-        failure: KeyrangeError | None = None
-        absent: set[TopicPartition] = set()
         try:
             absent = commit_group_offsets(
                 self._cluster, self._group_id, due, epochs, self._timeout_ms, self._mark
             )
-        except KeyrangeError as raised:
-            failure = raised
-        now_ms += (time.monotonic() - began) * 1000
-        if failure is None:
-            self._taken(due, absent, now_ms)
-            return
-        text = failure.message
-        if isinstance(failure, DeniedError):
-            news = self._state.refuse(due, text, text, now_ms)
+        except KeyrangeError as failure:
+            now_ms += (time.monotonic() - began) * 1000
+            denied, text = isinstance(failure, DeniedError), failure.message
+            # The condition is the reason of what failed: the text has addresses and times, new with
+            # every try.
+            reason = text if denied else failure.condition.name
+            outcome: Literal["refused", "failed"] = "refused" if denied else "failed"
+            if self._state.give_up(outcome, due, reason, text, now_ms):
+                _log.warning("the offsets of group '%s' stay behind: %s", self._group_id, failure)
         else:
-            # The condition is the reason: the text has addresses and times, new with every try.
-            news = self._state.fail(due, failure.condition.name, text, now_ms)
-        if news:
-            _log.warning("the offsets of group '%s' stay behind: %s", self._group_id, failure)
+            self._taken(due, absent, now_ms + (time.monotonic() - began) * 1000)
 
     def _look_for_others(self, now_ms: float) -> None:
         """Say once that others commit what this mirror has committed: the group's lag is then that

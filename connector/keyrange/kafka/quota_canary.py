@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from keyrange.errors import KeyrangeError
 from keyrange.guard.model.quota_entities import CANARY, RATE, Alteration, QuotaEntity, Quotas
@@ -20,7 +20,7 @@ from keyrange.guard.model.quota_requests import RECORDS_MAX, packed
 from keyrange.kafka.client_quotas import alter_quotas, read_quotas
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.cluster_view import Broker
-from keyrange.kafka.connection import Connection, ConnectionLost
+from keyrange.kafka.connection import ConnectionLost
 from keyrange.kafka.messages.produce import PRODUCE, ProducedRecord, produce, record_batch
 from keyrange.kafka.retry_deadline import Deadline
 
@@ -42,10 +42,10 @@ def brokers_that_ignore_quotas(cluster: Cluster, timeout_ms: float = 5_000) -> t
     """
     brokers = dict(cluster.brokers(timeout_ms))
     entities = _entities(read_quotas(cluster, timeout_ms))
-    canary = _Canary(cluster)
+    canary = Cluster(replace(cluster.settings, client_id=CANARY))
     try:
         _write(cluster, entities, _RATE, timeout_ms)
-        return canary.try_out(brokers, cluster.deadline(timeout_ms))
+        return _try_out(canary, brokers, cluster.deadline(timeout_ms))
     finally:
         canary.close()
         _write(cluster, entities, None, timeout_ms)
@@ -71,45 +71,29 @@ def _entities(quotas: Quotas) -> list[QuotaEntity]:
     return [QuotaEntity(None, CANARY), *(QuotaEntity(user, CANARY) for user in ("", *named))]
 
 
-class _Canary:
-    def __init__(self, cluster: Cluster) -> None:
-        self._settings = replace(cluster.settings, client_id=CANARY)
-        self._connections: dict[int, Connection] = {}
-        record = ProducedRecord(int(time.time() * 1000), None, bytes(_PAYLOAD_BYTES))
-        self._request = produce(CANARY, {0: record_batch([record])}, _ANSWER_MS)
+def _try_out(canary: Cluster, brokers: Mapping[int, Broker], by: Deadline) -> tuple[int, ...]:
+    record = ProducedRecord(int(time.time() * 1000), None, bytes(_PAYLOAD_BYTES))
+    request = produce(CANARY, {0: record_batch([record])}, _ANSWER_MS)
+    passing: set[int] = set()
+    waiting = set(brokers)
+    while waiting and not by.passed:
+        for node in sorted(waiting):
+            throttled = _is_throttled(canary, brokers[node], request, by)
+            if throttled:
+                waiting.discard(node)
+            if throttled is False:
+                passing.add(node)
+        if waiting:
+            time.sleep(_PAUSE_S)
+    return tuple(sorted(passing & waiting))
 
-    def close(self) -> None:
-        for connection in self._connections.values():
-            connection.close()
 
-    def try_out(self, brokers: Mapping[int, Broker], by: Deadline) -> tuple[int, ...]:
-        passing: set[int] = set()
-        waiting = set(brokers)
-        while waiting and not by.passed:
-            for node in sorted(waiting):
-                throttled = self._is_throttled(brokers[node], by)
-                if throttled:
-                    waiting.discard(node)
-                if throttled is False:
-                    passing.add(node)
-            if waiting:
-                time.sleep(_PAUSE_S)
-        return tuple(sorted(passing & waiting))
-
-    def _is_throttled(self, broker: Broker, by: Deadline) -> bool | None:
-        """None where the broker did not say."""
-        try:
-            connection = self._connections.get(broker.node_id)
-            if connection is None or not connection.usable:
-                connection = Connection.connect(
-                    broker.host,
-                    broker.port,
-                    self._settings,
-                    max(int(by.left_ms), 1),
-                )
-                self._connections[broker.node_id] = connection
-            connection.set_timeout(min(max(by.left_ms, 1), _ANSWER_MS))
-            return int(connection.call(PRODUCE, self._request).throttle_time_ms) > 0
-        except (KeyrangeError, ConnectionLost) as failure:
-            _log.info("broker %s was not tried out: %s", broker.node_id, failure)
-            return None
+def _is_throttled(canary: Cluster, broker: Broker, request: Any, by: Deadline) -> bool | None:
+    """None where the broker did not say."""
+    try:
+        connection = canary.connection(broker.host, broker.port, by.left_ms)
+        connection.set_timeout(min(max(by.left_ms, 1), _ANSWER_MS))
+        return int(connection.call(PRODUCE, request).throttle_time_ms) > 0
+    except (KeyrangeError, ConnectionLost) as failure:
+        _log.info("broker %s was not tried out: %s", broker.node_id, failure)
+        return None

@@ -15,11 +15,11 @@ def test_pauses_double_up_to_the_longest_and_start_anew_after_a_success() -> Non
     for pause_ms in (1_000, 2_000, 4_000, 5_000, 5_000):
         due = state.due({PLACE: 1}, now_ms)
         assert due == {PLACE: 1}
-        state.fail(due, "why", "why it was", now_ms)
+        state.give_up("failed", due, "why", "why it was", now_ms)
         assert state.due({PLACE: 1}, now_ms + pause_ms - 1) == {}
         now_ms += pause_ms
     state.acknowledge({PLACE: 1}, now_ms)
-    state.fail({PLACE: 2}, "why", "why it was", now_ms)
+    state.give_up("failed", {PLACE: 2}, "why", "why it was", now_ms)
     assert state.due({PLACE: 2}, now_ms + 999) == {}
     assert state.due({PLACE: 2}, now_ms + 1_000) == {PLACE: 2}
 
@@ -43,13 +43,13 @@ def test_a_recreated_topic_is_committed_though_it_stands_where_the_old_one_stood
 def test_a_reason_is_said_once_until_a_success() -> None:
     state = MirrorState(SETTINGS)
     tried = {PLACE: 1}
-    assert state.refuse(tried, "members", "text 1", 0)
-    assert state.fail(tried, "silent", "text 2", 0)
-    assert not state.refuse(tried, "members", "text 3", 0)
+    assert state.give_up("refused", tried, "members", "text 1", 0)
+    assert state.give_up("failed", tried, "silent", "text 2", 0)
+    assert not state.give_up("refused", tried, "members", "text 3", 0)
     assert state.metrics() == {"committed": 0, "refused": 2, "failed": 1, "lastError": "text 3"}
     state.acknowledge(tried, 0)
     assert state.metrics() == {"committed": 1, "refused": 2, "failed": 1, "lastError": ""}
-    assert state.refuse(tried, "members", "text 4", 0)
+    assert state.give_up("refused", tried, "members", "text 4", 0)
 
 
 def test_a_topic_that_is_gone_holds_up_no_other_and_is_said_once() -> None:
@@ -91,7 +91,7 @@ def test_only_what_this_run_has_committed_tells_of_another() -> None:
     """What stands there before may be of the run before this one."""
     state, refused = MirrorState(SETTINGS, MINE), TopicPartition("t", 1)
     state.acknowledge({PLACE: 1, refused: 1}, 0)
-    state.refuse({refused: 2}, "why", "text", 1)
+    state.give_up("refused", {refused: 2}, "why", "text", 1)
     assert state.to_look_at(2) == [PLACE]
 
 

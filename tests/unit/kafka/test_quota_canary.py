@@ -13,7 +13,7 @@ from keyrange.errors import KeyrangeError, error
 from keyrange.guard.model.quota_entities import CANARY, RATE, Alteration, QuotaEntity, Quotas
 from keyrange.kafka import quota_canary
 from keyrange.kafka.cluster_view import Broker
-from keyrange.kafka.connection import ConnectionLost
+from keyrange.kafka.connection import Connection, ConnectionLost
 from keyrange.kafka.quota_canary import brokers_that_ignore_quotas
 from keyrange.kafka.retry_deadline import Deadline
 from keyrange.options.kafka_properties import ClientSettings
@@ -35,7 +35,7 @@ class ScriptedBrokers:
     def deadline(self, timeout_ms: float) -> Deadline:
         return Deadline(timeout_ms, self.settings)
 
-    def connect(self, host: str, port: int, settings: ClientSettings, *_: Any) -> Any:
+    def connect(self, host: str, port: int, settings: ClientSettings, *_: Any, **__: Any) -> Any:
         self.clients.add(settings.client_id)
         answers = self.answers[port]
         if isinstance(answers[0], KeyrangeError):
@@ -59,7 +59,7 @@ def tried(monkeypatch: pytest.MonkeyPatch, brokers: ScriptedBrokers) -> tuple[in
 
     monkeypatch.setattr(quota_canary, "read_quotas", lambda *_: brokers.quotas)
     monkeypatch.setattr(quota_canary, "alter_quotas", alter)
-    monkeypatch.setattr(quota_canary.Connection, "connect", brokers.connect)
+    monkeypatch.setattr(Connection, "connect", brokers.connect)
     cluster: Any = brokers
     return brokers_that_ignore_quotas(cluster, timeout_ms=700)
 

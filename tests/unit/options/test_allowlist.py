@@ -17,7 +17,7 @@ import keyrange.options.value_parsers as parsing_module
 from keyrange.consumer.settings import CONSUMER_OPTIONS, parse_consumer_options
 from keyrange.errors import CATALOGUE, DeniedError, KeyrangeError
 from keyrange.guard import entry_points
-from keyrange.kafka.security import kerberos, sasl_mechanisms, tls_stores
+from keyrange.kafka.security import kerberos, sasl_handshake, tls_stores
 from keyrange.members.range_listener_calls import KeyRangeListener
 from keyrange.options import OPTIONS, MapInArrow, allowlist, parse_options
 from keyrange.options.allowlist import (
@@ -373,7 +373,7 @@ def test_a_login_by_reference_is_looked_at_when_it_is_read(
         security_protocol="SASL_SSL", sasl_mechanism="PLAIN", sasl_jaas=Secret("env:LOGIN")
     )
     with pytest.raises(DeniedError, match=r"OPTION_NOT_ALLOWED.*jaas"):
-        sasl_mechanisms.new_client(settings, "h")
+        sasl_handshake.new_client(settings, "h")
 
 
 def test_parsers_of_paths_say_what_they_did_before() -> None:

@@ -1,5 +1,5 @@
 """Records that a task cannot read any more: OFFSET_OUT_OF_RANGE, a log that ends before what is
-read does, and a topic that was deleted or created anew.
+read does or is not the one that was planned on, and a topic that was deleted or created anew.
 
 Records that are gone are an error, or with `fail_on_data_loss` False a warning and the rest of the
 range. What only looks like a loss for a moment is asked for again.
@@ -12,9 +12,17 @@ import logging
 from keyrange.errors import KeyrangeError, error
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.cluster_view import ClusterView
+from keyrange.kafka.connection import ConnectionLost
 from keyrange.kafka.fetching.cursor import Cursor
 from keyrange.kafka.fetching.read_settings import ReadSettings
-from keyrange.kafka.model.offsets import EARLIEST, LATEST, READ_UNCOMMITTED, OffsetRange
+from keyrange.kafka.groups import epoch_ends
+from keyrange.kafka.model.offsets import (
+    EARLIEST,
+    LATEST,
+    READ_UNCOMMITTED,
+    OffsetRange,
+    TopicPartition,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -22,13 +30,51 @@ _log = logging.getLogger(__name__)
 class LostRecords:
     """Decides whether records of a split are lost, and moves its cursor behind those that are.
 
-    The calls return whether there are any; else the same place is asked again. They raise
+    The calls that skip return whether there are any; else the same place is asked again. They raise
     DataLossError with `fail_on_data_loss`. `view` has just been asked for.
     """
 
     def __init__(self, cluster: Cluster, settings: ReadSettings) -> None:
         self._cluster = cluster
         self._settings = settings
+        # Partition, the epoch that was asked for and the leader's: where it ends.
+        self._ends: dict[tuple[TopicPartition, int, int], int] = {}
+
+    def check_leader(
+        self, cursor: Cursor, view: ClusterView, epoch: int, timeout_ms: float
+    ) -> None:
+        """The log of the leader in `epoch` may part from the one that is read: one that was elected
+        uncleanly has lost the end of the log, and writes other records at the same offsets.
+
+        Only leader epochs tell (KIP-320): each new leader is asked once where the epoch ends in its
+        log that is read by. Raises ConnectionLost where the topic is not known, and as `epoch_ends`
+        does.
+        """
+        if cursor.rests_on is None or cursor.rests_on[0] == epoch:
+            return
+        (known, until), partition = cursor.rests_on, cursor.split.topic_partition
+        key = (partition, known, epoch)
+        if key not in self._ends:
+            try:
+                found = epoch_ends(self._cluster, view, {partition: known}, timeout_ms)
+            except KeyrangeError as failure:
+                if failure.condition.name != "UNKNOWN_TOPIC_OR_PARTITION":
+                    raise
+                # Whether it was deleted is found out where the next try looks for its leader.
+                raise ConnectionLost(failure.message) from None
+            self._ends[key] = found[partition][1]
+        end = self._ends[key]
+        if not 0 <= end < until:
+            return
+        cut_back = error(
+            "KAFKA_DATA_LOSS.LOG_TRUNCATED",
+            f"some data may have been lost: the log of partition {partition} was cut back to {end} "
+            f"while a batch up to {cursor.split.until_offset} is read, as after an unclean leader "
+            "election; from there on it holds other records",
+            was_leader_epoch=known,
+            leader_epoch=epoch,
+        )
+        self._tell(cut_back)
 
     def skip_out_of_range(self, cursor: Cursor, view: ClusterView) -> bool:
         """OFFSET_OUT_OF_RANGE: what lies before the log begins, or behind its end, is lost."""
@@ -79,7 +125,7 @@ class LostRecords:
         self._lose_rest(cursor, "the topic was deleted")
         cursor.position = cursor.split.until_offset
 
-    def tell(self, failure: KeyrangeError) -> None:
+    def _tell(self, failure: KeyrangeError) -> None:
         """Raise a loss, or with failOnDataLoss=false warn about it."""
         if self._settings.fail_on_data_loss:
             raise failure
@@ -93,7 +139,7 @@ class LostRecords:
             f"some data may have been lost: cannot read offsets {span} of topic partition "
             f"{split.topic_partition}: {what}",
         )
-        self.tell(failure)
+        self._tell(failure)
 
     def _offset(self, view: ClusterView, cursor: Cursor, which: int) -> int:
         partition = cursor.split.topic_partition

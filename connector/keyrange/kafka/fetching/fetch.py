@@ -23,10 +23,8 @@ from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.cluster_view import ClusterView
 from keyrange.kafka.connection import ConnectionLost
 from keyrange.kafka.fetching.cursor import Cursor, InFlight, may_join, take_back
-from keyrange.kafka.fetching.damaged_batch import read_elsewhere
 from keyrange.kafka.fetching.data_loss import LostRecords
 from keyrange.kafka.fetching.fetch_request import receive_fetch, send_fetch, wait_throttled
-from keyrange.kafka.fetching.leader_epoch_check import LogChecks
 from keyrange.kafka.fetching.read_settings import ReadSettings
 from keyrange.kafka.fetching.receive_buffer import ReceiveBuffer
 from keyrange.kafka.messages import protocol
@@ -57,7 +55,6 @@ class SplitReader:
         self._buffer = ReceiveBuffer()
         self._workspace = Workspace(settings.decode)
         self._deadline = self.new_deadline()
-        self._checks = LogChecks(cluster)
         self._losses = LostRecords(cluster, settings)
         # Replicas of the client's rack that have failed.
         self._avoided: set[int] = set()
@@ -178,10 +175,7 @@ class SplitReader:
         epoch = self._view.epoch(cursor.split.topic_partition)
         if epoch <= cursor.leader_epoch:
             return
-        timeout_ms = max(self._deadline.left_ms, 1_000)
-        failure = self._checks.truncated(cursor, self._view, epoch, timeout_ms)
-        if failure is not None:
-            self._losses.tell(failure)
+        self._losses.check_leader(cursor, self._view, epoch, max(self._deadline.left_ms, 1_000))
         cursor.leader_epoch = epoch
 
     def _receive(self, asked: InFlight) -> Chunk | None:
@@ -236,7 +230,7 @@ class SplitReader:
         try:
             chunk = scan_chunk(data, split.topic, split.partition, cursor.position, fetched.aborted)
         except KeyrangeError as damage:
-            if not read_elsewhere(cursor, damage, lambda: self._refresh(cursor)):
+            if not self._read_elsewhere(cursor, damage):
                 raise
             return None
         if chunk.next_offset == cursor.position:
@@ -254,6 +248,26 @@ class SplitReader:
         cursor.trust()
         self._deadline = self.new_deadline()
         return known
+
+    def _read_elsewhere(self, cursor: Cursor, damage: KeyrangeError) -> bool:
+        """Damage may be that of one replica, or of the way here: another replica in sync is asked
+        once, or the leader where it was none that sent it, or the same one where there is no other.
+
+        Returns whether there is another try.
+        """
+        if damage.condition.name != "CORRUPT_BATCH" or cursor.distrusted:
+            return False
+        cursor.distrusted = True
+        source = f"replica {cursor.replica}" if cursor.replica >= 0 else "the leader"
+        if cursor.leave_replica() < 0:
+            view = self._refresh(cursor)
+            leader = view.leadership(cursor.split.topic_partition)
+            others = [each for each in leader.in_sync if each != leader.node_id] if leader else []
+            cursor.replica = next((each for each in others if each in view.brokers), -1)
+        again = f"replica {cursor.replica}" if cursor.replica >= 0 else "the leader"
+        # Not the error itself, which holds on to all that it has passed.
+        _log.warning("%s It came from %s, and is read again from %s.", str(damage), source, again)
+        return True
 
     def _go_to_replica(self, cursor: Cursor, node_id: int) -> None:
         """The leader names a replica in the client's rack (KIP-392)."""

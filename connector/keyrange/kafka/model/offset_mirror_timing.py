@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 from keyrange.kafka.model.offsets import Positions, TopicPartition
 
@@ -104,13 +104,26 @@ class MirrorState:
                 return partition, mark.removeprefix(MARK)
         return None
 
-    def refuse(self, tried: Positions, reason: str, text: str, now_ms: float) -> bool:
-        """Kafka does not want them; whether that has to be said: once for each reason."""
-        return self._give_up("refused", tried, reason, text, now_ms)
-
-    def fail(self, tried: Positions, reason: str, text: str, now_ms: float) -> bool:
-        """Whether Kafka has taken them is unknown; returns whether that has to be said."""
-        return self._give_up("failed", tried, reason, text, now_ms)
+    def give_up(
+        self,
+        outcome: Literal["refused", "failed"],
+        tried: Positions,
+        reason: str,
+        text: str,
+        now_ms: float,
+    ) -> bool:
+        """Kafka does not want them, or whether it has taken them is unknown; returns whether that
+        has to be said: once for each reason."""
+        # Whatever Kafka holds of them: they are sent again even if the query goes back.
+        for partition in tried:
+            self._acknowledged.pop(partition, None)
+        self._wait_until_ms = now_ms + self._pause_ms
+        self._pause_ms = min(2 * self._pause_ms, self._settings.retry_max_ms)
+        self._counts[outcome] += 1
+        self._last_error = text
+        first = reason not in self._said
+        self._said.add(reason)
+        return first
 
     def leave_out(self, absent: Iterable[TopicPartition], text: str, now_ms: float) -> bool:
         """Kafka knows no such topics, though the query has read them: they hold up no others.
@@ -129,15 +142,3 @@ class MirrorState:
     def metrics(self) -> dict[str, int | str]:
         """How many commits went how, and the error since the last one that went well, or ""."""
         return {**self._counts, "lastError": self._last_error}
-
-    def _give_up(self, count: str, tried: Positions, reason: str, text: str, now_ms: float) -> bool:
-        # Whatever Kafka holds of them: they are sent again even if the query goes back.
-        for partition in tried:
-            self._acknowledged.pop(partition, None)
-        self._wait_until_ms = now_ms + self._pause_ms
-        self._pause_ms = min(2 * self._pause_ms, self._settings.retry_max_ms)
-        self._counts[count] += 1
-        self._last_error = text
-        first = reason not in self._said
-        self._said.add(reason)
-        return first

@@ -1,4 +1,9 @@
-"""The SASL handshake of a connection: the mechanism, its messages, and for how long a login counts.
+"""The SASL handshake of a connection: the mechanism and what it needs, its messages, and for how
+long a login counts.
+
+kafka-python's clients compute and check the proofs. References to secrets are resolved here, in the
+process that connects, and what they hold is not kept. Packages that only one mechanism needs are
+asked for by name.
 
 A broker closes the connection or refuses on a wrong password, and the error says so at once. With a
 session lifetime (KIP-368) the broker closes a connection at its end, so one that comes near it is
@@ -7,16 +12,20 @@ replaced by another, which authenticates again.
 
 from __future__ import annotations
 
+import importlib
 import time
 from typing import Any, Final, Protocol
 
 from keyrange.errors import KeyrangeError, error
-from keyrange.kafka.messages import protocol
+from keyrange.kafka.messages import protocol, sasl_clients
 from keyrange.kafka.model import security_protocol_hint
 from keyrange.kafka.response_frames import ConnectionLost
-from keyrange.kafka.security import sasl_mechanisms, tokens
+from keyrange.kafka.security import kerberos, tokens
+from keyrange.options.allowlist import NotAllowed, not_allowed
 from keyrange.options.kafka_properties import ClientSettings
+from keyrange.options.jaas import read_login
 from keyrange.options.secrets import UnseenBytes
+from keyrange.text.packages import install_line
 
 _REAUTHENTICATE_AT: Final = 0.85
 
@@ -39,7 +48,7 @@ class SaslConnection(Protocol):
 def authenticate(connection: SaslConnection, settings: ClientSettings) -> float:
     """Log in; returns when to authenticate again, of `time.monotonic`, infinity for never.
 
-    Raises SASL_AUTHENTICATION_FAILED, ConnectionLost, and what `sasl_mechanisms.new_client` raises.
+    Raises SASL_AUTHENTICATION_FAILED, ConnectionLost, and what `new_client` raises.
     """
     mechanism = settings.sasl_mechanism
     answer = connection.call(protocol.SASL_HANDSHAKE, protocol.sasl_handshake(mechanism))
@@ -51,7 +60,7 @@ def authenticate(connection: SaslConnection, settings: ClientSettings) -> float:
         raise _failed(connection, settings, f"the listener offers {offered}, not {mechanism}")
     try:
         began = time.monotonic()
-        client, user = sasl_mechanisms.new_client(settings, connection.host)
+        client, user = new_client(settings, connection.host)
         # What gives tokens and tickets has deadlines of its own.
         connection.extend_connecting(time.monotonic() - began)
         lifetime_ms = _exchange(connection, settings, client, user)
@@ -74,7 +83,7 @@ def _exchange(connection: SaslConnection, settings: ClientSettings, client: Any,
         if answer.error_code:
             tokens.forget()
             said = answer.error_message or protocol.error_name(answer.error_code)
-            hint = sasl_mechanisms.why_refused(settings.sasl_mechanism, user)
+            hint = why_refused(settings.sasl_mechanism, user)
             raise _failed(connection, settings, f"{said}{hint and '; ' + hint}", user)
         lifetime_ms = getattr(answer, "session_lifetime_ms", 0) or 0
         client.receive(answer.auth_bytes)
@@ -91,3 +100,56 @@ def _failed(
         mechanism=settings.sasl_mechanism,
         **{"user": user} if user else {},
     )
+
+
+def new_client(settings: ClientSettings, host: str) -> tuple[Any, str]:
+    """The client side of the mechanism (auth_bytes, receive, is_done), and who logs in.
+
+    Raises SECRET_NOT_FOUND, PACKAGE_NOT_FOUND, INVALID_OPTIONS for a JAAS configuration that was
+    referred to and does not fit, and what `kerberos.new_client` and `tokens.token` raise.
+    """
+    try:
+        login = {name: value.reveal() for name, value in read_login(settings).items()}
+    except NotAllowed as failure:
+        raise not_allowed("kafka.sasl.jaas.config", failure) from None
+    except ValueError as failure:
+        raise error("INVALID_OPTIONS", f"option 'kafka.sasl.jaas.config' {failure}") from None
+    config: dict[str, Any] = {"host": host, "security_protocol": settings.security_protocol}
+    mechanism = settings.sasl_mechanism
+    if mechanism == "OAUTHBEARER":
+        token, extensions = tokens.token(settings, login), tokens.extensions(login)
+        config["sasl_oauth_token_provider"] = sasl_clients.TokenProvider(token, extensions)
+        user = login.get("clientId", "")
+    elif mechanism == "GSSAPI":
+        _require("gssapi", mechanism, "kerberos")
+        config |= {
+            "sasl_kerberos_service_name": login["serviceName"],
+            "principal": login.get("principal", ""),
+        }
+        return kerberos.new_client(login, host, config), login.get("principal", "")
+    elif mechanism == "AWS_MSK_IAM":
+        _require("botocore", mechanism, "msk")
+        user = config["profile"] = login.get("awsProfileName", "")
+    else:
+        config["sasl_plain_username"] = user = login["username"]
+        config["sasl_plain_password"] = login["password"]
+    return sasl_clients.new_client(mechanism, config), user
+
+
+def why_refused(mechanism: str, user: str) -> str:
+    """What to add to a broker's refusal, which tells no reason; "" where nothing is known of it."""
+    if mechanism == "GSSAPI":
+        return kerberos.refused()
+    if mechanism.startswith("SCRAM") and not user.isascii():
+        return "Kafka's brokers take the user names of SCRAM in ASCII only"
+    return ""
+
+
+def _require(package: str, mechanism: str, extra: str) -> None:
+    try:
+        importlib.import_module(package)
+    except (ImportError, OSError) as failure:
+        raise error(
+            "PACKAGE_NOT_FOUND",
+            f"{mechanism} needs the Python package {package} ({install_line(extra)}): {failure}",
+        ) from None

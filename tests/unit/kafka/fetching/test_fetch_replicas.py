@@ -11,7 +11,7 @@ import pytest
 from keyrange.errors import CorruptError, DataLossError, KeyrangeError, error
 from keyrange.kafka.cluster_view import ClusterView, Leader, Topic
 from keyrange.kafka.connection import ConnectionLost
-from keyrange.kafka.fetching import leader_epoch_check
+from keyrange.kafka.fetching import data_loss
 from keyrange.kafka.fetching.fetch import SplitReader
 from keyrange.kafka.fetching.read_settings import ReadSettings
 from keyrange.kafka.model.offsets import TopicPartition
@@ -56,7 +56,7 @@ class Ends:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, until: int) -> None:
         self.until = until
         self.asked: list[tuple[TopicPartition, int, int]] = []
-        monkeypatch.setattr(leader_epoch_check, "epoch_ends", self)
+        monkeypatch.setattr(data_loss, "epoch_ends", self)
 
     def __call__(
         self,
@@ -196,7 +196,7 @@ def test_a_topic_that_goes_while_a_new_leader_is_asked_is_deleted(
         elections.world.topic_exists = False
         raise error("UNKNOWN_TOPIC_OR_PARTITION", "gone")
 
-    monkeypatch.setattr(leader_epoch_check, "epoch_ends", gone)
+    monkeypatch.setattr(data_loss, "epoch_ends", gone)
     with pytest.raises(DataLossError, match=r"COULD_NOT_READ_OFFSET_RANGE.*\[10, 20\).*deleted"):
         offsets(reader(elections.world), SPLIT)
 

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from keyrange.errors import InvalidError, KeyrangeError
-from keyrange.kafka.security import sasl_mechanisms as sasl
+from keyrange.kafka.security import sasl_handshake as sasl
 from keyrange.options.kafka_properties import ClientSettings, parse_client_options
 from keyrange.options.value_parsers import Violations
 
