@@ -22,7 +22,7 @@ from keyrange.embedded.broker import EmbeddedBroker, EmbeddedCluster
 from keyrange.errors import KeyrangeError
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.groups import commit_group_offsets, epoch_ends, group_offsets
-from keyrange.kafka.model.offset_mirror_timing import MirrorSettings
+from keyrange.kafka.model import offset_mirror_timing
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.kafka.offset_mirror import GroupMirror, new_mark
 from keyrange.observing.model.query_progress import QueryProgress
@@ -71,7 +71,7 @@ def check_groups(topics: Topics, cluster: Cluster, caplog: pytest.LogCaptureFixt
     assert committed(topics.cluster, topic, first) == (7, 0)
     assert group_offsets(cluster, topic, [first, second]) == {first: 7}
 
-    mirror = GroupMirror(cluster, topic, PATIENCE_MS, MirrorSettings(retry_ms=1, retry_max_ms=1))
+    mirror = GroupMirror(cluster, topic, PATIENCE_MS)
     with member(topics.cluster, topic, topic), caplog.at_level(logging.WARNING, "keyrange"):
         for step in range(3):
             mirror.mirror({first: 8 + step}, {}, step * 60_000)
@@ -91,14 +91,17 @@ def check_groups(topics: Topics, cluster: Cluster, caplog: pytest.LogCaptureFixt
 
 
 def test_two_queries_with_one_group_are_told(
-    topics: Topics, cluster: Cluster, caplog: pytest.LogCaptureFixture
+    topics: Topics,
+    cluster: Cluster,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Each of the one that has committed since; a run that begins behind another one of none."""
     topic = topics.create_topic("shared")
     place = TopicPartition(topic, 0)
-    settings = MirrorSettings(look_ms=0)
+    monkeypatch.setattr(offset_mirror_timing, "LOOK_MS", 0)
     earlier, first, second = (
-        GroupMirror(cluster, topic, PATIENCE_MS, settings, new_mark()) for _ in range(3)
+        GroupMirror(cluster, topic, PATIENCE_MS, new_mark()) for _ in range(3)
     )
     # What connecting says, which the process' first user of the client hears, is of no interest.
     caplog.clear()

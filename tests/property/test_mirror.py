@@ -9,11 +9,15 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keyrange.kafka.model.offset_mirror_timing import MirrorSettings, MirrorState
+from keyrange.kafka.model.offset_mirror_timing import (
+    REFRESH_MS,
+    RETRY_MAX_MS,
+    RETRY_MS,
+    MirrorState,
+)
 from keyrange.kafka.model.offsets import TopicPartition
 
 PLACES = [TopicPartition("t", number) for number in range(4)]
-SETTINGS = MirrorSettings(retry_ms=100, retry_max_ms=800, refresh_ms=50_000)
 
 
 @dataclass
@@ -40,17 +44,17 @@ class History:
         default_factory=lambda: {"committed": 0, "refused": 0, "failed": 0}
     )
     quiet_until_ms: float = 0
-    pause_ms: int = SETTINGS.retry_ms
+    pause_ms: int = RETRY_MS
 
     def __post_init__(self) -> None:
-        self.state = MirrorState(SETTINGS)
+        self.state = MirrorState()
         self.random = random.Random(self.seed)
         self.acknowledged: dict[TopicPartition, int] = {}
         self.full_at_ms: float | None = None
 
     def step(self) -> None:
         self._move()
-        self.now_ms += self.random.choice([0, 1, 50, 200, 1_000, 60_000])
+        self.now_ms += self.random.choice([0, 1, 500, 2_000, 70_000, 4_000_000])
         due = self.state.due(self.positions, self.now_ms)
         self._check_due(due)
         if due:
@@ -86,11 +90,11 @@ class History:
         self.group.commit(due, outcome)
         if outcome == "taken":
             if not self.acknowledged:
-                self.full_at_ms = self.now_ms + SETTINGS.refresh_ms
+                self.full_at_ms = self.now_ms + REFRESH_MS
             self.state.acknowledge(due, self.now_ms)
             self.acknowledged.update(due)
             self.said.clear()
-            self.quiet_until_ms, self.pause_ms = 0, SETTINGS.retry_ms
+            self.quiet_until_ms, self.pause_ms = 0, RETRY_MS
             self.counts["committed"] += 1
             assert self.state.metrics()["lastError"] == ""
             if self.acknowledged.keys() >= self.positions.keys():
@@ -105,7 +109,7 @@ class History:
             self.said.append(outcome)
             self.counts[count] += 1
             self.quiet_until_ms = self.now_ms + self.pause_ms
-            self.pause_ms = min(2 * self.pause_ms, SETTINGS.retry_max_ms)
+            self.pause_ms = min(2 * self.pause_ms, RETRY_MAX_MS)
             assert self.state.metrics()["lastError"] == f"{outcome}!"
         assert self.state.metrics().items() >= self.counts.items()
 
@@ -124,7 +128,7 @@ def test_it_ends_where_the_query_stands(seed: int) -> None:
     history = History(seed)
     for _ in range(30):
         history.step()
-    history.now_ms += SETTINGS.retry_max_ms
+    history.now_ms += RETRY_MAX_MS
     due = history.state.due(history.positions, history.now_ms)
     history.group.commit(due, "taken")
     history.state.acknowledge(due, history.now_ms)
@@ -136,7 +140,7 @@ def test_it_ends_where_the_query_stands(seed: int) -> None:
 def test_the_group_never_goes_back_while_the_query_does_not(
     moves: list[dict[TopicPartition, int]],
 ) -> None:
-    state, group, at = MirrorState(SETTINGS), Group(), dict.fromkeys(PLACES, 0)
+    state, group, at = MirrorState(), Group(), dict.fromkeys(PLACES, 0)
     for now_ms, move in enumerate(moves):
         at = {place: offset + move.get(place, 0) for place, offset in at.items()}
         due = state.due(at, now_ms)

@@ -16,9 +16,6 @@ from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.connection import ConnectionLost
 from keyrange.kafka.messages import protocol
 from keyrange.kafka.messages.admin import (
-    ALTER_CLIENT_QUOTAS,
-    DESCRIBE_CLIENT_QUOTAS,
-    DESCRIBE_CONFIGS,
     Resource,
     alter_client_quotas,
     describe_client_quotas,
@@ -41,7 +38,7 @@ def read_quotas(cluster: Cluster, timeout_ms: float) -> Quotas:
     QUOTAS_UNAVAILABLE.
     """
     by = cluster.deadline(timeout_ms)
-    answer = cluster.call_any_broker(DESCRIBE_CLIENT_QUOTAS, describe_client_quotas(), by)
+    answer = cluster.call_any_broker(describe_client_quotas(), by)
     if answer.error_code:
         raise _failed(_READING, answer.error_code, answer.error_message)
     found: dict[QuotaEntity, dict[str, float]] = {}
@@ -69,7 +66,7 @@ def alter_quotas(
         return
     by = cluster.deadline(timeout_ms)
     request = alter_client_quotas(wanted, validate_only)
-    answer = cluster.call_any_broker(ALTER_CLIENT_QUOTAS, request, by)
+    answer = cluster.call_any_broker(request, by)
     refused = [each for each in answer.entries if each.error_code]
     if refused:
         first = refused[0]
@@ -109,7 +106,7 @@ def quota_callback(cluster: Cluster, timeout_ms: float = 5_000) -> str:
         request = describe_configs(Resource.BROKER, [str(broker)], [_CALLBACK])
         by = cluster.deadline(timeout_ms)
         node = view.brokers[broker]
-        answer = cluster.call(node.host, node.port, DESCRIBE_CONFIGS, request, by)
+        answer = cluster.call(node.host, node.port, request, by)
     except (KeyrangeError, ConnectionLost) as failure:
         _log.info("%s cannot be read: %s", _CALLBACK, failure)
         return ""

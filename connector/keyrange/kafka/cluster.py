@@ -53,7 +53,6 @@ class LeaderQuestion:
     the answers to a mapping, and returns what failed in passing with the cause.
     """
 
-    message: tuple[Any, Any, int, int]
     request: Callable[[ClusterView, Mapping[TopicPartition, int]], Any]
     read: Callable[[Any, Answers], Failures]
 
@@ -180,7 +179,7 @@ class Cluster:
         Raises BROKER_UNREACHABLE that names every address that was tried, DeniedError.
         """
         by = self.deadline(timeout_ms)
-        answer = self.call_any_broker(protocol.METADATA, protocol.metadata(()), by)
+        answer = self.call_any_broker(protocol.metadata(()), by)
         view, _, _ = read_metadata(answer)
         self._brokers = dict(view.brokers)
         return self._brokers
@@ -207,7 +206,7 @@ class Cluster:
             return protocol.list_offsets(by_topic(wanted), level, limit_ms)
 
         read = partial(read_numbers, "name", "partition_index", "offset", "leader_epoch")
-        question = LeaderQuestion(protocol.LIST_OFFSETS, request, read)
+        question = LeaderQuestion(request, read)
         found = self.ask_leaders(view, wanted, question, timeout_ms)
         self.contacted = True
         return found
@@ -255,12 +254,12 @@ class Cluster:
         failures = dict.fromkeys(
             wanted.keys() - set(chain.from_iterable(led.values())), "no leader"
         )
-        asked: list[tuple[Connection, int, list[TopicPartition]]] = []
+        asked: list[tuple[Connection, list[TopicPartition]]] = []
         for leader, partitions in led.items():
             try:
                 connection = self.connection(leader.host, leader.port, deadline.left_ms)
-                request = question.request(view, {each: wanted[each] for each in partitions})
-                asked.append((connection, connection.ask(question.message, request), partitions))
+                connection.ask(question.request(view, {each: wanted[each] for each in partitions}))
+                asked.append((connection, partitions))
             except ConnectionLost as lost:
                 failures.update(dict.fromkeys(partitions, str(lost)))
             except KeyrangeError as failure:
@@ -272,9 +271,9 @@ class Cluster:
         if not is_first:
             limit_ms = min(limit_ms, max(deadline.left_ms, _LAST_TRY_MS))
         by = time.monotonic() + limit_ms / 1000
-        for connection, version, partitions in asked:
+        for connection, partitions in asked:
             try:
-                answer = connection.answer(question.message, version, by)
+                answer = connection.answer(by)
             except ConnectionLost as lost:
                 failures.update(dict.fromkeys(partitions, str(lost)))
                 continue
@@ -290,21 +289,17 @@ class Cluster:
         """`timeout_ms` from now; None: what the settings allow, less for the first contact."""
         return Deadline(self._patience_ms(timeout_ms), self.settings)
 
-    def call(
-        self, host: str, port: int, message: tuple[Any, Any, int, int], request: Any, by: Deadline
-    ) -> Any:
+    def call(self, host: str, port: int, request: Any, by: Deadline) -> Any:
         """The answer of one broker, whole before the deadline.
 
         Raises ConnectionLost, and as `connection` does.
         """
         connection = self.connection(host, port, by.left_ms)
-        return self._within(by.left_ms, connection, lambda: connection.call(message, request))
+        return self._within(by.left_ms, connection, lambda: connection.call(request))
 
-    def call_any_broker(
-        self, message: tuple[Any, Any, int, int], request: Any, by: Deadline
-    ) -> Any:
+    def call_any_broker(self, request: Any, by: Deadline) -> Any:
         """The answer of the first broker that gives one; raises BROKER_UNREACHABLE, DeniedError."""
-        return self._from_any_broker(lambda each: each.call(message, request), by)
+        return self._from_any_broker(lambda each: each.call(request), by)
 
     def _within(self, limit_ms: float, connection: Connection, ask: Callable[[], Any]) -> Any:
         """What is asked on a connection, each request of it in so much time."""
@@ -383,7 +378,7 @@ class Cluster:
 def _ask_metadata(connection: Connection, names: list[str] | None) -> Any:
     # A broker that is too old for the executors is refused here, where a query starts.
     connection.fetch_version()
-    return connection.call(protocol.METADATA, protocol.metadata(names))
+    return connection.call(protocol.metadata(names))
 
 
 def _no_answer(failures: Failures) -> KeyrangeError:

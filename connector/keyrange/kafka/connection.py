@@ -53,7 +53,8 @@ class Connection:
         # When it has to be ready; infinity once it is.
         self._ready_by = float("inf")
         self._correlation_id = 0
-        self._sent: deque[int] = deque()
+        # The headers of the requests that are not answered yet.
+        self._sent: deque[Any] = deque()
         self._versions: dict[int, tuple[int, int]] = {}
         self._authenticate_again_at = float("inf")
 
@@ -148,7 +149,7 @@ class Connection:
             )
         except OSError as failure:
             raise self._broken(failure) from None
-        self._sent.append(self._correlation_id)
+        self._sent.append(request.header)
 
     def fileno(self) -> int:
         """For select: an answer's first bytes make it readable. -1 where it is closed."""
@@ -183,7 +184,7 @@ class Connection:
         except KeyrangeError:
             self.close()
             raise
-        expected = self._sent.popleft()
+        expected = self._sent.popleft().correlation_id
         (answered,) = struct.unpack(">i", frame[:4].tobytes())
         if answered != expected:
             self.close()
@@ -198,26 +199,24 @@ class Connection:
         self.proven = self.proven or self._ready
         return frame
 
-    def call(self, message: tuple[Any, Any, int, int], request: Any) -> Any:
+    def call(self, request: Any) -> Any:
         """Send a request and return its decoded answer; only where none is unanswered."""
         by = self._answer_by()
-        return self.answer(message, self.ask(message, request), by)
+        self.ask(request)
+        return self.answer(by)
 
-    def ask(self, message: tuple[Any, Any, int, int], request: Any) -> int:
-        """Send a request of a message kind; returns the version that `answer` needs."""
-        request_class, _, least, most = message
-        version = self._version(request_class.API_KEY, least, most, request_class.name)
-        self.send(request, version)
-        return version
+    def ask(self, request: Any) -> None:
+        """Send a request in the highest version that both sides speak; raises
+        UNSUPPORTED_BROKER."""
+        least, most = protocol.SPOKEN[request.name]
+        self.send(request, self._version(request.API_KEY, least, most, request.name))
 
-    def answer(
-        self, message: tuple[Any, Any, int, int], version: int, by: float | None = None
-    ) -> Any:
+    def answer(self, by: float | None = None) -> Any:
         """The decoded answer to the oldest unanswered request; `by` as in `receive`."""
+        sent = next(iter(self._sent), None)
         frame = self.receive(AnswerBuffer(), _ANSWER_BYTES_MAX, by)
-        body = frame[protocol.header_bytes(message[1], version) :]
         try:
-            return protocol.decode(message[1], version, body)
+            return protocol.decode(sent, frame)
         except Exception as failure:
             self.close()
             raise error(
@@ -246,12 +245,12 @@ class Connection:
 
     def _agree_on_versions(self) -> None:
         """Ask for the broker's versions; an old broker refuses the newest form of the question."""
-        request_class, _, least, most = protocol.API_VERSIONS
-        self._versions = {request_class.API_KEY: (least, most)}
-        answer = self.call(protocol.API_VERSIONS, protocol.api_versions())
+        request = protocol.api_versions()
+        self._versions = {request.API_KEY: protocol.SPOKEN[request.name]}
+        answer = self.call(request)
         if answer.error_code == protocol.Code.UNSUPPORTED_VERSION:
-            self._versions = {request_class.API_KEY: (least, 0)}
-            answer = self.call(protocol.API_VERSIONS, protocol.api_versions())
+            self._versions = {request.API_KEY: (0, 0)}
+            answer = self.call(protocol.api_versions())
         if answer.error_code:
             raise error(
                 "BROKER_ERROR",

@@ -82,9 +82,7 @@ def _committed(
                     found[place] = (each.committed_offset, each.metadata or "")
         return ""
 
-    question = GroupQuestion(
-        protocol.OFFSET_FETCH, lambda: protocol.offset_fetch(group_id, numbers), read, _not_read
-    )
+    question = GroupQuestion(lambda: protocol.offset_fetch(group_id, numbers), read, _not_read)
     if numbers:
         ask_coordinator(cluster, group_id, question, timeout_ms)
     return found
@@ -126,7 +124,7 @@ def commit_group_offsets(
         return why
 
     if left:
-        question = GroupQuestion(protocol.OFFSET_COMMIT, request, read, _refused)
+        question = GroupQuestion(request, read, _refused)
         ask_coordinator(cluster, group_id, question, timeout_ms)
     return absent
 
@@ -151,7 +149,7 @@ def epoch_ends(
         )
 
     read = partial(read_numbers, "topic", "partition", "leader_epoch", "end_offset")
-    question = LeaderQuestion(protocol.OFFSET_FOR_LEADER_EPOCH, request, read)
+    question = LeaderQuestion(request, read)
     return cluster.ask_leaders(view, epochs, question, timeout_ms)
 
 
@@ -160,7 +158,6 @@ class GroupQuestion:
     """What a coordinator is asked. `read` returns what failed in passing, or ""; `failed` makes the
     error of a code that does not pass."""
 
-    message: tuple[Any, Any, int, int]
     request: Callable[[], Any]
     read: Callable[[Any], str]
     failed: Callable[[str, int], KeyrangeError]
@@ -175,10 +172,9 @@ def ask_coordinator(
     while True:
         answer: Any = None
         try:
-            found = cluster.call_any_broker(protocol.FIND_COORDINATOR, find, deadline)
+            found = cluster.call_any_broker(find, deadline)
             if not found.error_code:
-                request = question.request()
-                answer = cluster.call(found.host, found.port, question.message, request, deadline)
+                answer = cluster.call(found.host, found.port, question.request(), deadline)
         except ConnectionLost as lost:
             why = str(lost)
         except KeyrangeError as failure:

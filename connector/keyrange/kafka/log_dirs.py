@@ -17,7 +17,6 @@ import selectors
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from typing import Any, Final
 
 from keyrange.errors import KeyrangeError
@@ -27,7 +26,7 @@ from keyrange.kafka.cluster import FIRST_CONTACT_MS, Cluster
 from keyrange.kafka.cluster_view import Broker
 from keyrange.kafka.connection import Connection, ConnectionLost
 from keyrange.kafka.messages import protocol
-from keyrange.kafka.messages.admin import DESCRIBE_LOG_DIRS, describe_log_dirs
+from keyrange.kafka.messages.admin import describe_log_dirs
 from keyrange.kafka.retry_deadline import Deadline
 from keyrange.kafka.security.exposure import warn_of_exposure
 from keyrange.options.kafka_properties import ClientSettings
@@ -125,11 +124,11 @@ class LogDirReader:
                 continue
             kept.set_timeout(by.left_ms)
             try:
-                version = kept.ask(DESCRIBE_LOG_DIRS, describe_log_dirs())
+                kept.ask(describe_log_dirs())
             except (ConnectionLost, KeyrangeError):
                 connect(broker, kept.proven)
                 continue
-            waiting[kept.fileno()] = broker, kept, version
+            waiting[kept.fileno()] = broker, kept
             yield_gil()
         _take(waiting, current, by, connect)
         found = current.collect(by)
@@ -140,8 +139,8 @@ class LogDirReader:
         return silent | {node: answer for node, (answer, _) in found.items()}
 
 
-# Brokers that were asked over a connection from before, by its file number, with the version.
-_Waiting = dict[int, tuple[Broker, Connection, int]]
+# Brokers that were asked over a connection from before, by its file number.
+_Waiting = dict[int, tuple[Broker, Connection]]
 _Answer = tuple[LogDirs, Connection | None]
 
 
@@ -185,17 +184,16 @@ def _take(
         while waiting and not by.passed:
             for key, _ in selector.select(max(by.left_ms, 0) / 1000):
                 selector.unregister(key.fd)
-                broker, connection, version = waiting.pop(key.fd)
+                broker, connection = waiting.pop(key.fd)
                 connection.set_timeout(min(max(by.left_ms, 1), _REST_MS))
-                answer_of = partial(connection.answer, DESCRIBE_LOG_DIRS, version)
                 try:
-                    answer = _said(broker.node_id, answer_of)
+                    answer = _said(broker.node_id, connection.answer)
                 except ConnectionLost:
                     connect(broker, connection.proven)
                 else:
                     current.deliver(answer, connection)
                 yield_gil()
-    for _, connection, _ in waiting.values():
+    for _, connection in waiting.values():
         connection.close()
 
 
@@ -209,7 +207,7 @@ def _connect_and_ask(
         left_ms = max(int(by.left_ms), 1)
         made.append(Connection.connect(broker.host, broker.port, settings, left_ms, is_proven))
         made[0].set_timeout(by.left_ms)
-        return made[0].call(DESCRIBE_LOG_DIRS, describe_log_dirs())
+        return made[0].call(describe_log_dirs())
 
     try:
         answer = _said(broker.node_id, call)

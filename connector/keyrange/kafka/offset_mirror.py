@@ -17,7 +17,7 @@ from typing import Final, Literal
 from keyrange.errors import DeniedError, KeyrangeError, error
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.groups import commit_group_offsets, group_metadata
-from keyrange.kafka.model.offset_mirror_timing import MARK, MirrorSettings, MirrorState
+from keyrange.kafka.model.offset_mirror_timing import MARK, MirrorState
 from keyrange.kafka.model.offsets import Positions, TopicPartition
 
 _log = logging.getLogger(__name__)
@@ -38,14 +38,13 @@ class GroupMirror:
         cluster: Cluster,
         group_id: str,
         timeout_ms: float = 1_000,
-        settings: MirrorSettings | None = None,
         mark: str = "",
     ) -> None:
         self._cluster = cluster
         self._group_id = group_id
         self._timeout_ms = timeout_ms
         self._mark = mark
-        self._state = MirrorState(settings or MirrorSettings(), mark)
+        self._state = MirrorState(mark)
 
     def mirror(
         self, positions: Positions, epochs: Mapping[TopicPartition, int], now_ms: float

@@ -11,7 +11,7 @@ from keyrange.errors import KeyrangeError
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.cluster_view import ClusterView
 from keyrange.kafka.connection import ConnectionLost
-from keyrange.kafka.messages.admin import DESCRIBE_PRODUCERS, describe_producers
+from keyrange.kafka.messages.admin import describe_producers
 from keyrange.kafka.model.offsets import (
     LATEST,
     READ_COMMITTED,
@@ -62,7 +62,7 @@ def _oldest(
         by = cluster.deadline(_ASK_MS)
         request = describe_producers(numbers_by_topic(wanted))
         try:
-            answer = cluster.call(leader.host, leader.port, DESCRIBE_PRODUCERS, request, by)
+            answer = cluster.call(leader.host, leader.port, request, by)
         except (ConnectionLost, KeyrangeError):
             # That records are held back is known all the same.
             continue

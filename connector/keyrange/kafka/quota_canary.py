@@ -21,7 +21,7 @@ from keyrange.kafka.client_quotas import alter_quotas, read_quotas
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.cluster_view import Broker
 from keyrange.kafka.connection import ConnectionLost
-from keyrange.kafka.messages.produce import PRODUCE, ProducedRecord, produce, record_batch
+from keyrange.kafka.messages.produce import ProducedRecord, produce, record_batch
 from keyrange.kafka.retry_deadline import Deadline
 
 _log = logging.getLogger(__name__)
@@ -93,7 +93,7 @@ def _is_throttled(canary: Cluster, broker: Broker, request: Any, by: Deadline) -
     try:
         connection = canary.connection(broker.host, broker.port, by.left_ms)
         connection.set_timeout(min(max(by.left_ms, 1), _ANSWER_MS))
-        return int(connection.call(PRODUCE, request).throttle_time_ms) > 0
+        return int(connection.call(request).throttle_time_ms) > 0
     except (KeyrangeError, ConnectionLost) as failure:
         _log.info("broker %s was not tried out: %s", broker.node_id, failure)
         return None

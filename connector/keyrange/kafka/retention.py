@@ -9,7 +9,7 @@ from typing import Any, Final
 from keyrange.errors import KeyrangeError
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.messages import protocol
-from keyrange.kafka.messages.admin import DESCRIBE_CONFIGS, Resource, describe_configs
+from keyrange.kafka.messages.admin import Resource, describe_configs
 from keyrange.kafka.model.retention_deadline import Retention
 
 _log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ def retentions(
     request = describe_configs(Resource.TOPIC, wanted, (_POLICY, _MS, _BYTES))
     by = cluster.deadline(timeout_ms)
     try:
-        answer = cluster.call_any_broker(DESCRIBE_CONFIGS, request, by)
+        answer = cluster.call_any_broker(request, by)
     except KeyrangeError as failure:
         return {}, failure.message
     found: dict[str, Retention] = {}

@@ -18,7 +18,7 @@ from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.connection import ConnectionLost
 from keyrange.kafka.groups import GroupQuestion, ask_coordinator, passing
 from keyrange.kafka.messages import groups, protocol
-from keyrange.kafka.messages.admin import DESCRIBE_CONFIGS, Resource, describe_configs
+from keyrange.kafka.messages.admin import Resource, describe_configs
 from keyrange.kafka.messages.protocol import Code
 from keyrange.members.model.group_member import GroupMember
 from keyrange.members.model.group_member_states import ENDS, GroupState
@@ -120,13 +120,12 @@ def _ask(member: GroupMember, cluster: Cluster, around: Surroundings, request: R
     if isinstance(request, FindCoordinator):
         find = protocol.find_coordinator(request.group)
         by = cluster.deadline(_SEARCH_MS)
-        return _found(cluster.call_any_broker(protocol.FIND_COORDINATOR, find, by))
+        return _found(cluster.call_any_broker(find, by))
     place = member.coordinator
     if place is None:
         raise ConnectionLost("no coordinator is known")
     connection = cluster.connection(place.host, place.port, _SEARCH_MS)
-    kind, message = _message(request)
-    version = connection.ask(kind, message)
+    connection.ask(groups.message_of(request))
     limit_ms = member.answer_within_ms(request)
     until_ms = around.now_ms() + limit_ms
     while not around.wait(max(until_ms - around.now_ms(), 0), connection.fileno()):
@@ -139,40 +138,7 @@ def _ask(member: GroupMember, cluster: Cluster, around: Surroundings, request: R
             raise ConnectionLost("nobody waits for the answer" if closed else "no answer in time")
     # What has begun to come has to be whole as soon.
     whole_by = time.monotonic() + max(until_ms - around.now_ms(), 0) / 1000
-    return _answer(request, connection.answer(kind, version, whole_by))
-
-
-def _message(request: Request) -> tuple[tuple[Any, Any, int, int], Any]:
-    """The kind of message, and the message."""
-    match request:
-        case Join():
-            return groups.JOIN_GROUP, groups.join_group(
-                request.group,
-                request.member_id,
-                request.instance_id,
-                request.protocol_name,
-                request.metadata,
-                request.session_timeout_ms,
-                request.rebalance_timeout_ms,
-            )
-        case Sync():
-            return groups.SYNC_GROUP, groups.sync_group(
-                request.group,
-                request.generation,
-                request.member_id,
-                request.instance_id,
-                request.protocol_name,
-                request.assignments,
-            )
-        case Heartbeat():
-            return groups.HEARTBEAT, groups.heartbeat(
-                request.group, request.generation, request.member_id, request.instance_id
-            )
-        case Leave():
-            leaving = [(request.member_id, None)]
-            return groups.LEAVE_GROUP, groups.leave_group(request.group, leaving)
-        case FindCoordinator():
-            return protocol.FIND_COORDINATOR, protocol.find_coordinator(request.group)
+    return _answer(request, connection.answer(whole_by))
 
 
 def _answer(request: Request, answer: Any) -> Answer:
@@ -253,7 +219,7 @@ def describe_members(cluster: Cluster, group: str) -> GroupView:
         return ""
 
     request = groups.describe_group(group)
-    question = GroupQuestion(groups.DESCRIBE_GROUPS, lambda: request, read, _not_described)
+    question = GroupQuestion(lambda: request, read, _not_described)
     ask_coordinator(cluster, group, question, None)
     return view
 
@@ -277,7 +243,7 @@ def remove_member(cluster: Cluster, group: str, instance_id: str) -> bool:
         return ""
 
     request = groups.leave_group(group, [("", instance_id)])
-    question = GroupQuestion(groups.LEAVE_GROUP, lambda: request, read, _not_removed)
+    question = GroupQuestion(lambda: request, read, _not_removed)
     ask_coordinator(cluster, group, question, None)
     return removed
 
@@ -292,15 +258,15 @@ def check_session_timeout(cluster: Cluster, group: str, session_timeout_ms: int)
     find = protocol.find_coordinator(group)
     names = (SESSION_LEAST, SESSION_MOST)
     try:
-        found = cluster.call_any_broker(protocol.FIND_COORDINATOR, find, by)
+        found = cluster.call_any_broker(find, by)
         # The first group of a cluster has its brokers make the topic of all groups first.
         while protocol.is_retriable(found.error_code) and not by.passed:
             by.pause()
-            found = cluster.call_any_broker(protocol.FIND_COORDINATOR, find, by)
+            found = cluster.call_any_broker(find, by)
         if found.error_code:
             return
         request = describe_configs(Resource.BROKER, [str(found.node_id)], names)
-        answer = cluster.call(found.host, found.port, DESCRIBE_CONFIGS, request, by)
+        answer = cluster.call(found.host, found.port, request, by)
     except (KeyrangeError, ConnectionLost) as failure:
         _log.info("the broker's session timeouts cannot be read: %s", failure)
         return

@@ -32,11 +32,11 @@ class ScriptedCluster:
     def describe(self, topics: Any, timeout_ms: float) -> ClusterView:
         return ClusterView("", {2: Broker(2, "b", 9), 1: Broker(1, "a", 9)}, {})
 
-    def call(self, host: str, port: int, message: Any, request: Any, by: Deadline) -> Any:
+    def call(self, host: str, port: int, request: Any, by: Deadline) -> Any:
         assert host == "a"
-        return self.call_any_broker(message, request, by)
+        return self.call_any_broker(request, by)
 
-    def call_any_broker(self, message: Any, request: Any, by: Deadline) -> Any:
+    def call_any_broker(self, request: Any, by: Deadline) -> Any:
         self.requests.append(request)
         if isinstance(self.answer, Exception):
             raise self.answer

@@ -13,7 +13,6 @@ from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.cluster_view import Broker, ClusterView, Leader, Topic
 from keyrange.kafka.connection import ConnectionLost
 from keyrange.kafka.groups import commit_group_offsets, epoch_ends, group_metadata, group_offsets
-from keyrange.kafka.messages import protocol
 from keyrange.kafka.messages.protocol import Code
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.kafka.retry_deadline import Deadline
@@ -40,8 +39,8 @@ class ScriptedCluster:
     def deadline(self, timeout_ms: float | None) -> Deadline:
         return Deadline(5_000 if timeout_ms is None else timeout_ms, self.settings)
 
-    def call_any_broker(self, message: Any, request: Any, by: Deadline) -> Any:
-        assert message is protocol.FIND_COORDINATOR
+    def call_any_broker(self, request: Any, by: Deadline) -> Any:
+        assert request.name == "FindCoordinatorRequest"
         said = self.coordinators.pop(0)
         if isinstance(said, Exception):
             raise said
@@ -49,7 +48,7 @@ class ScriptedCluster:
             return SimpleNamespace(error_code=said, host="", port=-1)
         return SimpleNamespace(error_code=0, host=said, port=9)
 
-    def call(self, host: str, port: int, message: Any, request: Any, by: Deadline) -> Any:
+    def call(self, host: str, port: int, request: Any, by: Deadline) -> Any:
         self.asked.append((host, request))
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
@@ -235,14 +234,13 @@ class Leaders(Cluster):
 
     def connection(self, host: str, *_: Any, **__: Any) -> Any:
         return SimpleNamespace(
-            ask=lambda message, request: self._ask(host, request),
-            answer=lambda message, version, by: self._answer(int(host[1:])),
+            ask=lambda request: self._ask(host, request),
+            answer=lambda by: self._answer(int(host[1:])),
         )
 
-    def _ask(self, host: str, request: Any) -> int:
+    def _ask(self, host: str, request: Any) -> None:
         self.log.append(f"ask {host}")
         self.requests.append(request)
-        return 4
 
     def _answer(self, number: int) -> Any:
         self.log.append(f"answer b{number}")

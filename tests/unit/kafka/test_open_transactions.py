@@ -30,7 +30,7 @@ class ScriptedCluster(Scripted):
     def deadline(self, timeout_ms: float) -> float:
         return timeout_ms
 
-    def call(self, host: str, port: int, message: Any, request: Any, by: float) -> Any:
+    def call(self, host: str, port: int, request: Any, by: float) -> Any:
         self.described.append((host, [(t.name, t.partition_indexes) for t in request.topics]))
         if self.failure is not None:
             raise self.failure

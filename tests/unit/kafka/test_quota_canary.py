@@ -41,7 +41,7 @@ class ScriptedBrokers:
         if isinstance(answers[0], KeyrangeError):
             raise answers[0]
 
-        def call(message: Any, request: Any) -> Any:
+        def call(request: Any) -> Any:
             answer = answers[0] if len(answers) == 1 else answers.pop(0)
             if isinstance(answer, Exception):
                 raise answer

@@ -23,7 +23,7 @@ class ScriptedCluster:
     def deadline(self, timeout_ms: float) -> Deadline:
         return Deadline(timeout_ms, self.settings)
 
-    def call_any_broker(self, message: Any, request: Any, by: Deadline) -> Any:
+    def call_any_broker(self, request: Any, by: Deadline) -> Any:
         self.asked += 1
         if isinstance(self.answer, Exception):
             raise self.answer

@@ -14,7 +14,7 @@ from kafka.protocol.consumer.group import JoinGroupRequest, SyncGroupRequest
 
 from keyrange.errors import DeniedError, InvalidError, KeyrangeError, error
 from keyrange.kafka.connection import ConnectionLost
-from keyrange.kafka.messages import groups, protocol
+from keyrange.kafka.messages import groups
 from keyrange.kafka.retry_deadline import Deadline
 from keyrange.members.coordinator_client import (
     GroupMemberView,
@@ -25,7 +25,7 @@ from keyrange.members.coordinator_client import (
     run_member,
 )
 from keyrange.members.model.group_member import GroupMember, GroupState, MemberSettings
-from keyrange.members.model.group_messages import Peer
+from keyrange.members.model.group_messages import Join, Peer
 from keyrange.options.kafka_properties import ClientSettings
 
 FENCED, UNKNOWN, REBALANCE, NOT_COORDINATOR, DENIED = 82, 25, 27, 16, 30
@@ -71,23 +71,22 @@ class Coordinator:
     def deadline(self, timeout_ms: float | None) -> Deadline:
         return Deadline(5_000 if timeout_ms is None else timeout_ms, self.settings)
 
-    def call_any_broker(self, message: Any, request: Any, by: Deadline) -> Any:
-        assert message is protocol.FIND_COORDINATOR
+    def call_any_broker(self, request: Any, by: Deadline) -> Any:
+        assert request.name == "FindCoordinatorRequest"
         return self._next(self.finds) if self.finds else found()
 
     def connection(self, host: str, port: int, timeout_ms: float | None = None) -> Any:
         assert (host, port) == ("c", 9)
         return self
 
-    def call(self, host: str, port: int, message: Any, request: Any, by: Deadline) -> Any:
-        self.asked.append((message[0].__name__, request))
+    def call(self, host: str, port: int, request: Any, by: Deadline) -> Any:
+        self.asked.append((request.name, request))
         return self._next(self.script)
 
-    def ask(self, message: Any, request: Any) -> int:
-        self.asked.append((message[0].__name__, request))
-        return 5
+    def ask(self, request: Any) -> None:
+        self.asked.append((request.name, request))
 
-    def answer(self, message: Any, version: int, by: float) -> Any:
+    def answer(self, by: float) -> Any:
         self.answer_in_s.append(by - time.monotonic())
         return self._next(self.script)
 
@@ -226,7 +225,7 @@ def test_an_assignor_that_fails_with_what_passes_is_asked_again() -> None:
 
 
 def join_of(metadata: bytes) -> Any:
-    return groups.join_group("g", "", "g-0", "keyrange", metadata, 1, 1)
+    return groups.message_of(Join("g", "", "g-0", 1, 1, "keyrange", metadata))
 
 
 def test_a_heartbeat_tells_that_the_name_was_taken() -> None:

@@ -14,7 +14,6 @@ from keyrange.kafka.cluster_view import Answers, ClusterView, Failures
 from keyrange.kafka.messages import protocol
 from keyrange.kafka.messages.produce import (
     MESSAGE_TOO_LARGE,
-    PRODUCE,
     ProducedRecord,
     partition_of,
     produce,
@@ -121,7 +120,7 @@ def _send(sending: _Sending, batches: Mapping[int, Sequence[ProducedRecord]]) ->
         return failures
 
     wanted = {TopicPartition(topic, number): 0 for number in batches}
-    question = LeaderQuestion(PRODUCE, request, read)
+    question = LeaderQuestion(request, read)
     sending.cluster.ask_leaders(sending.view, wanted, question)
     for number in sorted(large):
         records = batches[number]

@@ -5,25 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
-from typing import Any, Final
+from typing import Any
 
 from kafka.protocol.admin.client_quotas import (
     AlterClientQuotasRequest,
-    AlterClientQuotasResponse,
     DescribeClientQuotasRequest,
-    DescribeClientQuotasResponse,
 )
-from kafka.protocol.admin.cluster import DescribeLogDirsRequest, DescribeLogDirsResponse
-from kafka.protocol.admin.configs import DescribeConfigsRequest, DescribeConfigsResponse
-from kafka.protocol.admin.transactions import DescribeProducersRequest, DescribeProducersResponse
-
-DESCRIBE_CONFIGS: Final = (DescribeConfigsRequest, DescribeConfigsResponse, 1, 4)
-# The lowest is the first that tells how large volumes are (KIP-827, Kafka 3.3).
-DESCRIBE_LOG_DIRS: Final = (DescribeLogDirsRequest, DescribeLogDirsResponse, 4, 5)
-DESCRIBE_CLIENT_QUOTAS: Final = (DescribeClientQuotasRequest, DescribeClientQuotasResponse, 0, 1)
-ALTER_CLIENT_QUOTAS: Final = (AlterClientQuotasRequest, AlterClientQuotasResponse, 0, 1)
-# Since Kafka 2.8 (KIP-664).
-DESCRIBE_PRODUCERS: Final = (DescribeProducersRequest, DescribeProducersResponse, 0, 0)
+from kafka.protocol.admin.cluster import DescribeLogDirsRequest
+from kafka.protocol.admin.configs import DescribeConfigsRequest
+from kafka.protocol.admin.transactions import DescribeProducersRequest
 
 
 class Resource(IntEnum):

@@ -8,33 +8,23 @@ the group for one of consumers, and show its members.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
-from kafka.protocol.admin.groups import DescribeGroupsRequest, DescribeGroupsResponse
+from kafka.protocol.admin.groups import DescribeGroupsRequest
 from kafka.protocol.consumer.group import (
     HeartbeatRequest,
-    HeartbeatResponse,
     JoinGroupRequest,
-    JoinGroupResponse,
     LeaveGroupRequest,
-    LeaveGroupResponse,
     SyncGroupRequest,
-    SyncGroupResponse,
 )
+
+from keyrange.members.model.group_messages import Heartbeat, Join, Leave, Sync
 
 PROTOCOL_TYPE: Final = "consumer"
 # A subscription and an assignment of version 0 begin alike: version, number of topics, and the
 # length of the user data.
 _WRAPPING: Final = struct.Struct(">hii")
-
-# The lowest are the first that know a static member (Kafka 2.3). The highest JoinGroup is the last
-# before the broker may tell a leader that came back to assign nothing.
-JOIN_GROUP: Final = (JoinGroupRequest, JoinGroupResponse, 5, 7)
-SYNC_GROUP: Final = (SyncGroupRequest, SyncGroupResponse, 3, 5)
-HEARTBEAT: Final = (HeartbeatRequest, HeartbeatResponse, 3, 4)
-LEAVE_GROUP: Final = (LeaveGroupRequest, LeaveGroupResponse, 3, 5)
-DESCRIBE_GROUPS: Final = (DescribeGroupsRequest, DescribeGroupsResponse, 4, 5)
 
 
 def _wrapped(data: bytes) -> bytes:
@@ -51,61 +41,42 @@ def unwrapped(data: bytes) -> bytes:
     return data[_WRAPPING.size :]
 
 
-def join_group(
-    group_id: str,
-    member_id: str,
-    instance_id: str | None,
-    protocol_name: str,
-    metadata: bytes,
-    session_timeout_ms: int,
-    rebalance_timeout_ms: int,
-) -> Any:
-    """`member_id` "" is that of a member which the coordinator does not know yet."""
-    return JoinGroupRequest(
-        group_id=group_id,
-        session_timeout_ms=session_timeout_ms,
-        rebalance_timeout_ms=rebalance_timeout_ms,
-        member_id=member_id,
-        group_instance_id=instance_id,
-        protocol_type=PROTOCOL_TYPE,
-        protocols=[
-            JoinGroupRequest.JoinGroupRequestProtocol(
-                name=protocol_name, metadata=_wrapped(metadata)
+def message_of(request: Join | Sync | Heartbeat | Leave) -> Any:
+    """What a member says to its coordinator."""
+    if isinstance(request, Leave):
+        return leave_group(request.group, [(request.member_id, None)])
+    member = {
+        "group_id": request.group,
+        "member_id": request.member_id,
+        "group_instance_id": request.instance_id,
+    }
+    match request:
+        case Join():
+            own = JoinGroupRequest.JoinGroupRequestProtocol(
+                name=request.protocol_name, metadata=_wrapped(request.metadata)
             )
-        ],
-    )
-
-
-def sync_group(
-    group_id: str,
-    generation: int,
-    member_id: str,
-    instance_id: str | None,
-    protocol_name: str,
-    assignments: Mapping[str, bytes],
-) -> Any:
-    """`assignments` by member id, from the leader; empty from all others."""
-    return SyncGroupRequest(
-        group_id=group_id,
-        generation_id=generation,
-        member_id=member_id,
-        group_instance_id=instance_id,
-        protocol_type=PROTOCOL_TYPE,
-        protocol_name=protocol_name,
-        assignments=[
-            SyncGroupRequest.SyncGroupRequestAssignment(member_id=each, assignment=_wrapped(what))
-            for each, what in assignments.items()
-        ],
-    )
-
-
-def heartbeat(group_id: str, generation: int, member_id: str, instance_id: str | None) -> Any:
-    return HeartbeatRequest(
-        group_id=group_id,
-        generation_id=generation,
-        member_id=member_id,
-        group_instance_id=instance_id,
-    )
+            return JoinGroupRequest(
+                **member,
+                session_timeout_ms=request.session_timeout_ms,
+                rebalance_timeout_ms=request.rebalance_timeout_ms,
+                protocol_type=PROTOCOL_TYPE,
+                protocols=[own],
+            )
+        case Sync():
+            return SyncGroupRequest(
+                **member,
+                generation_id=request.generation,
+                protocol_type=PROTOCOL_TYPE,
+                protocol_name=request.protocol_name,
+                assignments=[
+                    SyncGroupRequest.SyncGroupRequestAssignment(
+                        member_id=each, assignment=_wrapped(what)
+                    )
+                    for each, what in request.assignments.items()
+                ],
+            )
+        case Heartbeat():
+            return HeartbeatRequest(**member, generation_id=request.generation)
 
 
 def leave_group(group_id: str, members: Sequence[tuple[str, str | None]]) -> Any:

@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kafka.partitioner.default import murmur2
-from kafka.protocol.producer.produce import ProduceRequest, ProduceResponse
+from kafka.protocol.producer.produce import ProduceRequest
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
-# The highest is the last one that names topics and not their ids.
-PRODUCE: Final = (ProduceRequest, ProduceResponse, 7, 12)
 MESSAGE_TOO_LARGE: Final = frozenset((10, 18))
 _MAGIC: Final = 2
 

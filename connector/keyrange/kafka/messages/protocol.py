@@ -22,30 +22,21 @@ from kafka.protocol.consumer.group import (
     DEFAULT_GENERATION_ID,
     UNKNOWN_MEMBER_ID,
     OffsetCommitRequest,
-    OffsetCommitResponse,
     OffsetFetchRequest,
-    OffsetFetchResponse,
 )
 from kafka.protocol.consumer.offsets import (
     ListOffsetsRequest,
-    ListOffsetsResponse,
     OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochResponse,
 )
 from kafka.protocol.metadata import (
     ApiVersionsRequest,
-    ApiVersionsResponse,
     CoordinatorType,
     FindCoordinatorRequest,
-    FindCoordinatorResponse,
     MetadataRequest,
-    MetadataResponse,
 )
 from kafka.protocol.sasl import (
     SaslAuthenticateRequest,
-    SaslAuthenticateResponse,
     SaslHandshakeRequest,
-    SaslHandshakeResponse,
 )
 
 import keyrange
@@ -117,30 +108,44 @@ def encode(request: Any, version: int, correlation_id: int, client_id: str) -> b
     return bytes(request.encode(framed=True, header=True))
 
 
-def header_bytes(response_class: Any, version: int) -> int:
-    """The length of a response header without tagged fields: what the brokers send."""
-    if response_class is ApiVersionsResponse or not response_class.flexible_version_q(version):
-        return 4
-    return 5
+def decode(sent: Any, frame: memoryview) -> Any:
+    """The response in a frame, to the request that was sent with this header."""
+    response_class, version = sent.get_response_class(), sent.request_api_version
+    # The headers that brokers send have no tagged fields in them.
+    is_flexible = response_class.flexible_version_q(version)
+    short = sent.request_api_key == ApiVersionsRequest.API_KEY or not is_flexible
+    return response_class.decode(frame[4 if short else 5 :], version=version)
 
 
-def decode(response_class: Any, version: int, body: memoryview) -> Any:
-    """A response behind its header."""
-    return response_class.decode(body, version=version)
-
-
-# Message name to (request class, response class, lowest and highest version that is spoken).
-# The lowest are those of Kafka 2.3, or lower where nothing that keyrange needs came later.
-API_VERSIONS: Final = (ApiVersionsRequest, ApiVersionsResponse, 0, 3)
-METADATA: Final = (MetadataRequest, MetadataResponse, 7, 12)
-LIST_OFFSETS: Final = (ListOffsetsRequest, ListOffsetsResponse, 4, 7)
-OFFSET_FOR_LEADER_EPOCH: Final = (OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse, 2, 4)
-# The highest are the last ones before a request holds several groups, or ids in place of names.
-FIND_COORDINATOR: Final = (FindCoordinatorRequest, FindCoordinatorResponse, 1, 3)
-OFFSET_FETCH: Final = (OffsetFetchRequest, OffsetFetchResponse, 2, 7)
-OFFSET_COMMIT: Final = (OffsetCommitRequest, OffsetCommitResponse, 6, 9)
-SASL_HANDSHAKE: Final = (SaslHandshakeRequest, SaslHandshakeResponse, 1, 1)
-SASL_AUTHENTICATE: Final = (SaslAuthenticateRequest, SaslAuthenticateResponse, 0, 2)
+# The lowest and highest version of each message that is spoken, by the name of its request. The
+# lowest are those of Kafka 2.3, or lower where nothing that keyrange needs came later.
+SPOKEN: Final = {
+    "ApiVersionsRequest": (0, 3),
+    "MetadataRequest": (7, 12),
+    "ListOffsetsRequest": (4, 7),
+    "OffsetForLeaderEpochRequest": (2, 4),
+    # The highest are the last ones before a request holds several groups, or ids in place of names.
+    "FindCoordinatorRequest": (1, 3),
+    "OffsetFetchRequest": (2, 7),
+    "OffsetCommitRequest": (6, 9),
+    "ProduceRequest": (7, 12),
+    "SaslHandshakeRequest": (1, 1),
+    "SaslAuthenticateRequest": (0, 2),
+    # The lowest are the first that know a static member (Kafka 2.3). The highest JoinGroup is the
+    # last before the broker may tell a leader that came back to assign nothing.
+    "JoinGroupRequest": (5, 7),
+    "SyncGroupRequest": (3, 5),
+    "HeartbeatRequest": (3, 4),
+    "LeaveGroupRequest": (3, 5),
+    "DescribeGroupsRequest": (4, 5),
+    "DescribeConfigsRequest": (1, 4),
+    # The lowest is the first that tells how large volumes are (KIP-827, Kafka 3.3).
+    "DescribeLogDirsRequest": (4, 5),
+    "DescribeClientQuotasRequest": (0, 1),
+    "AlterClientQuotasRequest": (0, 1),
+    # Since Kafka 2.8 (KIP-664).
+    "DescribeProducersRequest": (0, 0),
+}
 FETCH_KEY: Final = int(FetchRequest.API_KEY)
 
 

@@ -7,7 +7,6 @@ fails costs nothing but a while of a wrong lag: it is tried again later, and sai
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final, Literal
 
 from keyrange.kafka.model.offsets import Positions, TopicPartition
@@ -16,19 +15,14 @@ from keyrange.kafka.model.offsets import Positions, TopicPartition
 MARK: Final = "keyrange: "
 
 
-@dataclass(frozen=True, slots=True)
-class MirrorSettings:
-    """Pauses in ms. After a failure the pause doubles, from `retry_ms` up to `retry_max_ms`.
-
-    Every `refresh_ms` all positions are committed again: Kafka forgets an offset that nobody has
-    committed for offsets.retention.minutes (seven days), also while the query stands there. Every
-    `look_ms` the marks of the group are looked at.
-    """
-
-    retry_ms: int = 1_000
-    retry_max_ms: int = 60_000
-    refresh_ms: int = 3_600_000
-    look_ms: int = 60_000
+# After a failure the pause doubles, from the first one up to the longest.
+RETRY_MS: Final = 1_000
+RETRY_MAX_MS: Final = 60_000
+# So often all positions are committed again: Kafka forgets an offset that nobody has committed for
+# offsets.retention.minutes (seven days), also while the query stands there.
+REFRESH_MS: Final = 3_600_000
+# So often the marks of the group are looked at.
+LOOK_MS: Final = 60_000
 
 
 class MirrorState:
@@ -38,14 +32,13 @@ class MirrorState:
     run has committed, another has committed it since. Without a mark nothing is told of that.
     """
 
-    def __init__(self, settings: MirrorSettings = MirrorSettings(), mark: str = "") -> None:
-        self._settings = settings
+    def __init__(self, mark: str = "") -> None:
         self._mark = mark
         self._look_at_ms: float | None = None
         self._acknowledged: dict[TopicPartition, int] = {}
         self._refresh_at_ms: float | None = None
         self._wait_until_ms: float | None = None
-        self._pause_ms = settings.retry_ms
+        self._pause_ms = RETRY_MS
         self._said: set[str] = set()
         # Partitions of topics that Kafka does not know, and when they are tried again.
         self._absent: dict[TopicPartition, float] = {}
@@ -73,12 +66,12 @@ class MirrorState:
     def acknowledge(self, committed: Positions, now_ms: float) -> None:
         """Kafka has taken `committed`, which `due` gave."""
         if not self._acknowledged:
-            self._refresh_at_ms = now_ms + self._settings.refresh_ms
+            self._refresh_at_ms = now_ms + REFRESH_MS
         self._acknowledged.update(committed)
         for partition in committed:
             self._absent.pop(partition, None)
         self._wait_until_ms = None
-        self._pause_ms = self._settings.retry_ms
+        self._pause_ms = RETRY_MS
         self._said.clear()
         self._last_error = ""
         self._counts["committed"] += 1
@@ -89,7 +82,7 @@ class MirrorState:
         early = self._look_at_ms is not None and now_ms < self._look_at_ms
         if not self._mark or early or not self._acknowledged:
             return []
-        self._look_at_ms = now_ms + self._settings.look_ms
+        self._look_at_ms = now_ms + LOOK_MS
         return sorted(self._acknowledged)
 
     def other(self, marks: Mapping[TopicPartition, str]) -> tuple[TopicPartition, str] | None:
@@ -118,7 +111,7 @@ class MirrorState:
         for partition in tried:
             self._acknowledged.pop(partition, None)
         self._wait_until_ms = now_ms + self._pause_ms
-        self._pause_ms = min(2 * self._pause_ms, self._settings.retry_max_ms)
+        self._pause_ms = min(2 * self._pause_ms, RETRY_MAX_MS)
         self._counts[outcome] += 1
         self._last_error = text
         first = reason not in self._said
@@ -132,7 +125,7 @@ class MirrorState:
         """
         partitions = set(absent)
         first = not partitions <= self._absent.keys()
-        self._absent |= dict.fromkeys(partitions, now_ms + self._settings.retry_max_ms)
+        self._absent |= dict.fromkeys(partitions, now_ms + RETRY_MAX_MS)
         for partition in partitions:
             self._acknowledged.pop(partition, None)
         self._counts["failed"] += 1

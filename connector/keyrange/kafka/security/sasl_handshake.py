@@ -38,7 +38,7 @@ class SaslConnection(Protocol):
     @property
     def address(self) -> str: ...
 
-    def call(self, message: tuple[Any, Any, int, int], request: Any) -> Any:
+    def call(self, request: Any) -> Any:
         """Send a request and return its decoded answer."""
 
     def extend_connecting(self, seconds: float) -> None:
@@ -51,7 +51,7 @@ def authenticate(connection: SaslConnection, settings: ClientSettings) -> float:
     Raises SASL_AUTHENTICATION_FAILED, ConnectionLost, and what `new_client` raises.
     """
     mechanism = settings.sasl_mechanism
-    answer = connection.call(protocol.SASL_HANDSHAKE, protocol.sasl_handshake(mechanism))
+    answer = connection.call(protocol.sasl_handshake(mechanism))
     if answer.error_code == protocol.Code.ILLEGAL_SASL_STATE:
         said = security_protocol_hint.has_no_sasl(settings.security_protocol)
         raise _failed(connection, settings, said)
@@ -79,7 +79,7 @@ def _exchange(connection: SaslConnection, settings: ClientSettings, client: Any,
     lifetime_ms = 0
     while not client.is_done():
         request = protocol.sasl_authenticate(UnseenBytes(client.auth_bytes()))
-        answer = connection.call(protocol.SASL_AUTHENTICATE, request)
+        answer = connection.call(request)
         if answer.error_code:
             tokens.forget()
             said = answer.error_message or protocol.error_name(answer.error_code)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from kafka.protocol.metadata import FindCoordinatorResponse
 
 from keyrange.kafka.messages import protocol
 from keyrange.kafka.messages.protocol import Code
@@ -56,55 +57,53 @@ def test_codes_have_names() -> None:
 OLD = {3: (0, 8), 8: (0, 7), 9: (0, 5), 10: (0, 2), 23: (0, 3)}
 NEW = {3: (0, 13), 8: (2, 10), 9: (1, 10), 10: (0, 6), 23: (2, 4)}
 MESSAGES = (
-    protocol.METADATA,
-    protocol.FIND_COORDINATOR,
-    protocol.OFFSET_FETCH,
-    protocol.OFFSET_COMMIT,
-    protocol.OFFSET_FOR_LEADER_EPOCH,
+    protocol.metadata(()),
+    protocol.find_coordinator("g"),
+    protocol.offset_fetch("g", {}),
+    protocol.offset_commit("g", {}, ""),
+    protocol.offset_for_leader_epoch({}),
 )
 
 
 @pytest.mark.parametrize("spoken", [OLD, NEW], ids=["2.3.1", "4.3.1"])
-@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: message[0].name)
+@pytest.mark.parametrize("request_", MESSAGES, ids=lambda request: request.name)
 def test_old_and_new_brokers_speak_a_version(
-    message: tuple[Any, Any, int, int], spoken: dict[int, tuple[int, int]]
+    request_: Any, spoken: dict[int, tuple[int, int]]
 ) -> None:
-    request, response, least, most = message
-    low, high = spoken[request.API_KEY]
-    assert request.API_KEY == response.API_KEY
+    least, most = protocol.SPOKEN[request_.name]
+    low, high = spoken[request_.API_KEY]
     assert max(low, least) <= min(high, most)
 
 
-def versions(message: tuple[Any, Any, int, int]) -> Iterator[tuple[Any, int]]:
-    request, _, least, most = message
-    for version in range(least, most + 1):
-        yield request, version
+def versions(made: Any) -> range:
+    least, most = protocol.SPOKEN[made.name]
+    return range(least, most + 1)
 
 
-def requests(message: tuple[Any, Any, int, int], made: Any) -> Iterator[dict[str, Any]]:
+def requests(made: Any) -> Iterator[dict[str, Any]]:
     """What a broker reads out of a request, in every version that is spoken."""
-    for request_class, version in versions(message):
+    for version in versions(made):
         sent = protocol.encode(made, version, 7, "me")
-        read = request_class.decode(sent, version=version, header=True, framed=True)
+        read = type(made).decode(sent, version=version, header=True, framed=True)
         assert (read.header.correlation_id, read.header.client_id) == (7, "me")
         yield read.to_dict(meta=False)
 
 
 def test_metadata_of_all_topics_is_not_that_of_none() -> None:
     for topics, expected in ((None, None), ([], [])):
-        for read in requests(protocol.METADATA, protocol.metadata(topics)):
+        for read in requests(protocol.metadata(topics)):
             assert read["topics"] == expected
             assert read["allow_auto_topic_creation"] is False
 
 
 def test_a_coordinator_is_asked_for_by_group() -> None:
-    for read in requests(protocol.FIND_COORDINATOR, protocol.find_coordinator("g")):
+    for read in requests(protocol.find_coordinator("g")):
         assert (read["key"], read["key_type"]) == ("g", 0)
 
 
 def test_offset_fetch_names_group_and_partitions() -> None:
     made = protocol.offset_fetch("g", {"t": [0, 2], "u": [1]})
-    for read in requests(protocol.OFFSET_FETCH, made):
+    for read in requests(made):
         assert read["group_id"] == "g"
         assert [(each["name"], each["partition_indexes"]) for each in read["topics"]] == [
             ("t", [0, 2]),
@@ -115,7 +114,7 @@ def test_offset_fetch_names_group_and_partitions() -> None:
 
 def test_offset_commit_is_of_no_member() -> None:
     made = protocol.offset_commit("g", {"t": [(0, (2**40, 3)), (1, (0, -1))]}, "who")
-    for read in requests(protocol.OFFSET_COMMIT, made):
+    for read in requests(made):
         assert (read["group_id"], read["generation_id_or_member_epoch"]) == ("g", -1)
         assert (read["member_id"], read.get("group_instance_id")) == ("", None)
         [topic] = read["topics"]
@@ -127,7 +126,7 @@ def test_offset_commit_is_of_no_member() -> None:
 
 def test_offset_for_leader_epoch_comes_from_a_consumer() -> None:
     made = protocol.offset_for_leader_epoch({"t": [(4, (9, 7))]})
-    for read in requests(protocol.OFFSET_FOR_LEADER_EPOCH, made):
+    for read in requests(made):
         assert read.get("replica_id", -1) == -1
         [topic] = read["topics"]
         [one] = topic["partitions"]
@@ -137,12 +136,13 @@ def test_offset_for_leader_epoch_comes_from_a_consumer() -> None:
 
 def test_an_answer_is_read_behind_its_header() -> None:
     """In old and flexible versions, which have headers of different lengths."""
-    response = protocol.FIND_COORDINATOR[1]
-    for _, version in versions(protocol.FIND_COORDINATOR):
-        given = response(error_code=0, error_message=None, node_id=1, host="h", port=9)
+    asked = protocol.find_coordinator("g")
+    for version in versions(asked):
+        protocol.encode(asked, version, 7, "me")
+        given = FindCoordinatorResponse(
+            error_code=0, error_message=None, node_id=1, host="h", port=9
+        )
         given.API_VERSION = version
         given.with_header(correlation_id=7)
-        frame = memoryview(given.encode(header=True))
-        body = frame[protocol.header_bytes(response, version) :]
-        read = protocol.decode(response, version, body)
+        read = protocol.decode(asked.header, memoryview(given.encode(header=True)))
         assert (read.error_code, read.host, read.port) == (0, "h", 9)
