@@ -7,7 +7,6 @@ it moves without a word, and a question to an open connection costs a millisecon
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -48,25 +47,17 @@ def group_offsets(
     Raises AUTHORIZATION_FAILED that names the group or the topic, GROUP_COORDINATOR_UNAVAILABLE
     where the coordinator did not answer in time, BROKER_UNREACHABLE where no broker did.
     """
-    found = _committed(cluster, group_id, partitions, timeout_ms)
+    found = committed_offsets(cluster, group_id, partitions, timeout_ms)
     return {partition: at for partition, (at, _) in found.items()}
 
 
-def group_metadata(
-    cluster: Cluster, group_id: str, partitions: Iterable[TopicPartition], timeout_ms: float
-) -> dict[TopicPartition, str]:
-    """The text that stands beside each committed offset of a group, as `group_offsets`."""
-    found = _committed(cluster, group_id, partitions, timeout_ms)
-    return {partition: text for partition, (_, text) in found.items()}
-
-
-def _committed(
+def committed_offsets(
     cluster: Cluster,
     group_id: str,
     partitions: Iterable[TopicPartition],
-    timeout_ms: float | None,
+    timeout_ms: float | None = None,
 ) -> dict[TopicPartition, tuple[int, str]]:
-    """Committed offsets with the text beside them."""
+    """As `group_offsets`, with the text that stands beside each offset."""
     numbers = numbers_by_topic(partitions)
     found: dict[TopicPartition, tuple[int, str]] = {}
 
@@ -82,9 +73,9 @@ def _committed(
                     found[place] = (each.committed_offset, each.metadata or "")
         return ""
 
-    question = GroupQuestion(lambda: protocol.offset_fetch(group_id, numbers), read, _not_read)
     if numbers:
-        ask_coordinator(cluster, group_id, question, timeout_ms)
+        request = protocol.offset_fetch(group_id, numbers)
+        ask_coordinator(cluster, group_id, lambda: request, read, _not_read, timeout_ms)
     return found
 
 
@@ -124,8 +115,7 @@ def commit_group_offsets(
         return why
 
     if left:
-        question = GroupQuestion(request, read, _refused)
-        ask_coordinator(cluster, group_id, question, timeout_ms)
+        ask_coordinator(cluster, group_id, request, read, _refused, timeout_ms)
     return absent
 
 
@@ -153,20 +143,19 @@ def epoch_ends(
     return cluster.ask_leaders(view, epochs, question, timeout_ms)
 
 
-@dataclass(frozen=True, slots=True)
-class GroupQuestion:
-    """What a coordinator is asked. `read` returns what failed in passing, or ""; `failed` makes the
-    error of a code that does not pass."""
-
-    request: Callable[[], Any]
-    read: Callable[[Any], str]
-    failed: Callable[[str, int], KeyrangeError]
-
-
 def ask_coordinator(
-    cluster: Cluster, group_id: str, question: GroupQuestion, timeout_ms: float | None
+    cluster: Cluster,
+    group_id: str,
+    request: Callable[[], Any],
+    read: Callable[[Any], str],
+    failed: Callable[[str, int], KeyrangeError],
+    timeout_ms: float | None = None,
 ) -> None:
-    """Find the coordinator and ask it, again and again until nothing fails in passing."""
+    """Find the coordinator and ask it, again and again until nothing fails in passing.
+
+    `read` returns what failed in passing, or ""; `failed` makes the error of a code that does not
+    pass.
+    """
     deadline = cluster.deadline(timeout_ms)
     find = protocol.find_coordinator(group_id)
     while True:
@@ -174,7 +163,7 @@ def ask_coordinator(
         try:
             found = cluster.call_any_broker(find, deadline)
             if not found.error_code:
-                answer = cluster.call(found.host, found.port, question.request(), deadline)
+                answer = cluster.call(found.host, found.port, request(), deadline)
         except ConnectionLost as lost:
             why = str(lost)
         except KeyrangeError as failure:
@@ -182,10 +171,8 @@ def ask_coordinator(
                 raise
             why = failure.message
         else:
-            if found.error_code:
-                why = passing(group_id, found.error_code, question.failed)
-            else:
-                why = question.read(answer)
+            code = found.error_code
+            why = passing(group_id, code, failed) if code else read(answer)
             if not why:
                 return
         if deadline.passed:

@@ -16,7 +16,7 @@ from typing import Final, Literal
 
 from keyrange.errors import DeniedError, KeyrangeError, error
 from keyrange.kafka.cluster import Cluster
-from keyrange.kafka.groups import commit_group_offsets, group_metadata
+from keyrange.kafka.groups import commit_group_offsets, committed_offsets
 from keyrange.kafka.model.offset_mirror_timing import MARK, MirrorState
 from keyrange.kafka.model.offsets import Positions, TopicPartition
 
@@ -82,11 +82,11 @@ class GroupMirror:
         if not partitions:
             return
         try:
-            marks = group_metadata(self._cluster, self._group_id, partitions, self._timeout_ms)
+            found = committed_offsets(self._cluster, self._group_id, partitions, self._timeout_ms)
         except KeyrangeError as failure:
             _log.debug("group '%s' was not looked at: %s", self._group_id, failure)
             return
-        if other := self._state.other(marks):
+        if other := self._state.other({place: mark for place, (_, mark) in found.items()}):
             partition, mark = other
             shared = error(
                 "GROUP_OFFSETS_SHARED",

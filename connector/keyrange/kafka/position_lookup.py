@@ -165,10 +165,7 @@ def _at_commits(
 def earliest(
     cluster: Cluster, view: ClusterView, partitions: Iterable[TopicPartition]
 ) -> Positions:
-    wanted = dict.fromkeys(partitions, EARLIEST)
-    if not wanted:
-        return {}
-    return {partition: at for partition, (at, _) in cluster.list_offsets(view, wanted).items()}
+    return bind(cluster, view, dict.fromkeys(partitions, EARLIEST))
 
 
 def _text(partitions: Iterable[TopicPartition]) -> str:

@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 from keyrange.errors import KeyrangeError, error
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.connection import ConnectionLost
-from keyrange.kafka.groups import GroupQuestion, ask_coordinator, passing
+from keyrange.kafka.groups import ask_coordinator, passing
 from keyrange.kafka.messages import groups, protocol
 from keyrange.kafka.messages.admin import Resource, describe_configs
 from keyrange.kafka.messages.protocol import Code
@@ -219,8 +219,7 @@ def describe_members(cluster: Cluster, group: str) -> GroupView:
         return ""
 
     request = groups.describe_group(group)
-    question = GroupQuestion(lambda: request, read, _not_described)
-    ask_coordinator(cluster, group, question, None)
+    ask_coordinator(cluster, group, lambda: request, read, _not_described)
     return view
 
 
@@ -243,8 +242,7 @@ def remove_member(cluster: Cluster, group: str, instance_id: str) -> bool:
         return ""
 
     request = groups.leave_group(group, [("", instance_id)])
-    question = GroupQuestion(lambda: request, read, _not_removed)
-    ask_coordinator(cluster, group, question, None)
+    ask_coordinator(cluster, group, lambda: request, read, _not_removed)
     return removed
 
 

@@ -9,8 +9,9 @@ the order asked for, and no other is made. Spark compares types, order and nulla
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -88,10 +89,18 @@ def _allocate(count: int, dtype: Any) -> tuple[pa.Buffer, np.ndarray[Any, Any]]:
     return buffer, np.frombuffer(buffer, dtype, count if count else 0)
 
 
-def _valid_bitmap(rows: int) -> tuple[pa.Buffer, Bytes]:
-    buffer, bits = _allocate((rows + 7) // 8, np.uint8)
-    bits.fill(0xFF)
-    return buffer, bits
+def _variable(
+    kind: pa.DataType, rows: int, data_bytes: int, gather: Callable[..., int]
+) -> pa.Array:
+    """Texts or bytes. `gather` fills where each ends, all of them, and the bits of those that are
+    there, and returns how many are not."""
+    ends_buffer, ends = _allocate(rows + 1, np.int32)
+    data_buffer, data = _allocate(data_bytes, np.uint8)
+    valid_buffer, valid = _allocate((rows + 7) // 8, np.uint8)
+    valid.fill(0xFF)
+    nulls = gather(ends, data, valid)
+    buffers = [valid_buffer if nulls else None, ends_buffer, data_buffer]
+    return pa.Array.from_buffers(kind, rows, buffers, nulls)
 
 
 def without_constants(columns: Sequence[str]) -> tuple[str, ...]:
@@ -175,10 +184,9 @@ class ColumnWriter:
         rows = int(cursor["rows"])
         made = self._write_numbers(records, rows)
         for name in self.schema.names:
-            if name == "key":
-                made[name] = self._bytes(region, records, rows, True, int(cursor["key_bytes"]))
-            elif name == "value":
-                made[name] = self._bytes(region, records, rows, False, int(cursor["value_bytes"]))
+            if name in ("key", "value"):
+                gather = partial(record_kernels.gather_bytes, region, records, rows, name == "key")
+                made[name] = _variable(pa.binary(), rows, int(cursor[f"{name}_bytes"]), gather)
             elif name in self._constants:
                 made[name] = self._constants[name].of(rows)
             elif name == "headers":
@@ -192,16 +200,6 @@ class ColumnWriter:
                 made[name] = pa.Array.from_buffers(pa.int64(), rows, [None, buffer], 0)
         return pa.RecordBatch.from_arrays(
             [made[name] for name in self.schema.names], schema=self.schema
-        )
-
-    @staticmethod
-    def _bytes(region: Bytes, records: Records, rows: int, key: bool, total: int) -> pa.Array:
-        ends_buffer, ends = _allocate(rows + 1, np.int32)
-        data_buffer, data = _allocate(total, np.uint8)
-        valid_buffer, valid = _valid_bitmap(rows)
-        nulls = record_kernels.gather_bytes(region, records, rows, key, ends, data, valid)
-        return pa.Array.from_buffers(
-            pa.binary(), rows, [valid_buffer if nulls else None, ends_buffer, data_buffer], nulls
         )
 
     def _write_numbers(self, records: Records, rows: int) -> dict[str, pa.Array]:
@@ -230,26 +228,11 @@ class ColumnWriter:
         if broken >= 0:
             cursor["failed_offset"] = records[broken]["offset"]
             return None
-        columns = []
-        for column, data_bytes, arrow_type in (
-            (0, key_total, pa.string()),
-            (2, value_total, pa.binary()),
-        ):
-            ends_buffer, ends = _allocate(total + 1, np.int32)
-            data_buffer, data = _allocate(data_bytes, np.uint8)
-            valid_buffer, valid = _valid_bitmap(total)
-            nulls = record_kernels.gather_header_bytes(
-                region, locations, total, column, ends, data, valid
-            )
-            columns.append(
-                pa.Array.from_buffers(
-                    arrow_type,
-                    total,
-                    [valid_buffer if nulls else None, ends_buffer, data_buffer],
-                    nulls,
-                )
-            )
-        columns[0] = _utf8(columns[0])
+        gather = partial(record_kernels.gather_header_bytes, region, locations, total)
+        columns = [
+            _utf8(_variable(pa.string(), total, key_total, partial(gather, 0))),
+            _variable(pa.binary(), total, value_total, partial(gather, 2)),
+        ]
         structs = pa.StructArray.from_arrays(columns, fields=list(HEADERS.value_type))
         counts = records["header_count"][:rows]
         list_ends = np.zeros(rows + 1, np.int32)

@@ -7,10 +7,8 @@ not read by this module. Meant is what Spark's `from_json` makes of the same val
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 import re
-from collections.abc import Callable
 from decimal import ROUND_HALF_UP, Decimal, localcontext
 from typing import Any
 
@@ -77,26 +75,17 @@ def read_row(value: bytes, root: pa.DataType) -> dict[str, Any] | None:
         raise BadValue("not UTF-8") from failure
     if not text.strip(" \t\r\n"):
         return None
-    return _checked(lambda: _read(_loaded(text), root, ""))  # type: ignore[no-any-return]
+    return read_cell(text, root)  # type: ignore[no-any-return]
 
 
 def read_cell(text: str, kind: pa.DataType) -> Any:
     """One field that was found in a row. Raises BadValue."""
-    return _checked(lambda: _read(_loaded(text), kind, ""))
-
-
-def _checked(read: Callable[[], Any]) -> Any:
     try:
-        return read()
-    except RecursionError as failure:
-        raise BadValue("not JSON: it is nested too deeply") from failure
-
-
-def _loaded(text: str) -> Any:
-    try:
-        return _decoder.decode(text)
+        return _read(_decoder.decode(text), kind, "")
     except json.JSONDecodeError as failure:
         raise BadValue("not JSON") from failure
+    except RecursionError as failure:
+        raise BadValue("not JSON: it is nested too deeply") from failure
 
 
 def _read(value: Any, kind: pa.DataType, path: str) -> Any:
@@ -118,7 +107,7 @@ def _read(value: Any, kind: pa.DataType, path: str) -> Any:
         return _text(value) if type(value) is str else _text(_written(value))
     if pa.types.is_boolean(kind) and type(value) is bool:
         return value
-    read = _number if _is_number(kind) else _from_text
+    read = _from_text if pa.types.is_temporal(kind) or pa.types.is_binary(kind) else _number
     try:
         return read(value, kind)
     except (ArithmeticError, ValueError) as failure:
@@ -133,12 +122,6 @@ def _read_struct(value: Any, kind: pa.StructType, path: str) -> dict[str, Any]:
         if name in found:
             found[name] = _read(each, kind.field(name).type, f"{path}.{name}" if path else name)
     return found
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
-    )
 
 
 def _number(value: Any, kind: pa.DataType) -> Any:
@@ -183,7 +166,7 @@ def _from_text(value: Any, kind: pa.DataType) -> Any:
     if type(value) is not str:
         raise ValueError
     if pa.types.is_binary(kind):
-        return _binary(value)
+        return base64.b64decode(value.rstrip("\r\n"), validate=True)
     found = (_DATE if pa.types.is_date(kind) else _TIME).fullmatch(value.strip())
     if found is None:
         raise ValueError
@@ -209,13 +192,6 @@ def _within(micros: int) -> int:
     if not -(2**63) <= micros < 2**63:
         raise ValueError
     return micros
-
-
-def _binary(text: str) -> bytes:
-    try:
-        return base64.b64decode(text.rstrip("\r\n"), validate=True)
-    except binascii.Error as failure:
-        raise ValueError from failure
 
 
 def _text(value: str) -> str:

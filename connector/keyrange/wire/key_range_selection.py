@@ -7,7 +7,6 @@ Runs between the index and the gather pass, so that what is left out is never co
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import accumulate
 from typing import Any
 
@@ -47,26 +46,13 @@ class Selected:
 
 
 class SelectedRoom:
-    """Arrays for what is selected of `rows` records at most; made when they are first needed."""
+    """Arrays for what is selected of `rows` records at most; what is not needed takes no memory."""
 
     def __init__(self, rows: int) -> None:
-        self._rows = rows
-
-    @cached_property
-    def hashes(self) -> Places:
-        return np.empty(self._rows, np.int64)
-
-    @cached_property
-    def cells(self) -> np.ndarray[Any, np.dtype[np.int32]]:
-        return np.empty(self._rows, np.int32)
-
-    @cached_property
-    def placed(self) -> Records:
-        return np.empty(self._rows, record_kernels.RECORD)
-
-    @cached_property
-    def placed_hashes(self) -> Places:
-        return np.empty(self._rows, np.int64)
+        self.hashes: Places = np.empty(rows, np.int64)
+        self.cells = np.empty(rows, np.int32)
+        self.placed: Records = np.empty(rows, record_kernels.RECORD)
+        self.placed_hashes: Places = np.empty(rows, np.int64)
 
 
 class Selector:
@@ -83,7 +69,7 @@ class Selector:
         self._nulls_first = selection.nulls_first
         self._by_offset = selection.by_offset
         self._delivered = _Delivered(delivery) if delivery is not None else None
-        self._wanted = _Wanted(selection.keys) if selection.keys is not None else None
+        self._wanted = _wanted(selection.keys) if selection.keys is not None else None
         self._room = room
         if placement is not None:
             self._uppers = np.array(placement.uppers, np.int64)
@@ -103,7 +89,7 @@ class Selector:
         if self._wanted is not None or not self._by_offset:
             record_kernels.hash_keys(region, records, int(state["rows"]), self._nulls_first, hashes)
         if self._wanted is not None:
-            self._wanted.keep(region, records, hashes, cursor)
+            record_kernels.keep_keys(region, records, hashes, cursor, *self._wanted)
         if self._by_offset:
             record_kernels.hash_offsets(records, int(state["rows"]), hashes)
         if self._delivered is not None:
@@ -125,20 +111,17 @@ class Selector:
         return Selected(room.placed, room.placed_hashes, starts)
 
 
-class _Wanted:
-    """Keys in the form that the compiled pass takes."""
-
-    def __init__(self, keys: tuple[bytes | None, ...]) -> None:
-        found = sorted({(hash_of(key), key) for key in keys if key is not None})
-        self._key_hashes = np.array([key_hash for key_hash, _ in found], np.int64)
-        self._ends = np.array([0, *accumulate(len(key) for _, key in found)], np.int64)
-        self._bytes = _bytes(b"".join(key for _, key in found))
-        self._null = None in keys
-
-    def keep(self, region: Bytes, records: Records, hashes: Places, cursor: Any) -> None:
-        record_kernels.keep_keys(
-            region, records, hashes, cursor, self._key_hashes, self._ends, self._bytes, self._null
-        )
+def _wanted(keys: tuple[bytes | None, ...]) -> tuple[Places, Places, Bytes, bool]:
+    """Keys in the form that the compiled pass takes: hashes, ends, bytes, whether null is one."""
+    found = sorted({(hash_of(key), key) for key in keys if key is not None})
+    # The compiled passes take arrays that could be written to, and no empty ones.
+    text = bytearray(b"".join(key for _, key in found) or b"\0")
+    return (
+        np.array([key_hash for key_hash, _ in found], np.int64),
+        np.array([0, *accumulate(len(key) for _, key in found)], np.int64),
+        np.frombuffer(text, np.uint8),
+        None in keys,
+    )
 
 
 class _Delivered:
@@ -165,8 +148,3 @@ class _Delivered:
         record_kernels.keep_delivered(
             records, hashes, cursor, self._uppers, self._froms, self._untils, self._offsets
         )
-
-
-def _bytes(text: bytes) -> Bytes:
-    # The compiled passes take arrays that could be written to, and no empty ones.
-    return np.frombuffer(bytearray(text or b"\0"), np.uint8)

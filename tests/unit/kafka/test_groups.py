@@ -12,7 +12,7 @@ from keyrange.errors import KeyrangeError, error
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.cluster_view import Broker, ClusterView, Leader, Topic
 from keyrange.kafka.connection import ConnectionLost
-from keyrange.kafka.groups import commit_group_offsets, epoch_ends, group_metadata, group_offsets
+from keyrange.kafka.groups import commit_group_offsets, committed_offsets, epoch_ends, group_offsets
 from keyrange.kafka.messages.protocol import Code
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.kafka.retry_deadline import Deadline
@@ -102,8 +102,8 @@ def test_the_text_beside_an_offset_is_written_and_read() -> None:
     commit_group_offsets(cluster, "g", {PLACES[0]: 5}, {}, metadata="who")
     [[one]] = [topic.partitions for topic in cluster.asked[0][1].topics]
     assert one.committed_metadata == "who"
-    assert group_metadata(cluster, "g", PLACES, 5_000) == {PLACES[0]: "who"}
-    assert group_metadata(cluster, "g", PLACES, 5_000) == {PLACES[0]: ""}
+    assert committed_offsets(cluster, "g", PLACES, 5_000) == {PLACES[0]: (5, "who")}
+    assert committed_offsets(cluster, "g", PLACES, 5_000) == {PLACES[0]: (5, "")}
 
 
 def test_nothing_wanted_asks_nobody() -> None:

@@ -129,11 +129,10 @@ class Chain:
         if not lock_within(self._file, fcntl.LOCK_EX, wait_s):
             return None
         index = len(self)
-        last = self.link(index - 1) if index else None
-        if last is None:
+        if not index:
             return ChainEnd(0, self._from_offset, 0)
-        total = _ROW.unpack(os.pread(self._file, _ROW.size, self._row_at(index - 1)))[1]
-        return ChainEnd(index, last.until_offset, total)
+        last = os.pread(self._file, _ROW.size, self._row_at(index - 1))
+        return ChainEnd(index, *_ROW.unpack(last)[:2])
 
     def release_end(self) -> None:
         fcntl.flock(self._file, fcntl.LOCK_UN)

@@ -326,12 +326,7 @@ class RangeReader:
 
     def _fetch_again(self, runs: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         parts = [
-            replace(
-                self._split,
-                from_offset=run["from_offset"],
-                until_offset=run["until_offset"],
-                bytes_estimate=run["bytes"],
-            )
+            self._part(run["from_offset"], run["until_offset"], run["bytes"])
             for batch in runs
             for run in batch.to_pylist()
         ]
@@ -346,13 +341,12 @@ class RangeReader:
             self._directory.drop(path)
 
     def _read_alone(self, link: Link) -> Iterator[pa.RecordBatch]:
-        part = replace(
-            self._split,
-            from_offset=link.from_offset,
-            until_offset=link.until_offset,
-            bytes_estimate=link.size,
+        return self._splits.read([self._part(link.from_offset, link.until_offset, link.size)])
+
+    def _part(self, from_offset: int, until_offset: int, size: int) -> Split:
+        return replace(
+            self._split, from_offset=from_offset, until_offset=until_offset, bytes_estimate=size
         )
-        return self._splits.read([part])
 
 
 def _is_pending(chain: Chain, index: int) -> bool:
