@@ -8,7 +8,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 from kafka.protocol.consumer import FetchResponse
 
 from keyrange.errors import error
@@ -106,7 +105,7 @@ class ScriptedConnection:
         except ConnectionLost:
             self.open = False
             raise
-        return np.frombuffer(bytearray(b"\0" * 5 + encode(partition, fetched, topic_id)), np.uint8)
+        return memoryview(bytearray(b"\0" * 5 + encode(partition, fetched, topic_id)))
 
 
 def encode(partition: int, fetched: Fetched, topic_id: str = ID) -> bytes:

@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
-import numpy as np
 from kafka.protocol.consumer import FetchResponse
 
 from keyrange.errors import error
@@ -165,7 +164,7 @@ class SimulatedConnection:
         else:
             self._faults.clock.sleep(0.5)
         answer = b"\0" * 5 + _encode(topic_id, number, log, code, records)
-        return np.frombuffer(bytearray(answer), np.uint8)
+        return memoryview(bytearray(answer))
 
 
 def _encode(

@@ -11,7 +11,7 @@ from keyrange.individual_commits.model.state_columns import Places, spread
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options import SourceOptions
 from keyrange.ranges.model.key_ranges import KeyRange, complement
-from keyrange.ranges.model.range_counts import even_ranges
+from keyrange.ranges.model.range_plan import even_ranges
 from keyrange.source.model.checkpoint import CommitMark
 
 

@@ -127,11 +127,9 @@ class Cluster:
         """The same of all topics whose name `matches` accepts, Kafka's internal ones left out. No
         match is an empty view. Raises as `describe` does.
         """
-
-        def wanted(topic: Any) -> bool:
-            return not topic.is_internal and matches(topic.name)
-
-        return self._describe(None, wanted, None, ())
+        return self._describe(
+            None, lambda topic: not topic.is_internal and matches(topic.name), None, ()
+        )
 
     def _describe(
         self,
@@ -287,7 +285,11 @@ class Cluster:
 
     def deadline(self, timeout_ms: float | None) -> Deadline:
         """`timeout_ms` from now; None: what the settings allow, less for the first contact."""
-        return Deadline(self._patience_ms(timeout_ms), self.settings)
+        if timeout_ms is None:
+            timeout_ms = self.settings.default_api_timeout_ms
+            if not self.contacted:
+                timeout_ms = min(FIRST_CONTACT_MS, timeout_ms)
+        return Deadline(timeout_ms, self.settings)
 
     def call(self, host: str, port: int, request: Any, by: Deadline) -> Any:
         """The answer of one broker, whole before the deadline.
@@ -309,13 +311,6 @@ class Cluster:
             return ask()
         finally:
             connection.set_timeout(usual_ms)
-
-    def _patience_ms(self, timeout_ms: float | None) -> float:
-        if timeout_ms is not None:
-            return timeout_ms
-        if self.contacted:
-            return float(self.settings.default_api_timeout_ms)
-        return float(min(FIRST_CONTACT_MS, self.settings.default_api_timeout_ms))
 
     def _from_any_broker(self, ask: Callable[[Connection], Any], deadline: Deadline) -> Any:
         """Ask known brokers, then the bootstrap servers, until one answers or time is up.

@@ -22,7 +22,7 @@ from typing import Any, Final
 from keyrange.errors import KeyrangeError, error
 from keyrange.kafka.messages import protocol
 from keyrange.kafka.model import security_protocol_hint
-from keyrange.kafka.response_frames import AnswerBuffer, Buffer, ConnectionLost, Incoming, NoAnswer
+from keyrange.kafka.response_frames import ConnectionLost, Incoming, NoAnswer, ReceiveBuffer
 from keyrange.kafka.socket_opening import open_socket
 from keyrange.options.kafka_properties import ClientSettings
 
@@ -46,7 +46,6 @@ class Connection:
         self.proven = proven
         # Whether this connection has brought an answer: what listens there speaks Kafka.
         self._answered = False
-        self._ready = False
         self._settings = settings
         self._sock: socket.socket | None = None
         self._timeout_s = settings.request_timeout_ms / 1000
@@ -84,7 +83,6 @@ class Connection:
                     connection, settings
                 )
             connection._ready_by = float("inf")
-            connection._ready = True
         except ConnectionLost as lost:
             connection.close()
             raise connection.explain(lost) from None
@@ -157,12 +155,12 @@ class Connection:
 
     def receive(
         self,
-        buffer: Buffer,
+        buffer: ReceiveBuffer,
         bytes_max: int,
         by: float | None = None,
         least_rate: float = 0.0,
         **context: Any,
-    ) -> Any:
+    ) -> memoryview:
         """The answer to the oldest unanswered request, from its correlation id on.
 
         It has to be whole at `by`, of `time.monotonic`; None: the timeout that is set, from now.
@@ -185,7 +183,7 @@ class Connection:
             self.close()
             raise
         expected = self._sent.popleft().correlation_id
-        (answered,) = struct.unpack(">i", frame[:4].tobytes())
+        (answered,) = struct.unpack(">i", frame[:4])
         if answered != expected:
             self.close()
             raise error(
@@ -196,7 +194,7 @@ class Connection:
                 received=answered,
             )
         self._answered = True
-        self.proven = self.proven or self._ready
+        self.proven = self.proven or self._ready_by == float("inf")
         return frame
 
     def call(self, request: Any) -> Any:
@@ -214,7 +212,7 @@ class Connection:
     def answer(self, by: float | None = None) -> Any:
         """The decoded answer to the oldest unanswered request; `by` as in `receive`."""
         sent = next(iter(self._sent), None)
-        frame = self.receive(AnswerBuffer(), _ANSWER_BYTES_MAX, by)
+        frame = self.receive(ReceiveBuffer(), _ANSWER_BYTES_MAX, by)
         try:
             return protocol.decode(sent, frame)
         except Exception as failure:
@@ -276,7 +274,7 @@ class Connection:
     def _bad_length(
         self, head: bytes, count: int, bytes_max: int, context: dict[str, Any]
     ) -> KeyrangeError:
-        if security_protocol_hint.is_tls_alert(head):
+        if head.startswith(security_protocol_hint.TLS_ALERT):
             said = security_protocol_hint.speaks_tls(self._settings.security_protocol)
             return error("TLS_FAILED", said, broker=self.address)
         if not (self._answered or self.proven) and (said := security_protocol_hint.foreign(head)):

@@ -14,9 +14,9 @@ from keyrange.errors import KeyrangeError
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.cluster_view import Broker, ClusterView
 from keyrange.kafka.connection import ConnectionLost
-from keyrange.kafka.fetching.receive_buffer import ReceiveBuffer
 from keyrange.kafka.messages import protocol
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
+from keyrange.kafka.response_frames import ReceiveBuffer
 from keyrange.wire import fetch_response
 
 if TYPE_CHECKING:
@@ -111,23 +111,23 @@ class RecordSizes:
             version,
         )
         frame = connection.receive(ReceiveBuffer(), 2**31 - 1)
-        header = fetch_response.header_bytes(version)
-        answer = fetch_response.parse_fetch_response(frame.data[header:], version)
+        frame = frame[fetch_response.header_bytes(version) :]
+        answer = fetch_response.parse_fetch_response(frame, version)
         for each in answer.partitions:
             topic = names.get(each.topic, each.topic)
             partition = TopicPartition(topic, each.partition)
             if each.error_code or each.records_at == each.records_end or partition not in ranges:
                 continue
-            data = frame[header + each.records_at : header + each.records_end]
-            from_offset = ranges[partition].from_offset
-            sampled = bytes_per_offset(data.data)
+            data = frame[each.records_at : each.records_end]
+            sampled = bytes_per_offset(data)
             if sampled is not None:
                 self._known[partition] = max(sampled, 1e-3)
             if self._with_keys:
                 # It brings the compiled kernels, which take a second to load.
                 from keyrange.wire.chunk_decoder import scan_chunk
 
-                chunk = scan_chunk(data, topic, each.partition, from_offset)
+                records = np.frombuffer(data, np.uint8)
+                chunk = scan_chunk(records, *partition, ranges[partition].from_offset)
                 self._key_hashes[partition] = key_hashes(partition, chunk, self._nulls_first)
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import socket
 import ssl
 import time
-from typing import Any, Final, Protocol
+from collections.abc import Callable
+from typing import Any, Final
 
-_STRETCH_BYTES: Final = 1 << 20
+_LEAST_BYTES: Final = 64 * 1024
 
 
 class ConnectionLost(Exception):
@@ -16,13 +17,6 @@ class ConnectionLost(Exception):
 
 class NoAnswer(ConnectionLost):
     """The connection is there, and no answer came in time."""
-
-
-class Buffer(Protocol):
-    """Memory for one frame. Its bytes are those of an array or of a memoryview."""
-
-    def receive(self, incoming: Incoming, count: int) -> Any:
-        """Exactly `count` bytes, in memory that the next call may use again."""
 
 
 class Incoming:
@@ -59,15 +53,23 @@ class Incoming:
         return count
 
 
-class AnswerBuffer:
-    """Memory for one answer that is decoded at once. It needs no numpy: a process that only keeps
-    a member alive would be twice as large with it."""
+class ReceiveBuffer:
+    """Memory for one frame after the other, as `allocate` gives it: a bytearray needs no numpy,
+    with which a process that only keeps a member alive would be twice as large."""
+
+    def __init__(self, allocate: Callable[[int], Any] = bytearray) -> None:
+        self._allocate = allocate
+        self._memory = memoryview(b"")
 
     def receive(self, incoming: Incoming, count: int) -> memoryview:
-        # Grows with what arrives, never by what a length field says.
-        memory = bytearray()
-        stretch = memoryview(bytearray(min(count, _STRETCH_BYTES)))
-        while len(memory) < count:
-            received = incoming.recv_into(stretch[: count - len(memory)])
-            memory += stretch[:received]
-        return memoryview(memory)
+        """Exactly `count` bytes, in memory that the next call reuses."""
+        filled = 0
+        while filled < count:
+            if filled == len(self._memory):
+                # Grows with what arrives, never by what a length field says.
+                size = min(count, max(4 * filled, _LEAST_BYTES))
+                grown = memoryview(self._allocate(size))
+                grown[:filled] = self._memory
+                self._memory = grown
+            filled += incoming.recv_into(self._memory[filled:count])
+        return self._memory[:count]

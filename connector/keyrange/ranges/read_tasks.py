@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from keyrange.members.model.task_greeting import Greeting
 
 
+@dataclass(eq=False, repr=False)
 class ReadTask(InputPartition):
     """One task: its splits, and what the driver knew of the cluster when it planned them.
 
@@ -25,21 +26,12 @@ class ReadTask(InputPartition):
     that the offsets belong to. `work`: what is to be done with the records in the task itself.
     """
 
-    def __init__(
-        self,
-        splits: Sequence[Split],
-        brokers: Sequence[tuple[int, str, int]],
-        leaders: Sequence[tuple[str, int, int]],
-        topic_ids: Mapping[str, str],
-        greeting: Greeting | None = None,
-        work: WorkOrder | None = None,
-    ) -> None:
-        self.splits = tuple(splits)
-        self.brokers = tuple(brokers)
-        self.leaders = tuple(leaders)
-        self.topic_ids = dict(topic_ids)
-        self.greeting = greeting
-        self.work = work
+    splits: Sequence[Split]
+    brokers: Sequence[tuple[int, str, int]]
+    leaders: Sequence[tuple[str, int, int]]
+    topic_ids: Mapping[str, str]
+    greeting: Greeting | None = None
+    work: WorkOrder | None = None
 
     def __repr__(self) -> str:
         return f"ReadTask({', '.join(map(str, self.splits))})"

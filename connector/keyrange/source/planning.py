@@ -25,11 +25,12 @@ from keyrange.options import SourceOptions
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange
 from keyrange.ranges.model.offset_splits import Split, deal, plan_splits
 from keyrange.ranges.model.plan_check import Area, HandedOut, check_plan
-from keyrange.ranges.model.range_counts import auto_ranges, even_ranges
 from keyrange.ranges.model.range_plan import (
     RangeEstimate,
+    auto_ranges,
     cut_by_bytes,
     cut_line,
+    even_ranges,
     plan_tasks,
     weigh,
 )

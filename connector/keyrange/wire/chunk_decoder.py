@@ -24,7 +24,6 @@ from keyrange.ranges.model.offset_splits import Delivery
 from keyrange.ranges.model.reader_ranges import Placement
 from keyrange.source.model.columns import USUAL
 from keyrange.wire import record_batches, record_kernels
-from keyrange.wire.aborted_transactions import leave_out_aborted
 from keyrange.wire.columns import ColumnWriter
 from keyrange.wire.compression import Bytes, Scratch
 from keyrange.wire.fetch_response import AbortedTransaction
@@ -91,7 +90,7 @@ def scan_chunk(
     Split from decoding so that the next request can leave as soon as its offset is known.
     """
     table = record_batches.scan(data, topic, partition, from_offset)
-    leave_out_aborted(table, data, aborted, topic, partition)
+    record_batches.leave_out_aborted(table, data, aborted, topic, partition)
     next_offset = int(table[-1]["last_offset"]) + 1 if len(table) else from_offset
     return Chunk(data, table, next_offset)
 
@@ -215,15 +214,14 @@ class Decoder:
         """What is wanted of the records that were indexed: one batch, or none."""
         state, records, hashes, starts = cursor[0], self._records, None, None
         if self._selector is not None:
-            selected = self._selector.select(region, records, cursor)
-            records, hashes, starts = selected.records, selected.hashes, selected.starts.tolist()
+            records, hashes, starts = self._selector.select(region, records, cursor)
         rows = int(state["rows"])
         if not rows:
             return
         batch = self._writer.write(region, records, state, hashes)
         if batch is None:
             raise self._fault(record_kernels.BAD_RECORD, int(state["failed_offset"]))
-        yield batch, starts or (0, rows)
+        yield batch, (0, rows) if starts is None else starts.tolist()
 
     def _where(self, offset: int) -> dict[str, Any]:
         return {"topic": self._topic, "partition": self._partition, "offset": offset}

@@ -14,7 +14,7 @@ from typing import Any, Final
 import cramjam
 import numpy as np
 
-from keyrange.errors import KeyrangeError, error
+from keyrange.errors import error
 from keyrange.wire import lz4_frames
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
@@ -141,7 +141,11 @@ class Scratch:
                 count = decompress(source.data, room.data)
             except _NoRoom:
                 if len(room) >= self._bytes_max:
-                    raise self._too_large(where) from None
+                    raise error(
+                        "BATCH_TOO_LARGE",
+                        f"a record batch decompresses to more than {self._bytes_max} bytes",
+                        **where,
+                    ) from None
                 room_bytes = min(4 * len(room), self._bytes_max)
                 continue
             except cramjam.DecompressionError as failure:
@@ -163,10 +167,3 @@ class Scratch:
             grown[: self.filled] = self.region[: self.filled]
             self.region = grown
         return self.region[self.filled : self.filled + self._bytes_max]
-
-    def _too_large(self, where: dict[str, Any]) -> KeyrangeError:
-        return error(
-            "BATCH_TOO_LARGE",
-            f"a record batch decompresses to more than {self._bytes_max} bytes",
-            **where,
-        )

@@ -36,15 +36,6 @@ class Selection:
     by_offset: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Selected:
-    """Records in the order of their readers: reader n's are the rows [starts[n], starts[n + 1])."""
-
-    records: Records
-    hashes: Places
-    starts: Places
-
-
 class SelectedRoom:
     """Arrays for what is selected of `rows` records at most; what is not needed takes no memory."""
 
@@ -68,7 +59,10 @@ class Selector:
         self._placement = placement
         self._nulls_first = selection.nulls_first
         self._by_offset = selection.by_offset
-        self._delivered = _Delivered(delivery) if delivery is not None else None
+        self._delivered: tuple[Places, ...] | None = None
+        if delivery is not None:
+            cells = (delivery.uppers, delivery.froms, delivery.untils, delivery.offsets)
+            self._delivered = tuple(np.array(each, np.int64) for each in cells)
         self._wanted = _wanted(selection.keys) if selection.keys is not None else None
         self._room = room
         if placement is not None:
@@ -79,11 +73,23 @@ class Selector:
         """Of which record batches something may be kept, as far as offsets tell; True for all."""
         if self._delivered is None:
             return True
-        return self._delivered.may_keep(first_offsets, last_offsets)
+        uppers, froms, untils, offsets = self._delivered
+        before = np.searchsorted(offsets, first_offsets)
+        until = np.searchsorted(offsets, last_offsets, side="right")
+        if not len(uppers):
+            return before < until
+        something = froms < untils
+        from_offset = int(froms[something].min())
+        until_offset = int(untils[something].max())
+        inside = (last_offsets >= from_offset) & (first_offsets < until_offset)
+        return (before < until) | inside
 
-    def select(self, region: Bytes, records: Records, cursor: Any) -> Selected:
-        """What is kept of the records that an index pass counted in `cursor`, with their places in
-        the room's hashes; the cursor counts what is kept from then on."""
+    def select(
+        self, region: Bytes, records: Records, cursor: Any
+    ) -> tuple[Records, Places, Places]:
+        """What is kept of the records that an index pass counted in `cursor`, in the order of their
+        readers: the records, their places in the hash space, and where each reader's rows start,
+        with the end of the last one's. The cursor counts what is kept from then on."""
         state, room = cursor[0], self._room
         hashes = room.hashes
         if self._wanted is not None or not self._by_offset:
@@ -93,9 +99,9 @@ class Selector:
         if self._by_offset:
             record_kernels.hash_offsets(records, int(state["rows"]), hashes)
         if self._delivered is not None:
-            self._delivered.keep(records, hashes, cursor)
+            record_kernels.keep_delivered(records, hashes, cursor, *self._delivered)
         if self._placement is None:
-            return Selected(records, hashes, np.array([0, int(state["rows"])], np.int64))
+            return records, hashes, np.array([0, int(state["rows"])], np.int64)
         starts = np.zeros(self._placement.readers + 1, np.int64)
         record_kernels.sort_by_reader(
             records,
@@ -108,43 +114,20 @@ class Selector:
             room.placed_hashes,
             starts,
         )
-        return Selected(room.placed, room.placed_hashes, starts)
+        return room.placed, room.placed_hashes, starts
 
 
 def _wanted(keys: tuple[bytes | None, ...]) -> tuple[Places, Places, Bytes, bool]:
     """Keys in the form that the compiled pass takes: hashes, ends, bytes, whether null is one."""
     found = sorted({(hash_of(key), key) for key in keys if key is not None})
-    # The compiled passes take arrays that could be written to, and no empty ones.
-    text = bytearray(b"".join(key for _, key in found) or b"\0")
     return (
         np.array([key_hash for key_hash, _ in found], np.int64),
         np.array([0, *accumulate(len(key) for _, key in found)], np.int64),
-        np.frombuffer(text, np.uint8),
+        _bytes(b"".join(key for _, key in found)),
         None in keys,
     )
 
 
-class _Delivered:
-    """A delivery in the form that the compiled pass takes."""
-
-    def __init__(self, delivery: Delivery) -> None:
-        self._uppers = np.array(delivery.uppers, np.int64)
-        self._froms = np.array(delivery.froms, np.int64)
-        self._untils = np.array(delivery.untils, np.int64)
-        self._offsets = np.array(delivery.offsets, np.int64)
-
-    def may_keep(self, first_offsets: Places, last_offsets: Places) -> Any:
-        before = np.searchsorted(self._offsets, first_offsets)
-        until = np.searchsorted(self._offsets, last_offsets, side="right")
-        if not len(self._uppers):
-            return before < until
-        something = self._froms < self._untils
-        from_offset = int(self._froms[something].min())
-        until_offset = int(self._untils[something].max())
-        inside = (last_offsets >= from_offset) & (first_offsets < until_offset)
-        return (before < until) | inside
-
-    def keep(self, records: Records, hashes: Places, cursor: Any) -> None:
-        record_kernels.keep_delivered(
-            records, hashes, cursor, self._uppers, self._froms, self._untils, self._offsets
-        )
+def _bytes(text: bytes) -> Bytes:
+    # The compiled passes take arrays that could be written to, and no empty ones.
+    return np.frombuffer(bytearray(text or b"\0"), np.uint8)

@@ -23,7 +23,7 @@ from keyrange.individual_commits.table.commit_schema import commits_of, rows_of
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.keyed_state.model.state_runs import StateRun
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange
-from keyrange.ranges.model.range_counts import even_ranges
+from keyrange.ranges.model.range_plan import even_ranges
 from keyrange.source.model.checkpoint import Checkpoint, CommitMark
 
 AT = TopicPartition("t", 0)

@@ -17,9 +17,9 @@ from keyrange.errors import KeyrangeError
 from keyrange.kafka import socket_opening
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.connection import Connection, ConnectionLost
-from keyrange.kafka.fetching.receive_buffer import ReceiveBuffer
 from keyrange.kafka.messages import protocol
 from keyrange.kafka.model.offsets import LATEST
+from keyrange.kafka.response_frames import ReceiveBuffer
 from keyrange.options.kafka_properties import ClientSettings, Secret
 from loopback_broker import (
     HOST,

@@ -101,18 +101,18 @@ class Marks:
         self.found: dict[TopicPartition, str] | KeyrangeError = {}
         self.asked: list[tuple[Any, ...]] = []
 
-    def __call__(self, cluster: Any, *asked: Any) -> dict[TopicPartition, str]:
+    def __call__(self, cluster: Any, *asked: Any) -> dict[TopicPartition, tuple[int, str]]:
         self.asked.append(asked)
         if isinstance(self.found, KeyrangeError):
             raise self.found
-        return self.found
+        return {place: (0, mark) for place, mark in self.found.items()}
 
 
 def test_another_that_commits_the_same_partitions_is_said_once(
     commits: Commits, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     marks = Marks()
-    monkeypatch.setattr(offset_mirror, "group_metadata", marks)
+    monkeypatch.setattr(offset_mirror, "committed_offsets", marks)
     cluster: Any = None
     mirrored = GroupMirror(cluster, "g", timeout_ms=250, mark=new_mark())
     with caplog.at_level(logging.WARNING):

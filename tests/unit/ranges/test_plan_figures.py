@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from keyrange.kafka.model.offset_range_sets import merged
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import SPACE, split_evenly
 from keyrange.ranges.model.offset_splits import Split
-from keyrange.ranges.model.plan_figures import covered, plan_figures
+from keyrange.ranges.model.plan_figures import plan_figures
 from keyrange.ranges.model.reader_ranges import placement_of
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -28,6 +29,9 @@ def test_nothing_costs_nothing() -> None:
     assert list(plan_figures(0, [], {}).values()) == [0, 0, 0, 0]
 
 
-def test_covered_counts_each_offset_once() -> None:
-    assert covered([]) == 0
-    assert covered([(5, 7), (0, 2), (1, 6), (6, 6), (20, 21)]) == 8
+def test_each_offset_counts_once() -> None:
+    spans = [(5, 7), (0, 2), (1, 6), (6, 6), (20, 21)]
+    assert merged([]) == []
+    assert merged(spans) == [(0, 7), (20, 21)]
+    splits = [Split(*T0, begin, end, 0) for begin, end in spans]
+    assert plan_figures(1, splits, {T0: 100.0})["bytes"] == 800

@@ -22,9 +22,9 @@ from keyrange.ranges.model.key_ranges import (
     split_evenly,
 )
 from keyrange.ranges.model.offset_splits import Split
-from keyrange.ranges.model.range_counts import auto_ranges
 from keyrange.ranges.model.range_plan import (
     RangeEstimate,
+    auto_ranges,
     cut_by_bytes,
     cut_line,
     plan_tasks,

@@ -24,7 +24,6 @@ from keyrange.ranges.model.key_ranges import HASH_MAX
 from keyrange.ranges.model.reader_ranges import Placement
 from keyrange.source.model.columns import COLUMNS, USUAL
 from keyrange.wire import (
-    aborted_transactions,
     chunk_decoder,
     columns,
     compression,
@@ -104,7 +103,6 @@ def put_guards() -> None:
     numpy = SimpleNamespace(**{name: getattr(np, name) for name in dir(np) if name != "__doc__"})
     numpy.empty, numpy.zeros, numpy.array = empty, zeros, array
     for module in (
-        aborted_transactions,
         columns,
         compression,
         chunk_decoder,

@@ -7,7 +7,7 @@ from random import Random
 
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import SPACE
-from keyrange.ranges.model.range_counts import even_ranges
+from keyrange.ranges.model.range_plan import even_ranges
 from keyrange.work.model.work_order import (
     TaskPartition,
     WorkOrder,

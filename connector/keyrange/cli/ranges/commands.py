@@ -135,7 +135,7 @@ def owner(
     named = named_options(bootstrap_servers, topic, option, splitBy="keyRange")
     stored = stored_members(members, named) if members else None
     if partitions is not None and ranges is not None:
-        from keyrange.ranges.model.range_counts import even_ranges
+        from keyrange.ranges.model.range_plan import even_ranges
 
         spans = even_ranges(ranges)
         found = _owner(content, partitions, lambda _: spans)
@@ -265,7 +265,7 @@ def _suggest(reading: ReadPlan) -> None:
     from collections import Counter
 
     from keyrange.ranges.model.key_ranges import split_at_weights
-    from keyrange.ranges.model.range_counts import auto_ranges
+    from keyrange.ranges.model.range_plan import auto_ranges
     from keyrange.source import planning
 
     options, pending = reading.options, reading.pending
@@ -306,7 +306,7 @@ def _places(reading: ReadPlan, partition: TopicPartition, span: OffsetRange) -> 
 
 
 def _owner_in_topic(content: bytes | None, reading: ReadPlan) -> dict[str, Any]:
-    from keyrange.ranges.model.range_counts import auto_ranges
+    from keyrange.ranges.model.range_plan import auto_ranges
     from keyrange.source import planning
 
     options, ranges = reading.options, reading.ranges

@@ -14,12 +14,7 @@ from keyrange.individual_commits.model.partition_progress import (
     PartitionState,
     PendingRecord,
 )
-from keyrange.kafka.model.offset_range_sets import (
-    Ranges,
-    coalesce,
-    gaps,
-    of_offsets,
-)
+from keyrange.kafka.model.offset_range_sets import Ranges, coalesce, subtract
 from keyrange.kafka.model.offsets import OffsetRange
 from keyrange.ranges.model.key_ranges import KeyRange
 from keyrange.work.model.outcome import Cause
@@ -62,8 +57,8 @@ def rewind(state: PartitionState, to: int) -> Reset:
     _check(state, to)
     pieces = tuple(piece.cut_back(to) for piece in state.pieces)
     farthest = max(piece.scanned for piece in state.pieces)
-    undone = of_offsets(record.offset for record in state.pending)
-    again = gaps(undone, OffsetRange(min(to, farthest), farthest))
+    undone = (OffsetRange(each.offset, each.offset + 1) for each in state.pending)
+    again = subtract([OffsetRange(min(to, farthest), farthest)], undone)
     return Reset(replace(state, pieces=pieces).merged(), again=again)
 
 

@@ -14,8 +14,10 @@ import logging
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 
 from keyrange.errors import KeyrangeError, error
@@ -26,11 +28,11 @@ from keyrange.kafka.fetching.cursor import Cursor, InFlight, may_join, take_back
 from keyrange.kafka.fetching.data_loss import LostRecords
 from keyrange.kafka.fetching.fetch_request import receive_fetch, send_fetch, wait_throttled
 from keyrange.kafka.fetching.read_settings import ReadSettings
-from keyrange.kafka.fetching.receive_buffer import ReceiveBuffer
 from keyrange.kafka.messages import protocol
 from keyrange.kafka.messages.protocol import Code
 from keyrange.kafka.model.offsets import EARLIEST
 from keyrange.kafka.position_lookup import bind_splits
+from keyrange.kafka.response_frames import ReceiveBuffer
 from keyrange.kafka.retry_deadline import Deadline
 from keyrange.ranges.model.offset_splits import Split
 from keyrange.wire import fetch_response
@@ -52,7 +54,7 @@ class SplitReader:
         self._cluster = cluster
         self._view = view
         self.settings = settings
-        self._buffer = ReceiveBuffer()
+        self._buffer = ReceiveBuffer(partial(np.empty, dtype=np.uint8))
         self._workspace = Workspace(settings.decode)
         self._deadline = self.new_deadline()
         self._losses = LostRecords(cluster, settings)

@@ -14,14 +14,17 @@ import time
 from dataclasses import replace
 from typing import Final
 
+import numpy as np
+
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.cluster_view import ClusterView
 from keyrange.kafka.connection import ConnectionLost
 from keyrange.kafka.fetching.cursor import Cursor, InFlight
-from keyrange.kafka.fetching.receive_buffer import Bytes, ReceiveBuffer
 from keyrange.kafka.messages import protocol
+from keyrange.kafka.response_frames import ReceiveBuffer
 from keyrange.kafka.retry_deadline import Deadline
 from keyrange.wire import fetch_response
+from keyrange.wire.compression import Bytes
 from keyrange.wire.fetch_response import FetchResponse
 
 _log = logging.getLogger(__name__)
@@ -74,7 +77,7 @@ def receive_fetch(
     """
     split, client = asked.cursor.split, cluster.settings
     left_ms = max(by.left_ms, client.fetch_max_wait_ms + _LAST_TRY_MS)
-    frame = asked.connection.receive(
+    received = asked.connection.receive(
         buffer,
         max(client.max_partition_fetch_bytes, batch_bytes_max) + _ENVELOPE_BYTES,
         by=time.monotonic() + min(client.request_timeout_ms, left_ms) / 1000,
@@ -84,7 +87,8 @@ def receive_fetch(
         offset=asked.cursor.position,
     )[fetch_response.header_bytes(asked.version) :]
     try:
-        return frame, fetch_response.parse_fetch_response(frame.data, asked.version)
+        answer = fetch_response.parse_fetch_response(received, asked.version)
+        return np.frombuffer(received, np.uint8), answer
     except Exception:
         asked.connection.close()
         raise

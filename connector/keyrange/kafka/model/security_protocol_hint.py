@@ -7,7 +7,8 @@ import re
 from typing import Final
 
 _CERTIFICATE_ALERT: Final = re.compile(r"ALERT_(?:\w*CERTIFICATE\w*|UNKNOWN_CA)")
-_TLS_ALERT: Final = b"\x15\x03"
+# What an alert of TLS begins with.
+TLS_ALERT: Final = b"\x15\x03"
 _PRINTABLE: Final = range(0x20, 0x7F)
 # Each protocol, and the one that differs from it in TLS, or in SASL, alone.
 _OTHER_TLS: Final = {
@@ -22,11 +23,6 @@ _OTHER_SASL: Final = {
     "SSL": "SASL_SSL",
     "SASL_SSL": "SSL",
 }
-
-
-def is_tls_alert(head: bytes) -> bool:
-    """Whether the first bytes of an answer are an alert of TLS."""
-    return head.startswith(_TLS_ALERT)
 
 
 def foreign(head: bytes) -> str:

@@ -15,7 +15,10 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
+from operator import attrgetter
 from typing import Any, Final
+
+from keyrange.kafka.model.offset_range_sets import merged, outside, without
 
 HASH_MAX: Final = 2**63 - 1
 _UNTIL_MAX: Final = HASH_MAX + 1
@@ -45,6 +48,7 @@ class KeyRange:
 
 
 SPACE: Final = KeyRange(0, _UNTIL_MAX)
+_bounds: Final = attrgetter("from_hash", "until_hash")
 
 
 def split_evenly(span: KeyRange, pieces: int) -> list[KeyRange]:
@@ -56,28 +60,17 @@ def split_evenly(span: KeyRange, pieces: int) -> list[KeyRange]:
 
 def merge(ranges: Iterable[KeyRange]) -> list[KeyRange]:
     """The same hashes in as few ranges as possible, in order; overlaps count once."""
-    merged: list[KeyRange] = []
-    for each in sorted(ranges):
-        if merged and each.from_hash <= merged[-1].until_hash:
-            until_hash = max(merged[-1].until_hash, each.until_hash)
-            merged[-1] = KeyRange(merged[-1].from_hash, until_hash)
-        else:
-            merged.append(each)
-    return merged
+    return [KeyRange(*each) for each in merged(map(_bounds, ranges))]
 
 
 def complement(ranges: Iterable[KeyRange]) -> list[KeyRange]:
     """What of the space is in none of the ranges, in order."""
-    bounds = [0]
-    for each in merge(ranges):
-        bounds += [each.from_hash, each.until_hash]
-    bounds.append(_UNTIL_MAX)
-    return [KeyRange(a, b) for a, b in zip(bounds[::2], bounds[1::2], strict=True) if a < b]
+    return [KeyRange(*each) for each in outside(map(_bounds, ranges), 0, _UNTIL_MAX)]
 
 
 def subtract(ranges: Iterable[KeyRange], others: Iterable[KeyRange]) -> list[KeyRange]:
     """What of some ranges is in none of others, in order."""
-    return complement([*complement(ranges), *others])
+    return [KeyRange(*each) for each in without(map(_bounds, ranges), map(_bounds, others))]
 
 
 def common(one: KeyRange, other: KeyRange) -> KeyRange | None:

@@ -6,8 +6,9 @@ asks for a batch's plan.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
+from keyrange.kafka.model.offset_range_sets import merged
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.offset_splits import Split
 
@@ -27,7 +28,8 @@ def plan_figures(
     for partition, own in by_partition.items():
         spans = [(split.from_offset, split.until_offset) for split in own]
         ranges += sum(len(each.placement.ranges()) for each in own if each.placement is not None)
-        size = covered(spans) * bytes_per_offset[partition]
+        offsets = sum(end - begin for begin, end in merged(spans))
+        size = offsets * bytes_per_offset[partition]
         read += size
         # Splits of other partitions share nothing with these.
         fetched += size if len(own) == 1 else fetched_bytes(fetched_once(own), bytes_per_offset)
@@ -52,13 +54,3 @@ def fetched_bytes(
         (split.until_offset - split.from_offset) * bytes_per_offset[split.topic_partition]
         for split in splits
     )
-
-
-def covered(spans: Sequence[tuple[int, int]]) -> int:
-    """How many offsets lie in at least one of the half-open spans."""
-    count, reached = 0, 0
-    for begin, end in sorted(spans):
-        if end > reached:
-            count += end - max(begin, reached)
-            reached = end
-    return count

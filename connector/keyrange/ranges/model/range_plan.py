@@ -15,7 +15,7 @@ from math import sqrt
 from typing import Final, TypeVar
 
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
-from keyrange.ranges.model.key_ranges import SPACE, KeyRange, cover_once
+from keyrange.ranges.model.key_ranges import SPACE, KeyRange, cover_once, split_evenly
 from keyrange.ranges.model.offset_splits import Split
 from keyrange.ranges.model.reader_ranges import placement_of
 
@@ -26,7 +26,32 @@ _HOT: Final = 2.0
 _CHANCE: Final = 4.0
 _FEW: Final = 4
 
+# More ranges than tasks, so that the line can be cut where the bytes are.
+_AUTO_RANGES_PER_TASK: Final = 4
+_RANGES_MAX: Final = 1024
+
 _Item = TypeVar("_Item")
+
+
+def auto_ranges(
+    ranges: Mapping[TopicPartition, OffsetRange],
+    bytes_per_offset: Mapping[TopicPartition, float],
+    cores: int,
+) -> dict[TopicPartition, int]:
+    """How many ranges each partition gets: by its share of the bytes, so that one hot partition has
+    the cores of all."""
+    sizes = {p: max(span.size * bytes_per_offset[p], 1.0) for p, span in ranges.items()}
+    total = sum(sizes.values())
+    wanted = {p: -int(-cores * size // total) for p, size in sizes.items()}
+    return {
+        p: min(count * _AUTO_RANGES_PER_TASK, _RANGES_MAX) if count > 1 else 1
+        for p, count in wanted.items()
+    }
+
+
+def even_ranges(count: int) -> list[KeyRange]:
+    """The whole space in ranges of equal size."""
+    return split_evenly(SPACE, count)
 
 
 @dataclass(frozen=True, slots=True)

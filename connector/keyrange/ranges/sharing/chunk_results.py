@@ -1,4 +1,7 @@
 """What a chunk came to, in a file: Arrow batches whose rows stand in the order of their readers.
+For values so large that they are better fetched again than kept, the rows say where in the log a
+reader's records are: a broker hands out whole record batches, so what it has to fetch are runs of
+them.
 
 Each batch's metadata say where its readers' rows start, so that a reader maps the file and takes
 its rows without touching the others'. While anything of a mapping is held, so is a shared lock on
@@ -12,7 +15,7 @@ import fcntl
 import io
 import mmap
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, Self
 from weakref import WeakSet
@@ -22,12 +25,18 @@ import pyarrow as pa
 from pyarrow import ipc
 
 from keyrange.ranges.sharing.locks import lock_soon
+from keyrange.wire.chunk_decoder import Chunk
+from keyrange.wire.key_range_selection import Places
 
 _STARTS: Final = b"starts"
 # How a stream ends that was written to its end.
 _END: Final = b"\xff\xff\xff\xff\0\0\0\0"
 # What a message's metadata may take, beside its buffers and where its readers' rows start.
 _MESSAGE_BYTES: Final = 2 * 1024
+
+RUNS: Final = pa.schema(
+    [("from_offset", pa.int64()), ("until_offset", pa.int64()), ("bytes", pa.int64())]
+)
 
 _mapped: Final[WeakSet[mmap.mmap]] = WeakSet()
 
@@ -143,3 +152,48 @@ def _map(path: Path) -> mmap.mmap:
         mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
     _mapped.add(mapped)
     return mapped
+
+
+def runs_of_readers(
+    chunk: Chunk,
+    from_offset: int,
+    until_offset: int,
+    placed: Iterable[tuple[Places, Sequence[int]]],
+    readers: int,
+) -> tuple[pa.RecordBatch, list[int]]:
+    """The runs of record batches that hold each reader's records of the chunk in [from_offset,
+    until_offset), reader by reader, and where each reader's runs start.
+
+    `placed` are offsets of records in the order of their readers, with where those start.
+    """
+    needed: list[set[int]] = [set() for _ in range(readers)]
+    for offsets, starts in placed:
+        rows = np.searchsorted(chunk.batches["last_offset"], offsets)
+        for reader in range(readers):
+            needed[reader].update(np.unique(rows[starts[reader] : starts[reader + 1]]).tolist())
+    runs: list[tuple[int, int, int]] = []
+    run_starts = [0]
+    for each in needed:
+        runs += _runs(chunk, sorted(each), from_offset, until_offset)
+        run_starts.append(len(runs))
+    columns = list(zip(*runs, strict=True)) if runs else [(), (), ()]
+    arrays = [pa.array(column, pa.int64()) for column in columns]
+    return pa.RecordBatch.from_arrays(arrays, schema=RUNS), run_starts
+
+
+def _runs(
+    chunk: Chunk, rows: Sequence[int], from_offset: int, until_offset: int
+) -> list[tuple[int, int, int]]:
+    table = chunk.batches
+    runs: list[tuple[int, int, int]] = []
+    last = -2
+    for row in rows:
+        batch = table[row]
+        size = int(batch["records_end"] - batch["at"])
+        until = min(int(batch["last_offset"]) + 1, until_offset)
+        if row == last + 1:
+            runs[-1] = (runs[-1][0], until, runs[-1][2] + size)
+        else:
+            runs.append((max(int(batch["base_offset"]), from_offset), until, size))
+        last = row
+    return runs

@@ -26,6 +26,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -91,7 +92,7 @@ class ExecutorDirectory:
     def sweep_idle(self, keep: str) -> None:
         """Remove what nobody holds and nobody has touched for a while: what other readers of a
         batch, who ran elsewhere, never came to take."""
-        for path in self._batches():
+        for path in chain.from_iterable(map(_directories, {self.path, self.spill_path})):
             if path.name != keep and _idle_s(path) > _IDLE_S and not _held(path):
                 self.remove(path.name)
 
@@ -144,12 +145,6 @@ class ExecutorDirectory:
     def _reuses(self, path: Path) -> bool:
         """Whether a result stands in shared memory."""
         return self.settings.memory_directory is not None and path.parent.parent == self.path
-
-    def _batches(self) -> Iterator[Path]:
-        for parent in {self.path, self.spill_path}:
-            for path in parent.iterdir():
-                if path.is_dir() and not path.is_symlink():
-                    yield path
 
 
 def directory_of_process(settings: HostSettings, pid: int) -> Path:
@@ -252,8 +247,8 @@ def take_private(path: Path) -> None:
 
 
 def _sweep_dead(parent: Path, own: str) -> None:
-    for path in parent.iterdir():
-        if path.name != own and path.is_dir() and not path.is_symlink() and _dead(path):
+    for path in _directories(parent):
+        if path.name != own and _dead(path):
             _log.info("removing what a process that is gone has left: %s", path)
             spill = path / _SPILL_LINK
             if spill.is_symlink() and spill.resolve().name == path.name:
@@ -333,7 +328,7 @@ def _remove_free(path: Path, size: int) -> int:
     """Remove free files below a directory until they had so many bytes; returns how many."""
     removed = 0
     for directory in _directories(path):
-        for free in _free_files(Path(directory)):
+        for free in _free_files(directory):
             if removed >= size:
                 return removed
             with suppress(FileNotFoundError):
@@ -343,9 +338,9 @@ def _remove_free(path: Path, size: int) -> int:
     return removed
 
 
-def _directories(path: Path) -> Sequence[str]:
+def _directories(path: Path) -> Sequence[Path]:
     with os.scandir(path) as entries:
-        return [each.path for each in entries if each.is_dir(follow_symlinks=False)]
+        return [Path(each) for each in entries if each.is_dir(follow_symlinks=False)]
 
 
 def _size(path: Path) -> int:

@@ -26,11 +26,16 @@ from keyrange.kafka.fetching.fetch import SplitReader
 from keyrange.kafka.retry_deadline import Deadline
 from keyrange.ranges.model.offset_splits import Split
 from keyrange.ranges.sharing.chunk_chain import Chain, ChainEnd, ChunkState, Link
-from keyrange.ranges.sharing.chunk_results import ResultWriter, mapped_results, read_results
+from keyrange.ranges.sharing.chunk_results import (
+    RUNS,
+    ResultWriter,
+    mapped_results,
+    read_results,
+    runs_of_readers,
+)
 from keyrange.ranges.sharing.shared_directory import ExecutorDirectory
 from keyrange.wire.chunk_decoder import Chunk
 from keyrange.wire.columns import ConstantColumns, copied, without_constants
-from keyrange.wire.record_locations import RUNS, runs_of_readers
 
 _log = logging.getLogger(__name__)
 
