@@ -12,6 +12,9 @@ import struct
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
 
 from bench import spark as sparks
 from bench import topics
@@ -20,12 +23,13 @@ from bench.registry import Bench, Group
 from bench.task_profile import READING, WRITING, seconds_of_parts
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.cluster_view import ClusterView
-from keyrange.kafka.fetching.receive_buffer import Bytes, ReceiveBuffer
 from keyrange.kafka.messages import protocol
+from keyrange.kafka.response_frames import ReceiveBuffer
 from keyrange.options import parse_options
 from keyrange.options.kafka_properties import ClientSettings
 from keyrange.wire import fetch_response
 from keyrange.wire.chunk_decoder import Decoder, DecodeSettings, scan_chunk
+from keyrange.wire.compression import Bytes
 
 _LENGTH = struct.Struct(">qi")
 _LAST_DELTA = struct.Struct(">i")
@@ -98,11 +102,12 @@ def _chunks(
     client = cluster.settings
     [broker] = view.brokers.values()
     connection = cluster.connection(broker.host, broker.port)
-    version, buffer = connection.fetch_version(), ReceiveBuffer()
+    version = connection.fetch_version()
+    buffer = ReceiveBuffer(partial(np.empty, dtype=np.uint8))
     offset = 0
     connection.send(_request(client, view, topic, offset), version)
     while offset < rows:
-        frame = connection.receive(buffer, _ANSWER_BYTES_MAX)
+        frame = np.frombuffer(connection.receive(buffer, _ANSWER_BYTES_MAX), np.uint8)
         header = 5 if version >= 12 else 4
         answer = fetch_response.parse_fetch_response(frame.data[header:], version)
         [fetched] = answer.partitions

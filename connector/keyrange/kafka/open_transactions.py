@@ -74,10 +74,10 @@ def _oldest(
 
 
 def _first_open(producers: Iterable[Any]) -> HeldBack | None:
-    open_ones = [each for each in producers if each.current_txn_start_offset >= 0]
-    if not open_ones:
+    open_ones = (each for each in producers if each.current_txn_start_offset >= 0)
+    first = min(open_ones, key=lambda each: each.current_txn_start_offset, default=None)
+    if first is None:
         return None
-    first = min(open_ones, key=lambda each: each.current_txn_start_offset)
     begin = first.current_txn_start_offset
     return HeldBack(
         OffsetRange(begin, begin), first.producer_id, first.producer_epoch, first.last_timestamp

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import struct
 from dataclasses import dataclass
+from io import BytesIO
 from typing import Final
 
 MAGIC: Final = b"\xfe\xed\xfe\xed"
@@ -33,22 +33,19 @@ class Contents:
     trusted: tuple[bytes, ...]
 
 
-class _Reader:
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._at = 0
+def _take(stream: BytesIO, count: int) -> bytes:
+    taken = stream.read(count)
+    if len(taken) < count:
+        raise ValueError("the store ends too soon")
+    return taken
 
-    def take(self, count: int) -> bytes:
-        if count > len(self._data) - self._at:
-            raise ValueError("the store ends too soon")
-        self._at += count
-        return self._data[self._at - count : self._at]
 
-    def number(self) -> int:
-        return int(struct.unpack(">I", self.take(4))[0])
+def _number(stream: BytesIO, size: int = 4) -> int:
+    return int.from_bytes(_take(stream, size))
 
-    def text(self) -> bytes:
-        return self.take(struct.unpack(">H", self.take(2))[0])
+
+def _text(stream: BytesIO) -> bytes:
+    return _take(stream, _number(stream, 2))
 
 
 def read(data: bytes, password: str, key_password: str) -> Contents:
@@ -61,33 +58,33 @@ def read(data: bytes, password: str, key_password: str) -> Contents:
         phrase = _password_bytes(password) + b"Mighty Aphrodite"
         if not hmac.compare_digest(hashlib.sha1(phrase + body).digest(), digest):
             raise ValueError("the password is wrong, or the store is damaged")
-    reader = _Reader(body)
-    if reader.take(4) != MAGIC or (version := reader.number()) not in (1, 2):
+    stream = BytesIO(body)
+    if _take(stream, 4) != MAGIC or (version := _number(stream)) not in (1, 2):
         raise ValueError("is no store of version 1 or 2")
     key = b""
     chain: tuple[bytes, ...] = ()
     trusted: list[bytes] = []
-    for _ in range(reader.number()):
-        tag = reader.number()
-        reader.text()  # alias
-        reader.take(8)  # date
+    for _ in range(_number(stream)):
+        tag = _number(stream)
+        _text(stream)  # alias
+        _take(stream, 8)  # date
         if tag == _KEY_ENTRY:
-            hidden = reader.take(reader.number())
-            certificates = [_certificate(reader, version) for _ in range(reader.number())]
+            hidden = _take(stream, _number(stream))
+            certificates = [_certificate(stream, version) for _ in range(_number(stream))]
             trusted += certificates[:1]
             if not key and key_password:
                 key, chain = _uncover(hidden, key_password), tuple(certificates)
         elif tag == _TRUSTED_ENTRY:
-            trusted.append(_certificate(reader, version))
+            trusted.append(_certificate(stream, version))
         else:
             raise ValueError(f"holds an entry of the unknown kind {tag}")
     return Contents(key, chain, tuple(trusted))
 
 
-def _certificate(reader: _Reader, version: int) -> bytes:
-    if version == 2 and reader.text() != b"X.509":
+def _certificate(stream: BytesIO, version: int) -> bytes:
+    if version == 2 and _text(stream) != b"X.509":
         raise ValueError("holds a certificate that is not X.509")
-    return reader.take(reader.number())
+    return _take(stream, _number(stream))
 
 
 def _uncover(hidden: bytes, password: str) -> bytes:

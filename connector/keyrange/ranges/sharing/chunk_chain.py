@@ -25,7 +25,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Final
 
-from keyrange.ranges.sharing.locks import lock_soon, lock_within
+from keyrange.ranges.sharing.locks import lock_soon, lock_within, opened
 
 _ROW: Final = struct.Struct("<qqB")
 _STATE_AT: Final = 16
@@ -163,14 +163,11 @@ class Chain:
     def wait(self, index: int, wait_s: float) -> bool:
         """Wait until nobody is at work on a pending chunk; False where somebody is for so long."""
         try:
-            descriptor = self._open(_lock_name(index), _FLAGS & ~os.O_CREAT)
+            with opened(_lock_name(index), os.O_RDWR, self._directory) as descriptor:
+                return lock_within(descriptor, fcntl.LOCK_EX, wait_s)
         except FileNotFoundError:
             # It was finished meanwhile.
             return True
-        try:
-            return lock_within(descriptor, fcntl.LOCK_EX, wait_s)
-        finally:
-            os.close(descriptor)
 
     def finish(self, index: int, state: ChunkState) -> None:
         """Say what became of a chunk that this reader made."""
@@ -209,8 +206,8 @@ class Chain:
         if os.pwrite(self._file, data, at) != len(data):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    def _open(self, name: str, flags: int = _FLAGS) -> int:
-        return os.open(name, flags, 0o600, dir_fd=self._directory)
+    def _open(self, name: str) -> int:
+        return os.open(name, _FLAGS, 0o600, dir_fd=self._directory)
 
     def _row_at(self, index: int) -> int:
         return self._readers + index * self._row_bytes

@@ -176,24 +176,17 @@ def runs_of_readers(
     for each in needed:
         runs += _runs(chunk, sorted(each), from_offset, until_offset)
         run_starts.append(len(runs))
-    columns = list(zip(*runs, strict=True)) if runs else [(), (), ()]
-    arrays = [pa.array(column, pa.int64()) for column in columns]
-    return pa.RecordBatch.from_arrays(arrays, schema=RUNS), run_starts
+    columns = np.array(runs, np.int64).reshape(-1, len(RUNS)).T
+    return pa.RecordBatch.from_arrays(list(map(pa.array, columns)), schema=RUNS), run_starts
 
 
 def _runs(
     chunk: Chunk, rows: Sequence[int], from_offset: int, until_offset: int
-) -> list[tuple[int, int, int]]:
-    table = chunk.batches
-    runs: list[tuple[int, int, int]] = []
-    last = -2
-    for row in rows:
-        batch = table[row]
-        size = int(batch["records_end"] - batch["at"])
-        until = min(int(batch["last_offset"]) + 1, until_offset)
-        if row == last + 1:
-            runs[-1] = (runs[-1][0], until, runs[-1][2] + size)
-        else:
-            runs.append((max(int(batch["base_offset"]), from_offset), until, size))
-        last = row
-    return runs
+) -> Iterator[tuple[int, int, int]]:
+    for run in np.split(rows, np.flatnonzero(np.diff(rows) > 1) + 1) if rows else ():
+        first, last = chunk.batches[run[0]], chunk.batches[run[-1]]
+        yield (
+            max(int(first["base_offset"]), from_offset),
+            min(int(last["last_offset"]) + 1, until_offset),
+            int(last["records_end"] - first["at"]),
+        )

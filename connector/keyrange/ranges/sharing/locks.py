@@ -8,7 +8,11 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
 
 # How long to wait for what is held for some system calls at most.
@@ -18,6 +22,18 @@ SHORT_S: Final = 2.0
 _LOOK_PART: Final = 1 / 16
 _LOOK_LEAST_S: Final = 0.0002
 _LOOK_MOST_S: Final = 0.05
+
+
+@contextmanager
+def opened(path: Path | str, flags: int, directory: int | None = None) -> Iterator[int]:
+    """A descriptor of a file or directory that is no link, for as long as the block runs; a file
+    that is made is this user's alone."""
+    flags |= os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(path, flags, 0o600, dir_fd=directory)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def lock_within(file: int, mode: int, wait_s: float) -> bool:

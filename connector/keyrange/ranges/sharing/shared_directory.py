@@ -30,7 +30,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Final
 
-from keyrange.ranges.sharing.locks import lock_soon, lock_within
+from keyrange.ranges.sharing.locks import lock_soon, lock_within, opened
 
 _log = logging.getLogger(__name__)
 
@@ -314,13 +314,10 @@ def _take_free(path: Path) -> bool:
     he opened, and no free file ever had this one.
     """
     for free in _free_files(path.parent):
-        descriptor = os.open(free, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
+        with opened(free, os.O_RDWR) as descriptor:
             if lock_within(descriptor, fcntl.LOCK_EX, 0):
                 free.rename(path)
                 return True
-        finally:
-            os.close(descriptor)
     return False
 
 
@@ -351,11 +348,8 @@ def _size(path: Path) -> int:
 
 
 def _set_size(path: Path, size: int) -> None:
-    descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
+    with opened(path, os.O_CREAT | os.O_RDWR) as descriptor:
         os.ftruncate(descriptor, size)
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager
@@ -364,15 +358,12 @@ def locked(path: Path, soon: bool = False) -> Iterator[None]:
 
     `soon`: nobody holds it for long. Raises TimeoutError, an OSError, where somebody does.
     """
-    descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
+    with opened(path, os.O_CREAT | os.O_RDWR) as descriptor:
         if soon:
             lock_soon(descriptor, fcntl.LOCK_EX, path.name)
         else:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
-    finally:
-        os.close(descriptor)
 
 
 def put_in_place(path: Path, text: str) -> None:

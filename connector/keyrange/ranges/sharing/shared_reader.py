@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -56,16 +56,6 @@ _KEPT: Final = (ChunkState.MEMORY, ChunkState.SPILL)
 _LATE_PART: Final = 1 / 4
 
 
-@dataclass(frozen=True, slots=True)
-class _Made:
-    """A chunk that this reader made: its own rows; or where nothing could be kept, `chunk`, of
-    which the records from `from_offset` on count."""
-
-    rows: list[pa.RecordBatch]
-    chunk: Chunk | None = None
-    from_offset: int = 0
-
-
 class RangeReader:
     """Reads a reader's part of one split; `splits` fetches, `directory` is where results are left.
 
@@ -94,7 +84,8 @@ class RangeReader:
         self._decoder = splits.decoder(split, shared)
         self._schema = self._decoder.schema if keep_values else RUNS
         self._constants = ConstantColumns(split.topic, split.partition, columns)
-        self._made: dict[int, _Made] = {}
+        # Of chunks that this reader made and has not come to: its own rows.
+        self._made: dict[int, Iterator[pa.RecordBatch]] = {}
         self._ratio = _FIRST_RATIO
         self._had_room = True
         # What is left of the time for the chunk that this reader goes on with by itself; None: all.
@@ -155,7 +146,7 @@ class RangeReader:
                     if not self._make_next(chain, index, deadline):
                         return None
                 elif made is not None:
-                    return link, self._own(link, made)
+                    return link, made
                 elif link.state is not ChunkState.PENDING:
                     return link, self._others(chain, link)
                 elif not self._make_ahead(chain, index) and not self._wait(chain, index, deadline):
@@ -168,12 +159,6 @@ class RangeReader:
 
     def _log_alone(self, failure: OSError) -> None:
         _log.info("%s is read without sharing: %s", self._split.topic_partition, failure)
-
-    def _own(self, link: Link, made: _Made) -> Iterator[pa.RecordBatch]:
-        if made.chunk is None:
-            return map(self._constants.add, made.rows)
-        alone = self._splits.decoder(self._split)
-        return alone.decode(made.chunk, made.from_offset, link.until_offset)
 
     def _others(self, chain: Chain, link: Link) -> Iterator[pa.RecordBatch]:
         """The rows of a chunk that another made, or this reader in an attempt that failed."""
@@ -214,7 +199,7 @@ class RangeReader:
             chain.release_end()
             self._left = deadline
             return False
-        self._made[index] = self._make(chain, end, deadline)
+        self._made[index], _ = self._make(chain, end, deadline)
         return True
 
     def _make_ahead(self, chain: Chain, index: int) -> bool:
@@ -227,9 +212,9 @@ class RangeReader:
         if end.index - index > _AHEAD_MAX or end.from_offset >= self._split.until_offset:
             chain.release_end()
             return False
-        made = self._make(chain, end)
-        if made.chunk is None:
-            self._made[end.index] = made
+        rows, is_held = self._make(chain, end)
+        if is_held:
+            self._made[end.index] = rows
         return True
 
     def _wait(self, chain: Chain, index: int, deadline: Deadline) -> bool:
@@ -247,7 +232,11 @@ class RangeReader:
         chain.finish(index, ChunkState.NOWHERE)
         return True
 
-    def _make(self, chain: Chain, end: ChainEnd, deadline: Deadline | None = None) -> _Made:
+    def _make(
+        self, chain: Chain, end: ChainEnd, deadline: Deadline | None = None
+    ) -> tuple[Iterator[pa.RecordBatch], bool]:
+        """Make a chunk; returns this reader's rows of it, and whether they are held: where nothing
+        could be kept they are decoded when they are taken, before another chunk is fetched."""
         split = self._split
         cursor = Cursor(split, end.from_offset, self._decoder, bytes_read=end.bytes_before)
         found = self._splits.next_chunk(cursor, deadline)
@@ -258,7 +247,8 @@ class RangeReader:
         if chunk is None:
             # What is lost is found to be lost by every reader.
             chain.finish(end.index, ChunkState.NOWHERE)
-            return _Made([])
+            return iter(()), True
+        alone = self._decode_alone(chunk, from_offset, until_offset)
         for state in _KEPT:
             path = self._path(chain, end.index, state)
             rows = self._store(path, chunk, from_offset, until_offset)
@@ -266,10 +256,17 @@ class RangeReader:
                 self._had_room = True
                 chain.finish(end.index, state)
                 self._drop_if_taken(chain, end.index, path)
-                return _Made(rows) if self._keep_values else _Made([], chunk, from_offset)
+                return (
+                    (map(self._constants.add, rows), True) if self._keep_values else (alone, False)
+                )
         self._had_room = False
         chain.finish(end.index, ChunkState.NOWHERE)
-        return _Made([], chunk, from_offset)
+        return alone, False
+
+    def _decode_alone(
+        self, chunk: Chunk, from_offset: int, until_offset: int
+    ) -> Iterator[pa.RecordBatch]:
+        yield from self._splits.decoder(self._split).decode(chunk, from_offset, until_offset)
 
     def _store(
         self, path: Path, chunk: Chunk, from_offset: int, until_offset: int
