@@ -11,7 +11,6 @@ import logging
 import random
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from typing import Any, Final
@@ -45,16 +44,10 @@ _LAST_TRY_MS: Final = 100
 _UNREACHABLE: Final = "cannot be reached: "
 
 
-@dataclass(frozen=True, slots=True)
-class LeaderQuestion:
-    """What every leader is asked of its partitions.
-
-    `request` makes the message from the view and the leader's part of what is wanted. `read` adds
-    the answers to a mapping, and returns what failed in passing with the cause.
-    """
-
-    request: Callable[[ClusterView, Mapping[TopicPartition, int]], Any]
-    read: Callable[[Any, Answers], Failures]
+# Makes the message from the view and the leader's part of what is wanted.
+LeaderRequest = Callable[[ClusterView, Mapping[TopicPartition, int]], Any]
+# Adds the answers to a mapping, and returns what failed in passing with the cause.
+LeaderAnswer = Callable[[Any, Answers], Failures]
 
 
 class Cluster:
@@ -204,8 +197,7 @@ class Cluster:
             return protocol.list_offsets(by_topic(wanted), level, limit_ms)
 
         read = partial(read_numbers, "name", "partition_index", "offset", "leader_epoch")
-        question = LeaderQuestion(request, read)
-        found = self.ask_leaders(view, wanted, question, timeout_ms)
+        found = self.ask_leaders(view, wanted, request, read, timeout_ms)
         self.contacted = True
         return found
 
@@ -213,7 +205,8 @@ class Cluster:
         self,
         view: ClusterView,
         wanted: Mapping[TopicPartition, int],
-        question: LeaderQuestion,
+        request: LeaderRequest,
+        read: LeaderAnswer,
         timeout_ms: float | None = None,
     ) -> Answers:
         """The answers for all partitions of `wanted`, two numbers each.
@@ -228,7 +221,7 @@ class Cluster:
         found: Answers = {}
         left = dict(wanted)
         while True:
-            failures = self._ask_once(view, left, question, found, deadline, is_first)
+            failures = self._ask_once(view, left, request, read, found, deadline, is_first)
             left = {partition: left[partition] for partition in failures}
             if not left:
                 return found
@@ -241,7 +234,8 @@ class Cluster:
         self,
         view: ClusterView,
         wanted: Mapping[TopicPartition, int],
-        question: LeaderQuestion,
+        request: LeaderRequest,
+        read: LeaderAnswer,
         found: Answers,
         deadline: Deadline,
         is_first: bool,
@@ -256,7 +250,7 @@ class Cluster:
         for leader, partitions in led.items():
             try:
                 connection = self.connection(leader.host, leader.port, deadline.left_ms)
-                connection.ask(question.request(view, {each: wanted[each] for each in partitions}))
+                connection.ask(request(view, {each: wanted[each] for each in partitions}))
                 asked.append((connection, partitions))
             except ConnectionLost as lost:
                 failures.update(dict.fromkeys(partitions, str(lost)))
@@ -280,7 +274,7 @@ class Cluster:
                     raise
                 failures.update(dict.fromkeys(partitions, str(failure)))
                 continue
-            failures.update(question.read(answer, found))
+            failures.update(read(answer, found))
         return failures
 
     def deadline(self, timeout_ms: float | None) -> Deadline:

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Final
 
 from keyrange.errors import KeyrangeError, error
-from keyrange.kafka.cluster import Cluster, LeaderQuestion
+from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.cluster_view import ClusterView, read_numbers
 from keyrange.kafka.connection import ConnectionLost
 from keyrange.kafka.messages import protocol
@@ -139,8 +139,7 @@ def epoch_ends(
         )
 
     read = partial(read_numbers, "topic", "partition", "leader_epoch", "end_offset")
-    question = LeaderQuestion(request, read)
-    return cluster.ask_leaders(view, epochs, question, timeout_ms)
+    return cluster.ask_leaders(view, epochs, request, read, timeout_ms)
 
 
 def ask_coordinator(

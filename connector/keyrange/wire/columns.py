@@ -59,28 +59,28 @@ class _Constant:
 
     def of(self, rows: int) -> pa.Array:
         if len(self.longest) < rows:
-            self.longest = _repeated(self.value, self.type, rows)
+            self.longest = self._repeated(rows)
         return self.longest.slice(0, rows)
 
-
-def _repeated(value: str | int, kind: pa.DataType, rows: int) -> pa.Array:
-    """A value in all of `rows` rows: as pa.repeat makes it, whose scalar would import pandas, and
-    with it a third of a second and 60 MB in every process that reads."""
-    if isinstance(value, int):
-        numbers = np.full(rows, value, kind.to_pandas_dtype())
-        return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(numbers)])
-    text = value.encode()
-    ends = np.arange(rows + 1, dtype=np.int32) * np.int32(len(text))
-    buffers = [None, pa.py_buffer(ends), pa.py_buffer(text * rows)]
-    return pa.Array.from_buffers(kind, rows, buffers)
+    def _repeated(self, rows: int) -> pa.Array:
+        """As pa.repeat makes it, whose scalar would import pandas, and with it a third of a second
+        and 60 MB in every process that reads."""
+        if isinstance(self.value, int):
+            numbers = np.full(rows, self.value, self.type.to_pandas_dtype())
+            return pa.Array.from_buffers(self.type, rows, [None, pa.py_buffer(numbers)])
+        text = self.value.encode()
+        ends = np.arange(rows + 1, dtype=np.int32) * np.int32(len(text))
+        buffers = [None, pa.py_buffer(ends), pa.py_buffer(text * rows)]
+        return pa.Array.from_buffers(self.type, rows, buffers)
 
 
 _CONSTANTS = ("topic", "partition")
 
 
-def _constants(topic: str, partition: int) -> dict[str, _Constant]:
-    values = (_Constant(topic, pa.string()), _Constant(partition, pa.int32()))
-    return dict(zip(_CONSTANTS, values, strict=True))
+def _constants(*values: str | int) -> dict[str, _Constant]:
+    return {
+        name: _Constant(value, _TYPES[name]) for name, value in zip(_CONSTANTS, values, strict=True)
+    }
 
 
 def _allocate(count: int, dtype: Any) -> tuple[pa.Buffer, np.ndarray[Any, Any]]:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from keyrange.errors import error
 from keyrange.individual_commits.table.dead_letters import DeadLetter
-from keyrange.kafka.cluster import Cluster, LeaderQuestion
+from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.cluster_view import Answers, ClusterView, Failures
 from keyrange.kafka.messages import protocol
 from keyrange.kafka.messages.produce import (
@@ -120,8 +120,7 @@ def _send(sending: _Sending, batches: Mapping[int, Sequence[ProducedRecord]]) ->
         return failures
 
     wanted = {TopicPartition(topic, number): 0 for number in batches}
-    question = LeaderQuestion(request, read)
-    sending.cluster.ask_leaders(sending.view, wanted, question)
+    sending.cluster.ask_leaders(sending.view, wanted, request, read)
     for number in sorted(large):
         records = batches[number]
         if len(records) == 1:

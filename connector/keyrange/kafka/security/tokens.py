@@ -174,10 +174,10 @@ def _granted(answer: IO[bytes]) -> tuple[UnseenText, float]:
 def _opener(url: str, login: Mapping[str, str]) -> urllib.request.OpenerDirector:
     handlers: list[urllib.request.BaseHandler] = [_NoRedirect()]
     if urlsplit(url).scheme == "https":
-        handlers.append(_Https(context=_tls(login)))
+        handlers.append(_Handler(context=_tls(login)))
     else:
         # The secret goes to this machine's loopback, and to no proxy on the way.
-        handlers += [_Http(), urllib.request.ProxyHandler({})]
+        handlers += [_Handler(), urllib.request.ProxyHandler({})]
     return urllib.request.build_opener(*handlers)
 
 
@@ -206,23 +206,16 @@ class _Response(http.client.HTTPResponse):
         self.fp = io.BufferedReader(_InTime(self.fp.detach(), sock))
 
 
-class _HttpConnection(http.client.HTTPConnection):
-    response_class = _Response
+class _Handler(urllib.request.HTTPSHandler, urllib.request.HTTPHandler):
+    """Both schemes, over connections whose answers are `_Response`s."""
 
+    def do_open(self, http_class: Any, req: urllib.request.Request, **given: Any) -> Any:
+        def connection(*address: Any, **how: Any) -> Any:
+            made = http_class(*address, **how)
+            made.response_class = _Response
+            return made
 
-class _HttpsConnection(http.client.HTTPSConnection):
-    response_class = _Response
-
-
-class _Http(urllib.request.HTTPHandler):
-    def http_open(self, request: urllib.request.Request) -> Any:
-        return self.do_open(_HttpConnection, request)
-
-
-class _Https(urllib.request.HTTPSHandler):
-    def https_open(self, request: urllib.request.Request) -> Any:
-        context = self._context  # type: ignore[attr-defined]  # as the handler's own method does
-        return self.do_open(_HttpsConnection, request, context=context)
+        return super().do_open(connection, req, **given)
 
 
 def _tls(login: Mapping[str, str]) -> ssl.SSLContext:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
 
-from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
+from keyrange.kafka.model.offsets import OFFSET_MAX, OffsetRange, TopicPartition
 from keyrange.ranges.model.reader_ranges import Placement
 
 
@@ -83,7 +83,7 @@ def plan_splits(
     pieces = [
         (partition, piece)
         for partition, span in sorted(ranges.items())
-        for piece in cut(span, _count(span, max_records_per_partition))
+        for piece in cut(span, -(-span.size // (max_records_per_partition or OFFSET_MAX)))
     ]
     if min_partitions is not None and min_partitions > len(pieces):
         pieces = _cut_further(pieces, min_partitions)
@@ -99,10 +99,6 @@ def plan_splits(
 
 
 _Piece = tuple[TopicPartition, OffsetRange]
-
-
-def _count(span: OffsetRange, max_records: int | None) -> int:
-    return 1 if max_records is None else -(-span.size // max_records)
 
 
 def _cut_further(pieces: Sequence[_Piece], min_partitions: int) -> list[_Piece]:
@@ -163,43 +159,24 @@ def deal(splits: Sequence[Split], bytes_per_task: int, tasks_min: int) -> list[t
     return [tuple(sorted(task, key=key)) for task in tasks]
 
 
-def write_split(split: Split) -> dict[str, Any]:
-    """JSON, in which the binding service tells tasks what they read."""
-    document: dict[str, Any] = {
-        "topic": split.topic,
-        "partition": split.partition,
-        "offsets": [split.from_offset, split.until_offset],
-        "bytes": split.bytes_estimate,
-    }
-    if split.placement is not None:
-        own = split.placement
-        document["placement"] = [own.uppers, own.owners, own.reader]
-    if split.shared:
-        document["shared"] = split.shared
-    if split.delivery is not None:
-        each = split.delivery
-        document["delivery"] = [each.uppers, each.froms, each.untils, each.offsets]
-    if split.leader_epoch >= 0:
-        document["leaderEpoch"] = split.leader_epoch
-    return document
+def write_split(split: Split) -> list[Any]:
+    """JSON, in which the binding service tells tasks what they read: the fields in their order."""
+    own, each = split.placement, split.delivery
+    return [
+        *(split.topic, split.partition, split.from_offset, split.until_offset),
+        split.bytes_estimate,
+        None if own is None else [own.uppers, own.owners, own.reader],
+        split.shared,
+        None if each is None else [each.uppers, each.froms, each.untils, each.offsets],
+        split.leader_epoch,
+    ]
 
 
-def read_split(document: Mapping[str, Any]) -> Split:
-    placement = delivery = None
-    if "placement" in document:
-        uppers, owners, reader = document["placement"]
+def read_split(document: Sequence[Any]) -> Split:
+    topic, partition, first, until, size, placement, shared, delivery, leader_epoch = document
+    if placement is not None:
+        uppers, owners, reader = placement
         placement = Placement(tuple(uppers), tuple(owners), reader)
-    if "delivery" in document:
-        delivery = Delivery(*map(tuple, document["delivery"]))
-    from_offset, until_offset = document["offsets"]
-    return Split(
-        document["topic"],
-        document["partition"],
-        from_offset,
-        until_offset,
-        document["bytes"],
-        placement,
-        document.get("shared", ""),
-        delivery,
-        document.get("leaderEpoch", -1),
-    )
+    if delivery is not None:
+        delivery = Delivery(*map(tuple, delivery))
+    return Split(topic, partition, first, until, size, placement, shared, delivery, leader_epoch)
