@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from keyrange.kafka.fetching.fetch import SplitReader
 from keyrange.kafka.fetching.read_settings import ReadSettings
-from keyrange.ranges.model.key_hash import hash_of
+from keyrange.ranges.model.key_ranges import hash_of
 from keyrange.ranges.model.offset_splits import Split
 from keyrange.ranges.model.range_plan import even_ranges
 from keyrange.ranges.model.reader_ranges import placement_of

@@ -19,11 +19,11 @@ from documents import read_document
 from keyrange.cli import records as records_command
 from keyrange.errors import InvalidError, KeyrangeError
 from keyrange.kafka.messages.produce import partition_of
-from keyrange.ranges.model.key_hash import hash_of
 from keyrange.ranges.model.key_ranges import (
     SPACE,
     KeyRange,
     cover_once,
+    hash_of,
     index_of,
     read_ranges,
     split_evenly,

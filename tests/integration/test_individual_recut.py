@@ -16,8 +16,7 @@ from pyspark.sql import SparkSession
 from brokers import Record, Topics, wait_until
 from individual import SOON, Job, Journal, mended, values
 from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.ranges.model.key_hash import hash_of
-from keyrange.ranges.model.key_ranges import SPACE, split_evenly
+from keyrange.ranges.model.key_ranges import SPACE, hash_of, split_evenly
 
 # Executors cannot import this file: its functions travel whole.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from keyrange.errors import KeyrangeError
 from keyrange.guard.enforcer import Say
-from keyrange.kafka.client_quotas import quota_callback
+from keyrange.kafka.client_quotas import brokers_that_ignore_quotas, quota_callback
 from keyrange.kafka.cluster import Cluster
-from keyrange.kafka.quota_canary import brokers_that_ignore_quotas
 
 
 def say_of_plugin(cluster: Cluster, dry_run: bool, say: Say) -> None:

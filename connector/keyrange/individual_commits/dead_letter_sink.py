@@ -20,7 +20,7 @@ from keyrange.individual_commits.reported_outcomes import rows_of
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options import SourceOptions
 from keyrange.options.commits import CommitOptions
-from keyrange.ranges.model.key_hash import hash_of_record
+from keyrange.ranges.model.key_ranges import hash_of_record
 from keyrange.work.model.outcome import Cause
 
 if TYPE_CHECKING:

@@ -34,11 +34,7 @@ class GroupMirror:
     """
 
     def __init__(
-        self,
-        cluster: Cluster,
-        group_id: str,
-        timeout_ms: float = 1_000,
-        mark: str = "",
+        self, cluster: Cluster, group_id: str, timeout_ms: float = 1_000, mark: str = ""
     ) -> None:
         self._cluster = cluster
         self._group_id = group_id

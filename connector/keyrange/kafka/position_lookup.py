@@ -143,8 +143,7 @@ def _at_times(
     if behind and unmatched is None:
         shown = ", ".join(f"{partition} and timestamp {times[partition]}" for partition in behind)
         raise error(
-            "NO_OFFSET_FOR_TIMESTAMP",
-            f"No offset matched from request of topic-partition {shown}",
+            "NO_OFFSET_FOR_TIMESTAMP", f"No offset matched from request of topic-partition {shown}"
         )
     return {partition: at if at >= 0 else _known(unmatched) for partition, (at, _) in found.items()}
 
@@ -156,8 +155,7 @@ def _at_commits(
     without = [partition for partition in partitions if partition not in committed]
     if without and rest is None:
         raise error(
-            "NO_GROUP_OFFSETS",
-            f"group {group_id} has no committed offset for {_text(without)}",
+            "NO_GROUP_OFFSETS", f"group {group_id} has no committed offset for {_text(without)}"
         )
     return {p: committed[p] if p in committed else _known(rest) for p in partitions}
 

@@ -190,20 +190,13 @@ class Decoder:
         self, region: Bytes, table: Any, from_offset: int, until_offset: int
     ) -> Iterator[tuple[pa.RecordBatch, Sequence[int]]]:
         cursor = record_batches.new_cursor()
-        state = cursor[0]
+        state, records = cursor[0], self._records
+        size, counted = self._settings.batch_bytes, self._counted
         while state["batch"] < len(table):
             for name in ("rows", "key_bytes", "value_bytes", "header_count", "header_bytes"):
                 state[name] = 0
             status = record_kernels.index_records(
-                region,
-                table,
-                len(table),
-                cursor,
-                self._records,
-                from_offset,
-                until_offset,
-                self._settings.batch_bytes,
-                self._counted,
+                region, table, len(table), cursor, records, from_offset, until_offset, size, counted
             )
             if status != record_kernels.OK:
                 raise self._fault(status, int(state["failed_offset"]))

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from keyrange.ranges.model.key_hash import hash_of
+from keyrange.ranges.model.key_ranges import hash_of
 from keyrange.ranges.model.offset_splits import Delivery
 from keyrange.ranges.model.reader_ranges import Placement
 from keyrange.wire import record_kernels
@@ -66,8 +66,8 @@ class Selector:
         self._wanted = _wanted(selection.keys) if selection.keys is not None else None
         self._room = room
         if placement is not None:
-            self._uppers = np.array(placement.uppers, np.int64)
-            self._owners = np.array(placement.owners, np.int32)
+            uppers, owners = placement.uppers, placement.owners
+            self._cut = np.array(uppers, np.int64), np.array(owners, np.int32)
 
     def may_keep(self, first_offsets: Places, last_offsets: Places) -> Any:
         """Of which record batches something may be kept, as far as offsets tell; True for all."""
@@ -104,15 +104,7 @@ class Selector:
             return records, hashes, np.array([0, int(state["rows"])], np.int64)
         starts = np.zeros(self._placement.readers + 1, np.int64)
         record_kernels.sort_by_reader(
-            records,
-            hashes,
-            cursor,
-            self._uppers,
-            self._owners,
-            room.cells,
-            room.placed,
-            room.placed_hashes,
-            starts,
+            records, hashes, cursor, *self._cut, room.cells, room.placed, room.placed_hashes, starts
         )
         return room.placed, room.placed_hashes, starts
 

@@ -114,6 +114,9 @@ _BATCHES = types.Array(numba.from_dtype(BATCH), 1, "C")
 _RECORDS = types.Array(numba.from_dtype(RECORD), 1, "C")
 _CURSOR = types.Array(numba.from_dtype(CURSOR), 1, "C")
 _BYTES = types.uint8[::1]
+_I32 = types.int32[::1]
+_I64 = types.int64[::1]
+_INT = types.int64
 
 
 @intrinsic
@@ -414,29 +417,9 @@ def hash_offsets(records, rows, hashes):
 _TIMESTAMP_MS_MAX = 9223372036854775
 
 
-@compiled(
-    types.int64(
-        _BYTES,
-        _BATCHES,
-        types.int64,
-        _CURSOR,
-        _RECORDS,
-        types.int64,
-        types.int64,
-        types.int64,
-        types.int64,
-    )
-)
+@compiled(_INT(_BYTES, _BATCHES, _INT, _CURSOR, _RECORDS, _INT, _INT, _INT, _INT))
 def index_records(
-    region,
-    batches,
-    batch_end,
-    cursor,
-    records,
-    from_offset,
-    until_offset,
-    bytes_max,
-    counted,
+    region, batches, batch_end, cursor, records, from_offset, until_offset, bytes_max, counted
 ):
     """Fill `records` with where the records of `batches[cursor.batch:batch_end]` lie in `region`.
 
@@ -616,11 +599,7 @@ def index_headers(region, records, rows, headers):
     return key_total, value_total, np.int64(-1)
 
 
-@compiled_when_called(
-    types.int64(
-        _BYTES, types.int64[:, ::1], types.int64, types.int64, types.int32[::1], _BYTES, _BYTES
-    )
-)
+@compiled_when_called(_INT(_BYTES, types.int64[:, ::1], _INT, _INT, _I32, _BYTES, _BYTES))
 def gather_header_bytes(region, headers, rows, column, ends, data, valid):
     """Header keys (`column` 0) or values (2) as Arrow's binary layout; returns the nulls."""
     at = np.int64(0)
@@ -672,16 +651,7 @@ def _first_not_below(sorted_hashes, key_hash):
 
 
 @compiled_when_called(
-    types.void(
-        _BYTES,
-        _RECORDS,
-        types.int64[::1],
-        _CURSOR,
-        types.int64[::1],
-        types.int64[::1],
-        _BYTES,
-        types.boolean,
-    )
+    types.void(_BYTES, _RECORDS, _I64, _CURSOR, _I64, _I64, _BYTES, types.boolean)
 )
 def keep_keys(region, records, hashes, cursor, wanted, wanted_ends, wanted_bytes, wanted_null):
     """Keep only the records with certain keys, in their order, and count them anew in `cursor`.
@@ -711,9 +681,6 @@ def keep_keys(region, records, hashes, cursor, wanted, wanted_ends, wanted_bytes
             _count(state, record)
 
 
-_I64 = types.int64[::1]
-
-
 @compiled_when_called(types.void(_RECORDS, _I64, _CURSOR, _I64, _I64, _I64, _I64))
 def keep_delivered(records, hashes, cursor, uppers, froms, untils, offsets):
     """Keep only the records at `offsets`, and those whose offset is in [froms, untils) of the range
@@ -738,19 +705,7 @@ def keep_delivered(records, hashes, cursor, uppers, froms, untils, offsets):
             _count(state, record)
 
 
-@compiled_when_called(
-    types.void(
-        _RECORDS,
-        types.int64[::1],
-        _CURSOR,
-        types.int64[::1],
-        types.int32[::1],
-        types.int32[::1],
-        _RECORDS,
-        types.int64[::1],
-        types.int64[::1],
-    )
-)
+@compiled_when_called(types.void(_RECORDS, _I64, _CURSOR, _I64, _I32, _I32, _RECORDS, _I64, _I64))
 def sort_by_reader(records, hashes, cursor, uppers, owners, cells, placed, placed_hashes, starts):
     """Sort records by who reads their key range, each reader's in their order, into `placed`.
 

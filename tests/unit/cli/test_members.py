@@ -18,8 +18,7 @@ from keyrange.errors import KeyrangeError
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.members.model.assignment import Owned
 from keyrange.members.table.assignment_admin import open_members, write_command
-from keyrange.ranges.model.key_hash import hash_of
-from keyrange.ranges.model.key_ranges import SPACE, KeyRange
+from keyrange.ranges.model.key_ranges import SPACE, KeyRange, hash_of
 from member_samples import (
     NOW_MS,
     PARTITIONS,

@@ -19,8 +19,7 @@ from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.keyed_state.cache import StateCache
 from keyrange.keyed_state.model.state_runs import StateRun
 from keyrange.options import SourceOptions, parse_options
-from keyrange.ranges.model.key_hash import hash_of
-from keyrange.ranges.model.key_ranges import SPACE, KeyRange
+from keyrange.ranges.model.key_ranges import SPACE, KeyRange, hash_of
 from keyrange.ranges.model.offset_splits import Split
 from keyrange.ranges.read_tasks import ReadTask
 from keyrange.ranges.sharing.shared_directory import make_private, private_name

@@ -11,10 +11,10 @@ import pytest
 
 from keyrange.errors import KeyrangeError, error
 from keyrange.guard.model.quota_entities import CANARY, RATE, Alteration, QuotaEntity, Quotas
-from keyrange.kafka import quota_canary
+from keyrange.kafka import client_quotas
+from keyrange.kafka.client_quotas import brokers_that_ignore_quotas
 from keyrange.kafka.cluster_view import Broker
 from keyrange.kafka.connection import Connection, ConnectionLost
-from keyrange.kafka.quota_canary import brokers_that_ignore_quotas
 from keyrange.kafka.retry_deadline import Deadline
 from keyrange.options.kafka_properties import ClientSettings
 
@@ -57,8 +57,8 @@ def tried(monkeypatch: pytest.MonkeyPatch, brokers: ScriptedBrokers) -> tuple[in
         assert not validate_only
         brokers.altered.append(list(altered))
 
-    monkeypatch.setattr(quota_canary, "read_quotas", lambda *_: brokers.quotas)
-    monkeypatch.setattr(quota_canary, "alter_quotas", alter)
+    monkeypatch.setattr(client_quotas, "read_quotas", lambda *_: brokers.quotas)
+    monkeypatch.setattr(client_quotas, "alter_quotas", alter)
     monkeypatch.setattr(Connection, "connect", brokers.connect)
     cluster: Any = brokers
     return brokers_that_ignore_quotas(cluster, timeout_ms=700)

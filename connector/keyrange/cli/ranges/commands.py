@@ -356,7 +356,7 @@ def _owner(
 
     partition, place = None, 0 if nulls_first else None
     if content is not None:
-        from keyrange.ranges.model.key_hash import hash_of
+        from keyrange.ranges.model.key_ranges import hash_of
 
         partition, place = partition_of(content, partitions), hash_of(content)
     spans = ranges_of(partition or 0)

@@ -24,7 +24,7 @@ from keyrange.individual_commits.table.letters_since import reset_of
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options.commits import DEAD_LETTERS, beside
 from keyrange.options.secrets import parse_secret
-from keyrange.ranges.model.key_hash import hash_of_record
+from keyrange.ranges.model.key_ranges import hash_of_record
 from keyrange.storage.delta_store import DeltaStore
 
 

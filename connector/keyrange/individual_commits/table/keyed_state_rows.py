@@ -21,8 +21,7 @@ from keyrange.keyed_state.sorted_blocks import Blocks, Keys, look_up, merged
 from keyrange.keyed_state.state_files import FileBlocks
 from keyrange.keyed_state.variables import KEY, StateForm, form_of
 from keyrange.options.commits import beside
-from keyrange.ranges.model.key_hash import hash_of
-from keyrange.ranges.model.key_ranges import SPACE, KeyRange
+from keyrange.ranges.model.key_ranges import SPACE, KeyRange, hash_of
 from keyrange.storage.directory import Directory
 
 # How many commits that a partition can be taken back to are named to who asks for another.

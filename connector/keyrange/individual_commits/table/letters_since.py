@@ -18,7 +18,7 @@ from keyrange.individual_commits.table.commit_schema import commits_of
 from keyrange.individual_commits.table.commit_table import LAYOUT
 from keyrange.individual_commits.table.dead_letters import DeadLetter, ResetOf
 from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.ranges.model.key_hash import hash_of_record
+from keyrange.ranges.model.key_ranges import hash_of_record
 from keyrange.storage.delta_store import DeltaStore
 from keyrange.storage.table_store import Bounds, Store
 

@@ -85,12 +85,11 @@ class LostRecords:
             # A new leader may be a little behind for a moment.
             return False
         began = cursor.position > cursor.split.from_offset
+        begins_later = earliest > cursor.position
         if began or not cursor.from_earliest or earliest < cursor.position:
             self._lose_rest(cursor, f"the log of {partition} holds {OffsetRange(earliest, latest)}")
-        if earliest > cursor.position:
+        if begins_later:
             cursor.position = min(earliest, cursor.split.until_offset)
-        else:
-            cursor.position = cursor.split.until_offset
         return True
 
     def skip_cut_back(self, cursor: Cursor, view: ClusterView) -> bool:
@@ -100,7 +99,6 @@ class LostRecords:
         if latest >= cursor.split.until_offset:
             return False
         self._lose_rest(cursor, f"the log ends at {latest}")
-        cursor.position = cursor.split.until_offset
         return True
 
     def skip_recreated(self, cursor: Cursor, planned_id: str, view: ClusterView) -> bool:
@@ -117,13 +115,11 @@ class LostRecords:
                 f"anew, its id was {planned_id} and is {now}",
             )
         self._lose_rest(cursor, f"the topic was recreated, its id was {planned_id} and is {now}")
-        cursor.position = split.until_offset
         return True
 
     def skip_deleted(self, cursor: Cursor) -> None:
         """The cluster does not know the topic: the rest of the split is lost."""
         self._lose_rest(cursor, "the topic was deleted")
-        cursor.position = cursor.split.until_offset
 
     def _tell(self, failure: KeyrangeError) -> None:
         """Raise a loss, or with failOnDataLoss=false warn about it."""
@@ -140,6 +136,7 @@ class LostRecords:
             f"{split.topic_partition}: {what}",
         )
         self._tell(failure)
+        cursor.position = split.until_offset
 
     def _offset(self, view: ClusterView, cursor: Cursor, which: int) -> int:
         partition = cursor.split.topic_partition

@@ -183,14 +183,9 @@ class SplitReader:
     def _receive(self, asked: InFlight) -> Chunk | None:
         """The chunk that was asked for, or None where the same place has to be asked again."""
         cursor, split = asked.cursor, asked.cursor.split
+        most = self.settings.decode.record_batch_bytes_max
         try:
-            frame, answer = receive_fetch(
-                self._cluster,
-                asked,
-                self._buffer,
-                self.settings.decode.record_batch_bytes_max,
-                self._deadline,
-            )
+            frame, answer = receive_fetch(self._cluster, asked, self._buffer, most, self._deadline)
             self.bytes_received += len(frame)
         except ConnectionLost as lost:
             self._again(cursor, f"{lost} (broker={asked.connection.address})")

@@ -24,20 +24,14 @@ from kafka.protocol.consumer.group import (
     OffsetCommitRequest,
     OffsetFetchRequest,
 )
-from kafka.protocol.consumer.offsets import (
-    ListOffsetsRequest,
-    OffsetForLeaderEpochRequest,
-)
+from kafka.protocol.consumer.offsets import ListOffsetsRequest, OffsetForLeaderEpochRequest
 from kafka.protocol.metadata import (
     ApiVersionsRequest,
     CoordinatorType,
     FindCoordinatorRequest,
     MetadataRequest,
 )
-from kafka.protocol.sasl import (
-    SaslAuthenticateRequest,
-    SaslHandshakeRequest,
-)
+from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
 import keyrange
 from keyrange.kafka.model.offsets import READ_COMMITTED, READ_UNCOMMITTED

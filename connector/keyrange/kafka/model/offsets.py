@@ -104,9 +104,5 @@ class OffsetRange:
 
 def pending(start: Positions, end: Positions) -> dict[TopicPartition, OffsetRange]:
     """The ranges between two positions that hold at least one offset, in order of partition."""
-    ranges = {
-        partition: OffsetRange(start[partition], end[partition])
-        for partition in sorted(end)
-        if partition in start
-    }
-    return {partition: span for partition, span in ranges.items() if span.size}
+    both = (partition for partition in sorted(end) if partition in start)
+    return {p: OffsetRange(start[p], end[p]) for p in both if start[p] < end[p]}

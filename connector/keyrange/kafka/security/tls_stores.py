@@ -51,8 +51,9 @@ def _trust(context: ssl.SSLContext, settings: ClientSettings) -> None:
     """Trust what the store holds, and no one else; as in Java, also where it is no root."""
     name = "ssl.truststore.location"
     if settings.ssl_truststore_location:
-        content = _content(settings.ssl_truststore_location, name)
-        kind = _kind(content, settings.ssl_truststore_type, settings.ssl_truststore_location, name)
+        kind, content = _opened(
+            settings.ssl_truststore_location, settings.ssl_truststore_type, name
+        )
         if kind == "PEM":
             certificates = _pem_certificates(content.decode("utf-8", "replace"))
         else:
@@ -81,8 +82,7 @@ def _identify(context: ssl.SSLContext, settings: ClientSettings) -> None:
         _load(context, chain + key, password, name)
         return
     location = settings.ssl_keystore_location
-    content = _content(location, name)
-    kind = _kind(content, settings.ssl_keystore_type, location, name)
+    kind, content = _opened(location, settings.ssl_keystore_type, name)
     if kind == "PEM":
         if settings.ssl_key_location:
             _check(settings.ssl_key_location, "ssl.key.location")
@@ -128,7 +128,9 @@ def _check(location: str, name: str) -> None:
         raise not_allowed(f"kafka.{name}", failure) from None
 
 
-def _content(location: str, name: str) -> bytes:
+def _opened(location: str, given: str, name: str) -> tuple[str, bytes]:
+    """A store behind its kind: PEM, PKCS12 or JKS by its first bytes; a type that was given has to
+    be the same."""
     _check(location, name)
     try:
         with open(location, "rb") as file:
@@ -138,11 +140,6 @@ def _content(location: str, name: str) -> bytes:
         raise _not_read(name, f"{location} cannot be read: {reason}") from None
     if len(content) > _STORE_BYTES_MAX:
         raise _not_read(name, f"{location} has more than {_STORE_BYTES_MAX} bytes")
-    return content
-
-
-def _kind(content: bytes, given: str, location: str, name: str) -> str:
-    """PEM, PKCS12 or JKS by the first bytes; a type that was given has to be the same."""
     if content.startswith(b"\xce\xce\xce\xce"):
         raise _not_read(
             name,
@@ -160,7 +157,7 @@ def _kind(content: bytes, given: str, location: str, name: str) -> str:
     # Java, too, reads PKCS12 as JKS and the reverse (keystore.type.compat).
     if given and (given == "PEM") != (found == "PEM"):
         raise _not_read(name, f"{location} is of type {found}, and {given} was given")
-    return found
+    return found, content
 
 
 def _java_store(
