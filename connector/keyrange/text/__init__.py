@@ -1,1 +1,1 @@
-"""Text for people: what others wrote made plain, and sizes."""
+"""Text for people: what others wrote made plain, and sizes; and tables that are written as text."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
+from keyrange.text.transitions import transitions
+
 
 class GuardState(StrEnum):
     UNKNOWN = "UNKNOWN"
@@ -39,35 +41,20 @@ class GuardEvent(StrEnum):
 # Whoever is in these has no lease, and writes nothing but a lease.
 IDLE: Final = frozenset({GuardState.UNKNOWN, GuardState.OPEN, GuardState.STANDBY})
 
-
-def _idle(stage: GuardState) -> dict[tuple[GuardState, GuardEvent], GuardState]:
-    return {
-        (stage, GuardEvent.BLIND): GuardState.UNKNOWN,
-        (stage, GuardEvent.NOTHING): GuardState.OPEN,
-        (stage, GuardEvent.FOREIGN): GuardState.STANDBY,
-        (stage, GuardEvent.TAKE): GuardState.TAKING,
-    }
-
-
-def _holding(stage: GuardState) -> dict[tuple[GuardState, GuardEvent], GuardState]:
-    return {
-        (stage, GuardEvent.WAIT): stage,
-        (stage, GuardEvent.LOST): GuardState.STANDBY,
-        (stage, GuardEvent.FALL): GuardState.RAMPING,
-        (stage, GuardEvent.REACHED): GuardState.FLOOR,
-        (stage, GuardEvent.RISE): GuardState.RECOVERING,
-        (stage, GuardEvent.RELEASE): GuardState.RELEASING,
-    }
-
-
-TRANSITIONS: Final[dict[tuple[GuardState, GuardEvent], GuardState]] = {
-    **_idle(GuardState.UNKNOWN),
-    **_idle(GuardState.OPEN),
-    **_idle(GuardState.STANDBY),
-    **_holding(GuardState.TAKING),
-    **_holding(GuardState.RAMPING),
-    **_holding(GuardState.FLOOR),
-    **_holding(GuardState.RECOVERING),
-    **_holding(GuardState.RELEASING),
-    (GuardState.RELEASING, GuardEvent.DONE): GuardState.OPEN,
-}
+TRANSITIONS: Final = transitions(
+    GuardState,
+    GuardEvent,
+    """
+    BLIND: UNKNOWN OPEN STANDBY -> UNKNOWN
+    NOTHING: UNKNOWN OPEN STANDBY -> OPEN
+    FOREIGN: UNKNOWN OPEN STANDBY -> STANDBY
+    TAKE: UNKNOWN OPEN STANDBY -> TAKING
+    WAIT: TAKING RAMPING FLOOR RECOVERING RELEASING -> same
+    LOST: TAKING RAMPING FLOOR RECOVERING RELEASING -> STANDBY
+    FALL: TAKING RAMPING FLOOR RECOVERING RELEASING -> RAMPING
+    REACHED: TAKING RAMPING FLOOR RECOVERING RELEASING -> FLOOR
+    RISE: TAKING RAMPING FLOOR RECOVERING RELEASING -> RECOVERING
+    RELEASE: TAKING RAMPING FLOOR RECOVERING RELEASING -> RELEASING
+    DONE: RELEASING -> OPEN
+    """,
+)

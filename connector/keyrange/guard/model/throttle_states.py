@@ -8,6 +8,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
+from keyrange.text.transitions import transitions
+
 
 class ThrottleState(StrEnum):
     """What is believed of the volumes."""
@@ -35,38 +37,21 @@ class ThrottleEvent(StrEnum):
 HOLDING: Final = frozenset({ThrottleState.HELD, ThrottleState.RECOVERING})
 FALLEN_BACK: Final = frozenset({ThrottleState.FALLBACK, ThrottleState.FALLBACK_HELD})
 
-
-def _open(
-    standing: ThrottleState, expired: ThrottleState
-) -> dict[tuple[ThrottleState, ThrottleEvent], ThrottleState]:
-    """Nothing was too full before: the limit alone counts."""
-    return {
-        (standing, ThrottleEvent.VIOLATED): ThrottleState.HELD,
-        (standing, ThrottleEvent.BETWEEN): ThrottleState.OPEN,
-        (standing, ThrottleEvent.CLEAR): ThrottleState.OPEN,
-        (standing, ThrottleEvent.RECOVERED): ThrottleState.OPEN,
-        (standing, ThrottleEvent.EXPIRED): expired,
-    }
-
-
-def _held(standing: ThrottleState) -> dict[tuple[ThrottleState, ThrottleEvent], ThrottleState]:
-    """A volume was too full: it is believed to be until all have recovered."""
-    return {
-        (standing, ThrottleEvent.VIOLATED): ThrottleState.HELD,
-        (standing, ThrottleEvent.BETWEEN): ThrottleState.HELD,
-        (standing, ThrottleEvent.CLEAR): ThrottleState.RECOVERING,
-        (standing, ThrottleEvent.RECOVERED): ThrottleState.OPEN,
-        (standing, ThrottleEvent.EXPIRED): ThrottleState.FALLBACK_HELD,
-    }
-
-
-TRANSITIONS: Final[dict[tuple[ThrottleState, ThrottleEvent], ThrottleState]] = {
-    **_open(ThrottleState.UNKNOWN, ThrottleState.FALLBACK),
-    **_open(ThrottleState.OPEN, ThrottleState.FALLBACK),
-    **_held(ThrottleState.HELD),
-    **_held(ThrottleState.RECOVERING),
-    **_open(ThrottleState.FALLBACK, ThrottleState.FALLBACK),
-    **_held(ThrottleState.FALLBACK_HELD),
+# Where a volume was too full before, it is believed to be until all have recovered; where none was,
+# the limit alone counts.
+TRANSITIONS: Final = transitions(
+    ThrottleState,
+    ThrottleEvent,
+    """
+    VIOLATED: UNKNOWN OPEN HELD RECOVERING FALLBACK FALLBACK_HELD -> HELD
+    BETWEEN: UNKNOWN OPEN FALLBACK -> OPEN
+    BETWEEN: HELD RECOVERING FALLBACK_HELD -> HELD
+    CLEAR: UNKNOWN OPEN FALLBACK -> OPEN
+    CLEAR: HELD RECOVERING -> RECOVERING
     # The fallback was in force meanwhile; to wait on would hold back for volumes that recovered.
-    (ThrottleState.FALLBACK_HELD, ThrottleEvent.CLEAR): ThrottleState.OPEN,
-}
+    CLEAR: FALLBACK_HELD -> OPEN
+    RECOVERED: UNKNOWN OPEN HELD RECOVERING FALLBACK FALLBACK_HELD -> OPEN
+    EXPIRED: UNKNOWN OPEN FALLBACK -> FALLBACK
+    EXPIRED: HELD RECOVERING FALLBACK_HELD -> FALLBACK_HELD
+    """,
+)

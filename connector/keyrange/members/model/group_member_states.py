@@ -8,6 +8,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
+from keyrange.text.transitions import transitions
+
 
 class GroupState(StrEnum):
     UNJOINED = "UNJOINED"
@@ -50,43 +52,31 @@ class Event(StrEnum):
     LEFT_CLOSED = "left, closed"
 
 
-def _in_contact(state: GroupState) -> dict[tuple[GroupState, Event], GroupState]:
-    """What can happen wherever the coordinator is being talked to."""
-    return {
-        (state, Event.LOST): GroupState.FINDING,
-        (state, Event.RETRY): state,
-        (state, Event.REJOIN): GroupState.JOINING,
-        (state, Event.FENCED): GroupState.FENCED,
-        (state, Event.REFUSED): GroupState.FAILED,
-        (state, Event.STALLED): GroupState.IDLE_GIVEN_UP,
-        (state, Event.STALLED_LEAVING): GroupState.LEAVING,
-        (state, Event.CLOSE): GroupState.CLOSED,
-        (state, Event.CLOSE_LEAVING): GroupState.LEAVING,
-    }
-
-
-TRANSITIONS: Final[dict[tuple[GroupState, Event], GroupState]] = {
-    (GroupState.UNJOINED, Event.BEGIN): GroupState.FINDING,
-    (GroupState.UNJOINED, Event.CLOSE): GroupState.CLOSED,
-    (GroupState.FINDING, Event.FOUND): GroupState.JOINING,
-    (GroupState.FINDING, Event.FOUND_SYNCING): GroupState.SYNCING,
-    (GroupState.FINDING, Event.FOUND_STABLE): GroupState.STABLE,
-    (GroupState.FINDING, Event.LOST): GroupState.FINDING,
-    (GroupState.FINDING, Event.RETRY): GroupState.FINDING,
-    (GroupState.FINDING, Event.REFUSED): GroupState.FAILED,
-    (GroupState.FINDING, Event.STALLED): GroupState.IDLE_GIVEN_UP,
-    (GroupState.FINDING, Event.CLOSE): GroupState.CLOSED,
-    (GroupState.JOINING, Event.JOINED): GroupState.SYNCING,
-    **_in_contact(GroupState.JOINING),
-    (GroupState.SYNCING, Event.SYNCED): GroupState.STABLE,
-    **_in_contact(GroupState.SYNCING),
-    (GroupState.STABLE, Event.BEATEN): GroupState.STABLE,
-    **_in_contact(GroupState.STABLE),
-    (GroupState.LEAVING, Event.LEFT_IDLE): GroupState.IDLE_GIVEN_UP,
-    (GroupState.LEAVING, Event.LEFT_CLOSED): GroupState.CLOSED,
-    (GroupState.IDLE_GIVEN_UP, Event.RESUMED): GroupState.FINDING,
-    (GroupState.IDLE_GIVEN_UP, Event.CLOSE): GroupState.CLOSED,
-}
+TRANSITIONS: Final = transitions(
+    GroupState,
+    Event,
+    """
+    BEGIN: UNJOINED -> FINDING
+    FOUND: FINDING -> JOINING
+    FOUND_SYNCING: FINDING -> SYNCING
+    FOUND_STABLE: FINDING -> STABLE
+    JOINED: JOINING -> SYNCING
+    SYNCED: SYNCING -> STABLE
+    BEATEN: STABLE -> STABLE
+    LOST: FINDING JOINING SYNCING STABLE -> FINDING
+    RETRY: FINDING JOINING SYNCING STABLE -> same
+    REJOIN: JOINING SYNCING STABLE -> JOINING
+    FENCED: JOINING SYNCING STABLE -> FENCED
+    REFUSED: FINDING JOINING SYNCING STABLE -> FAILED
+    STALLED: FINDING JOINING SYNCING STABLE -> IDLE_GIVEN_UP
+    STALLED_LEAVING: JOINING SYNCING STABLE -> LEAVING
+    RESUMED: IDLE_GIVEN_UP -> FINDING
+    CLOSE: UNJOINED FINDING JOINING SYNCING STABLE IDLE_GIVEN_UP -> CLOSED
+    CLOSE_LEAVING: JOINING SYNCING STABLE -> LEAVING
+    LEFT_IDLE: LEAVING -> IDLE_GIVEN_UP
+    LEFT_CLOSED: LEAVING -> CLOSED
+    """,
+)
 
 # Where to go on when the coordinator is found again, by the state in which it was lost.
 FOUND_AGAIN: Final = {

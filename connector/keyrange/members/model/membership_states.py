@@ -8,6 +8,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
+from keyrange.text.transitions import transitions
+
 
 class MembershipState(StrEnum):
     """UNKNOWN is what no name that is kept has: the diagram's begin and end."""
@@ -47,39 +49,24 @@ ASSIGNED: Final = frozenset(
 # These wait together for the expansion timeout.
 GATHERED: Final = frozenset({MembershipState.JOINING, MembershipState.RESIZED})
 
-TRANSITIONS: Final[dict[tuple[MembershipState, MemberEvent], MembershipState]] = {
-    (MembershipState.UNKNOWN, MemberEvent.SEEN): MembershipState.JOINING,
-    # It joined, and was gone again before the reassignment was written.
-    (MembershipState.UNKNOWN, MemberEvent.TAKEN_IN): MembershipState.ABSENT,
-    (MembershipState.JOINING, MemberEvent.SEEN): MembershipState.JOINING,
-    (MembershipState.JOINING, MemberEvent.MISSING): MembershipState.UNKNOWN,
-    (MembershipState.JOINING, MemberEvent.REMOVE): MembershipState.UNKNOWN,
-    (MembershipState.JOINING, MemberEvent.TAKEN_IN): MembershipState.ASSIGNED,
-    (MembershipState.JOINING, MemberEvent.LEFT_OUT): MembershipState.JOINING,
-    (MembershipState.ASSIGNED, MemberEvent.SEEN): MembershipState.ASSIGNED,
-    (MembershipState.ASSIGNED, MemberEvent.SEEN_RESIZED): MembershipState.RESIZED,
-    (MembershipState.ASSIGNED, MemberEvent.MISSING): MembershipState.ABSENT,
-    (MembershipState.ASSIGNED, MemberEvent.REMOVE): MembershipState.REMOVED,
-    (MembershipState.ASSIGNED, MemberEvent.TAKEN_IN): MembershipState.ASSIGNED,
-    # It came back between the decision and its writing.
-    (MembershipState.ASSIGNED, MemberEvent.LEFT_OUT): MembershipState.JOINING,
-    (MembershipState.RESIZED, MemberEvent.SEEN): MembershipState.ASSIGNED,
-    (MembershipState.RESIZED, MemberEvent.SEEN_RESIZED): MembershipState.RESIZED,
-    (MembershipState.RESIZED, MemberEvent.MISSING): MembershipState.ABSENT,
-    (MembershipState.RESIZED, MemberEvent.REMOVE): MembershipState.REMOVED,
-    (MembershipState.RESIZED, MemberEvent.TAKEN_IN): MembershipState.ASSIGNED,
-    (MembershipState.RESIZED, MemberEvent.LEFT_OUT): MembershipState.JOINING,
-    (MembershipState.ABSENT, MemberEvent.SEEN): MembershipState.ASSIGNED,
-    (MembershipState.ABSENT, MemberEvent.SEEN_RESIZED): MembershipState.RESIZED,
-    (MembershipState.ABSENT, MemberEvent.MISSING): MembershipState.ABSENT,
-    (MembershipState.ABSENT, MemberEvent.REMOVE): MembershipState.REMOVED,
-    (MembershipState.ABSENT, MemberEvent.TAKEN_IN): MembershipState.ABSENT,
-    (MembershipState.ABSENT, MemberEvent.LEFT_OUT): MembershipState.UNKNOWN,
+TRANSITIONS: Final = transitions(
+    MembershipState,
+    MemberEvent,
+    """
+    SEEN: UNKNOWN JOINING -> JOINING
+    SEEN: ASSIGNED RESIZED ABSENT -> ASSIGNED
+    SEEN_RESIZED: ASSIGNED RESIZED ABSENT -> RESIZED
+    MISSING: JOINING -> UNKNOWN
+    MISSING: ASSIGNED RESIZED ABSENT -> ABSENT
+    REMOVE: JOINING -> UNKNOWN
+    REMOVE: ASSIGNED RESIZED ABSENT -> REMOVED
     # A command is carried out, whoever comes back in between: it joins afterwards.
-    (MembershipState.REMOVED, MemberEvent.SEEN): MembershipState.REMOVED,
-    (MembershipState.REMOVED, MemberEvent.SEEN_RESIZED): MembershipState.REMOVED,
-    (MembershipState.REMOVED, MemberEvent.MISSING): MembershipState.REMOVED,
-    (MembershipState.REMOVED, MemberEvent.REMOVE): MembershipState.REMOVED,
-    (MembershipState.REMOVED, MemberEvent.TAKEN_IN): MembershipState.REMOVED,
-    (MembershipState.REMOVED, MemberEvent.LEFT_OUT): MembershipState.UNKNOWN,
-}
+    SEEN SEEN_RESIZED MISSING REMOVE TAKEN_IN: REMOVED -> REMOVED
+    TAKEN_IN: JOINING ASSIGNED RESIZED -> ASSIGNED
+    # It joined, and was gone again before the reassignment was written.
+    TAKEN_IN: UNKNOWN ABSENT -> ABSENT
+    # From ASSIGNED: it came back between the decision and its writing.
+    LEFT_OUT: JOINING ASSIGNED RESIZED -> JOINING
+    LEFT_OUT: ABSENT REMOVED -> UNKNOWN
+    """,
+)
