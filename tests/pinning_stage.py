@@ -9,7 +9,8 @@ import pytest
 
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.members import pinning as module
-from keyrange.members.coordinator_client import GroupMemberView, GroupView
+from keyrange.members.coordinator_client import GroupView
+from keyrange.members.model.group_messages import Peer
 from keyrange.members.model.join_metadata import MemberMetadata
 from keyrange.members.pinning import Pinning
 from keyrange.members.table.assignments import AssignmentTable, open_assignments
@@ -40,7 +41,7 @@ class Stage:
         is_stable = self.state == "Stable"
         told = {name: MemberMetadata(name, "h", "0", 2.0).to_bytes() for name in self.there}
         members = [
-            GroupMemberView(f"id-{name}", name, "/10.0.0.1", data if is_stable else b"")
+            Peer(f"id-{name}", name, data if is_stable else b"", "/10.0.0.1")
             for name, data in told.items()
         ]
         return GroupView(self.state, tuple(members))

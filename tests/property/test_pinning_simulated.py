@@ -16,7 +16,8 @@ from keyrange.errors import KeyrangeError
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.kafka.subscribed_topics import retrying
 from keyrange.members import pinning as module
-from keyrange.members.coordinator_client import GroupMemberView, GroupView
+from keyrange.members.coordinator_client import GroupView
+from keyrange.members.model.group_messages import Peer
 from keyrange.members.model.join_metadata import MemberMetadata
 from keyrange.members.pinning import Pinning
 from keyrange.members.table.assignments import AssignmentTable
@@ -66,7 +67,7 @@ class Driver:
 
     def group(self) -> GroupView:
         told = {name: MemberMetadata(name, "h", "0", 2.0).to_bytes() for name in self.there}
-        members = [GroupMemberView(name, name, "/10.0.0.1", data) for name, data in told.items()]
+        members = [Peer(name, name, data, "/10.0.0.1") for name, data in told.items()]
         return GroupView("Stable", tuple(members))
 
     def looks(self) -> None:

@@ -17,7 +17,8 @@ from unittest.mock import patch
 from pyspark.sql.types import IntegerType, LongType, StringType, StructType
 
 from keyrange.kafka import cluster, retry_deadline
-from keyrange.members.coordinator_client import GroupMemberView, GroupView
+from keyrange.members.coordinator_client import GroupView
+from keyrange.members.model.group_messages import Peer
 from keyrange.members.model.join_metadata import MemberMetadata
 from keyrange.members.status import MemberStatus, now_ms
 from keyrange.options import parse_options
@@ -169,7 +170,7 @@ def _host(memory_bytes: int, spill_bytes: int) -> HostSettings:
 
 def _members(*_: Any, **__: Any) -> GroupView:
     found = [
-        GroupMemberView(f"{slot}-1", slot, "h", MemberMetadata(slot, "h", slot, cores).to_bytes())
+        Peer(f"{slot}-1", slot, MemberMetadata(slot, "h", slot, cores).to_bytes(), "h")
         for slot, cores in sorted(World.now.executors.items())
         if slot
     ]

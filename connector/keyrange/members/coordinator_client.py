@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -37,6 +38,7 @@ from keyrange.members.model.group_messages import (
     Request,
     Sync,
     Synced,
+    ToCoordinator,
 )
 
 _log = logging.getLogger(__name__)
@@ -49,6 +51,14 @@ _USUAL: Final = frozenset(("NONE", "MEMBER_ID_REQUIRED", "REBALANCE_IN_PROGRESS"
 _AGAIN_MS: Final = 500
 # Where nothing else is due, how long a member may be left alone.
 _REST_MS: Final = 60_000
+
+# What makes the message of a request's fields.
+_MESSAGES: Final[Mapping[type, Callable[..., Any]]] = {
+    Join: groups.join_group,
+    Sync: groups.sync_group,
+    Heartbeat: groups.heartbeat,
+    Leave: groups.leave_group,
+}
 
 _REBALANCING: Final = frozenset(("PreparingRebalance", "CompletingRebalance"))
 SESSION_LEAST: Final = "group.min.session.timeout.ms"
@@ -118,14 +128,16 @@ def _ask(member: GroupMember, cluster: Cluster, around: Surroundings, request: R
     """The coordinator's answer; raises ConnectionLost where there is none, or nobody waits for it
     any longer, and as `Cluster.connection` does."""
     if isinstance(request, FindCoordinator):
-        find = protocol.find_coordinator(request.group)
+        find = protocol.find_coordinator(request.group_id)
         by = cluster.deadline(_SEARCH_MS)
         return _found(cluster.call_any_broker(find, by))
     place = member.coordinator
     if place is None:
         raise ConnectionLost("no coordinator is known")
     connection = cluster.connection(place.host, place.port, _SEARCH_MS)
-    connection.ask(groups.message_of(request))
+    message = _MESSAGES[type(request)]
+    values = {each.name: getattr(request, each.name) for each in fields(request)}
+    connection.ask(message(**values))
     limit_ms = member.answer_within_ms(request)
     until_ms = around.now_ms() + limit_ms
     while not around.wait(max(until_ms - around.now_ms(), 0), connection.fileno()):
@@ -141,7 +153,7 @@ def _ask(member: GroupMember, cluster: Cluster, around: Surroundings, request: R
     return _answer(request, connection.answer(whole_by))
 
 
-def _answer(request: Request, answer: Any) -> Answer:
+def _answer(request: ToCoordinator, answer: Any) -> Answer:
     name = protocol.error_name(answer.error_code)
     match request:
         case Join():
@@ -157,8 +169,6 @@ def _answer(request: Request, answer: Any) -> Answer:
         case Leave():
             said = [each.error_code for each in answer.members if each.error_code]
             return Left(protocol.error_name(said[0]) if said and not answer.error_code else name)
-        case FindCoordinator():
-            return _found(answer)
 
 
 def _found(answer: Any) -> Found:
@@ -168,23 +178,13 @@ def _found(answer: Any) -> Found:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupMemberView:
-    """A member as its coordinator has it; `metadata` b"" where another kind of client is one."""
-
-    member_id: str
-    instance_id: str | None
-    client_host: str
-    metadata: bytes
-
-
-@dataclass(frozen=True, slots=True)
 class GroupView:
     """A group as its coordinator has it. `state` is Kafka's word: Stable, Empty, Dead (there is no
     such group), PreparingRebalance, CompletingRebalance. Kafka tells the generation to members
     alone."""
 
     state: str
-    members: tuple[GroupMemberView, ...] = ()
+    members: tuple[Peer, ...] = ()
 
     @property
     def is_rebalancing(self) -> bool:
@@ -207,11 +207,11 @@ def describe_members(cluster: Cluster, group: str) -> GroupView:
         if described.error_code:
             return passing(group, described.error_code, _not_described)
         members = tuple(
-            GroupMemberView(
+            Peer(
                 each.member_id,
                 each.group_instance_id,
-                each.client_host.lstrip("/"),
                 groups.unwrapped(each.member_metadata),
+                each.client_host.lstrip("/"),
             )
             for each in described.members
         )
@@ -241,7 +241,7 @@ def remove_member(cluster: Cluster, group: str, instance_id: str) -> bool:
         removed = True
         return ""
 
-    request = groups.leave_group(group, [("", instance_id)])
+    request = groups.leave_group(group, "", instance_id)
     ask_coordinator(cluster, group, lambda: request, read, _not_removed)
     return removed
 

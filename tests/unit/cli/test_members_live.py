@@ -13,7 +13,8 @@ from keyrange.cli.members import member_table as members_opening
 from keyrange.cli.members.member_table import LiveGroup, live_member
 from keyrange.kafka.cluster import Cluster
 from keyrange.members import coordinator_client
-from keyrange.members.coordinator_client import GroupMemberView, GroupView
+from keyrange.members.coordinator_client import GroupView
+from keyrange.members.model.group_messages import Peer
 from keyrange.members.model.join_metadata import MemberMetadata
 from member_samples import member, stored, table_at
 
@@ -22,7 +23,7 @@ SERVERS = ("--bootstrap-servers", "h:1")
 
 def view(name: str | None, metadata: MemberMetadata | bytes, member_id: str = "id") -> Any:
     said = metadata if isinstance(metadata, bytes) else metadata.to_bytes()
-    return GroupMemberView(member_id, name, "10.9.9.9", said)
+    return Peer(member_id, name, said, "10.9.9.9")
 
 
 def asked(monkeypatch: pytest.MonkeyPatch, *views: Any) -> list[str]:

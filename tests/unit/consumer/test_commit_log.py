@@ -18,8 +18,9 @@ from keyrange.consumer.table_opening import new_commit_log
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.model.partition_progress import KeyRangeState
 from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.members.coordinator_client import GroupMemberView, GroupView
+from keyrange.members.coordinator_client import GroupView
 from keyrange.members.model.consumer_messages import Interest, write_interest
+from keyrange.members.model.group_messages import Peer
 from keyrange.ranges.model.key_ranges import SPACE, split_evenly
 
 PREFIX = "g-dynamic-"
@@ -110,7 +111,7 @@ def test_a_spare_that_lives_keeps_its_name_in_a_rebalance(
     spare = f"{PREFIX}00000001"
     commit_log(table, spare).take({FIRST: []}, {})
     metadata = write_interest(Interest(spare, ("t",))) if state == "Stable" else b""
-    members = () if state == "Empty" else (GroupMemberView("m", None, "h", metadata),)
+    members = () if state == "Empty" else (Peer("m", None, metadata, "h"),)
     monkeypatch.setattr(api, "describe_members", lambda *_: GroupView(state, members))
     goes_on(table)
 

@@ -17,7 +17,6 @@ from keyrange.kafka.connection import ConnectionLost
 from keyrange.kafka.messages import groups
 from keyrange.kafka.retry_deadline import Deadline
 from keyrange.members.coordinator_client import (
-    GroupMemberView,
     GroupView,
     check_session_timeout,
     describe_members,
@@ -226,7 +225,7 @@ def test_an_assignor_that_fails_with_what_passes_is_asked_again() -> None:
 
 def join_of(metadata: bytes) -> Any:
     return groups.message_of(Join("g", "", "g-0", 1, 1, "keyrange", metadata))
-
+    return groups.join_group("g", "", "g-0", "keyrange", metadata, 1, 1)
 
 def test_a_heartbeat_tells_that_the_name_was_taken() -> None:
     coordinator = Coordinator(joined(), synced(), said(FENCED), said())
@@ -335,7 +334,7 @@ def test_members_are_described() -> None:
         member_id="m-1", group_instance_id="g-0", client_host="/10.0.0.7", member_metadata=wrapped
     )
     coordinator: Any = Coordinator(group(NOT_COORDINATOR), group(0, member))
-    view = GroupView("Stable", (GroupMemberView("m-1", "g-0", "10.0.0.7", b"{}"),))
+    view = GroupView("Stable", (Peer("m-1", "g-0", b"{}", "10.0.0.7"),))
     assert describe_members(coordinator, "g") == view
     coordinator = Coordinator(group(69))
     assert describe_members(coordinator, "g") == GroupView("Dead")

@@ -16,7 +16,7 @@ from keyrange.cli.source_options import connected, storage_of
 from keyrange.members.model.join_metadata import MemberMetadata, read_metadata
 
 if TYPE_CHECKING:
-    from keyrange.members.coordinator_client import GroupMemberView
+    from keyrange.members.model.group_messages import Peer
     from keyrange.members.table.assignment_admin import Members
     from keyrange.members.table.assignment_schema import Stored
 
@@ -64,7 +64,7 @@ def ask(named: Mapping[str, str], stored: Stored) -> LiveGroup:
     return LiveGroup(found.state, tuple(live_member(each) for each in found.members))
 
 
-def live_member(view: GroupMemberView) -> LiveMember:
+def live_member(view: Peer) -> LiveMember:
     """A member with what it says of itself; what is none of keyrange's has only its ids."""
     name = view.instance_id or view.member_id
     told = read_metadata(view.metadata) or MemberMetadata(name)

@@ -8,7 +8,7 @@ the group for one of consumers, and show its members.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 from kafka.protocol.admin.groups import DescribeGroupsRequest
@@ -18,8 +18,6 @@ from kafka.protocol.consumer.group import (
     LeaveGroupRequest,
     SyncGroupRequest,
 )
-
-from keyrange.members.model.group_messages import Heartbeat, Join, Leave, Sync
 
 PROTOCOL_TYPE: Final = "consumer"
 # A subscription and an assignment of version 0 begin alike: version, number of topics, and the
@@ -41,55 +39,69 @@ def unwrapped(data: bytes) -> bytes:
     return data[_WRAPPING.size :]
 
 
-def message_of(request: Join | Sync | Heartbeat | Leave) -> Any:
-    """What a member says to its coordinator."""
-    if isinstance(request, Leave):
-        return leave_group(request.group, [(request.member_id, None)])
-    member = {
-        "group_id": request.group,
-        "member_id": request.member_id,
-        "group_instance_id": request.instance_id,
-    }
-    match request:
-        case Join():
-            own = JoinGroupRequest.JoinGroupRequestProtocol(
-                name=request.protocol_name, metadata=_wrapped(request.metadata)
-            )
-            return JoinGroupRequest(
-                **member,
-                session_timeout_ms=request.session_timeout_ms,
-                rebalance_timeout_ms=request.rebalance_timeout_ms,
-                protocol_type=PROTOCOL_TYPE,
-                protocols=[own],
-            )
-        case Sync():
-            return SyncGroupRequest(
-                **member,
-                generation_id=request.generation,
-                protocol_type=PROTOCOL_TYPE,
-                protocol_name=request.protocol_name,
-                assignments=[
-                    SyncGroupRequest.SyncGroupRequestAssignment(
-                        member_id=each, assignment=_wrapped(what)
-                    )
-                    for each, what in request.assignments.items()
-                ],
-            )
-        case Heartbeat():
-            return HeartbeatRequest(**member, generation_id=request.generation)
-
-
-def leave_group(group_id: str, members: Sequence[tuple[str, str | None]]) -> Any:
-    """`members`: (member id, instance id) pairs; with an instance id the member id may be ""."""
-    return LeaveGroupRequest(
+def join_group(
+    group_id: str,
+    member_id: str,
+    instance_id: str | None,
+    protocol_name: str,
+    metadata: bytes,
+    session_timeout_ms: int,
+    rebalance_timeout_ms: int,
+) -> Any:
+    """`member_id` "" is that of a member which the coordinator does not know yet."""
+    return JoinGroupRequest(
         group_id=group_id,
-        members=[
-            LeaveGroupRequest.MemberIdentity(
-                member_id=member_id, group_instance_id=instance_id, reason=None
+        session_timeout_ms=session_timeout_ms,
+        rebalance_timeout_ms=rebalance_timeout_ms,
+        member_id=member_id,
+        group_instance_id=instance_id,
+        protocol_type=PROTOCOL_TYPE,
+        protocols=[
+            JoinGroupRequest.JoinGroupRequestProtocol(
+                name=protocol_name, metadata=_wrapped(metadata)
             )
-            for member_id, instance_id in members
         ],
     )
+
+
+def sync_group(
+    group_id: str,
+    generation: int,
+    member_id: str,
+    instance_id: str | None,
+    protocol_name: str,
+    assignments: Mapping[str, bytes],
+) -> Any:
+    """`assignments` by member id, from the leader; empty from all others."""
+    return SyncGroupRequest(
+        group_id=group_id,
+        generation_id=generation,
+        member_id=member_id,
+        group_instance_id=instance_id,
+        protocol_type=PROTOCOL_TYPE,
+        protocol_name=protocol_name,
+        assignments=[
+            SyncGroupRequest.SyncGroupRequestAssignment(member_id=each, assignment=_wrapped(what))
+            for each, what in assignments.items()
+        ],
+    )
+
+
+def heartbeat(group_id: str, generation: int, member_id: str, instance_id: str | None) -> Any:
+    return HeartbeatRequest(
+        group_id=group_id,
+        generation_id=generation,
+        member_id=member_id,
+        group_instance_id=instance_id,
+    )
+
+
+def leave_group(group_id: str, member_id: str, instance_id: str | None = None) -> Any:
+    """With an instance id the member id may be ""."""
+    member = LeaveGroupRequest.MemberIdentity(
+        member_id=member_id, group_instance_id=instance_id, reason=None
+    )
+    return LeaveGroupRequest(group_id=group_id, members=[member])
 
 
 def describe_group(group_id: str) -> Any:

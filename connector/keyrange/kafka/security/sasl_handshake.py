@@ -22,8 +22,8 @@ from keyrange.kafka.model import security_protocol_hint
 from keyrange.kafka.response_frames import ConnectionLost
 from keyrange.kafka.security import kerberos, tokens
 from keyrange.options.allowlist import NotAllowed, not_allowed
-from keyrange.options.kafka_properties import ClientSettings
 from keyrange.options.jaas import read_login
+from keyrange.options.kafka_properties import ClientSettings
 from keyrange.options.secrets import UnseenBytes
 from keyrange.text.packages import install_line
 

@@ -27,25 +27,27 @@ class Coordinator:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A member, as the leader of its group is told of it."""
+    """A member, as its coordinator has it, and tells the leader of its group. `metadata` are b""
+    where another kind of client is one, and `client_host` "" where it is not told."""
 
     member_id: str
     instance_id: str | None
     metadata: bytes
+    client_host: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class FindCoordinator:
     """Asked of any broker; all other requests go to the coordinator."""
 
-    group: str
+    group_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class Join:
     """JoinGroup. Its answer may take as long as `rebalance_timeout_ms`."""
 
-    group: str
+    group_id: str
     member_id: str
     instance_id: str | None
     session_timeout_ms: int
@@ -58,7 +60,7 @@ class Join:
 class Sync:
     """SyncGroup. `assignments` (member id to bytes) are the leader's, and empty from others."""
 
-    group: str
+    group_id: str
     member_id: str
     instance_id: str | None
     generation: int
@@ -68,7 +70,7 @@ class Sync:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    group: str
+    group_id: str
     member_id: str
     instance_id: str | None
     generation: int
@@ -78,11 +80,12 @@ class Heartbeat:
 class Leave:
     """LeaveGroup of a dynamic member, which no static one sends."""
 
-    group: str
+    group_id: str
     member_id: str
 
 
-Request = FindCoordinator | Join | Sync | Heartbeat | Leave
+ToCoordinator = Join | Sync | Heartbeat | Leave
+Request = FindCoordinator | ToCoordinator
 
 
 @dataclass(frozen=True, slots=True)
