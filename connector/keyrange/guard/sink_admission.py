@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Mapping
-from typing import Final
+from functools import cache
 
 from keyrange.errors import KeyrangeError
 from keyrange.guard.model.throttle_factor import Factor
-from keyrange.guard.shared_volume_watches import leave_watch, take_watch
-from keyrange.guard.volume_watch import Watch
-from keyrange.options.volume_checks import VolumeOptions, parse_volume_options
+from keyrange.guard.volume_watch import Watch, leave_watch, take_watch
+from keyrange.options.volume_checks import parse_volume_options
 
 _log = logging.getLogger(__name__)
-
-_lock: Final = threading.Lock()
-# Watches that were asked before: they go on to the end of the process.
-_known: Final[dict[tuple[tuple[str, str], ...], Watch]] = {}
 
 
 def admit(options: Mapping[str, str], timeout_ms: int | None = None) -> Factor:
@@ -34,7 +28,7 @@ def admit(options: Mapping[str, str], timeout_ms: int | None = None) -> Factor:
     Raises INVALID_OPTIONS, and at the first call what its check fails with, such as
     BROKER_UNREACHABLE.
     """
-    watch = _watch_of({name: _text(value) for name, value in options.items()})
+    watch = _watch_of(tuple(sorted((name, _text(value)) for name, value in options.items())))
     factor = watch.factor
     if factor.value > 0.0 or timeout_ms == 0:
         return factor
@@ -50,19 +44,14 @@ def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _watch_of(options: Mapping[str, str]) -> Watch:
-    key = tuple(sorted(options.items()))
-    with _lock:
-        if key not in _known:
-            _known[key] = _started(parse_volume_options(options))
-        return _known[key]
-
-
-def _started(options: VolumeOptions) -> Watch:
-    watch = take_watch(options)
+@cache
+def _watch_of(options: tuple[tuple[str, str], ...]) -> Watch:
+    """A watch that goes on to the end of the process."""
+    parsed = parse_volume_options(dict(options))
+    watch = take_watch(parsed)
     try:
         watch.first()
     except KeyrangeError:
-        leave_watch(options)
+        leave_watch(parsed)
         raise
     return watch

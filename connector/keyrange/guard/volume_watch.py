@@ -13,8 +13,15 @@ from typing import Final
 
 from keyrange.errors import KeyrangeError
 from keyrange.guard.clock import monotonic_ms
-from keyrange.guard.factor_sources import Figures, ThrottleFactorSource
+from keyrange.guard.factor_plugin import ForeignFactor
+from keyrange.guard.factor_sources import (
+    BUILT_IN,
+    Figures,
+    ThrottleFactorSource,
+    open_factor_source,
+)
 from keyrange.guard.model.throttle_factor import Factor
+from keyrange.options.volume_checks import VolumeOptions
 
 _log = logging.getLogger(__name__)
 
@@ -134,28 +141,45 @@ class Watch:
             self._changed.notify_all()
 
 
-class Watches:
-    """The watches of a process, each with how many use it."""
+_lock: Final = threading.Lock()
+# The watches of this process by what they depend on, each with how many use it.
+_watches: Final[dict[Hashable, tuple[Watch, int]]] = {}
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._watches: dict[Hashable, tuple[Watch, int]] = {}
 
-    def take(self, key: Hashable, make: Callable[[], Watch]) -> Watch:
-        """The watch of these settings, started; `leave` has to follow once."""
-        with self._lock:
-            watch, users = self._watches.get(key, (None, 0))
-            if watch is None:
-                watch = make()
-                watch.start()
-            self._watches[key] = (watch, users + 1)
-            return watch
+def take_watch(options: VolumeOptions) -> Watch:
+    """The watch of these settings, started; `leave_watch` follows once it is not needed."""
+    key = _key(options)
+    with _lock:
+        watch, users = _watches.get(key, (None, 0))
+        if watch is None:
+            watch = Watch(_opened(options), options.interval_ms)
+            watch.start()
+        _watches[key] = (watch, users + 1)
+        return watch
 
-    def leave(self, key: Hashable) -> None:
-        """The last one to leave ends the watch."""
-        with self._lock:
-            watch, users = self._watches.pop(key)
-            if users > 1:
-                self._watches[key] = (watch, users - 1)
-            else:
-                watch.close()
+
+def leave_watch(options: VolumeOptions) -> None:
+    """The last one to leave ends the watch."""
+    key = _key(options)
+    with _lock:
+        watch, users = _watches.pop(key)
+        if users > 1:
+            _watches[key] = (watch, users - 1)
+        else:
+            watch.close()
+
+
+def _opened(options: VolumeOptions) -> ThrottleFactorSource:
+    source = open_factor_source(options)
+    is_ours = options.interval_ms == 0 or options.factor_source in BUILT_IN
+    return source if is_ours else ForeignFactor(source, options)
+
+
+def _key(options: VolumeOptions) -> Hashable:
+    """All that a watch depends on, and nothing of what is done with its factor."""
+    return (
+        options.client,
+        options.policy,
+        (options.fallback, options.validity_ms, options.interval_ms),
+        (options.factor_source, options.static_factor, options.factor_file, options.factor_topic),
+    )

@@ -15,8 +15,7 @@ from typing import Any, Final
 from keyrange.errors import KeyrangeError
 from keyrange.guard.clock import monotonic_ms
 from keyrange.guard.model.throttle_factor import Factor
-from keyrange.guard.shared_volume_watches import leave_watch, take_watch
-from keyrange.guard.volume_watch import Watch
+from keyrange.guard.volume_watch import Watch, leave_watch, take_watch
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.cluster_view import ClusterView
 from keyrange.kafka.model.offsets import (

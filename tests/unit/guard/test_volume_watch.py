@@ -5,14 +5,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 
 from brokers import wait_until
 from keyrange.errors import KeyrangeError, error
+from keyrange.guard import volume_watch
 from keyrange.guard.factor_sources import Figures
 from keyrange.guard.model.throttle_factor import Factor
-from keyrange.guard.volume_watch import Watch, Watches
+from keyrange.guard.volume_watch import Watch, leave_watch, take_watch
+from keyrange.options.volume_checks import VolumeOptions
 
 
 class Scripted:
@@ -129,23 +132,24 @@ def test_a_watch_that_ends_lets_go_of_who_waits() -> None:
         assert watch.wait(lambda factor: factor.value > 0, None).value == 0.0
 
 
-def test_the_same_settings_share_a_watch() -> None:
-    watches = Watches()
+def test_the_same_settings_share_a_watch(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Scripted] = []
 
-    def make() -> Watch:
+    def make(_: VolumeOptions) -> Scripted:
         made.append(Scripted())
-        return Watch(made[-1], 20)
+        return made[-1]
 
-    first, second = watches.take("a", make), watches.take("a", make)
-    other = watches.take("b", make)
+    monkeypatch.setattr(volume_watch, "open_factor_source", make)
+    a, b = VolumeOptions(interval_ms=20), VolumeOptions(interval_ms=21)
+    first, second = take_watch(a), take_watch(replace(a))
+    other = take_watch(b)
     assert first is second
     assert first is not other
-    watches.leave("a")
+    leave_watch(a)
     assert not made[0].closed.wait(0.2)
-    watches.leave("a")
-    watches.leave("b")
+    leave_watch(a)
+    leave_watch(b)
     assert made[0].closed.wait(60)
     assert made[1].closed.wait(60)
-    assert watches.take("a", make) is not first
-    watches.leave("a")
+    assert take_watch(a) is not first
+    leave_watch(a)

@@ -45,7 +45,7 @@ def guard(
     prints what it would alter. SIGTERM, Ctrl-C, a hang-up and the end of the process that reads the
     output end it, and it restores the quotas first. Exit code 3: it could not do so in time.
     """
-    from keyrange.guard.shared_volume_watches import take_watch
+    from keyrange.guard.volume_watch import take_watch
 
     options = guard_options(bootstrap_servers, option)
     stop = threading.Event()
