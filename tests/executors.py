@@ -18,10 +18,10 @@ from brokers import wait_until
 from keyrange.embedded.broker import EmbeddedCluster
 from keyrange.kafka.cluster import Cluster
 from keyrange.members.coordinator_client import GroupView, describe_members
+from keyrange.members.executor import Owner
 from keyrange.members.executor_names import NameSettings
 from keyrange.members.launch import ensure_member, member_directory
-from keyrange.members.process_start import MemberSetup, Owner
-from keyrange.members.status import MemberStatus, read_status
+from keyrange.members.status import MemberSetup, MemberStatus, read_status
 from keyrange.options.kafka_properties import ClientSettings
 from keyrange.ranges.sharing.shared_directory import is_alive, start_time
 

@@ -77,7 +77,7 @@ def marking(marks: str, pause_s: float) -> Any:
         import time
         from pathlib import Path
 
-        from keyrange.members.process_start import executor_process
+        from keyrange.members.executor import executor_process
 
         Path(marks, f"{executor_process().pid}-{os.getpid()}").touch()
         time.sleep(pause_s)

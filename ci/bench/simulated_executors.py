@@ -23,6 +23,7 @@ from typing import Any
 from keyrange.kafka.cluster import Cluster
 from keyrange.members.binding.caller import Caller, greet
 from keyrange.members.coordinator_client import run_member
+from keyrange.members.executor import Owner
 from keyrange.members.executor_names import NameSettings
 from keyrange.members.launch import ensure_member
 from keyrange.members.model.group_member import GroupMember
@@ -30,7 +31,7 @@ from keyrange.members.model.group_member_states import GroupState
 from keyrange.members.model.join_metadata import MemberMetadata
 from keyrange.members.model.member_settings import MemberSettings
 from keyrange.members.model.task_greeting import Address
-from keyrange.members.process_start import MemberSetup, Owner
+from keyrange.members.status import MemberSetup
 from keyrange.options.kafka_properties import parse_client_options
 from keyrange.options.value_parsers import Violations
 from keyrange.ranges.read_tasks import read_bound_task

@@ -20,8 +20,7 @@ from keyrange.members.coordinator_client import GroupView, remove_member
 from keyrange.members.executor_names import NameSettings
 from keyrange.members.launch import member_directory
 from keyrange.members.model.join_metadata import MemberMetadata, read_metadata
-from keyrange.members.process_start import MemberSetup
-from keyrange.members.status import TaskProgress, now_ms
+from keyrange.members.status import MemberSetup, TaskProgress, now_ms
 from keyrange.ranges.sharing.shared_directory import is_alive
 
 

@@ -22,7 +22,8 @@ def test_tasks_have_one_member_which_outlives_them(
     setup = setup_at(broker, "orders-0")
 
     def ask(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from keyrange.members.launch import ensure_member, executor_directory
+        from keyrange.members.executor import executor_directory
+        from keyrange.members.launch import ensure_member
         from keyrange.members.status import TaskProgress
 
         directory = executor_directory()

@@ -20,7 +20,7 @@ from brokers import Topics
 from executors import Start
 from key_feeder import Feeder
 from keyrange.members.executor_names import NameSettings
-from keyrange.members.process_start import MemberSetup
+from keyrange.members.status import MemberSetup
 from pinned_cluster import PinnedRun, pinned_cluster
 from standalone import SPECULATION, standalone_cluster
 

@@ -21,10 +21,11 @@ from keyrange.errors import KeyrangeError
 from keyrange.kafka.security import sasl_handshake
 from keyrange.members.binding.caller import Caller, greet
 from keyrange.members.binding.service import BindingService
+from keyrange.members.executor import executor_process
 from keyrange.members.executor_names import NameSettings
-from keyrange.members.launch import executor_process, member_directory
+from keyrange.members.launch import member_directory
 from keyrange.members.model.late_binding import PinRule
-from keyrange.members.process_start import MemberSetup, to_json
+from keyrange.members.status import MemberSetup, to_json
 from keyrange.options import SourceOptions, parse_options
 from keyrange.options.kafka_properties import PROPERTIES
 from keyrange.options.value_parsers import Property

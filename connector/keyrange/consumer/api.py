@@ -299,7 +299,7 @@ class Consumer:
         finally:
             self._closed = True
             self._leave()
-            if self._name.lock >= 0:
+            if self._name.lock is not None:
                 os.close(self._name.lock)
             self._cluster.close()
 

@@ -5,20 +5,24 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from keyrange.errors import KeyrangeError, error
 from keyrange.members.binding.caller import Caller, greet
 from keyrange.members.binding.channel import BadLine
-from keyrange.members.executor import Executor, task_property, this_executor
+from keyrange.members.executor import (
+    executor_directory,
+    executor_process,
+    task_property,
+    this_executor,
+)
 from keyrange.members.executor_names import name_settings
-from keyrange.members.launch import ensure_member, executor_directory, member_directory
+from keyrange.members.launch import ensure_member, member_directory
 from keyrange.members.model.late_binding import NO_SLOT
 from keyrange.members.model.task_greeting import Greeting
-from keyrange.members.process_start import MemberSetup, executor_process
 from keyrange.members.range_listener_calls import Held, Listening
 from keyrange.members.read_batches_file import ReadRecord
 from keyrange.members.slot_directories import (
@@ -30,7 +34,7 @@ from keyrange.members.slot_directories import (
     reading,
     slots_directory,
 )
-from keyrange.members.status import MemberStatus, TaskProgress, now_ms, read_status
+from keyrange.members.status import MemberSetup, MemberStatus, TaskProgress, now_ms, read_status
 from keyrange.options import SourceOptions
 from keyrange.ranges.read_tasks import BoundTask, ReadTask, read_bound_task
 
@@ -82,41 +86,33 @@ def read_bound(options: SourceOptions, task: BoundTask, read: Callable[[ReadTask
         for each in caller.portions(lambda: NO_SLOT):
             yield from read(read_bound_task(each))
         return
-    bound = _Bound(member, task, caller)
-    yield from _with_progress(member, bound.rows(read))
+    yield from _with_progress(member, _bound_rows(member, task, caller, read))
 
 
-class _Bound:
-    """A bound task in an executor that may have a slot."""
+def _bound_rows(
+    member: _Member, task: BoundTask, caller: Caller, read: Callable[[ReadTask], Rows]
+) -> Rows:
+    """The rows of a bound task in an executor that may have a slot."""
+    slot = NO_SLOT
 
-    def __init__(self, member: _Member, task: BoundTask, caller: Caller) -> None:
-        self._member = member
-        self._task = task
-        self._caller = caller
-        self._slot = NO_SLOT
-
-    def rows(self, read: Callable[[ReadTask], Rows]) -> Generator[pa.RecordBatch, None, None]:
-        for portion in self._caller.portions(self._slot_now):
-            slot, own = self._slot, portion["slot"] == self._slot
-            record = self._member.begin(slot, self._task, self._caller.batch, portion["last"])
-            with reading("own" if own else "foreign"):
-                yield from read(read_bound_task(portion))
-            if own and record is not None:
-                self._finish(record, portion)
-
-    def _slot_now(self) -> str:
-        self._slot = slot = self._member.slot()
+    def slot_now() -> str:
+        nonlocal slot
+        slot = member.slot()
         if slot != NO_SLOT:
-            self._member.note(slot, self._task.epoch, self._caller)
-            self._member.tell(slot, self._task.epoch, self._caller)
+            member.note(slot, task.epoch, caller)
+            member.tell(slot, task.epoch, caller)
         return slot
 
-    def _finish(self, record: ReadRecord, portion: Mapping[str, Any]) -> None:
-        number, count = portion["number"], portion["count"]
-        try:
-            record.finish(self._caller.batch, self._task.plan, number, count)
-        except OSError as failure:
-            _log.warning("slot %s cannot note what it has read: %s", self._slot, failure)
+    for portion in caller.portions(slot_now):
+        is_own = portion["slot"] == slot
+        record = member.begin(slot, task, caller.batch, portion["last"])
+        with reading("own" if is_own else "foreign"):
+            yield from read(read_bound_task(portion))
+        if is_own and record is not None:
+            try:
+                record.finish(caller.batch, task.plan, portion["number"], portion["count"])
+            except OSError as failure:
+                _log.warning("slot %s cannot note what it has read: %s", slot, failure)
 
 
 def _with_progress(member: _Member, rows: Rows) -> Generator[pa.RecordBatch, None, None]:
@@ -146,8 +142,8 @@ class _Member:
         self._greeting = greeting
         self._options = options.members
         self._owner = executor_process()
-        self._executor = this_executor(self._owner.pid, task_property("spark.master"))
-        self._setup = _setup(options, greeting, self._executor)
+        executor, cores = this_executor(self._owner.pid, task_property("spark.master"))
+        self._setup = _setup(options, greeting, executor, cores)
         self._executor_directory = executor_directory()
         self._member_id = ""
         self._ask_at_ms = 0
@@ -272,7 +268,7 @@ class _Member:
         return Listening(named, query_of_task(), group, self._executor_directory)
 
 
-def _setup(options: SourceOptions, greeting: Greeting, executor: Executor) -> MemberSetup:
+def _setup(options: SourceOptions, greeting: Greeting, executor: str, cores: int) -> MemberSetup:
     members = options.members
     policy = members.names
     if task_property("spark.dynamicAllocation.enabled") == "true":
@@ -290,7 +286,7 @@ def _setup(options: SourceOptions, greeting: Greeting, executor: Executor) -> Me
         session_timeout_ms=members.session_timeout_ms,
         heartbeat_interval_ms=members.heartbeat_interval_ms,
         max_poll_interval_ms=members.poll_interval_ms,
-        cores=float(executor.cores),
-        executor=executor.id,
+        cores=float(cores),
+        executor=executor,
         run=greeting.run,
     )

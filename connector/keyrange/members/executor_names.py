@@ -11,7 +11,6 @@ pods have the same one in their environment.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import secrets
 import socket
@@ -28,6 +27,7 @@ from keyrange.members.model.slot_name_syntax import (
     slot_name,
     spark_ordinal,
 )
+from keyrange.ranges.sharing.locks import take_lock
 from keyrange.ranges.sharing.shared_directory import private_name, take_private
 
 if TYPE_CHECKING:
@@ -74,12 +74,12 @@ def name_settings(members: MemberOptions, policy: str = "") -> NameSettings:
 @dataclass(frozen=True, slots=True)
 class Name:
     """A member's name, and where it is from. `lock` is a descriptor that holds a host's slot for as
-    long as it is open, -1 where nothing is held."""
+    long as it is open, None where nothing is held."""
 
     name: str
     is_static: bool
     source: str
-    lock: int = field(default=-1, compare=False)
+    lock: int | None = field(default=None, compare=False)
 
     @property
     def instance_id(self) -> str | None:
@@ -207,8 +207,8 @@ def _from_host(settings: NameSettings, around: Surroundings, missed: list[str]) 
             return None
         host = _host_of(directory, around)
         for number, path in _slots(directory, settings.group):
-            lock = _hold(path)
-            if lock >= 0:
+            lock = take_lock(path)
+            if lock is not None:
                 name = slot_name(settings.group, host, number)
                 return Name(name, True, f"host:{directory}", lock)
     except (OSError, KeyrangeError) as failure:
@@ -242,20 +242,6 @@ def _slots(directory: Path, group: str) -> Iterator[tuple[int, Path]]:
     take_private(of_group)
     for number in range(_SLOTS_MAX):
         yield number, of_group / str(number)
-
-
-def _hold(path: Path) -> int:
-    """A descriptor with the lock of a slot; -1 where another process has it."""
-    lock = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(lock)
-        return -1
-    except OSError:
-        os.close(lock)
-        raise
-    return lock
 
 
 def user_state(environment: Mapping[str, str]) -> Path:

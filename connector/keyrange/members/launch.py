@@ -6,28 +6,19 @@ The process is no child of the worker that starts it: it outlives it, and ends w
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 from keyrange.errors import error
-from keyrange.members.process_start import MemberSetup, Owner, executor_process, to_json
-from keyrange.members.status import MemberStatus, now_ms, read_status
-from keyrange.ranges.sharing.locks import lock_within
-from keyrange.ranges.sharing.shared_directory import (
-    directory_of_process,
-    is_alive,
-    make_private,
-    name_of,
-    usual_settings,
-)
+from keyrange.members.executor import Owner, executor_process
+from keyrange.members.status import MemberSetup, MemberStatus, now_ms, read_status, to_json
+from keyrange.ranges.sharing.locks import take_lock
+from keyrange.ranges.sharing.shared_directory import is_alive, make_private, name_of
 
 MODULE: Final = "keyrange.members.process"
 _LAUNCH_LOCK: Final = "launch"
@@ -39,14 +30,6 @@ _END_TIMEOUT_S: Final = 5.0
 _PAUSE_MS: Final = 10_000
 # Fenced or refused: a person has to do something about it.
 _FINAL: Final = frozenset(("FENCED", "FAILED"))
-
-
-def executor_directory() -> Path:
-    """The private directory of this worker's executor; it is swept when that is gone.
-
-    Raises OSError where it cannot be made.
-    """
-    return directory_of_process(usual_settings(0, 0), executor_process().pid)
 
 
 def member_directory(setup: MemberSetup, directory: Path) -> Path:
@@ -72,9 +55,10 @@ def ensure_member(
     if status is not None and _stands(status, setup):
         return status
     make_private(path)
-    with _launching(path) as mine:
-        if not mine:
-            return None
+    lock = take_lock(path / _LAUNCH_LOCK)
+    if lock is None:
+        return None
+    try:
         status = read_status(path)
         if status is not None and _stands(status, setup):
             return status
@@ -84,6 +68,8 @@ def ensure_member(
             return None
         _start(setup, path, owner or executor_process())
         return read_status(path)
+    finally:
+        os.close(lock)
 
 
 def _stands(status: MemberStatus, setup: MemberSetup) -> bool:
@@ -103,17 +89,6 @@ def _may_start(status: MemberStatus | None, setup: MemberSetup) -> bool:
     if status is None or status.setup != setup.mark or status.ended:
         return True
     return now_ms() - status.since_ms >= _PAUSE_MS or status.joined > 0
-
-
-@contextmanager
-def _launching(path: Path) -> Iterator[bool]:
-    """Whether this process may start the member: others that come meanwhile do not wait."""
-    flags = os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(path / _LAUNCH_LOCK, flags, 0o600)
-    try:
-        yield lock_within(descriptor, fcntl.LOCK_EX, 0)
-    finally:
-        os.close(descriptor)
 
 
 def _end(status: MemberStatus) -> None:

@@ -24,12 +24,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from keyrange.errors import KeyrangeError, invalid_options
+from keyrange.members.executor import Owner
 from keyrange.members.executor_names import Surroundings as NameSurroundings
 from keyrange.members.executor_names import find_name
-from keyrange.members.process_start import MemberSetup, Owner, from_json
-from keyrange.members.status import MemberStatus, now_ms, oldest_progress, write_status
+from keyrange.members.status import (
+    MemberSetup,
+    MemberStatus,
+    from_json,
+    now_ms,
+    oldest_progress,
+    write_status,
+)
 from keyrange.observing.logs import TextFormatter
-from keyrange.ranges.sharing.locks import lock_within
+from keyrange.ranges.sharing.locks import take_lock
 from keyrange.ranges.sharing.shared_directory import is_alive, start_time
 
 if TYPE_CHECKING:
@@ -276,9 +283,7 @@ def _detached(directory: Path, life: Callable[[Callable[[], None]], None]) -> in
     # Who sweeps an executor's directory leaves alone what somebody holds.
     held = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     fcntl.flock(held, fcntl.LOCK_SH)
-    flags = os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
-    lock = os.open(directory / _LOCK, flags, 0o600)
-    if not lock_within(lock, fcntl.LOCK_EX, 0):
+    if take_lock(directory / _LOCK) is None:
         is_there()  # Another one, which is.
         return 0
     life(is_there)

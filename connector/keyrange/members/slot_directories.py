@@ -19,9 +19,8 @@ from typing import Any, Final
 
 from keyrange.errors import error
 from keyrange.kafka.model.offsets import TopicPartition, by_partition
-from keyrange.members.executor import task_attempt, task_property
+from keyrange.members.executor import executor_directory, task_attempt, task_property
 from keyrange.members.executor_names import user_state
-from keyrange.members.launch import executor_directory
 from keyrange.members.model.task_greeting import SlotRanges
 from keyrange.members.read_batches_file import ReadRecord
 from keyrange.ranges.model.key_ranges import KeyRange, read_ranges

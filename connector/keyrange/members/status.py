@@ -1,4 +1,5 @@
-"""What a member process and its executor's tasks say to each other: files in a private directory.
+"""What a member process and its executor's tasks say to each other: its setup, over a pipe at its
+start, and files in a private directory.
 
 `member.json` is the process's: who it is and how it stands with its group, written whole and then
 put in place. `progress/` is the tasks': a file for each task that runs, which holds when it last
@@ -11,15 +12,19 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import itertools
 import json
 import os
 import struct
 import time
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Final, Self
 
+from keyrange.members.executor import Owner
+from keyrange.members.executor_names import NameSettings
 from keyrange.ranges.sharing.locks import lock_within
 from keyrange.ranges.sharing.shared_directory import put_in_place
 
@@ -29,6 +34,8 @@ _TEXT_CHARACTERS_MAX: Final = 2_000
 # Two such texts, each character of which may take twelve bytes in JSON, and the rest.
 _STATUS_BYTES_MAX: Final = 65_536
 _TIME: Final = struct.Struct("<q")
+# What of the client's properties tells two setups apart: no secret is among them.
+_TELLING: Final = ("bootstrap.servers", "client.id", "security.protocol", "sasl.mechanism")
 
 # States of a member process that has ended for good, beside those of a member.
 GONE: Final = frozenset(("CLOSED", "FENCED", "FAILED"))
@@ -37,6 +44,45 @@ GONE: Final = frozenset(("CLOSED", "FENCED", "FAILED"))
 def now_ms() -> int:
     """For what waits: a clock that nobody sets, one for all processes of a host."""
     return time.monotonic_ns() // 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class MemberSetup:
+    """A member of one query's group.
+
+    `kafka` are the client's properties, without the prefix `kafka.`; they go to the process over a
+    pipe. `executor` and `cores` are told to the group. `run` is the run of the query that asks: a
+    member that was fenced or refused is tried again in another run, and not before.
+    """
+
+    names: NameSettings
+    member_group: str
+    kafka: Mapping[str, str] = field(repr=False)
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 3_000
+    max_poll_interval_ms: int = 300_000
+    cores: float = 1.0
+    executor: str = ""
+    run: str = ""
+
+    @property
+    def mark(self) -> str:
+        """The same for setups that one process may serve."""
+        kafka = {name: self.kafka[name] for name in _TELLING if name in self.kafka}
+        document = asdict(replace(self, kafka=kafka, run=""))
+        text = json.dumps(document, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:20]
+
+
+def to_json(setup: MemberSetup, owner: Owner) -> str:
+    return json.dumps({"setup": asdict(setup), "owner": asdict(owner)})
+
+
+def from_json(text: str) -> tuple[MemberSetup, Owner]:
+    document = json.loads(text)
+    values = document["setup"]
+    names = NameSettings(**values.pop("names"))
+    return MemberSetup(names=names, **values), Owner(**document["owner"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,9 +21,8 @@ from keyrange.members.executor_names import NameSettings
 from keyrange.members.launch import member_directory
 from keyrange.members.model.late_binding import PinRule, WorkUnitCounts
 from keyrange.members.model.task_greeting import Greeting
-from keyrange.members.process_start import MemberSetup
 from keyrange.members.slot_directories import Slot, slot
-from keyrange.members.status import MemberStatus, now_ms, write_status
+from keyrange.members.status import MemberSetup, MemberStatus, now_ms, write_status
 from keyrange.options import SourceOptions, parse_options
 from keyrange.ranges.read_tasks import BoundTask, ReadTask
 

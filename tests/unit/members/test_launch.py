@@ -12,16 +12,17 @@ from pathlib import Path
 import pytest
 
 from keyrange.members import launch
+from keyrange.members.executor import Owner, executor_directory, executor_process
 from keyrange.members.executor_names import NameSettings
-from keyrange.members.launch import ensure_member, executor_directory, member_directory
-from keyrange.members.process_start import (
+from keyrange.members.launch import ensure_member, member_directory
+from keyrange.members.status import (
     MemberSetup,
-    Owner,
-    executor_process,
+    MemberStatus,
     from_json,
+    now_ms,
     to_json,
+    write_status,
 )
-from keyrange.members.status import MemberStatus, now_ms, write_status
 from keyrange.ranges.sharing.shared_directory import is_alive, make_private, start_time
 
 KAFKA = {"bootstrap.servers": "h:1", "sasl.jaas.config": "s3cret", "ssl.key.password": "s3cret"}
@@ -161,7 +162,7 @@ def below(name: str, tmp_path: Path, code: str) -> str:
 
 
 def test_an_executor_is_the_jvm_above_a_worker(tmp_path: Path) -> None:
-    code = "from keyrange.members.process_start import *\nprint(executor_process().pid)"
+    code = "from keyrange.members.executor import *\nprint(executor_process().pid)"
     first, second = below("java", tmp_path, code).split()
     assert first == second
 

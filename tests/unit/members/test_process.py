@@ -14,12 +14,12 @@ from typing import Any, cast
 import pytest
 
 from keyrange.members import process
+from keyrange.members.executor import Owner
 from keyrange.members.executor_names import NameSettings
 from keyrange.members.model.group_member import GroupMember
 from keyrange.members.model.group_member_states import GroupState
 from keyrange.members.process import OwnerWatch, ProcessSurroundings
-from keyrange.members.process_start import MemberSetup, Owner
-from keyrange.members.status import MemberStatus, read_status, write_status
+from keyrange.members.status import MemberSetup, MemberStatus, read_status, write_status
 from keyrange.ranges.sharing.shared_directory import start_time
 
 

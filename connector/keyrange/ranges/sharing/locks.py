@@ -52,6 +52,20 @@ def lock_within(file: int, mode: int, wait_s: float) -> bool:
         time.sleep(min(look_s, wait_s - waited_s))
 
 
+def take_lock(path: Path, wait_s: float = 0) -> int | None:
+    """A descriptor that holds the lock of a file, which is made where there is none, for as long as
+    it is open; None where others held it for so long."""
+    file = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        if lock_within(file, fcntl.LOCK_EX, wait_s):
+            return file
+    except OSError:
+        os.close(file)
+        raise
+    os.close(file)
+    return None
+
+
 def lock_soon(file: int, mode: int, what: str) -> None:
     """Lock what nobody holds for long; raises TimeoutError, an OSError, where somebody does."""
     if not lock_within(file, mode, SHORT_S):
