@@ -97,7 +97,7 @@ class OldBroker(EmbeddedBroker):
             "-Dzookeeper.jmx.log4j.disable=true",
             "-Dorg.slf4j.simpleLogger.log.org.apache.zookeeper=warn",
         ]
-        self._zookeeper.start(
+        self._zookeeper.run(
             java_command(self.jars, main_class, [str(configuration)], 128, options),
             ready=lambda: _accepts(self._zookeeper_port),
             timeout_s=self.settings.start_timeout_s,

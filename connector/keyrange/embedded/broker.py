@@ -34,8 +34,8 @@ from keyrange.errors import KeyrangeError
 _START_ATTEMPTS = 3
 
 
-class BrokerNode:
-    """One broker of a cluster."""
+class BrokerNode(JavaProcess):
+    """One broker of a cluster. Data and ports stay when it is stopped, or killed as by a crash."""
 
     def __init__(self, cluster: EmbeddedCluster, number: int) -> None:
         self._cluster = cluster
@@ -44,18 +44,9 @@ class BrokerNode:
         directory = cluster.directory / f"node-{self.node_id}"
         # One directory, as the brokers call it: partitions are folders in here.
         self.log_dir = directory / "data"
-        self.log_path = directory / "server.log"
         self._properties_path = directory / "server.properties"
-        self._process = JavaProcess(f"broker {self.node_id}", self.log_path)
-
-    @property
-    def pid(self) -> int:
-        """The broker's process id. Raises BROKER_NOT_STARTED when it does not run."""
-        return self._process.pid
-
-    @property
-    def running(self) -> bool:
-        return self._process.running
+        log_path = directory / "server.log"
+        super().__init__(f"broker {self.node_id}", log_path, inherited=cluster.inherited)
 
     def port(self, protocol: str = "PLAINTEXT") -> int:
         """The port of a listener. KeyError when the cluster has no such listener."""
@@ -80,9 +71,8 @@ class BrokerNode:
             return
         self._prepare()
         settings = self._cluster.settings
-        self._process.cleanup = self._cluster.cleanup
-        self._process.inherited = self._cluster.inherited
-        self._process.start(
+        self.cleanup = self._cluster.cleanup
+        self.run(
             java_command(
                 self._cluster.jars,
                 "kafka.Kafka",
@@ -93,14 +83,6 @@ class BrokerNode:
             ready=lambda: answers_api_versions(self.port()),
             timeout_s=settings.start_timeout_s,
         )
-
-    def stop(self) -> None:
-        """End it in order (SIGTERM; SIGKILL after 30 s). Data and ports stay."""
-        self._process.stop()
-
-    def kill(self) -> None:
-        """End it with SIGKILL, as a crash would."""
-        self._process.kill()
 
 
 class EmbeddedCluster:

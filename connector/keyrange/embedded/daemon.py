@@ -24,6 +24,7 @@ from keyrange.embedded.broker import EmbeddedBroker
 from keyrange.embedded.settings import BrokerSettings
 from keyrange.errors import error
 from keyrange.ranges.sharing.locks import lock_within
+from keyrange.ranges.sharing.shared_directory import put_in_place
 
 _STOP_TIMEOUT_S = 30.0
 
@@ -64,7 +65,7 @@ def start(directory: Path, settings: BrokerSettings, report: jars.Report) -> Dae
                 )
             broker.start()
             daemon = Daemon(broker.pid, broker.bootstrap_servers, settings.version, str(directory))
-            _write(directory / "broker.json", json.dumps(dataclasses.asdict(daemon)))
+            put_in_place(directory / "broker.json", json.dumps(dataclasses.asdict(daemon)))
             return daemon
 
 
@@ -121,10 +122,3 @@ def _lock(path: Path, wait_s: float, mode: int = fcntl.LOCK_EX) -> Iterator[int 
         yield descriptor if lock_within(descriptor, mode, wait_s) else None
     finally:
         os.close(descriptor)
-
-
-def _write(path: Path, text: str) -> None:
-    """Replace a file at once: a reader sees the old text or the new one."""
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(text)
-    temporary.replace(path)

@@ -109,7 +109,7 @@ def java_command(
     return [*command, "-cp", os.pathsep.join(map(str, jars)), main_class, *arguments]
 
 
-@dataclass
+@dataclass(eq=False)
 class JavaProcess:
     """A Java server that can be started again and again; its output is appended to `log_path`.
 
@@ -134,8 +134,8 @@ class JavaProcess:
     def running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
-    def start(self, command: Sequence[str], ready: Callable[[], bool], timeout_s: float) -> None:
-        """Start, and return when `ready()` holds.
+    def run(self, command: Sequence[str], ready: Callable[[], bool], timeout_s: float) -> None:
+        """Start it, and return when `ready()` holds.
 
         Raises BROKER_NOT_STARTED with the end of the log when the process ends first, or it takes
         more than `timeout_s` seconds; nothing is left running then.
@@ -173,16 +173,11 @@ class JavaProcess:
             time.sleep(0.05)
 
     def _failure(self, what: str) -> Exception:
-        tail = " | ".join(self.log_tail())
-        return error("BROKER_NOT_STARTED", f"{self.name} {what}: {tail}", log=self.log_path)
-
-    def log_tail(self) -> list[str]:
-        """The last lines since the last start that tell of trouble, else the very last ones."""
-        try:
+        text = ""
+        with contextlib.suppress(OSError):
             text = self.log_path.read_bytes()[self._log_start :].decode(errors="replace")
-        except OSError:
-            return []
-        return telling_lines(text)
+        tail = " | ".join(telling_lines(text))
+        return error("BROKER_NOT_STARTED", f"{self.name} {what}: {tail}", log=self.log_path)
 
     def stop(self, timeout_s: float = 30) -> None:
         """End it with SIGTERM, after `timeout_s` seconds SIGKILL. Fine when it is not running."""

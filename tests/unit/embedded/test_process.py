@@ -21,5 +21,5 @@ def test_what_another_server_answers_at_the_port_is_no_start(tmp_path: Path) -> 
         return True
 
     with pytest.raises(KeyrangeError, match=r"BROKER_NOT_STARTED.*Address already in use"):
-        process.start(["sh", "-c", said], answers_for_it, 5)
+        process.run(["sh", "-c", said], answers_for_it, 5)
     assert not process.running
