@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from keyrange.errors import KeyrangeError, error
 from keyrange.guard.entry_points import open_source
@@ -22,37 +22,26 @@ class QuotaSource(Protocol):
         """Bytes a second and broker that no such client exceeds. Raises KeyrangeError."""
 
 
-class StaticQuota:
-    """`quota.producer.byte.rate`."""
-
-    def __init__(self, rate: int) -> None:
-        self._rate = rate
-
-    def base_rate(self) -> int:
-        return self._rate
+class _OwnSource(NamedTuple):
+    base_rate: Callable[[], int]
 
 
-class FileQuota:
-    """A number in `quota.file`."""
-
-    def __init__(self, path: str) -> None:
-        self._path = Path(path)
-
-    def base_rate(self) -> int:
-        try:
-            with self._path.open("rb") as file:
-                text = file.read(_BYTES_MAX).decode(errors="replace").strip()
-            rate = int(text) if text.isascii() and text.isdigit() else 0
-            if not 0 < rate <= _RATE_MAX:
-                raise ValueError(f"{self._path} holds no rate: '{text[:20]}'")
-        except (OSError, ValueError) as failure:
-            raise error("QUOTA_UNREADABLE", f"the rate cannot be read: {failure}") from None
-        return rate
+def _read_rate(path: Path) -> int:
+    """The number in `quota.file`."""
+    try:
+        with path.open("rb") as file:
+            text = file.read(_BYTES_MAX).decode(errors="replace").strip()
+        rate = int(text) if text.isascii() and text.isdigit() else 0
+        if not 0 < rate <= _RATE_MAX:
+            raise ValueError(f"{path} holds no rate: '{text[:20]}'")
+    except (OSError, ValueError) as failure:
+        raise error("QUOTA_UNREADABLE", f"the rate cannot be read: {failure}") from None
+    return rate
 
 
 BUILT_IN: Final[Mapping[str, Callable[[VolumeOptions], QuotaSource]]] = {
-    "static": lambda options: StaticQuota(options.base_rate),
-    "file": lambda options: FileQuota(options.quota_file),
+    "static": lambda options: _OwnSource(lambda: options.base_rate),
+    "file": lambda options: _OwnSource(lambda: _read_rate(Path(options.quota_file))),
 }
 
 

@@ -33,7 +33,6 @@ def reap_dead(
     Takes no time where nothing is held, else as long as a lease lasts. Raises KeyrangeError.
     """
     watch = LeaseWatch()
-    first = None
     while True:
         at_ms = now_ms()
         quotas = store.read()
@@ -41,10 +40,9 @@ def reap_dead(
             say("nothing is held", {})
             return True
         lease = read_lease(quotas)
-        if watch.since_ms is not None and lease != first:
+        if watch.since_ms is not None and lease != watch.lease:
             say("a guard lives", {} if lease is None else {"epoch": lease.epoch})
             return False
-        first = lease
         watch, commands = reap(watch, quotas, at_ms, lease_ms)
         if commands and _send(store, commands, say, now_ms):
             return _is_free(store, sleep)

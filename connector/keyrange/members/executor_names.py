@@ -105,9 +105,10 @@ def find_name(settings: NameSettings, around: Surroundings) -> Name:
     missed: list[str] = []
     if settings.policy != "dynamic":
         for source in (_from_option, _from_variable, _from_ordinal, _from_file, _from_host):
-            found = source(settings, around, missed)
-            if found is not None:
+            found = source(settings, around)
+            if isinstance(found, Name):
                 return found
+            missed.append(found)
         if settings.policy == "static":
             raise error(
                 "NO_STATIC_MEMBER_INFO_SET",
@@ -116,14 +117,14 @@ def find_name(settings: NameSettings, around: Surroundings) -> Name:
     return Name(slot_name(settings.group, "dynamic", around.random()), False, "dynamic")
 
 
-def _from_option(settings: NameSettings, _: Surroundings, missed: list[str]) -> Name | None:
+# Each source answers with a name, or with why it has none.
+def _from_option(settings: NameSettings, _: Surroundings) -> Name | str:
     if settings.name:
         return Name(check_name(settings.name, "option"), True, "option")
-    missed.append("no option gives one")
-    return None
+    return "no option gives one"
 
 
-def _from_variable(settings: NameSettings, around: Surroundings, missed: list[str]) -> Name | None:
+def _from_variable(settings: NameSettings, around: Surroundings) -> Name | str:
     """A variable that an option names has to be there; METADATA_NAME may be."""
     variable = settings.variable or METADATA_NAME
     value = around.environment.get(variable, "").strip()
@@ -134,31 +135,27 @@ def _from_variable(settings: NameSettings, around: Surroundings, missed: list[st
             f"member.name.env names the variable {variable}, which is not set here",
         )
     if not value:
-        missed.append(f"{variable} is not set")
-        return None
+        return f"{variable} is not set"
     ordinal = spark_ordinal(value)
     if ordinal is not None:
         return Name(slot_name(settings.group, ordinal), True, source)
     if not settings.variable and is_short_lived(value):
-        missed.append(f"{variable} is the name of a pod that does not come back: {value[:80]}")
-        return None
+        return f"{variable} is the name of a pod that does not come back: {value[:80]}"
     return Name(check_name(value, source), True, source)
 
 
-def _from_ordinal(settings: NameSettings, around: Surroundings, missed: list[str]) -> Name | None:
+def _from_ordinal(settings: NameSettings, around: Surroundings) -> Name | str:
     pod = around.environment.get(_POD_NAME, "")
     ordinal = ordinal_of(pod)
     if ordinal is not None:
         return Name(slot_name(settings.group, ordinal), True, f"pod:{_POD_NAME}")
-    missed.append(f"{_POD_NAME} has no ordinal" if pod else f"{_POD_NAME} is not set")
-    return None
+    return f"{_POD_NAME} has no ordinal" if pod else f"{_POD_NAME} is not set"
 
 
-def _from_file(settings: NameSettings, around: Surroundings, missed: list[str]) -> Name | None:
+def _from_file(settings: NameSettings, around: Surroundings) -> Name | str:
     """The name in a file; the first one to look makes it up and writes it there."""
     if not settings.file:
-        missed.append("member.name.file is not set")
-        return None
+        return "member.name.file is not set"
     path, source = Path(settings.file), f"file:{settings.file}"
     try:
         name = _read_name(path) or _write_name(path, slot_name(settings.group, around.random()))
@@ -194,7 +191,7 @@ def _write_name(path: Path, name: str) -> str:
     return _read_name(path) or name
 
 
-def _from_host(settings: NameSettings, around: Surroundings, missed: list[str]) -> Name | None:
+def _from_host(settings: NameSettings, around: Surroundings) -> Name | str:
     """The lowest slot of this host that nobody holds.
 
     The directory stands for the host. A pod's own directories end with it, so there one that is
@@ -203,8 +200,7 @@ def _from_host(settings: NameSettings, around: Surroundings, missed: list[str]) 
     try:
         directory = _slot_directory(settings, around)
         if directory is None:
-            missed.append("slot.directory is not set, and what a pod keeps by itself ends with it")
-            return None
+            return "slot.directory is not set, and what a pod keeps by itself ends with it"
         host = _host_of(directory, around)
         for number, path in _slots(directory, settings.group):
             lock = take_lock(path)
@@ -212,10 +208,8 @@ def _from_host(settings: NameSettings, around: Surroundings, missed: list[str]) 
                 name = slot_name(settings.group, host, number)
                 return Name(name, True, f"host:{directory}", lock)
     except (OSError, KeyrangeError) as failure:
-        missed.append(f"no slot of this host can be held: {failure}")
-        return None
-    missed.append(f"all {_SLOTS_MAX} slots of this host are held")
-    return None
+        return f"no slot of this host can be held: {failure}"
+    return f"all {_SLOTS_MAX} slots of this host are held"
 
 
 def _slot_directory(settings: NameSettings, around: Surroundings) -> Path | None:

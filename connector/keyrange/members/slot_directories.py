@@ -37,8 +37,6 @@ _STATE: Final = "state-"
 _BATCH: Final = "streaming.sql.batchId"
 _NO_BATCH: Final = -1
 
-Ranges = Mapping[str, Mapping[str, list[list[int]]]]
-
 # Whose the portion is that this process reads.
 _portion: str = ""
 

@@ -8,7 +8,6 @@ import secrets
 import socket
 import socketserver
 import threading
-import time
 import zlib
 from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
@@ -28,6 +27,7 @@ from keyrange.members.model.late_binding import (
     WorkUnitCounts,
 )
 from keyrange.members.model.task_greeting import Address
+from keyrange.members.status import now_ms
 
 _log = logging.getLogger(__name__)
 
@@ -174,12 +174,11 @@ class BindingService:
         asked = question["ask"]
         # Executors that come while batches are bound say nothing else.
         self._hear_from(asked["slot"])
-        now_ms = time.monotonic_ns() // 1_000_000
         with self._lock:
             plan = self._plans.get(asked["plan"])
             if plan is None:
                 return {"forgotten": True}
-            found = plan.binding.ask(asked["task"], asked["position"], asked["slot"], now_ms)
+            found = plan.binding.ask(asked["task"], asked["position"], asked["slot"], now_ms())
             plan.batch = int(asked["batch"])
             last = self._last_batch(asked["plan"], asked["slot"], plan.batch)
         match found:

@@ -168,20 +168,12 @@ def _text(row: Stored | Command) -> str:
 
 
 def _assignment_json(row: Stored) -> dict[str, Any]:
-    return {
+    return {each.name: getattr(row, each.name) for each in fields(row)} | {
         "kind": ASSIGNMENT,
-        "seq": row.seq,
-        "group": row.group,
-        "run_id": row.run_id,
-        "at_ms": row.at_ms,
-        "reason": row.reason,
         "assignment": None if row.assignment is None else row.assignment.to_json(),
         "since": {slot: [each.run, each.epoch] for slot, each in row.since.items()},
         "membership": dict(row.membership),
         "members": [asdict(each) | {"cores": float(each.cores)} for each in row.members],
-        "member_group": row.member_group,
-        "commands_until": row.commands_until,
-        "reached": row.reached,
     }
 
 
