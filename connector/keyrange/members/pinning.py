@@ -16,7 +16,6 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from keyrange.kafka.cluster import Cluster
@@ -45,18 +44,6 @@ _log = logging.getLogger(__name__)
 _BATCHES_TO_GREET: Final = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
-    """A member of the Kafka group: static or not, and what it says of itself."""
-
-    is_static: bool
-    told: MemberMetadata
-
-    @property
-    def slot(self) -> str:
-        return self.told.slot
-
-
 class Pinning:
     """One run of a query. Not for two threads, but for the service's answers."""
 
@@ -70,7 +57,9 @@ class Pinning:
         storage = options.commits.revealed_storage()
         table = open_assignments(self._options.table, self._options.group, storage)
         self._written = AssignmentLog(table, self._options, self._options.group, self._run)
-        self._members: tuple[Member, ...] = ()
+        # The members of the Kafka group, and what each says of itself, by slot.
+        self._present: list[Present] = []
+        self._told: dict[str, MemberMetadata] = {}
         self._seen_ms: dict[str, int] = {}
         self._has_looked = False
         # Whether the first batch is for executors that have not come yet; None: not known yet.
@@ -108,12 +97,11 @@ class Pinning:
         group = describe_members(self._cluster, self._options.kafka_group)
         if group.is_rebalancing:
             return
-        self._members = read_members(group)
+        self._present, self._told = read_members(group)
         now_ms, seen_ms = passed_ms(), _now_ms()
-        self._seen_ms |= {each.slot: seen_ms for each in self._members}
+        self._seen_ms |= dict.fromkeys(self._told, seen_ms)
         before = self._written.membership.standings
-        present = [Present(each.slot, each.is_static, each.told.cores) for each in self._members]
-        self._written.membership.observe(present, now_ms)
+        self._written.membership.observe(self._present, now_ms)
         taken = self._written.take_commands(now_ms, self._take_out)
         due = self._written.membership.due(now_ms)
         if due is not None and (self._weights or self.assignment is not None):
@@ -217,7 +205,7 @@ class Pinning:
         assignment = self.assignment
         return {
             "epoch": assignment.epoch if assignment is not None else 0,
-            "members": len(self._members),
+            "members": len(self._present),
             "reached": len(self._reached()),
             "ownPortions": counts.own if counts is not None else 0,
             "foreignPortions": counts.foreign if counts is not None else 0,
@@ -268,7 +256,7 @@ class Pinning:
 
     def _take_out(self, name: str) -> None:
         """Out of the Kafka group too: a static member would stay there."""
-        if any(each.slot == name and each.is_static for each in self._members):
+        if any(each.name == name and each.is_static for each in self._present):
             remove_member(self._cluster, self._options.kafka_group, name)
 
     def _write(
@@ -279,7 +267,7 @@ class Pinning:
         commands_until: int | None = None,
         reached: str | None = None,
     ) -> None:
-        sighting = Sighting({each.slot: each.told for each in self._members}, self._seen_ms)
+        sighting = Sighting(self._told, self._seen_ms)
         reached = REACHED if self._reached() else reached
         self._written.write(
             *(reason, assignment, membership, sighting, _now_ms(), passed_ms()),
@@ -300,7 +288,7 @@ class Pinning:
 
     def _cores(self) -> dict[str, int]:
         reached, members = self._reached(), self._written.membership.members
-        cores = {each.slot: each.told.cores for each in self._members if each.slot in reached}
+        cores = {each.name: each.capacity for each in self._present if each.name in reached}
         cores |= {slot: members[slot].capacity for slot in self._awaited()}
         return {slot: max(round(each), 1) for slot, each in cores.items()}
 
@@ -308,11 +296,10 @@ class Pinning:
         """The slots whose holders are in the group and have come to this process."""
         if self._service is None:
             return frozenset()
-        here = self._service.slots()
-        return frozenset(each.slot for each in self._members if each.slot in here)
+        return self._service.slots() & self._told.keys()
 
     def _say_unreached(self) -> None:
-        if self._has_said or self._planned < _BATCHES_TO_GREET or not self._members:
+        if self._has_said or self._planned < _BATCHES_TO_GREET or not self._present:
             return
         self._has_said = True
         address = self._address()
@@ -331,16 +318,18 @@ class Pinning:
         return self._service.address
 
 
-def read_members(group: GroupView) -> tuple[Member, ...]:
-    """Who in a group says that it is one of keyrange's members, by slot."""
-    members: dict[str, Member] = {}
+def read_members(group: GroupView) -> tuple[list[Present], dict[str, MemberMetadata]]:
+    """Who in a group says that it is one of keyrange's members, and what each says, by slot."""
+    present: dict[str, Present] = {}
+    said: dict[str, MemberMetadata] = {}
     for each in group.members:
         told = read_metadata(each.metadata)
         if told is None:
             _log.warning("a member of the group is none of keyrange's: %s", each.client_host)
         else:
-            members[told.slot] = Member(each.instance_id is not None, told)
-    return tuple(members[slot] for slot in sorted(members))
+            present[told.slot] = Present(told.slot, each.instance_id is not None, told.cores)
+            said[told.slot] = told
+    return [present[slot] for slot in sorted(present)], said
 
 
 def ranges_by_slot(assignment: Assignment) -> dict[str, Any]:

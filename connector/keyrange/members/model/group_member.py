@@ -204,12 +204,8 @@ class GroupMember:
 
     @property
     def _in_contact(self) -> bool:
-        return self.state in (
-            GroupState.FINDING,
-            GroupState.JOINING,
-            GroupState.SYNCING,
-            GroupState.STABLE,
-        )
+        """Whether there is a coordinator to lose, or to find again."""
+        return (self.state, Event.LOST) in TRANSITIONS
 
     @property
     def _can_leave(self) -> bool:
