@@ -12,15 +12,11 @@ from dataclasses import dataclass, field
 
 from keyrange.members.model.group_messages import (
     Answer,
-    Beaten,
     Heartbeat,
     Join,
-    Joined,
     Leave,
-    Left,
     Peer,
     Sync,
-    Synced,
 )
 
 Reply = Callable[[Answer], None]
@@ -75,9 +71,9 @@ class CoordinatorModel:
     def moves(self) -> None:
         """To another broker: what was logged is loaded, and all sessions begin anew."""
         for reply in [*self._joins.values()]:
-            reply(Joined("NOT_COORDINATOR"))
+            reply(Answer("NOT_COORDINATOR"))
         for reply in [*self._syncs.values()]:
-            reply(Synced("NOT_COORDINATOR"))
+            reply(Answer("NOT_COORDINATOR"))
         self._joins.clear()
         self._syncs.clear()
         self._pending.clear()
@@ -112,15 +108,15 @@ class CoordinatorModel:
         else:
             member_id = self._new_id("dynamic")
             self._pending.add(member_id)
-            reply(Joined("MEMBER_ID_REQUIRED", member_id))
+            reply(Answer("MEMBER_ID_REQUIRED", member_id))
 
     def sync(self, request: Sync, reply: Reply) -> None:
         wrong = self._wrong(request.member_id, request.instance_id, request.generation)
         if wrong or self.group.state == PREPARING:
-            reply(Synced(wrong or "REBALANCE_IN_PROGRESS"))
+            reply(Answer(wrong or "REBALANCE_IN_PROGRESS"))
         elif self.group.state == STABLE:
             self.group.members[request.member_id].seen_ms = self.now_ms
-            reply(Synced("NONE", self.group.members[request.member_id].assignment))
+            reply(Answer("NONE", assignment=self.group.members[request.member_id].assignment))
         else:
             self._syncs[request.member_id] = reply
             if request.member_id == self.group.leader:
@@ -131,14 +127,14 @@ class CoordinatorModel:
         if not wrong:
             self.group.members[request.member_id].seen_ms = self.now_ms
         rebalancing = self.group.state == PREPARING
-        reply(Beaten(wrong or ("REBALANCE_IN_PROGRESS" if rebalancing else "NONE")))
+        reply(Answer(wrong or ("REBALANCE_IN_PROGRESS" if rebalancing else "NONE")))
 
     def leave(self, request: Leave, reply: Reply) -> None:
         if request.member_id not in self.group.members:
-            reply(Left("UNKNOWN_MEMBER_ID"))
+            reply(Answer("UNKNOWN_MEMBER_ID"))
             return
         self._remove(request.member_id, "left")
-        reply(Left("NONE"))
+        reply(Answer("NONE"))
 
     def _new_id(self, name: str) -> str:
         self._ids += 1
@@ -162,7 +158,7 @@ class CoordinatorModel:
             return
         wrong = self._wrong(request.member_id, request.instance_id, None)
         if wrong:
-            reply(Joined(wrong))
+            reply(Answer(wrong))
             return
         kept = self.group.members[request.member_id]
         kept.seen_ms = self.now_ms
@@ -179,9 +175,9 @@ class CoordinatorModel:
         answer names the leader from before, who may be the one that was replaced."""
         leader = self.group.leader
         kept = self.group.members.pop(old_id)
-        for replies, answer in ((self._joins, Joined), (self._syncs, Synced)):
+        for replies in (self._joins, self._syncs):
             if old_id in replies:
-                replies.pop(old_id)(answer("FENCED_INSTANCE_ID"))
+                replies.pop(old_id)(Answer("FENCED_INSTANCE_ID"))
         self.removed[old_id] = (self.now_ms, "replaced")
         kept.member_id = self._new_id(request.instance_id or "")
         kept.seen_ms = self.now_ms
@@ -191,7 +187,7 @@ class CoordinatorModel:
             self.group.leader = kept.member_id
         if self.group.state == STABLE:
             self._log()
-            reply(Joined("NONE", kept.member_id, self.group.generation, leader))
+            reply(Answer("NONE", kept.member_id, self.group.generation, leader))
         else:
             self._park(kept.member_id, reply)
 
@@ -218,7 +214,7 @@ class CoordinatorModel:
             return
         first = self.group.state == EMPTY
         for reply in self._syncs.values():
-            reply(Synced("REBALANCE_IN_PROGRESS"))
+            reply(Answer("REBALANCE_IN_PROGRESS"))
         self._syncs.clear()
         self.group.state = PREPARING
         longest = max((kept.rebalance_ms for kept in self.group.members.values()), default=0)
@@ -251,13 +247,13 @@ class CoordinatorModel:
             self.group.members[member_id].seen_ms = self.now_ms
             reply(self._joined(member_id))
 
-    def _joined(self, member_id: str) -> Joined:
+    def _joined(self, member_id: str) -> Answer:
         peers = tuple(
             Peer(kept.member_id, kept.instance_id, kept.metadata)
             for kept in self.group.members.values()
         )
         leads = member_id == self.group.leader
-        return Joined(
+        return Answer(
             "NONE", member_id, self.group.generation, self.group.leader, peers if leads else ()
         )
 
@@ -269,14 +265,14 @@ class CoordinatorModel:
         syncs, self._syncs = self._syncs, {}
         for member_id, reply in syncs.items():
             self.group.members[member_id].seen_ms = self.now_ms
-            reply(Synced("NONE", self.group.members[member_id].assignment))
+            reply(Answer("NONE", assignment=self.group.members[member_id].assignment))
 
     def _remove(self, member_id: str, why: str) -> None:
         self.group.members.pop(member_id, None)
         self.removed[member_id] = (self.now_ms, why)
-        for replies, answer in ((self._joins, Joined), (self._syncs, Synced)):
+        for replies in (self._joins, self._syncs):
             if member_id in replies:
-                replies.pop(member_id)(answer("UNKNOWN_MEMBER_ID"))
+                replies.pop(member_id)(Answer("UNKNOWN_MEMBER_ID"))
         if not self.group.members:
             self.group.state = EMPTY
             self._log()

@@ -17,26 +17,20 @@ from keyrange.members.model.group_member import GroupMember, MemberSettings
 from keyrange.members.model.group_member_states import ENDS, GroupState
 from keyrange.members.model.group_messages import (
     Answer,
-    Beaten,
     Coordinator,
     FindCoordinator,
-    Found,
     Heartbeat,
     Join,
-    Joined,
     Leave,
-    Left,
     Peer,
     Request,
     Sync,
-    Synced,
 )
 
 SESSION_MS = 10_000
 BEAT_MS = 1_000
 POLL_MS = 30_000
 STEP_MS = 100
-ANSWERS = {Join: Joined, Sync: Synced, Heartbeat: Beaten, Leave: Left}
 
 
 def numbered(members: list[Peer] | tuple[Peer, ...]) -> dict[str, bytes]:
@@ -144,14 +138,14 @@ class World:
         loading = self.now_ms < self.load_until_ms
         if isinstance(request, FindCoordinator):
             reply(
-                Found("COORDINATOR_NOT_AVAILABLE")
+                Answer("COORDINATOR_NOT_AVAILABLE")
                 if loading and self.random.random() < 0.5
-                else Found("NONE", self.coordinator)
+                else Answer("NONE", coordinator=self.coordinator)
             )
         elif place != self.coordinator:
-            reply(ANSWERS[type(request)]("NOT_COORDINATOR"))
+            reply(Answer("NOT_COORDINATOR"))
         elif loading:
-            reply(ANSWERS[type(request)]("COORDINATOR_LOAD_IN_PROGRESS"))
+            reply(Answer("COORDINATOR_LOAD_IN_PROGRESS"))
         elif isinstance(request, Join):
             self.model.join(request, reply)
         elif isinstance(request, Sync):

@@ -14,7 +14,6 @@ from keyrange.members.model.group_messages import (
     Answer,
     Coordinator,
     FindCoordinator,
-    Found,
     Heartbeat,
     Join,
     Request,
@@ -106,7 +105,7 @@ class SimulatedMember:
             self._inbox.append((request, answer))
 
         if isinstance(request, FindCoordinator):
-            reply(Found("NONE", Coordinator(1, "b1", 9092)))
+            reply(Answer("NONE", coordinator=Coordinator(1, "b1", 9092)))
         elif isinstance(request, Join):
             self.group.join(request, reply)
         elif isinstance(request, Sync):

@@ -25,19 +25,14 @@ from keyrange.members.model.group_member import GroupMember
 from keyrange.members.model.group_member_states import ENDS, GroupState
 from keyrange.members.model.group_messages import (
     Answer,
-    Beaten,
     Coordinator,
     FindCoordinator,
-    Found,
     Heartbeat,
     Join,
-    Joined,
     Leave,
-    Left,
     Peer,
     Request,
     Sync,
-    Synced,
     ToCoordinator,
 )
 
@@ -161,20 +156,21 @@ def _answer(request: ToCoordinator, answer: Any) -> Answer:
                 Peer(each.member_id, each.group_instance_id, groups.unwrapped(each.metadata))
                 for each in answer.members
             )
-            return Joined(name, answer.member_id, answer.generation_id, answer.leader, members)
+            return Answer(name, answer.member_id, answer.generation_id, answer.leader, members)
         case Sync():
-            return Synced(name, groups.unwrapped(answer.assignment))
-        case Heartbeat():
-            return Beaten(name)
+            return Answer(name, assignment=groups.unwrapped(answer.assignment))
         case Leave():
             said = [each.error_code for each in answer.members if each.error_code]
-            return Left(protocol.error_name(said[0]) if said and not answer.error_code else name)
+            return Answer(protocol.error_name(said[0]) if said and not answer.error_code else name)
+        case Heartbeat():
+            return Answer(name)
 
 
-def _found(answer: Any) -> Found:
+def _found(answer: Any) -> Answer:
     if answer.error_code:
-        return Found(protocol.error_name(answer.error_code))
-    return Found("NONE", Coordinator(answer.node_id, answer.host, answer.port))
+        return Answer(protocol.error_name(answer.error_code))
+    place = Coordinator(answer.node_id, answer.host, answer.port)
+    return Answer("NONE", coordinator=place)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,19 +11,14 @@ from keyrange.members.model.group_member import GroupMember, GroupState, MemberS
 from keyrange.members.model.group_member_states import ENDS, TRANSITIONS, Event
 from keyrange.members.model.group_messages import (
     Answer,
-    Beaten,
     Coordinator,
     FindCoordinator,
-    Found,
     Heartbeat,
     Join,
-    Joined,
     Leave,
-    Left,
     Peer,
     Request,
     Sync,
-    Synced,
 )
 
 HERE, THERE = Coordinator(1, "one", 9092), Coordinator(2, "two", 9092)
@@ -71,19 +66,19 @@ class Talk:
         return request
 
     def joins(self, member_id: str = "q-0#1", generation: int = 5, leader: str = "x") -> None:
-        self.hear(Found("NONE", HERE))
-        self.hear(Joined("NONE", member_id, generation, leader))
-        self.hear(Synced("NONE", b"yours"))
+        self.hear(Answer("NONE", coordinator=HERE))
+        self.hear(Answer("NONE", member_id, generation, leader))
+        self.hear(Answer("NONE", assignment=b"yours"))
         assert self.member.state is GroupState.STABLE
 
 
 def test_a_static_member_joins_and_beats() -> None:
     talk = Talk()
-    assert talk.hear(Found("NONE", HERE)) == FindCoordinator("q.members")
+    assert talk.hear(Answer("NONE", coordinator=HERE)) == FindCoordinator("q.members")
     join = Join("q.members", "", "q-0", SESSION_MS, SESSION_MS, "keyrange", b"here")
-    assert talk.hear(Joined("NONE", "q-0#1", 5, "x")) == join
+    assert talk.hear(Answer("NONE", "q-0#1", 5, "x")) == join
     assert talk.member.state is GroupState.SYNCING
-    assert talk.hear(Synced("NONE", b"yours")) == Sync(
+    assert talk.hear(Answer("NONE", assignment=b"yours")) == Sync(
         "q.members", "q-0#1", "q-0", 5, "keyrange", {}
     )
     member = talk.member
@@ -91,16 +86,16 @@ def test_a_static_member_joins_and_beats() -> None:
     assert not member.is_leader
     assert member.wake_at_ms == talk.now_ms + BEAT_MS
     assert member.next_request(talk.now_ms + BEAT_MS - 1) is None
-    assert talk.hear(Beaten("NONE")) == Heartbeat("q.members", "q-0#1", "q-0", 5)
+    assert talk.hear(Answer("NONE")) == Heartbeat("q.members", "q-0#1", "q-0", 5)
     assert member.wake_at_ms == talk.now_ms + BEAT_MS
 
 
 def test_a_dynamic_member_joins_with_the_id_that_it_is_given_first() -> None:
     talk = Talk(None)
-    talk.hear(Found("NONE", HERE))
-    assert talk.hear(Joined("MEMBER_ID_REQUIRED", "made-up")).member_id == ""
+    talk.hear(Answer("NONE", coordinator=HERE))
+    assert talk.hear(Answer("MEMBER_ID_REQUIRED", "made-up")).member_id == ""
     now_ms = talk.now_ms
-    request = talk.hear(Joined("NONE", "made-up", 1, "made-up", (Peer("made-up", None, b"here"),)))
+    request = talk.hear(Answer("NONE", "made-up", 1, "made-up", (Peer("made-up", None, b"here"),)))
     assert isinstance(request, Join)
     assert (request.member_id, request.instance_id, talk.now_ms) == ("made-up", None, now_ms)
 
@@ -115,10 +110,10 @@ def test_the_leader_assigns() -> None:
 
     talk = Talk("a")
     talk.member = GroupMember(settings("a"), assignor)
-    talk.hear(Found("NONE", HERE))
-    talk.hear(Joined("NONE", "a#1", 2, "a#1", peers))
+    talk.hear(Answer("NONE", coordinator=HERE))
+    talk.hear(Answer("NONE", "a#1", 2, "a#1", peers))
     assert (talk.member.is_leader, talk.member.members) == (True, peers)
-    request = talk.hear(Synced("NONE"))
+    request = talk.hear(Answer("NONE"))
     assert isinstance(request, Sync)
     assert request.assignments == {"a#1": b"half", "b#1": b""}
     assert told == [peers]
@@ -127,9 +122,9 @@ def test_the_leader_assigns() -> None:
 
 def test_a_static_member_that_is_given_the_old_leaders_id_leads_nobody() -> None:
     talk = Talk("a")
-    talk.hear(Found("NONE", HERE))
-    talk.hear(Joined("NONE", "a#2", 2, "a#1"))
-    request = talk.hear(Synced("NONE", b"as before"))
+    talk.hear(Answer("NONE", coordinator=HERE))
+    talk.hear(Answer("NONE", "a#2", 2, "a#1"))
+    request = talk.hear(Answer("NONE", assignment=b"as before"))
     assert isinstance(request, Sync)
     assert request.assignments == {}
     assert talk.member.assignment == b"as before"
@@ -139,9 +134,9 @@ def test_a_static_member_that_is_given_the_old_leaders_id_leads_nobody() -> None
 def test_a_rebalance_is_joined_at_once_with_the_same_id(error: str) -> None:
     talk = Talk()
     talk.joins()
-    talk.hear(Beaten(error))
+    talk.hear(Answer(error))
     now_ms = talk.now_ms
-    request = talk.hear(Joined("NONE", "q-0#1", 6, "x"))
+    request = talk.hear(Answer("NONE", "q-0#1", 6, "x"))
     assert isinstance(request, Join)
     assert (request.member_id, talk.now_ms) == ("q-0#1", now_ms)
     assert talk.member.generation == 6
@@ -151,7 +146,7 @@ def test_a_group_waits_for_a_member_as_long_as_for_its_session() -> None:
     talk = Talk()
     talk.joins()
     talk.member.rejoin(talk.now_ms)
-    request = talk.hear(Joined("NONE", "q-0#1", 6, "x"))
+    request = talk.hear(Answer("NONE", "q-0#1", 6, "x"))
     assert isinstance(request, Join)
     assert request.rebalance_timeout_ms == talk.member.settings.session_timeout_ms
     assert talk.member.answer_within_ms(request) == request.rebalance_timeout_ms + 5_000
@@ -160,7 +155,7 @@ def test_a_group_waits_for_a_member_as_long_as_for_its_session() -> None:
 def test_an_unknown_id_is_forgotten() -> None:
     talk = Talk()
     talk.joins()
-    talk.hear(Beaten("UNKNOWN_MEMBER_ID"))
+    talk.hear(Answer("UNKNOWN_MEMBER_ID"))
     assert (talk.member.held_until_ms, talk.member.assignment) == (None, b"")
     request = talk.ask()
     assert isinstance(request, Join)
@@ -174,22 +169,22 @@ def test_a_lost_coordinator_costs_neither_id_nor_generation(error: str | None) -
     if error is None:
         talk.lose()
     else:
-        talk.hear(Beaten(error))
+        talk.hear(Answer(error))
     assert (talk.member.state, talk.member.coordinator) == (GroupState.FINDING, None)
-    talk.hear(Found("COORDINATOR_NOT_AVAILABLE"))
-    talk.hear(Found("NONE", THERE))
+    talk.hear(Answer("COORDINATOR_NOT_AVAILABLE"))
+    talk.hear(Answer("NONE", coordinator=THERE))
     assert talk.member.coordinator == THERE
-    assert talk.hear(Beaten("NONE")) == Heartbeat("q.members", "q-0#1", "q-0", 5)
+    assert talk.hear(Answer("NONE")) == Heartbeat("q.members", "q-0#1", "q-0", 5)
 
 
 def test_a_lost_answer_to_sync_is_asked_for_again() -> None:
     """Joining again with a known id would cost a generation where it is the leader's."""
     talk = Talk()
-    talk.hear(Found("NONE", HERE))
-    talk.hear(Joined("NONE", "q-0#1", 5, "q-0#1", (Peer("q-0#1", "q-0", b""),)))
+    talk.hear(Answer("NONE", coordinator=HERE))
+    talk.hear(Answer("NONE", "q-0#1", 5, "q-0#1", (Peer("q-0#1", "q-0", b""),)))
     first = talk.lose()
-    talk.hear(Found("NONE", HERE))
-    assert talk.hear(Synced("NONE")) == first
+    talk.hear(Answer("NONE", coordinator=HERE))
+    assert talk.hear(Answer("NONE")) == first
     assert talk.member.state is GroupState.STABLE
 
 
@@ -198,11 +193,11 @@ def test_pauses_grow_and_end_with_the_first_good_answer() -> None:
     pauses = []
     for _ in range(6):
         before_ms = talk.now_ms
-        talk.hear(Found("COORDINATOR_NOT_AVAILABLE"))
+        talk.hear(Answer("COORDINATOR_NOT_AVAILABLE"))
         pauses.append(talk.now_ms - before_ms)
     assert pauses == [0, 100, 200, 400, 800, 1_000]
-    talk.hear(Found("NONE", HERE))
-    talk.hear(Joined("COORDINATOR_LOAD_IN_PROGRESS"))
+    talk.hear(Answer("NONE", coordinator=HERE))
+    talk.hear(Answer("COORDINATOR_LOAD_IN_PROGRESS"))
     assert talk.member.wake_at_ms == talk.now_ms + 100
     assert isinstance(talk.ask(), Join)
 
@@ -210,7 +205,7 @@ def test_pauses_grow_and_end_with_the_first_good_answer() -> None:
 def test_a_member_that_is_fenced_sends_nothing_any_more() -> None:
     talk = Talk()
     talk.joins()
-    talk.hear(Beaten("FENCED_INSTANCE_ID"))
+    talk.hear(Answer("FENCED_INSTANCE_ID"))
     member = talk.member
     assert member.state is GroupState.FENCED
     assert "[DUPLICATE_STATIC_MEMBER] FENCED_INSTANCE_ID" in (member.failure or "")
@@ -225,14 +220,14 @@ def test_a_member_that_is_fenced_sends_nothing_any_more() -> None:
 def test_a_name_that_was_never_confirmed_is_tried_once_more() -> None:
     """A coordinator that moved before it wrote the new id down knows the name under the old one."""
     talk = Talk()
-    talk.hear(Found("NONE", HERE))
-    talk.hear(Joined("NONE", "q-0#2", 5, "x"))
-    talk.hear(Synced("FENCED_INSTANCE_ID"))
+    talk.hear(Answer("NONE", coordinator=HERE))
+    talk.hear(Answer("NONE", "q-0#2", 5, "x"))
+    talk.hear(Answer("FENCED_INSTANCE_ID"))
     assert talk.member.state is GroupState.JOINING
-    request = talk.hear(Joined("NONE", "q-0#3", 5, "x"))
+    request = talk.hear(Answer("NONE", "q-0#3", 5, "x"))
     assert isinstance(request, Join)
     assert request.member_id == ""
-    talk.hear(Synced("FENCED_INSTANCE_ID"))
+    talk.hear(Answer("FENCED_INSTANCE_ID"))
     assert talk.member.state is GroupState.FENCED
 
 
@@ -248,15 +243,15 @@ def test_a_name_that_was_never_confirmed_is_tried_once_more() -> None:
 )
 def test_what_does_not_pass_ends_it_with_a_name(error: str, condition: str) -> None:
     talk = Talk()
-    talk.hear(Found("NONE", HERE))
-    talk.hear(Joined(error))
+    talk.hear(Answer("NONE", coordinator=HERE))
+    talk.hear(Answer(error))
     assert talk.member.state is GroupState.FAILED
     assert f"[{condition}] {error}" in (talk.member.failure or "")
 
 
 def test_a_refusal_to_find_the_coordinator_ends_it_too() -> None:
     talk = Talk()
-    talk.hear(Found("GROUP_AUTHORIZATION_FAILED"))
+    talk.hear(Answer("GROUP_AUTHORIZATION_FAILED"))
     assert talk.member.state is GroupState.FAILED
 
 
@@ -272,13 +267,13 @@ def test_only_running_work_that_yields_nothing_stalls() -> None:
     talk.joins()
     member = talk.member
     for _ in range(200):
-        talk.hear(Beaten("NONE"))
+        talk.hear(Answer("NONE"))
     assert member.state is GroupState.STABLE
     member.working(True, talk.now_ms)
     began_ms = talk.now_ms
     member.progressed(began_ms + 1_000)
     while talk.now_ms + BEAT_MS < began_ms + 1_000 + POLL_MS:
-        talk.hear(Beaten("NONE"))
+        talk.hear(Answer("NONE"))
     assert member.state is GroupState.STABLE
     assert member.wake_at_ms == began_ms + 1_000 + POLL_MS
     assert member.next_request(member.wake_at_ms) is None
@@ -303,8 +298,8 @@ def test_a_static_member_resumes_in_its_generation(how: str) -> None:
         talk.member.progressed(talk.now_ms)
     else:
         talk.member.working(False, talk.now_ms)
-    talk.hear(Found("NONE", HERE))
-    assert talk.hear(Beaten("NONE")) == Heartbeat("q.members", "q-0#1", "q-0", 5)
+    talk.hear(Answer("NONE", coordinator=HERE))
+    assert talk.hear(Answer("NONE")) == Heartbeat("q.members", "q-0#1", "q-0", 5)
     assert talk.member.failure is None
 
 
@@ -315,9 +310,9 @@ def test_a_static_member_that_resumes_too_late_joins_anew() -> None:
     talk.now_ms += POLL_MS
     assert talk.member.next_request(talk.now_ms) is None
     talk.member.working(False, talk.now_ms)
-    talk.hear(Found("NONE", HERE))
-    talk.hear(Beaten("UNKNOWN_MEMBER_ID"))
-    assert isinstance(talk.hear(Joined("NONE", "q-0#2", 7, "x")), Join)
+    talk.hear(Answer("NONE", coordinator=HERE))
+    talk.hear(Answer("UNKNOWN_MEMBER_ID"))
+    assert isinstance(talk.hear(Answer("NONE", "q-0#2", 7, "x")), Join)
 
 
 def test_a_dynamic_member_leaves_when_it_stalls_and_joins_when_it_resumes() -> None:
@@ -329,9 +324,9 @@ def test_a_dynamic_member_leaves_when_it_stalls_and_joins_when_it_resumes() -> N
     assert leave == Leave("q.members", "made-up")
     assert talk.member.state is GroupState.LEAVING
     talk.member.working(False, talk.now_ms)
-    talk.member.answered(leave, Left("NONE"), talk.now_ms)
+    talk.member.answered(leave, Answer("NONE"), talk.now_ms)
     assert (talk.member.state, talk.member.member_id) == (GroupState.FINDING, "")
-    talk.hear(Found("NONE", HERE))
+    talk.hear(Answer("NONE", coordinator=HERE))
     assert isinstance(talk.ask(), Join)
 
 
@@ -362,13 +357,13 @@ def test_an_answer_that_nobody_waits_for_changes_nothing() -> None:
     talk.joins()
     heartbeat = talk.ask()
     talk.member.failed(heartbeat, talk.now_ms)
-    talk.member.answered(heartbeat, Beaten("FENCED_INSTANCE_ID"), talk.now_ms)
+    talk.member.answered(heartbeat, Answer("FENCED_INSTANCE_ID"), talk.now_ms)
     talk.member.failed(heartbeat, talk.now_ms)
     assert talk.member.state is GroupState.FINDING
     find = talk.ask()
-    talk.member.answered(heartbeat, Beaten("FENCED_INSTANCE_ID"), talk.now_ms)
+    talk.member.answered(heartbeat, Answer("FENCED_INSTANCE_ID"), talk.now_ms)
     assert talk.member.state is GroupState.FINDING
-    talk.member.answered(find, Found("NONE", HERE), talk.now_ms)
+    talk.member.answered(find, Answer("NONE", coordinator=HERE), talk.now_ms)
     assert talk.member.state is GroupState.STABLE
 
 
@@ -379,7 +374,7 @@ def test_a_name_is_held_for_a_session_after_the_last_request_that_was_answered_w
     assert talk.member.held_until_ms == sent_ms + SESSION_MS
     beat = talk.ask()
     sent_ms = talk.now_ms
-    talk.member.answered(beat, Beaten("NONE"), sent_ms + 40_000)
+    talk.member.answered(beat, Answer("NONE"), sent_ms + 40_000)
     assert talk.member.held_until_ms == sent_ms + SESSION_MS
     talk.now_ms += 40_000
     talk.lose()

@@ -8,12 +8,9 @@ from keyrange.members.model.group_member import GroupMember, GroupState, MemberS
 from keyrange.members.model.group_messages import (
     Answer,
     Coordinator,
-    Found,
     Heartbeat,
     Join,
-    Joined,
     Request,
-    Synced,
 )
 
 NOW_MS, BEAT_MS = 1_000, 3_000
@@ -36,17 +33,17 @@ def told(member: GroupMember, answer: Answer) -> Request:
 def test_it_joins_once_more(while_joining: bool) -> None:
     """Also where a join with what was said before is under way."""
     member = GroupMember(MemberSettings("g", "a", 45_000, BEAT_MS, 300_000, b"here"))
-    told(member, Found("NONE", Coordinator(1, "h", 1)))
+    told(member, Answer("NONE", coordinator=Coordinator(1, "h", 1)))
     request = asked(member)
     if while_joining:
         member.metadata = b"there"
-    member.answered(request, Joined("NONE", "a#1", 5, "x"), NOW_MS)
-    told(member, Synced("NONE", b"yours"))
+    member.answered(request, Answer("NONE", "a#1", 5, "x"), NOW_MS)
+    told(member, Answer("NONE", assignment=b"yours"))
     assert member.state is GroupState.STABLE
     member.metadata = b"there"
-    request = told(member, Joined("NONE", "a#1", 6, "x"))
+    request = told(member, Answer("NONE", "a#1", 6, "x"))
     assert isinstance(request, Join)
     assert (request.metadata, request.member_id) == (b"there", "a#1")
-    told(member, Synced("NONE", b"yours"))
+    told(member, Answer("NONE", assignment=b"yours"))
     assert member.next_request(NOW_MS) is None
     assert isinstance(asked(member, NOW_MS + BEAT_MS), Heartbeat)

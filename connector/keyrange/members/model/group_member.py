@@ -36,19 +36,14 @@ from keyrange.members.model.group_messages import (
     NO_MEMBER_ID,
     NONE,
     Answer,
-    Beaten,
     Coordinator,
     FindCoordinator,
-    Found,
     Heartbeat,
     Join,
-    Joined,
     Leave,
-    Left,
     Peer,
     Request,
     Sync,
-    Synced,
 )
 from keyrange.members.model.member_settings import MemberSettings
 from keyrange.members.model.work_progress import WorkProgress
@@ -150,12 +145,12 @@ class GroupMember:
             return
         self._outstanding = None
         self._retry_at_ms = None
-        if isinstance(answer, Left):
+        if isinstance(request, Leave):
             self._has_left()
         elif answer.error == NONE:
             self._failures = 0
-            self._succeeded(answer, now_ms)
-        elif answer.error == "MEMBER_ID_REQUIRED" and isinstance(answer, Joined):
+            self._succeeded(request, answer, now_ms)
+        elif answer.error == "MEMBER_ID_REQUIRED" and isinstance(request, Join):
             known, self.member_id = self.member_id, answer.member_id
             self._rejoin(now_ms, pause=known != NO_MEMBER_ID)
         else:
@@ -250,23 +245,23 @@ class GroupMember:
                 return Leave(settings.group, self.member_id)
         return None
 
-    def _succeeded(self, answer: Answer, now_ms: int) -> None:
-        match answer:
-            case Found():
+    def _succeeded(self, request: Request, answer: Answer, now_ms: int) -> None:
+        match request:
+            case FindCoordinator():
                 self.coordinator = answer.coordinator
                 self._to(FOUND_AGAIN[self._resume])
-            case Joined():
+            case Join():
                 self._is_confirmed &= self.member_id == answer.member_id
                 self.member_id, self.generation = answer.member_id, answer.generation
                 self.is_leader = answer.leader == answer.member_id
                 self.members = answer.members if self.is_leader else ()
                 self._confirmed()
                 self._to(Event.JOINED)
-            case Synced():
+            case Sync():
                 self.assignment = answer.assignment
                 self._settled(now_ms)
                 self._to(Event.SYNCED)
-            case Beaten():
+            case Heartbeat():
                 self._settled(now_ms)
                 self._to(Event.BEATEN)
 

@@ -89,44 +89,17 @@ Request = FindCoordinator | ToCoordinator
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """To FindCoordinator; `coordinator` is None with an error."""
+class Answer:
+    """To a request. With an error all else is empty, and so is what its request does not ask for.
 
-    error: str
-    coordinator: Coordinator | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Joined:
-    """To Join. `member_id` is given with MEMBER_ID_REQUIRED too; `members` only to the leader."""
+    `coordinator` is to FindCoordinator, and `assignment` to Sync; the others are to Join:
+    `member_id` is given with MEMBER_ID_REQUIRED too, `members` only to the leader.
+    """
 
     error: str
     member_id: str = NO_MEMBER_ID
     generation: int = NO_GENERATION
     leader: str = NO_MEMBER_ID
     members: tuple[Peer, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Synced:
-    """To Sync."""
-
-    error: str
     assignment: bytes = b""
-
-
-@dataclass(frozen=True, slots=True)
-class Beaten:
-    """To Heartbeat."""
-
-    error: str
-
-
-@dataclass(frozen=True, slots=True)
-class Left:
-    """To Leave."""
-
-    error: str
-
-
-Answer = Found | Joined | Synced | Beaten | Left
+    coordinator: Coordinator | None = None
