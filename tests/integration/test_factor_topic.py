@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from brokers import Topics
-from keyrange.guard.factor_sources import TopicFactor, open_factor_source
+from keyrange.guard.factor_sources import SaidFactor, open_factor_source
 from keyrange.options.volume_checks import parse_volume_options
 
 
@@ -17,7 +17,7 @@ def test_the_last_record_of_a_topic_is_the_factor(topics: Topics) -> None:
         }
     )
     source = open_factor_source(options)
-    assert isinstance(source, TopicFactor)
+    assert isinstance(source, SaidFactor)
     try:
         for said, factor in ((b"0.25", 0.25), (b" 0.0\n", 0.0), (b"1", 1.0)):
             topics.produce(topic, [said])

@@ -127,8 +127,8 @@ class SaidFactor:
     returns it with a mark of when it was said, and only another mark makes it valid anew.
 
     Where nothing new is said the number read last stands for the validity time, and then the
-    fallback, which it is from the start where none was read yet. A read that raises OSError or
-    ValueError is a failed check.
+    fallback, which it is from the start where none was read yet. A read that raises OSError,
+    ValueError or KeyrangeError is a failed check.
     """
 
     def __init__(
@@ -138,7 +138,9 @@ class SaidFactor:
         fallback: float,
         validity_ms: int,
         now_ms: Callable[[], int] = monotonic_ms,
+        close: Callable[[], None] = lambda: None,
     ) -> None:
+        self.close = close
         self._what = what
         self._read = read
         self._fallback = fallback
@@ -156,6 +158,9 @@ class SaidFactor:
         now_ms = self._now_ms()
         try:
             mark, value = self._read()
+        except KeyrangeError as failure:
+            self._failure = failure.message
+            raise
         except (OSError, ValueError) as failure:
             self._failure = str(failure)
             raise error(
@@ -175,8 +180,6 @@ class SaidFactor:
             self._become(self._fallback, why, now_ms, True)
         return Figures(self._factor, fallback_applied=self._fallback_applied)
 
-    def close(self) -> None: ...
-
     def _become(self, value: float, why: str, now_ms: int, is_fallback: bool) -> None:
         before = self._factor
         same = (before.value, before.is_fallback) == (value, is_fallback)
@@ -185,50 +188,31 @@ class SaidFactor:
         self._factor = Factor(value, why, since_ms, is_fallback, (), None, standing)
 
 
-class FileFactor(SaidFactor):
+def file_factor(options: VolumeOptions, now_ms: Callable[[], int] = monotonic_ms) -> SaidFactor:
     """A number in a file, `throttle.factor.file`: for tests, and for people. It is valid for as
     long as it can be read."""
+    path = options.factor_file
 
-    def __init__(
-        self,
-        path: str,
-        fallback: float,
-        validity_ms: int,
-        now_ms: Callable[[], int] = monotonic_ms,
-    ) -> None:
-        super().__init__(
-            path, lambda: (object(), _read_factor(Path(path))), fallback, validity_ms, now_ms
-        )
+    def read() -> tuple[object, float]:
+        with Path(path).open("rb") as file:
+            return object(), _factor_of(file.read(_BYTES_MAX), path)
+
+    return SaidFactor(path, read, options.fallback, options.validity_ms, now_ms)
 
 
-class TopicFactor(SaidFactor):
+def topic_factor(
+    topic: FactorTopic, options: VolumeOptions, now_ms: Callable[[], int] = monotonic_ms
+) -> SaidFactor:
     """A number in the last record of a Kafka topic, `throttle.factor.topic`: one who decides for
     many clusters or queries. Who decides says it anew within the validity time: the last record of
     one who has died is none to go by for ever."""
 
-    def __init__(
-        self,
-        topic: FactorTopic,
-        fallback: float,
-        validity_ms: int,
-        now_ms: Callable[[], int] = monotonic_ms,
-    ) -> None:
-        self._topic = topic
-        super().__init__(f"topic {topic.name}", self._last, fallback, validity_ms, now_ms)
+    def read() -> tuple[object, float]:
+        offset, said = topic.last()
+        return offset, _factor_of(said, f"{topic.name}-0 at offset {offset}")
 
-    def check(self) -> None:
-        try:
-            super().check()
-        except KeyrangeError as failure:
-            self._failure = failure.message
-            raise
-
-    def close(self) -> None:
-        self._topic.close()
-
-    def _last(self) -> tuple[object, float]:
-        offset, said = self._topic.last()
-        return offset, _factor_of(said, f"{self._topic.name}-0 at offset {offset}")
+    what = f"topic {topic.name}"
+    return SaidFactor(what, read, options.fallback, options.validity_ms, now_ms, topic.close)
 
 
 def _standing(value: float) -> ThrottleState:
@@ -238,11 +222,6 @@ def _standing(value: float) -> ThrottleState:
 
 
 _BYTES_MAX: Final = 100
-
-
-def _read_factor(path: Path) -> float:
-    with path.open("rb") as file:
-        return _factor_of(file.read(_BYTES_MAX), str(path))
 
 
 def _factor_of(said: bytes, where: str) -> float:
@@ -268,14 +247,13 @@ def _topic(options: VolumeOptions) -> ThrottleFactorSource:
 
     assert options.client is not None
     timeout_ms = check_timeout_ms(options.interval_ms)
-    topic = FactorTopic(options.client, options.factor_topic, timeout_ms)
-    return TopicFactor(topic, options.fallback, options.validity_ms)
+    return topic_factor(FactorTopic(options.client, options.factor_topic, timeout_ms), options)
 
 
 BUILT_IN: Final[Mapping[str, Callable[[VolumeOptions], ThrottleFactorSource]]] = {
     "cluster-volumes": _cluster_volumes,
     "static": lambda options: StaticFactor(options.static_factor),
-    "file": lambda options: FileFactor(options.factor_file, options.fallback, options.validity_ms),
+    "file": file_factor,
     "topic": _topic,
 }
 

@@ -14,7 +14,7 @@ import contextlib
 import os
 import secrets
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -202,8 +202,10 @@ def _from_host(settings: NameSettings, around: Surroundings) -> Name | str:
         if directory is None:
             return "slot.directory is not set, and what a pod keeps by itself ends with it"
         host = _host_of(directory, around)
-        for number, path in _slots(directory, settings.group):
-            lock = take_lock(path)
+        of_group = directory / slot_name(settings.group, "slots")
+        take_private(of_group)
+        for number in range(_SLOTS_MAX):
+            lock = take_lock(of_group / str(number))
             if lock is not None:
                 name = slot_name(settings.group, host, number)
                 return Name(name, True, f"host:{directory}", lock)
@@ -229,13 +231,6 @@ def _host_of(directory: Path, around: Surroundings) -> str:
     """The host's name as it was when its directory was made: addresses change, disks stay."""
     path = directory / "host"
     return _read_name(path) or _write_name(path, slot_name(around.host))
-
-
-def _slots(directory: Path, group: str) -> Iterator[tuple[int, Path]]:
-    of_group = directory / slot_name(group, "slots")
-    take_private(of_group)
-    for number in range(_SLOTS_MAX):
-        yield number, of_group / str(number)
 
 
 def user_state(environment: Mapping[str, str]) -> Path:

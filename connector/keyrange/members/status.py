@@ -206,7 +206,8 @@ def _last_yield(path: Path) -> int | None:
     except OSError:
         return None
     try:
-        if _is_left_behind(file):
+        # A task that has just made its file writes its first time after it has the lock.
+        if lock_within(file, fcntl.LOCK_EX, 0) and os.fstat(file).st_size > 0:
             path.unlink(missing_ok=True)
             return None
         content = os.pread(file, _TIME.size, 0)
@@ -216,8 +217,3 @@ def _last_yield(path: Path) -> int | None:
         os.close(file)
     # Empty: the task has made it this moment, and not written to it.
     return _TIME.unpack(content)[0] if len(content) == _TIME.size else None
-
-
-def _is_left_behind(file: int) -> bool:
-    # A task that has just made its file writes its first time after it has the lock.
-    return lock_within(file, fcntl.LOCK_EX, 0) and os.fstat(file).st_size > 0

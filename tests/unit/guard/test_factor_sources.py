@@ -13,11 +13,12 @@ from keyrange.guard import entry_points
 from keyrange.guard.factor_sources import (
     ClusterVolumes,
     Figures,
-    FileFactor,
+    SaidFactor,
     StaticFactor,
-    TopicFactor,
     check_timeout_ms,
+    file_factor,
     open_factor_source,
+    topic_factor,
 )
 from keyrange.guard.model import volume_readings
 from keyrange.guard.model.throttle_factor import Factor
@@ -45,6 +46,10 @@ def value(source: Any, clock: Clock) -> float:
     return found
 
 
+def said_in(path: Path, fallback: float) -> VolumeOptions:
+    return VolumeOptions(factor_file=str(path), fallback=fallback, validity_ms=VALIDITY_MS)
+
+
 def test_a_static_factor_is_what_it_is() -> None:
     clock = Clock()
     source = StaticFactor(0.25, now_ms=clock)
@@ -57,7 +62,7 @@ def test_a_static_factor_is_what_it_is() -> None:
 def test_a_file_says_the_factor(tmp_path: Path) -> None:
     clock = Clock()
     path = tmp_path / "factor"
-    source = FileFactor(str(path), 0.75, VALIDITY_MS, clock)
+    source = file_factor(said_in(path, 0.75), clock)
     factor = source.figures(clock()).factor
     assert (factor.value, factor.is_fallback, factor.standing) == (
         0.75,
@@ -92,7 +97,7 @@ class SaidTopic:
 
 def test_a_topic_says_the_factor_for_as_long_as_somebody_says_it_anew() -> None:
     clock, topic = Clock(), SaidTopic()
-    source = TopicFactor(topic, 0.0, VALIDITY_MS, clock)  # type: ignore[arg-type]
+    source = topic_factor(topic, said_in(Path(), 0.0), clock)  # type: ignore[arg-type]
     assert source.figures(clock()).factor.is_fallback
     source.check()
     factor = source.figures(clock()).factor
@@ -121,7 +126,7 @@ def test_a_topic_says_the_factor_for_as_long_as_somebody_says_it_anew() -> None:
 
 def test_what_a_topic_says_that_is_no_factor_fails_the_check() -> None:
     clock, topic = Clock(), SaidTopic()
-    source = TopicFactor(topic, 1.0, VALIDITY_MS, clock)  # type: ignore[arg-type]
+    source = topic_factor(topic, said_in(Path(), 1.0), clock)  # type: ignore[arg-type]
     for said in (b"", b"2", b"half", b"nan", b"\xff" * 10_000):
         topic.record = (7, said)
         with pytest.raises(KeyrangeError, match="decided-0 at offset 7 holds no number"):
@@ -135,7 +140,7 @@ def test_what_a_topic_says_that_is_no_factor_fails_the_check() -> None:
 
 def test_a_file_that_was_never_read_is_the_fallback_counted_once(tmp_path: Path) -> None:
     clock = Clock()
-    source = FileFactor(str(tmp_path / "none"), 0.0, VALIDITY_MS, clock)
+    source = file_factor(said_in(tmp_path / "none", 0.0), clock)
     for _ in range(3):
         clock.now_ms += VALIDITY_MS
         with pytest.raises(KeyrangeError, match="THROTTLE_FACTOR_UNREADABLE"):
@@ -149,7 +154,7 @@ def test_a_file_that_was_never_read_is_the_fallback_counted_once(tmp_path: Path)
 def test_what_is_no_factor_is_a_failed_check(tmp_path: Path, text: str) -> None:
     path = tmp_path / "factor"
     path.write_text(text)
-    source = FileFactor(str(path), 1.0, VALIDITY_MS)
+    source = file_factor(said_in(path, 1.0))
     with pytest.raises(KeyrangeError, match=r"THROTTLE_FACTOR_UNREADABLE.*no number from 0 to 1"):
         source.check()
 
@@ -158,7 +163,7 @@ def test_a_file_that_is_gone_holds_for_the_validity_and_then_falls_back(tmp_path
     clock = Clock()
     path = tmp_path / "factor"
     path.write_text("1")
-    source = FileFactor(str(path), 0.0, VALIDITY_MS, clock)
+    source = file_factor(said_in(path, 0.0), clock)
     source.check()
     path.unlink()
     clock.now_ms += VALIDITY_MS
@@ -243,9 +248,13 @@ def test_sources_are_named_by_an_option(tmp_path: Path) -> None:
     made = open_factor_source(parse_volume_options(given))
     assert isinstance(made, StaticFactor)
     given = SERVERS | {"throttle.factor.source": "file", "throttle.factor.file": str(tmp_path)}
-    assert isinstance(open_factor_source(parse_volume_options(given)), FileFactor)
+    made = open_factor_source(parse_volume_options(given))
+    assert isinstance(made, SaidFactor)
+    assert made._what == str(tmp_path)
     given = SERVERS | {"throttle.factor.source": "topic", "throttle.factor.topic": "decided"}
-    assert isinstance(open_factor_source(parse_volume_options(given)), TopicFactor)
+    made = open_factor_source(parse_volume_options(given))
+    assert isinstance(made, SaidFactor)
+    assert made._what == "topic decided"
     given = SERVERS | {"min.available.bytes": "1g"}
     assert isinstance(open_factor_source(parse_volume_options(given)), ClusterVolumes)
 

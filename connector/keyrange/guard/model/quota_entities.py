@@ -150,10 +150,8 @@ def restored(hold: Hold) -> tuple[Alteration, ...]:
 
 def exposed(quotas: Quotas, excluded: frozenset[str]) -> tuple[str, ...]:
     """Those users of `excluded` that quotas of others apply to, for want of one of their own."""
-    own = {entity.user for entity, values in quotas.items() if RATE in values and _is_whole(entity)}
+    # What is for some of a user's client ids leaves the others without one.
+    own = {
+        entity.user for entity, values in quotas.items() if RATE in values and not entity.client_id
+    }
     return tuple(sorted(excluded - own))
-
-
-def _is_whole(entity: QuotaEntity) -> bool:
-    """Whether it is for all client ids of a user."""
-    return entity.user is not None and not entity.client_id

@@ -53,37 +53,36 @@ class Connections:
     def __init__(self, connections_max: int, unproven_max: int) -> None:
         self._connections_max, self._unproven_max = connections_max, unproven_max
         self._lock = threading.Lock()
-        # In the order in which they came.
-        self._unproven: dict[socket.socket, str] = {}
-        self._proven: set[socket.socket] = set()
+        # In the order in which they came, with the address that has not proven itself yet.
+        self._places: dict[socket.socket, str | None] = {}
 
     def take(self, sock: socket.socket, address: str) -> bool:
         """Whether there is a place for one more; `address` is where it comes from."""
         with self._lock:
-            same = [each for each, where in self._unproven.items() if where == address]
+            unproven = [each for each, where in self._places.items() if where is not None]
+            same = [each for each in unproven if self._places[each] == address]
             if len(same) >= self._unproven_max:
                 self._cut_off(same[0])
-            elif len(self._unproven) + len(self._proven) >= self._connections_max:
-                if not self._unproven:
+            elif len(self._places) >= self._connections_max:
+                if not unproven:
                     return False
-                self._cut_off(next(iter(self._unproven)))
-            self._unproven[sock] = address
+                self._cut_off(unproven[0])
+            self._places[sock] = address
             return True
 
     def prove(self, sock: socket.socket) -> None:
         with self._lock:
-            if self._unproven.pop(sock, None) is not None:
-                self._proven.add(sock)
+            if sock in self._places:
+                self._places[sock] = None
 
     def leave(self, sock: socket.socket) -> None:
         """To be called before the socket is closed."""
         with self._lock:
-            self._unproven.pop(sock, None)
-            self._proven.discard(sock)
+            self._places.pop(sock, None)
 
     def _cut_off(self, sock: socket.socket) -> None:
         """Its thread sees the end, and closes it."""
-        del self._unproven[sock]
+        del self._places[sock]
         with suppress(OSError):
             sock.shutdown(socket.SHUT_RDWR)
 

@@ -22,7 +22,7 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Any, Final
 
-from keyrange.errors import KeyrangeError, error
+from keyrange.errors import error
 from keyrange.kafka.model.offsets import TopicPartition, by_partition, nested
 from keyrange.members.model.balance import SLACK, Balance
 from keyrange.ranges.model.key_ranges import HASH_MAX, SPACE, KeyRange, common, merge, subtract
@@ -116,7 +116,8 @@ class Assignment:
             }
             return cls(document["epoch"], owners)
         except (KeyError, TypeError, ValueError, AttributeError) as failure:
-            raise _unreadable(failure) from None
+            message = f"an assignment cannot be read: {failure!r}"
+            raise error("INVALID_ASSIGNMENT", message) from None
 
 
 def assign(
@@ -154,14 +155,10 @@ def assign(
     if came and stayed:
         balance.deal(balance.draw(stayed, balance.room(came)), came, _NO_SLACK)
     elif came or (names == previous_slots and owners.keys() == weights.keys()):
-        _even_out(balance, names)
-    return _assignment(epoch, balance.held)
-
-
-def _even_out(balance: Balance, names: Sequence[str]) -> None:
-    if not balance.is_even():
         short = [name for name in names if balance.loads[name] < balance.quotas[name]]
-        balance.deal(balance.draw(names, balance.room(short)), short, _NO_SLACK)
+        if not balance.is_even():
+            balance.deal(balance.draw(names, balance.room(short)), short, _NO_SLACK)
+    return _assignment(epoch, balance.held)
 
 
 def tempered(measured: Mapping[TopicPartition, float]) -> dict[TopicPartition, float]:
@@ -230,10 +227,6 @@ def _read_owned(document: Any) -> Owned:
     if not isinstance(slot, str):
         raise ValueError(f"[{lo}, {hi}] has no slot")
     return Owned(KeyRange(lo, hi + 1), slot)
-
-
-def _unreadable(failure: Exception) -> KeyrangeError:
-    return error("INVALID_ASSIGNMENT", f"an assignment cannot be read: {failure!r}")
 
 
 @dataclass(frozen=True, slots=True)
