@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from keyrange.guard.model import enforcement_states, throttle_states
+from keyrange.guard.model import enforcement_states, throttle_factor
 from keyrange.members.model import group_member_states, membership_states
 
 _DOT: Final = "[*]"
@@ -65,9 +65,9 @@ CHAPTERS: Final = {
     ),
     "volumes": (
         Diagram(
-            "The state behind the throttle factor (`throttle_states.py`)",
-            throttle_states.TRANSITIONS,
-            throttle_states.ThrottleState.UNKNOWN,
+            "The state behind the throttle factor (`throttle_factor.py`)",
+            throttle_factor.TRANSITIONS,
+            throttle_factor.ThrottleState.UNKNOWN,
         ),
         Diagram(
             "A guard that enforces (`enforcement_states.py`)",

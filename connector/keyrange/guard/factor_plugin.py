@@ -15,8 +15,7 @@ from typing import Any, Final
 from keyrange.errors import KeyrangeError, error
 from keyrange.guard.clock import monotonic_ms
 from keyrange.guard.factor_sources import Figures, ThrottleFactorSource, check_timeout_ms
-from keyrange.guard.model.throttle_factor import Factor
-from keyrange.guard.model.throttle_states import ThrottleState
+from keyrange.guard.model.throttle_factor import Factor, ThrottleState
 from keyrange.options.volume_checks import VolumeOptions
 
 # To say the factor takes no time; a source that waits there as well is not waited for.

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from keyrange.errors import KeyrangeError, error
 from keyrange.guard.clock import monotonic_ms
 from keyrange.guard.entry_points import open_source
-from keyrange.guard.model.throttle_factor import Factor, Throttle
-from keyrange.guard.model.throttle_states import ThrottleState
+from keyrange.guard.model.throttle_factor import Factor, Throttle, ThrottleState
 from keyrange.guard.model.volumes import Policy, Volume
 from keyrange.options.kafka_properties import ClientSettings
 from keyrange.options.volume_checks import VolumeOptions

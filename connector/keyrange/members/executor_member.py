@@ -24,8 +24,8 @@ from keyrange.members.launch import ensure_member, member_directory
 from keyrange.members.model.late_binding import NO_SLOT
 from keyrange.members.model.task_greeting import Greeting
 from keyrange.members.range_listener_calls import Held, Listening
-from keyrange.members.read_batches_file import ReadRecord
 from keyrange.members.slot_directories import (
+    ReadRecord,
     SlotLocation,
     batch_of_task,
     note_slot,

@@ -11,9 +11,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,8 +21,8 @@ from keyrange.errors import error
 from keyrange.kafka.model.offsets import TopicPartition, by_partition
 from keyrange.members.executor import executor_directory, task_attempt, task_property
 from keyrange.members.executor_names import user_state
+from keyrange.members.model.read_batches import ReadBatches
 from keyrange.members.model.task_greeting import SlotRanges
-from keyrange.members.read_batches_file import ReadRecord
 from keyrange.ranges.model.key_ranges import KeyRange, read_ranges
 from keyrange.ranges.sharing.shared_directory import (
     locked,
@@ -34,6 +34,8 @@ from keyrange.ranges.sharing.shared_directory import (
 
 _NOTE: Final = "slot.json"
 _STATE: Final = "state-"
+_RECORD: Final = ".keyrange-batches.json"
+_RECORD_LOCK: Final = ".keyrange-batches.lock"
 _BATCH: Final = "streaming.sql.batchId"
 _NO_BATCH: Final = -1
 
@@ -124,6 +126,52 @@ def reading(portion: str) -> Iterator[None]:
         yield
     finally:
         _portion = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRecord:
+    """What a slot's directory says of the batches whose records were read beside it, for one query:
+    another's batches have other numbers.
+
+    The record lies in the directory itself: who removes the directory removes it too.
+    """
+
+    directory: Path
+    query: str
+
+    def read(self) -> ReadBatches | None:
+        """None where there is none, or another query's."""
+        try:
+            document = json.loads((self.directory / _RECORD).read_bytes())
+            if document["version"] != 1 or document["query"] != self.query:
+                return None
+            start, stop, plan = document["start"], document["stop"], document["plan"]
+            portions = frozenset(document["portions"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        if not (type(start) is type(stop) is int and start <= stop and isinstance(plan, str)):
+            return None
+        return ReadBatches(start, stop, plan, portions)
+
+    def begin(self, batch: int, last: int) -> None:
+        """Note that a task of a batch begins; `last` as in `ReadBatches.reaches`. Raises OSError
+        where the directory is gone or full."""
+        none = ReadBatches(batch, batch)
+        self._change(none, lambda known: known.reaches(batch, last))
+
+    def finish(self, batch: int, plan: str, portion: int, count: int) -> None:
+        """Note that a portion was handed over whole. Raises OSError."""
+        none = ReadBatches(batch, batch)
+        self._change(none, lambda known: known.with_portion(batch, plan, portion, count))
+
+    def _change(self, none: ReadBatches, change: Callable[[ReadBatches], ReadBatches]) -> None:
+        with locked(self.directory / _RECORD_LOCK):
+            before = self.read()
+            after = change(before or none)
+            if after != before:
+                document = {"version": 1, "query": self.query} | asdict(after)
+                document |= {"portions": sorted(after.portions)}
+                put_in_place(self.directory / _RECORD, json.dumps(document))
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,7 @@ from keyrange.guard.model.enforcement import Settings
 from keyrange.guard.model.enforcement_states import GuardState
 from keyrange.guard.model.quota_entities import CANARY, RATE, Alteration, QuotaEntity
 from keyrange.guard.model.quota_requests import Alter
-from keyrange.guard.model.throttle_factor import Factor
-from keyrange.guard.model.throttle_states import ThrottleState
+from keyrange.guard.model.throttle_factor import Factor, ThrottleState
 from keyrange.guard.reaper import reap_dead, release_all
 
 ALICE, BOB = QuotaEntity("alice", None), QuotaEntity("bob", None)

@@ -15,8 +15,7 @@ from keyrange.errors import InvalidError, KeyrangeError
 from keyrange.guard import entry_points
 from keyrange.guard.factor_plugin import ForeignFactor
 from keyrange.guard.factor_sources import Figures, ThrottleFactorSource, open_factor_source
-from keyrange.guard.model.throttle_factor import Factor
-from keyrange.guard.model.throttle_states import ThrottleState
+from keyrange.guard.model.throttle_factor import Factor, ThrottleState
 from keyrange.guard.volume_watch import leave_watch, take_watch
 from keyrange.options.volume_checks import VolumeOptions
 

@@ -21,8 +21,7 @@ from keyrange.guard.factor_sources import (
     topic_factor,
 )
 from keyrange.guard.model import volume_readings
-from keyrange.guard.model.throttle_factor import Factor
-from keyrange.guard.model.throttle_states import ThrottleState
+from keyrange.guard.model.throttle_factor import Factor, ThrottleState
 from keyrange.guard.model.volume_readings import LogDirs, VolumeReading
 from keyrange.guard.model.volumes import Limit, Policy, Volume
 from keyrange.kafka import log_dirs

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from keyrange.guard.model.throttle_factor import Factor, Throttle
-from keyrange.guard.model.throttle_states import ThrottleState
+from keyrange.guard.model.throttle_factor import Factor, Throttle, ThrottleState
 from keyrange.guard.model.volume_readings import LogDirs, VolumeReading
 from keyrange.guard.model.volumes import Limit, Policy, Recovery, Volume
 from volume_samples import MINUTE, reading, volume

@@ -15,8 +15,8 @@ from keyrange.errors import KeyrangeError
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.members import slot_directories
 from keyrange.members.model.task_greeting import SlotRanges
-from keyrange.members.read_batches_file import ReadRecord
 from keyrange.members.slot_directories import (
+    ReadRecord,
     Slot,
     SlotLocation,
     note_slot,

@@ -25,8 +25,7 @@ from keyrange.guard.model.lease import REMOVED, Lease, LeaseWatch, is_held, next
 from keyrange.guard.model.quota_entities import EVERY_CLIENT, RATE, Hold, QuotaEntity, Quotas
 from keyrange.guard.model.quota_ramp import WINDOW_MS, stepped
 from keyrange.guard.model.quota_requests import LATENESS, RECORDS_MAX, Alter, Parcel, packed
-from keyrange.guard.model.throttle_factor import OPEN_FACTOR, Factor
-from keyrange.guard.model.throttle_states import ThrottleState
+from keyrange.guard.model.throttle_factor import OPEN_FACTOR, Factor, ThrottleState
 
 # Of the lease's time: how often it is renewed, and how long it is held without an answer.
 _RENEWALS: Final = 5

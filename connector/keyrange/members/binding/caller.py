@@ -52,20 +52,11 @@ class Caller:
         Raises what `slot_now` does, BINDING_UNREACHABLE where the planning process does not answer,
         PIN_REFUSED where what is left belongs to slots that do not come for it, PLAN_FORGOTTEN.
         """
+        own = {"plan": self._plan, "task": self._task, "batch": self.batch}
         position = 0
         while True:
             slot = slot_now()
-            answer = self._ask(
-                {
-                    "ask": {
-                        "plan": self._plan,
-                        "task": self._task,
-                        "position": position,
-                        "slot": slot,
-                        "batch": self.batch,
-                    }
-                }
-            )
+            answer = self._ask({"ask": own | {"position": position, "slot": slot}})
             if "read" in answer:
                 yield answer["read"]
                 position += 1

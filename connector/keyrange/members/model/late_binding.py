@@ -112,13 +112,9 @@ class Binding:
         for number, slot in enumerate(portions):
             owner = slot if slot in self._present else NO_SLOT
             self._left.setdefault(owner, deque()).append(number)
-        self._left_count = len(self._portions)
+        # How many portions nobody was given yet.
+        self.left = len(self._portions)
         self._slot_of: dict[int, str] = {}
-
-    @property
-    def left(self) -> int:
-        """How many portions nobody was given yet."""
-        return self._left_count
 
     def counts(self) -> WorkUnitCounts:
         own = foreign = unowned = 0
@@ -153,7 +149,7 @@ class Binding:
 
     def _give(self, task: _Task, owner: str) -> Give:
         portion = self._left[owner].popleft()
-        self._left_count -= 1
+        self.left -= 1
         assert task.slot is not None
         self._slot_of[portion] = task.slot
         task.given.append(portion)
