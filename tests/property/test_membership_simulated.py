@@ -16,8 +16,14 @@ from assignment_changes import changes
 from forms import by_form
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.members.model.assignment import Assignment, assign, moved
-from keyrange.members.model.membership_states import ASSIGNED, MembershipState
-from keyrange.members.model.reassignment_timing import Membership, Present, Reassign, Timeouts
+from keyrange.members.model.reassignment_timing import (
+    ASSIGNED,
+    Membership,
+    MembershipState,
+    Present,
+    Reassign,
+    Timeouts,
+)
 
 SECOND = 1_000
 TIMEOUTS = Timeouts(registration_ms=300 * SECOND, expansion_ms=45 * SECOND)

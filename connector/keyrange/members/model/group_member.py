@@ -45,8 +45,7 @@ from keyrange.members.model.group_messages import (
     Request,
     Sync,
 )
-from keyrange.members.model.member_settings import MemberSettings
-from keyrange.members.model.work_progress import WorkProgress
+from keyrange.members.model.member_settings import MemberSettings, WorkProgress
 
 __all__ = ["Assignor", "GroupMember", "GroupState", "MemberSettings", "nothing"]
 
