@@ -16,7 +16,7 @@ import pytest
 
 from keyrange.individual_commits.model.commit_settings import DeliveryLimits, RedeliveryPolicy
 from keyrange.individual_commits.model.delivery_columns import DeliveryColumns, plan_deliveries
-from keyrange.individual_commits.model.new_and_due_records import CellDelivery, PartitionDelivery
+from keyrange.individual_commits.model.delivery_splits import PartitionDelivery
 from keyrange.individual_commits.model.partition_progress import (
     KeyRangeState,
     PartitionState,
@@ -34,6 +34,7 @@ from keyrange.individual_commits.model.verdict_columns import (
 )
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange
+from keyrange.ranges.model.plan_check import Area
 from keyrange.work.model.outcome import RecordOutcome
 
 # The partitions around the one that is looked at: what is in them does not matter to it.
@@ -192,16 +193,16 @@ def _first_of_keys(state: PartitionState) -> dict[int, PendingRecord]:
 
 def _cells(
     state: PartitionState, spans: Sequence[KeyRange], end: int, limits: DeliveryLimits
-) -> tuple[CellDelivery, ...]:
+) -> tuple[Area, ...]:
     """What is new to each range. How far a range is read is a matter of the state's pieces: a batch
     that is planned once more with other spans hands out the same."""
     begins = {span.from_hash for span in spans}
     borders = sorted(begins)
-    cells: list[CellDelivery] = []
+    cells: list[Area] = []
     for piece in state.pieces:
         until = _slowed(piece, end, limits)
         for span in cut_span(piece.span, borders):
-            cell = CellDelivery(span, piece.scanned, until)
+            cell = Area(span, piece.scanned, until)
             if cells and span.from_hash not in begins and _same(cells[-1], cell):
                 # Cells of one key range that take the same offsets are one.
                 begin = cells.pop().span.from_hash
@@ -210,7 +211,7 @@ def _cells(
     return tuple(cells)
 
 
-def _same(one: CellDelivery, other: CellDelivery) -> bool:
+def _same(one: Area, other: Area) -> bool:
     return (one.from_offset, one.until_offset) == (other.from_offset, other.until_offset)
 
 
@@ -300,7 +301,7 @@ def _handed_back(
 
 
 def _scanned(
-    pieces: Sequence[KeyRangeState], backs: Sequence[int], cells: Sequence[CellDelivery]
+    pieces: Sequence[KeyRangeState], backs: Sequence[int], cells: Sequence[Area]
 ) -> list[int]:
     """How far each piece is scanned after the batch."""
     cell_begins = [cell.span.from_hash for cell in cells]

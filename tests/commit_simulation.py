@@ -22,12 +22,13 @@ from keyrange.individual_commits.batch_deliveries import plan_batch_deliveries
 from keyrange.individual_commits.model.commit import Commit, CommitKind, Snapshot
 from keyrange.individual_commits.model.commit_settings import DeliveryLimits, RedeliveryPolicy
 from keyrange.individual_commits.model.delivery_columns import next_due_ms
-from keyrange.individual_commits.model.new_and_due_records import CellDelivery, PartitionDelivery
+from keyrange.individual_commits.model.delivery_splits import PartitionDelivery
 from keyrange.individual_commits.model.partition_progress import PartitionState
 from keyrange.individual_commits.model.state_before_batch import state_of
 from keyrange.individual_commits.model.verdict_columns import PartitionVerdict
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options import parse_options
+from keyrange.ranges.model.plan_check import Area
 from keyrange.source.model.checkpoint import NEVER_DUE, Checkpoint, CommitMark
 from keyrange.work.model.outcome import Cause, RecordOutcome
 
@@ -273,7 +274,7 @@ class Worker:
         return Verdict(tuple(output), said)
 
     def cell(
-        self, partition: TopicPartition, delivery: PartitionDelivery, cell: CellDelivery
+        self, partition: TopicPartition, delivery: PartitionDelivery, cell: Area
     ) -> tuple[list[Record], list[RecordOutcome], int | None]:
         world = self.world
         again = {h.offset: h for h in delivery.redelivered if cell.span.contains(h.key_hash)}

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from commit_model import plan_delivery
 from keyrange.individual_commits.model.commit_settings import DeliveryLimits
-from keyrange.individual_commits.model.new_and_due_records import PartitionDelivery
+from keyrange.individual_commits.model.delivery_splits import PartitionDelivery
 from keyrange.individual_commits.model.partition_progress import (
     KeyRangeState,
     PartitionState,

@@ -23,7 +23,7 @@ from brokers import Record, Topics, wait_until
 from committing import commit_batch
 from forms import by_form
 from keyrange.individual_commits.model.commit import Snapshot
-from keyrange.individual_commits.model.new_and_due_records import PartitionDelivery
+from keyrange.individual_commits.model.delivery_splits import PartitionDelivery
 from keyrange.individual_commits.model.verdict_columns import PartitionVerdict
 from keyrange.individual_commits.table.commit_table import open_commit_table
 from keyrange.kafka.model.offsets import TopicPartition

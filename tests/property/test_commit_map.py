@@ -17,7 +17,7 @@ import strategies  # noqa: F401  registers the hypothesis profiles
 from commit_model import apply_verdict, plan_delivery
 from keyrange.individual_commits.model.commit_settings import DeliveryLimits, RedeliveryPolicy
 from keyrange.individual_commits.model.delivery_columns import next_due_ms
-from keyrange.individual_commits.model.new_and_due_records import PartitionDelivery
+from keyrange.individual_commits.model.delivery_splits import PartitionDelivery
 from keyrange.individual_commits.model.partition_progress import (
     PartitionState,
     PendingRecord,

@@ -14,8 +14,11 @@ from commit_model import is_empty
 from delivered import Log, delivered, handed_out, partitions
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.model import delivery_splits
-from keyrange.individual_commits.model.delivery_splits import plan_cells, plan_deliveries
-from keyrange.individual_commits.model.new_and_due_records import PartitionDelivery
+from keyrange.individual_commits.model.delivery_splits import (
+    PartitionDelivery,
+    plan_cells,
+    plan_deliveries,
+)
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import KeyRange
 from keyrange.ranges.model.plan_check import HandedOut, check_plan

@@ -13,7 +13,7 @@ import strategies  # noqa: F401  registers the hypothesis profiles
 from commit_model import plan_delivery
 from delivered import Log, cuts, delivered, handed_out, partitions
 from keyrange.individual_commits.model.commit_settings import DeliveryLimits
-from keyrange.individual_commits.model.new_and_due_records import PartitionDelivery
+from keyrange.individual_commits.model.delivery_splits import PartitionDelivery
 from keyrange.individual_commits.model.partition_progress import cut_span, fresh
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.members.model.assignment import Owned

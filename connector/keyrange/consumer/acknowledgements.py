@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from keyrange.individual_commits.model.delivery_splits import PartitionDelivery
 from keyrange.individual_commits.model.partition_progress import (
     KeyRangeState,
-    PartitionState,
     PendingRecord,
     by_offset,
     cut_at,
@@ -23,6 +23,7 @@ from keyrange.individual_commits.model.partition_progress import (
 from keyrange.kafka.model.offset_range_sets import Ranges, coalesce
 from keyrange.kafka.model.offsets import OffsetRange
 from keyrange.ranges.model.key_ranges import KeyRange, complement, index_of
+from keyrange.ranges.model.plan_check import Area
 from keyrange.work.model.outcome import Cause
 
 Longs = np.ndarray[Any, np.dtype[np.int64]]
@@ -169,22 +170,18 @@ class PartitionWork:
                 found |= {record.offset: record for record in _pending(each, again, each in late)}
         return list(by_offset(found.values()))
 
-    def planning_state(
+    def delivery(
         self, again: Sequence[PendingRecord], end: int, again_only: bool = False
-    ) -> PartitionState:
-        """The state that the next round is planned from: other consumers' keys have no part, and
-        with `again_only` nothing that is new."""
-        parts = [
-            KeyRangeState(
-                piece.span,
-                end if again_only else scanned,
-                tuple(record for record in again if piece.span.contains(record.key_hash)),
-            )
+    ) -> PartitionDelivery:
+        """What the next round hands out up to `end`: these records again, and with `again_only`
+        nothing that is new. What comes side by side to who has all keys comes to others range by
+        range."""
+        cells = tuple(
+            Area(piece.span, end if again_only else scanned, end)
             for piece, scanned in zip(self._pieces, self._scanned, strict=True)
-        ]
-        parts += [KeyRangeState(span, end) for span in complement(self.spans)]
-        parts.sort(key=lambda piece: piece.span)
-        return PartitionState("", max(part.scanned for part in parts), tuple(parts))
+        )
+        has_all = not again_only and not complement(self.spans)
+        return PartitionDelivery(self.position if has_all else end, end, cells, tuple(again))
 
     def hand_out(
         self,

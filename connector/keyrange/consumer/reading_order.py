@@ -9,35 +9,29 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
-import numpy as np
 import pyarrow as pa
 
 from keyrange.consumer.acknowledgements import PartitionWork
 from keyrange.consumer.data_loss import LogEnds, Works
 from keyrange.consumer.records import partition_of
 from keyrange.individual_commits.model import delivery_splits
-from keyrange.individual_commits.model.commit_settings import DeliveryLimits
-from keyrange.individual_commits.model.delivery_columns import plan_deliveries
-from keyrange.individual_commits.model.new_and_due_records import PartitionDeliveries
-from keyrange.individual_commits.model.partition_progress import PartitionState, PendingRecord
-from keyrange.individual_commits.model.state_columns import columns_of, spread
+from keyrange.individual_commits.model.delivery_splits import PartitionDeliveries, PartitionDelivery
+from keyrange.individual_commits.model.partition_progress import PendingRecord
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.cluster_view import ClusterView
 from keyrange.kafka.fetching.fetch import SplitReader
 from keyrange.kafka.fetching.read_settings import ReadSettings
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.members.status import now_ms as passed_ms
-from keyrange.ranges.model.key_ranges import KeyRange, complement
+from keyrange.ranges.model.key_ranges import KeyRange
 from keyrange.ranges.model.offset_splits import Delivery, Split
 
 _log = logging.getLogger(__name__)
 
 Batch = tuple[TopicPartition, pa.RecordBatch]
 
-_NO_LIMITS: Final = DeliveryLimits(pending_max=2**62)
 # What an offset is taken to be worth before anything was read.
 _FIRST_BYTES: Final = 200.0
-_FOREVER_MS: Final = 2**63 - 1
 
 
 class OwnedRangeReader:
@@ -58,28 +52,16 @@ class OwnedRangeReader:
         What it yields is noted in the works before it is handed over. `now_ms` as `passed_ms` has
         it."""
         ends = {} if again_only else self.logs.ends(works)
-        again = {partition: work.due(now_ms) for partition, work in works.items()}
-        states: dict[TopicPartition, PartitionState] = {}
-        spans: list[list[int]] = []
-        until: list[int] = []
+        deliveries: dict[TopicPartition, PartitionDelivery] = {}
         for partition, work in sorted(works.items()):
-            end = max(ends.get(partition, 0), work.position)
-            if again[partition] or (work.scanned < end and not again_only):
-                # Its pending records are due, all of them.
-                states[partition] = work.planning_state(again[partition], end, again_only)
-                spans.append(sorted(s.from_hash for s in (*work.spans, *complement(work.spans))))
-                until.append(end)
-        deliveries = plan_deliveries(
-            columns_of(states),
-            spread(spans, range(len(spans))),
-            np.array(until, np.int64),
-            _FOREVER_MS,
-            _NO_LIMITS,
-        )
+            again, end = work.due(now_ms), max(ends.get(partition, 0), work.position)
+            if again or (work.scanned < end and not again_only):
+                deliveries[partition] = work.delivery(again, end, again_only)
         splits = self._plan(deliveries, works)
         if not splits:
             return None
-        return self._read(works, splits, {p: {h.offset: h for h in again[p]} for p in deliveries})
+        again_of = {p: {r.offset: r for r in each.redelivered} for p, each in deliveries.items()}
+        return self._read(works, splits, again_of)
 
     def records(
         self, partition: TopicPartition, pending: list[PendingRecord]

@@ -13,7 +13,7 @@ import numpy as np
 from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.individual_commits.model.commit_settings import DeliveryLimits
 from keyrange.individual_commits.model.delivery_columns import DeliveryColumns, plan_deliveries
-from keyrange.individual_commits.model.new_and_due_records import PartitionDelivery
+from keyrange.individual_commits.model.delivery_splits import PartitionDelivery
 from keyrange.individual_commits.model.state_before_batch import state_of
 from keyrange.individual_commits.model.state_columns import StateColumns
 from keyrange.individual_commits.ranges_of_batch import begins_of_ranges

@@ -17,7 +17,7 @@ from itertools import chain
 from keyrange.errors import error
 from keyrange.individual_commits.batch_deliveries import work_of
 from keyrange.individual_commits.model import delivery_splits
-from keyrange.individual_commits.model.new_and_due_records import PartitionDeliveries
+from keyrange.individual_commits.model.delivery_splits import PartitionDeliveries
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.members.model import pinned_plan
 from keyrange.members.model.pinned_plan import Owners, Shape, WorkUnit

@@ -10,7 +10,7 @@ import pytest
 from keyrange.individual_commits.batch_deliveries import plan_batch_deliveries
 from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.individual_commits.model.commit_settings import DeliveryLimits
-from keyrange.individual_commits.model.new_and_due_records import CellDelivery, PartitionDelivery
+from keyrange.individual_commits.model.delivery_splits import PartitionDelivery
 from keyrange.individual_commits.model.partition_progress import (
     KeyRangeState,
     PartitionState,
@@ -22,6 +22,7 @@ from keyrange.individual_commits.model.state_columns import columns_of
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options import SourceOptions, parse_options
 from keyrange.ranges.model.key_ranges import SPACE, split_evenly
+from keyrange.ranges.model.plan_check import Area
 from keyrange.source.model.checkpoint import Checkpoint, CommitMark
 
 TP, NEW = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -49,7 +50,7 @@ def planned(
 
 def test_a_batch_goes_on_from_what_was_committed() -> None:
     delivery = planned(Snapshot(3, columns_of({TP: HOLED})), end(), options())[TP]
-    assert delivery.cells == (CellDelivery(SPACE, 100, 120),)
+    assert delivery.cells == (Area(SPACE, 100, 120),)
     assert (delivery.redelivered, delivery.held) == ((), {7})
 
 
@@ -61,7 +62,7 @@ def test_the_mark_says_what_is_due_and_how_each_partition_is_cut() -> None:
     assert list(deliveries) == [TP, NEW]
     assert deliveries[TP].spans == tuple(split_evenly(SPACE, 4))
     assert deliveries[TP].redelivered == HOLED.pending
-    assert deliveries[NEW].cells == (CellDelivery(SPACE, 5, 9),)
+    assert deliveries[NEW].cells == (Area(SPACE, 5, 9),)
 
 
 def test_options_say_what_order_and_limits_are() -> None:
@@ -69,7 +70,7 @@ def test_options_say_what_order_and_limits_are() -> None:
     loose = planned(known, end(mark), options(keeps_order=False))[TP]
     assert [record.offset for record in loose.redelivered] == [50]
     slow = planned(known, end(mark), options(limits=DeliveryLimits(3)))[TP]
-    assert slow.cells == (CellDelivery(SPACE, 100, 101),)
+    assert slow.cells == (Area(SPACE, 100, 101),)
 
 
 @pytest.mark.parametrize("topic_id", ["id", ""])

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from keyrange.individual_commits.model.delivery_splits import plan_deliveries
-from keyrange.individual_commits.model.new_and_due_records import CellDelivery, PartitionDelivery
+from keyrange.individual_commits.model.delivery_splits import PartitionDelivery, plan_deliveries
 from keyrange.individual_commits.model.partition_progress import PendingRecord
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import SPACE
+from keyrange.ranges.model.plan_check import Area
 from keyrange.ranges.model.range_plan import RangeEstimate
 
 
@@ -31,7 +31,7 @@ def test_holes_far_apart_are_not_held_against_one_another() -> None:
     partition, count = TopicPartition("t", 0), 2_000
     pending = tuple(PendingRecord(Counted(at * 1_000), at) for at in range(count))
     end = count * 1_000
-    delivery = PartitionDelivery(end, end, (CellDelivery(SPACE, end, end),), pending)
+    delivery = PartitionDelivery(end, end, (Area(SPACE, end, end),), pending)
     cell = RangeEstimate(partition, SPACE, 1.0, False)
     Counted.compared = 0
     [task] = plan_deliveries([[cell]], {partition: delivery}, {partition: 1_000.0}, lambda _: "")

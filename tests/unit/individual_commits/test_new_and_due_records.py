@@ -8,7 +8,7 @@ import pytest
 from commit_model import due_records, is_empty, plan_delivery
 from keyrange.individual_commits.model.commit_settings import DeliveryLimits
 from keyrange.individual_commits.model.delivery_columns import due_until_ms, next_due_ms
-from keyrange.individual_commits.model.new_and_due_records import CellDelivery, PartitionDelivery
+from keyrange.individual_commits.model.delivery_splits import PartitionDelivery
 from keyrange.individual_commits.model.partition_progress import (
     KeyRangeState,
     PartitionState,
@@ -17,6 +17,7 @@ from keyrange.individual_commits.model.partition_progress import (
 )
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange, split_evenly
+from keyrange.ranges.model.plan_check import Area
 from keyrange.source.model.checkpoint import NEVER_DUE
 
 LOWER, UPPER = split_evenly(SPACE, 2)
@@ -37,7 +38,7 @@ def plan(
 
 def test_all_ranges_take_what_is_new() -> None:
     delivery = plan(fresh("id", 100))
-    assert delivery.cells == (CellDelivery(LOWER, 100, 120), CellDelivery(UPPER, 100, 120))
+    assert delivery.cells == (Area(LOWER, 100, 120), Area(UPPER, 100, 120))
     assert (delivery.start, delivery.end, delivery.spans) == (100, 120, HALVES)
     assert (delivery.redelivered, delivery.held) == ((), frozenset())
     assert not is_empty(delivery)
@@ -67,9 +68,9 @@ def test_a_range_that_is_behind_keeps_its_bounds_and_catches_up() -> None:
         "id", 100, (KeyRangeState(KeyRange(0, 10), 80), KeyRangeState(KeyRange(10, 2**63), 100))
     )
     assert plan(behind).cells == (
-        CellDelivery(KeyRange(0, 10), 80, 120),
-        CellDelivery(KeyRange(10, BORDER), 100, 120),
-        CellDelivery(UPPER, 100, 120),
+        Area(KeyRange(0, 10), 80, 120),
+        Area(KeyRange(10, BORDER), 100, 120),
+        Area(UPPER, 100, 120),
     )
 
 
@@ -119,7 +120,7 @@ def test_a_range_slows_from_half_of_its_pending_records_and_stops_at_all(
     lower = KeyRangeState(LOWER, 100, tuple(PendingRecord(at, at) for at in range(pending)))
     found = PartitionState("id", 100, (lower, KeyRangeState(UPPER, 100)))
     delivery = plan_delivery(found, HALVES, 120, NEVER_DUE, DeliveryLimits(pending_max))
-    assert delivery.cells == (CellDelivery(LOWER, 100, until), CellDelivery(UPPER, 100, 120))
+    assert delivery.cells == (Area(LOWER, 100, until), Area(UPPER, 100, 120))
 
 
 def test_with_order_the_pending_records_of_a_key_go_together_when_the_first_is_due() -> None:

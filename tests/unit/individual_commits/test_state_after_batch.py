@@ -8,7 +8,7 @@ import pytest
 
 from commit_model import Outcome, apply_verdict, plan_delivery
 from keyrange.individual_commits.model.commit_settings import DeliveryLimits, RedeliveryPolicy
-from keyrange.individual_commits.model.new_and_due_records import PartitionDelivery
+from keyrange.individual_commits.model.delivery_splits import PartitionDelivery
 from keyrange.individual_commits.model.partition_progress import (
     KeyRangeState,
     PartitionState,

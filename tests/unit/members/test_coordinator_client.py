@@ -227,6 +227,7 @@ def join_of(metadata: bytes) -> Any:
     return groups.message_of(Join("g", "", "g-0", 1, 1, "keyrange", metadata))
     return groups.join_group("g", "", "g-0", "keyrange", metadata, 1, 1)
 
+
 def test_a_heartbeat_tells_that_the_name_was_taken() -> None:
     coordinator = Coordinator(joined(), synced(), said(FENCED), said())
     member = run(coordinator)

@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 
 from keyrange.individual_commits.model.commit_settings import DeliveryLimits
-from keyrange.individual_commits.model.new_and_due_records import CellDelivery, PartitionDelivery
+from keyrange.individual_commits.model.delivery_splits import PartitionDelivery
 from keyrange.individual_commits.model.partition_progress import (
     PartitionState,
     PendingRecord,
@@ -38,6 +38,7 @@ from keyrange.individual_commits.model.state_columns import (
 )
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import HASH_MAX, KeyRange
+from keyrange.ranges.model.plan_check import Area
 
 # A clock that is corrected by less makes nothing due.
 _STEP_MS: Final = 60_000
@@ -76,7 +77,7 @@ class DeliveryColumns(Mapping[TopicPartition, PartitionDelivery]):
         return PartitionDelivery(
             int(self.states.positions[number]),
             int(self.ends[number]),
-            tuple(map(CellDelivery, _ranges(self.cells.at[cells]), *offsets)),
+            tuple(map(Area, _ranges(self.cells.at[cells]), *offsets)),
             self.redelivered(partition),
             frozenset(waiting if self.keeps_order else ()),
             tuple(_ranges(self.spans.at[spans])),

@@ -11,13 +11,10 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Final
 
-from keyrange.individual_commits.model.new_and_due_records import (
-    CellDelivery,
-    PartitionDeliveries,
-    PartitionDelivery,
-)
+from keyrange.individual_commits.model.partition_progress import PendingRecord
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.ranges.model.key_ranges import HASH_MAX, SPACE, KeyRange
 from keyrange.ranges.model.offset_splits import Delivery, Split
@@ -29,33 +26,53 @@ from keyrange.ranges.model.range_plan import RangeEstimate, among_readers, share
 _GAP_BYTES: Final = 256 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class _Span:
-    """A key range, the cells in it, and the offsets of the records that come again to it."""
+@dataclass(frozen=True)
+class PartitionDelivery:
+    """What one batch hands out of a partition. `delivery_columns.py` works it out.
 
-    span: KeyRange
-    cells: tuple[CellDelivery, ...]
-    redelivered: tuple[int, ...]
+    It moves the partition's position from `start` to `end`. `cells` are the offsets that are new to
+    the keys of each, none where both are the same; they cover the hash space once. `redelivered`
+    are pending records that are handed out again, by offset. `held` are the places of keys with a
+    pending record that is not: what comes of them has to wait. `spans` are the key ranges it is
+    read in.
+    """
 
-    def has_new(self, start: int) -> bool:
-        """Whether any of it reaches beyond the partition's position."""
-        return any(cell.until_offset > start for cell in self.cells)
+    start: int
+    end: int
+    cells: tuple[Area, ...]
+    redelivered: tuple[PendingRecord, ...] = ()
+    held: frozenset[int] = frozenset()
+    spans: tuple[KeyRange, ...] = ()
+
+    @property
+    def reach(self) -> OffsetRange:
+        """The offsets that all of it lies in."""
+        spans = [OffsetRange(cell.from_offset, cell.until_offset) for cell in self.cells]
+        spans = [span for span in spans if span.size]
+        spans += [OffsetRange(record.offset, record.offset + 1) for record in self.redelivered]
+        return OffsetRange(
+            min((span.from_offset for span in spans), default=self.end),
+            max((span.until_offset for span in spans), default=self.end),
+        )
+
+    def within(self, span: KeyRange) -> HandedOut:
+        """The cells in a key range, and the records that come again to it."""
+        begins, key_hashes, offsets = self._lookup
+        first, last = (bisect_left(begins, at) for at in (span.from_hash, span.until_hash))
+        low, high = (bisect_left(key_hashes, at) for at in (span.from_hash, span.until_hash))
+        return HandedOut(self.cells[first:last], offsets[low:high])
+
+    @cached_property
+    def _lookup(self) -> tuple[list[int], list[int], tuple[int, ...]]:
+        """Where the cells begin, and the places and offsets of what comes again, by place."""
+        again = sorted((record.key_hash, record.offset) for record in self.redelivered)
+        begins = [cell.span.from_hash for cell in self.cells]
+        return begins, [key_hash for key_hash, _ in again], tuple(offset for _, offset in again)
 
 
-class _Spans:
-    """Looks up what is in a key range of a partition."""
-
-    def __init__(self, delivery: PartitionDelivery) -> None:
-        self._cells = delivery.cells
-        self._bounds = [cell.span.from_hash for cell in delivery.cells]
-        again = sorted((record.key_hash, record.offset) for record in delivery.redelivered)
-        self._key_hashes = [key_hash for key_hash, _ in again]
-        self._offsets = [offset for _, offset in again]
-
-    def of(self, span: KeyRange) -> _Span:
-        first, last = (bisect_left(self._bounds, at) for at in (span.from_hash, span.until_hash))
-        low, high = (bisect_left(self._key_hashes, at) for at in (span.from_hash, span.until_hash))
-        return _Span(span, self._cells[first:last], tuple(self._offsets[low:high]))
+PartitionDeliveries = Mapping[TopicPartition, PartitionDelivery]
+# Key ranges of a partition, and what is in each.
+_Spans = list[tuple[KeyRange, HandedOut]]
 
 
 def plan_cells(
@@ -67,31 +84,27 @@ def plan_cells(
     """The key ranges that have something to read, with the bytes that are expected in each."""
     cells: list[RangeEstimate] = []
     for partition, delivery in sorted(deliveries.items()):
-        per_offset, inside = bytes_per_offset[partition], _Spans(delivery)
+        per_offset = bytes_per_offset[partition]
         for cell in weigh(partition, spans[partition], per_offset, key_hashes(partition)):
-            found = inside.of(cell.span)
+            found = delivery.within(cell.span)
             offsets = sum(
                 (each.until_offset - each.from_offset) * each.span.size / cell.span.size
-                for each in found.cells
+                for each in found.areas
             )
-            if offsets or found.redelivered:
-                size = cell.bytes * offsets + per_offset * len(found.redelivered)
+            if offsets or found.offsets:
+                size = cell.bytes * offsets + per_offset * len(found.offsets)
                 cells.append(replace(cell, bytes=size))
     return cells
 
 
 def handed_out(delivery: PartitionDelivery, spans: Sequence[KeyRange]) -> HandedOut:
     """What is handed out of a partition to the keys in `spans`."""
-    inside = _Spans(delivery)
-    found = [inside.of(span) for span in spans]
+    found = [delivery.within(span) for span in spans]
     return HandedOut(
         tuple(
-            Area(cell.span, cell.from_offset, cell.until_offset)
-            for each in found
-            for cell in each.cells
-            if cell.from_offset < cell.until_offset
+            cell for each in found for cell in each.areas if cell.from_offset < cell.until_offset
         ),
-        tuple(offset for each in found for offset in each.redelivered),
+        tuple(offset for each in found for offset in each.offsets),
     )
 
 
@@ -102,16 +115,16 @@ def plan_deliveries(
     shared_name: Callable[[TopicPartition], str],
 ) -> list[tuple[Split, ...]]:
     """The splits of each task, by the key ranges that each has."""
-    inside = {partition: _Spans(delivery) for partition, delivery in deliveries.items()}
-    tasks: list[dict[TopicPartition, list[_Span]]] = []
+    tasks: list[dict[TopicPartition, _Spans]] = []
     for stretch in stretches:
-        own: dict[TopicPartition, list[_Span]] = {}
+        own: dict[TopicPartition, _Spans] = {}
         for cell in stretch:
-            own.setdefault(cell.partition, []).append(inside[cell.partition].of(cell.span))
+            inside = deliveries[cell.partition].within(cell.span)
+            own.setdefault(cell.partition, []).append((cell.span, inside))
         tasks.append(own)
     new: list[list[Split]] = [[] for _ in tasks]
     for partition, delivery in sorted(deliveries.items()):
-        found = [[s for s in own.get(partition, ()) if s.has_new(delivery.start)] for own in tasks]
+        found = [_with_new(own.get(partition, ()), delivery.start) for own in tasks]
         readers = [task for task, spans in enumerate(found) if spans]
         if not readers:
             continue
@@ -137,24 +150,33 @@ def plan_deliveries(
     return planned
 
 
+def _with_new(spans: Iterable[tuple[KeyRange, HandedOut]], start: int) -> _Spans:
+    """Those of which any reaches beyond the partition's position."""
+    return [
+        (span, inside)
+        for span, inside in spans
+        if any(cell.until_offset > start for cell in inside.areas)
+    ]
+
+
 def _new_splits(
     partition: TopicPartition,
     start: int,
-    readers: Sequence[Sequence[_Span]],
+    readers: Sequence[_Spans],
     per_offset: float,
     name: str,
 ) -> list[Split]:
     """What is new, from the partition's position on: a split of the same offsets for each reader,
     with its keys."""
     cells = sorted(
-        (cell for own in readers for each in own for cell in each.cells),
+        (cell for own in readers for _, inside in own for cell in inside.areas),
         key=lambda cell: cell.span,
     )
     until = max(cell.until_offset for cell in cells)
     delivery = None
     if any(cell.until_offset != until for cell in cells):
         delivery = deliver(replace(cell, from_offset=start) for cell in cells)
-    spans = [[each.span for each in own] for own in readers]
+    spans = [[span for span, _ in own] for own in readers]
     shares = [sum(span.size for span in own) / SPACE.size for own in spans]
     splits = [
         Split(
@@ -166,25 +188,25 @@ def _new_splits(
 
 
 def _late_splits(
-    partition: TopicPartition, start: int, spans: Sequence[_Span], per_offset: float
+    partition: TopicPartition, start: int, spans: _Spans, per_offset: float
 ) -> list[Split]:
     """What lies below the partition's position, in as few pieces as pay."""
     late = sorted(
         (
             replace(cell, until_offset=min(cell.until_offset, start))
-            for each in spans
-            for cell in each.cells
+            for _, inside in spans
+            for cell in inside.areas
             if cell.from_offset < min(cell.until_offset, start)
         ),
         key=lambda cell: cell.span,
     )
-    again = sorted(offset for each in spans for offset in each.redelivered)
+    again = sorted(offset for _, inside in spans for offset in inside.offsets)
     wanted = [OffsetRange(cell.from_offset, cell.until_offset) for cell in late]
     wanted += [OffsetRange(offset, offset + 1) for offset in again]
     pieces = _pieces(wanted, per_offset)
     begins = [piece.from_offset for piece in pieces]
     # A cell lies in one piece as a whole.
-    cells: dict[int, list[CellDelivery]] = {}
+    cells: dict[int, list[Area]] = {}
     for cell in late:
         cells.setdefault(bisect_right(begins, cell.from_offset) - 1, []).append(cell)
     splits: list[Split] = []
@@ -214,7 +236,7 @@ def _pieces(wanted: Iterable[OffsetRange], per_offset: float) -> list[OffsetRang
     return pieces
 
 
-def deliver(cells: Iterable[CellDelivery], offsets: Iterable[int] = ()) -> Delivery:
+def deliver(cells: Iterable[Area], offsets: Iterable[int] = ()) -> Delivery:
     """A delivery of cells, in order, and of single records. Of keys in no cell there is nothing but
     the single records; neighbours with the same offsets are joined."""
     joined: list[tuple[int, int, int]] = []

@@ -13,9 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from keyrange.individual_commits.model import delivery_splits
-from keyrange.individual_commits.model.new_and_due_records import (
-    PartitionDeliveries,
-)
+from keyrange.individual_commits.model.delivery_splits import PartitionDeliveries
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.members.model.assignment import Owned
 from keyrange.ranges.model.key_ranges import KeyRange, split_evenly
