@@ -146,7 +146,7 @@ class CommitTableContract:
         assert table.known(0) == Snapshot()
         assert list(table.history()) == []
         assert table.last_source("orders") is None
-        table.maintain(0)
+        table.maintain()
         with pytest.raises(KeyrangeError) as raised:
             table.known(1)
         assert condition(raised) == "COMMITS_BEHIND"
@@ -293,7 +293,7 @@ class CommitTableContract:
             commits.append(batch(seq, states=states, whole=len(touched) > 1))
         for commit in commits:
             table.append(commit)
-            table.maintain(commit.seq - 10)
+            table.maintain()
         fresh = open_table(SOURCE)
         assert fresh.known() == table.known() == known_at(commits, commits[-1].seq)
         for seq in {9, 11, self.many // 3, self.many - 10, self.many - 1}:

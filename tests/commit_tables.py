@@ -8,8 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from keyrange.errors import error
-from keyrange.individual_commits.model.commit import Commit, CommitKind, Snapshot, known_at
-from keyrange.individual_commits.model.commit_fencing import check_next, outrun
+from keyrange.individual_commits.model.commit import (
+    Commit,
+    CommitKind,
+    Snapshot,
+    check_next,
+    known_at,
+    outrun,
+)
 from keyrange.individual_commits.model.commit_table_protocol import CommitTable
 from keyrange.individual_commits.model.driver_order import Fence, last_source
 
@@ -74,7 +80,7 @@ class MemoryCommitTable(CommitTable):
             and (until_seq is None or commit.seq < until_seq)
         )
 
-    def maintain(self, keep_from_seq: int) -> None:
+    def maintain(self) -> None:
         """Nothing grows here that would have to be kept small."""
 
     def _runs(self, group: str) -> set[str]:

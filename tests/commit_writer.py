@@ -144,7 +144,7 @@ def main(path: Path, step: str) -> None:
         commit = batch(seq, known.batch_id + 1, run_id, whole=seq % BASE_EVERY == 0)
         table.append(commit)
         print(commit.seq, run_id, commit.batch_id, flush=True)
-        table.maintain(0)
+        table.maintain()
 
 
 def fork(path: Path, step: str) -> int:

@@ -76,7 +76,7 @@ def commits(source_id: str = SOURCE) -> Subject:
         of_another_log=fence(1, source_id="another"),
         looks=(lambda table: table.known(),),
         writes=(lambda table: table.append(entry(4)),),
-        maintain=lambda table: table.maintain(0),
+        maintain=lambda table: table.maintain(),
     )
 
 

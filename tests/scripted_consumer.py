@@ -11,8 +11,7 @@ import pyarrow as pa
 
 from keyrange.consumer.owned_ranges import OwnedRanges
 from keyrange.consumer.settings import parse_consumer_options
-from keyrange.individual_commits.model.auditing import audit
-from keyrange.individual_commits.model.range_handovers import Handovers
+from keyrange.individual_commits.model.auditing import Handovers, audit
 from keyrange.individual_commits.table.commit_table import LAYOUT, DeltaCommitTable
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.members.range_listener import KeyRangeListener

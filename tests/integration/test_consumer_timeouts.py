@@ -14,8 +14,8 @@ import pytest
 from brokers import Record, Topics, wait_until
 from consuming import GROUP
 from keyrange import Consumer
+from keyrange.consumer.commit_log import CommitLog
 from keyrange.consumer.settings import parse_consumer_options
-from keyrange.consumer.table_opening import new_commit_log
 from keyrange.embedded.broker import EmbeddedBroker
 from keyrange.errors import KeyrangeError
 from keyrange.members.table.assignments import open_assignments
@@ -77,8 +77,8 @@ def held(consumer: Consumer) -> int:
 
 
 def generation(consumer: Consumer) -> int:
-    assert consumer._member is not None
-    return consumer._member.seen.generation
+    assert consumer._sharing is not None
+    return consumer._sharing.member.seen.generation
 
 
 def test_who_joins_is_gathered_and_who_is_away_is_waited_for(stage: Stage) -> None:
@@ -120,13 +120,13 @@ def test_partitions_that_are_added_are_taken_in_also_by_a_leader_that_came_back(
     given = {"session_ms": "60000", "kafka__metadata__max__age__ms": "1000"}
     first = stage.start("m-0", **given)
     stage.until(lambda: held(first) == 2 * SPACE.size, first)
-    assert first._member is not None
-    assert first._member.seen.is_leader
+    assert first._sharing is not None
+    assert first._sharing.member.seen.is_leader
     first.close()
     again = stage.start("m-0", **given)
     stage.until(lambda: held(again) == 2 * SPACE.size, again)
-    assert again._member is not None
-    assert not again._member.seen.is_leader
+    assert again._sharing is not None
+    assert not again._sharing.member.seen.is_leader
 
     stage.topics.add_partitions(stage.topic, 4)
     stage.produce(200, partitions=4)
@@ -143,7 +143,7 @@ def test_dynamic_consumers_leave_no_names_behind(stage: Stage) -> None:
             stage.produce(50)
             stage.until_done(consumer)
             assert number or held(consumer) == 2 * SPACE.size
-    claims = new_commit_log(parse_consumer_options(options), "none").claims()
+    claims = CommitLog(parse_consumer_options(options), "none").claims()
     assert len(claims) == 1
 
 

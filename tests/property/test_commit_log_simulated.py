@@ -10,12 +10,11 @@ import pytest
 
 from forms import by_form
 from keyrange.consumer.commit_log import CommitLog, Taken
+from keyrange.consumer.settings import parse_consumer_options
 from keyrange.errors import KeyrangeError
-from keyrange.individual_commits.model.auditing import Contradiction, audit
+from keyrange.individual_commits.model.auditing import Contradiction, Handovers, audit, claim_of
 from keyrange.individual_commits.model.commit import Commit, CommitKind
-from keyrange.individual_commits.model.commit_settings import CommitSettings
 from keyrange.individual_commits.model.partition_progress import KeyRangeState, fresh
-from keyrange.individual_commits.model.range_handovers import Handovers, claim_of
 from keyrange.individual_commits.table.commit_table import DeltaCommitTable
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange, merge, split_evenly
@@ -25,6 +24,9 @@ CELLS = split_evenly(SPACE, 4)
 PARTITIONS = [TopicPartition("t", 0), TopicPartition("u", 0)]
 Cell = tuple[TopicPartition, KeyRange]
 OVER = {"RANGES_LOST", "COMMITS_FENCED"}
+SETTINGS = parse_consumer_options(
+    {"kafka.bootstrap.servers": "h:1", "commitTable": "/none", "commitGroup": "g"}
+)
 
 
 class Crash(Exception):
@@ -77,7 +79,9 @@ class Group:
         def latest(wanted: object, _: bool) -> dict[TopicPartition, int]:
             return dict.fromkeys(wanted, self.log_end)  # type: ignore[call-overload]
 
-        return CommitLog(MemoryStore(self.shared), "g", slot, CommitSettings(), latest)
+        made = CommitLog(SETTINGS, slot, latest)
+        made._store = MemoryStore(self.shared)
+        return made
 
     def take(self, slot: str) -> None:
         commit_log = self.holding.pop(slot, (self.commit_log(slot), {}))[0]

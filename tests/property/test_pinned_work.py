@@ -15,13 +15,12 @@ from hypothesis import strategies as st
 import strategies  # noqa: F401  registers the hypothesis profiles
 from commit_model import apply_verdict
 from delivered import delivered
-from keyrange.individual_commits.batch_deliveries import plan_batch_deliveries
+from keyrange.individual_commits.batch_deliveries import plan_batch_deliveries, spans_of
 from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.individual_commits.model.commit_settings import RedeliveryPolicy
 from keyrange.individual_commits.model.partition_progress import PartitionState, fresh
 from keyrange.individual_commits.model.state_columns import columns_of
 from keyrange.individual_commits.model.verdict_columns import PartitionVerdict
-from keyrange.individual_commits.ranges_of_batch import spans_of
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.members.model.assignment import Owned
 from keyrange.members.model.pinned_plan import Shape, WorkUnit, plan_pinned_deliveries, portion_cuts

@@ -11,8 +11,7 @@ import keyrange
 from group_coordinator import CoordinatorModel
 from keyrange import KeyRangeListener
 from keyrange.errors import KeyrangeError
-from keyrange.individual_commits.model.auditing import audit
-from keyrange.individual_commits.model.range_handovers import Handovers
+from keyrange.individual_commits.model.auditing import Handovers, audit
 from keyrange.individual_commits.table.commit_schema import commits_of
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import SPACE, merge, split_evenly

@@ -17,11 +17,10 @@ from dataclasses import replace
 from bench.figures import Figure, at_most, from_runs
 from bench.groups.scale import task_maker
 from bench.registry import Bench, Group
-from keyrange.individual_commits.batch_deliveries import plan_batch_deliveries
+from keyrange.individual_commits.batch_deliveries import plan_batch_deliveries, spans_of
 from keyrange.individual_commits.model.commit import Commit, CommitCounts, CommitKind
 from keyrange.individual_commits.model.commit_settings import RedeliveryPolicy
 from keyrange.individual_commits.model.verdict_columns import PartitionVerdict, apply_verdicts
-from keyrange.individual_commits.ranges_of_batch import spans_of
 from keyrange.individual_commits.table.commit_table import DeltaCommitTable, open_commit_table
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options import SourceOptions, parse_options

@@ -8,7 +8,7 @@ no gap. Rows are kept as arrays, so that a batch that is acknowledged whole cost
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -32,18 +32,26 @@ Flags = np.ndarray[Any, np.dtype[np.bool_]]
 
 @dataclass(slots=True, eq=False)
 class _Stretch:
-    """Records that were handed out together, by offset. `waits`: they are not acknowledged;
-    `news`: they were, since the last commit. `covers_from` is the offset behind the record that was
-    handed out before the first of them."""
+    """Records that were handed out together, by offset; `columns` are offset, key hash, deliveries
+    and since when (ms). `waits`: they are not acknowledged; `news`: they were, since the last
+    commit. `covers_from` is the offset behind the record that was handed out before the first of
+    them."""
 
-    offsets: Longs
-    key_hashes: Longs
-    deliveries: Longs
-    since_ms: Longs
+    columns: Longs
     waits: Flags
     news: Flags
     covers_from: int
     due_ms: int
+
+    @property
+    def offsets(self) -> Longs:
+        found: Longs = self.columns[0]
+        return found
+
+    @property
+    def key_hashes(self) -> Longs:
+        found: Longs = self.columns[1]
+        return found
 
     def find(self, offsets: Longs) -> Longs:
         """Where those of some offsets, which are in order, are that wait."""
@@ -68,15 +76,11 @@ class _Stretch:
         if not keep.any():
             return []
         return [
-            _Stretch(
-                self.offsets[keep],
-                self.key_hashes[keep],
-                self.deliveries[keep],
-                self.since_ms[keep],
-                self.waits[keep],
-                self.news[keep],
-                self.covers_from,
-                self.due_ms,
+            replace(
+                self,
+                columns=self.columns[:, keep],
+                waits=self.waits[keep],
+                news=self.news[keep],
             )
         ]
 
@@ -109,7 +113,8 @@ class PartitionWork:
         # Below it what was not handed out was passed over.
         self._passed = [0] * len(self._pieces)
         self._stretches: list[_Stretch] = []
-        self._acknowledged = 0
+        # How many records were acknowledged since the last commit.
+        self.acknowledged = 0
 
     @property
     def spans(self) -> list[KeyRange]:
@@ -142,7 +147,7 @@ class PartitionWork:
     @property
     def changed(self) -> bool:
         """Whether something is to be committed."""
-        if self._acknowledged:
+        if self.acknowledged:
             return True
         moved = self._scanned != [piece.scanned for piece in self._pieces]
         # What a seek lets come again is to the table what was not handed out.
@@ -152,11 +157,6 @@ class PartitionWork:
         """The ranges that were acknowledged since the last commit, with what lies between records
         of these keys, and what was committed before, taken into them."""
         return coalesce(each for stretch in self._stretches for each in stretch.ranges())
-
-    @property
-    def acknowledged(self) -> int:
-        """How many records were acknowledged since the last commit."""
-        return self._acknowledged
 
     def due(self, now_ms: int) -> list[PendingRecord]:
         """What is to be handed out again: what an earlier consumer left, and what has waited too
@@ -207,10 +207,7 @@ class PartitionWork:
         if keep.any():
             self._stretches.append(
                 _Stretch(
-                    offsets[keep].copy(),
-                    key_hashes[keep].copy(),
-                    deliveries[keep],
-                    since[keep],
+                    np.stack((offsets, key_hashes, deliveries, since))[:, keep],
                     np.ones(int(keep.sum()), bool),
                     np.zeros(int(keep.sum()), bool),
                     min(self.scanned, int(offsets[keep][0])),
@@ -223,7 +220,7 @@ class PartitionWork:
         """A record that was to come again is not in the log any more: it counts as done."""
         if self._take_back(record):
             self._pass_over(record)
-            self._acknowledged += 1
+            self.acknowledged += 1
             return True
         return False
 
@@ -248,7 +245,7 @@ class PartitionWork:
             if record := self._again.pop(offset, None):
                 self._pass_over(record)
                 found += 1
-        self._acknowledged += found
+        self.acknowledged += found
         return found
 
     def seek(self, offset: int) -> None:
@@ -263,7 +260,7 @@ class PartitionWork:
         for at, scanned in enumerate(self._scanned):
             if scanned < offset:
                 self._scanned[at] = self._passed[at] = offset
-                self._acknowledged += 1
+                self.acknowledged += 1
 
     def pieces(self) -> list[KeyRangeState]:
         """What is done, to be committed. What waits behind the last record that is done is left
@@ -284,7 +281,7 @@ class PartitionWork:
         before = self._pieces
         self._pieces = list(pieces)
         assert [piece.span for piece in before] == self.spans
-        self._acknowledged = 0
+        self.acknowledged = 0
         # `scanned` says that the rest is done: one record that waits is not to keep its batch.
         self._stretches = [part for each in self._stretches for part in each.only(each.waits)]
 
@@ -308,7 +305,7 @@ class PartitionWork:
             if (index_of(kept, record.key_hash) is not None) is own and self._has(record.key_hash)
         }
         self._stretches = [part for each in before._stretches for part in each.within(kept)]
-        self._acknowledged = before._acknowledged
+        self.acknowledged = before.acknowledged
 
     def cut_back(self, end: int) -> None:
         """The log ends before what was read: what comes there is new."""
@@ -357,16 +354,9 @@ class PartitionWork:
 def _pending(stretch: _Stretch, which: Flags, worked: bool) -> list[PendingRecord]:
     """Records of a stretch as pending records, with one delivery more where it has come to its
     end."""
-    columns = zip(
-        stretch.offsets[which].tolist(),
-        stretch.key_hashes[which].tolist(),
-        stretch.deliveries[which].tolist(),
-        stretch.since_ms[which].tolist(),
-        strict=True,
-    )
     return [
         PendingRecord(offset, key_hash, count + worked, 0, since, _CAUSES[count + worked > 0])
-        for offset, key_hash, count, since in columns
+        for offset, key_hash, count, since in stretch.columns[:, which].T.tolist()
     ]
 
 

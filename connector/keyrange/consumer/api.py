@@ -12,18 +12,18 @@ from typing import Final, Self
 
 import pyarrow as pa
 
-from keyrange.consumer.joining import interest_of, join, read_subscription
-from keyrange.consumer.member import MemberThread
 from keyrange.consumer.owned_ranges import OwnedRanges
-from keyrange.consumer.rebalance import Sharing
+from keyrange.consumer.rebalance import Sharing, interest_of, join, read_subscription
 from keyrange.consumer.records import (
     Acknowledged,
     ConsumerRecord,
+    Partition,
+    Ranges,
     offset_of,
     offsets_of,
+    read_ranges,
     records_of,
 )
-from keyrange.consumer.requested_ranges import Partition, Ranges, read_partitions, read_ranges
 from keyrange.consumer.settings import parse_consumer_options
 from keyrange.errors import KeyrangeError, error
 from keyrange.kafka.cluster import Cluster
@@ -57,7 +57,6 @@ class Consumer:
         self._holding = OwnedRanges(self._settings, self._cluster, self._name.name)
         self._listener = KeyRangeListener()
         self._assigned = False
-        self._member: MemberThread | None = None
         self._sharing: Sharing | None = None
         self._closed = self._settled = False
         self._thread = threading.get_ident()
@@ -79,7 +78,7 @@ class Consumer:
             raise error("CONSUMER_STATE", "this consumer has subscribed: unsubscribe before assign")
         wanted = read_ranges(ranges)
         self._settle()
-        view = self._holding.describe({partition.topic for partition in wanted})
+        view = self._cluster.describe({partition.topic for partition in wanted})
         missing = sorted(wanted.keys() - set(view.partitions()))
         if missing:
             message = f"the cluster has no partition {missing[0]}"
@@ -112,10 +111,8 @@ class Consumer:
         wanted = read_subscription(topics, pattern)
         self._listener = listener or self._listener
         self._settle()
-        said = interest_of(self._holding, self._name, wanted)
-        self._member, self._sharing = join(
-            self._settings, self._cluster, self._name, self._holding, said
-        )
+        said = interest_of(self._cluster, self._name, wanted)
+        self._sharing = join(self._settings, self._name, self._holding, said)
         self._assigned = True
 
     def subscription(self) -> set[str]:
@@ -167,16 +164,16 @@ class Consumer:
         comes with `resume`. Raises CONSUMER_STATE for a partition without a range of this consumer.
         """
         self._check()
-        self._holding.pause(read_partitions(partitions), pauses=True)
+        self._holding.pause(partitions, pauses=True)
 
     def resume(self, *partitions: Partition) -> None:
         """`poll` returns records of these partitions again. Raises CONSUMER_STATE as `pause`."""
         self._check()
-        self._holding.pause(read_partitions(partitions), pauses=False)
+        self._holding.pause(partitions, pauses=False)
 
     def paused(self) -> set[TopicPartition]:
         """The partitions that are paused."""
-        return self._holding.paused
+        return set(self._holding.paused)
 
     def position(self, partition: Partition) -> int:
         """The least offset that `poll` may return next of this consumer's ranges of a partition,
@@ -210,8 +207,8 @@ class Consumer:
         """What `poll` has returned is still worked on: max.poll.interval.ms begins anew, as with a
         `poll`. Ranges that are to move wait for the next `poll`; gap.timeout.ms goes on."""
         self._check()
-        if self._member is not None:
-            self._member.polled()
+        if self._sharing is not None:
+            self._sharing.member.polled()
 
     def poll(self, timeout_ms: float = 1_000) -> list[pa.RecordBatch]:
         """The next rows, each batch of one partition and in offset order; empty where there are
@@ -327,14 +324,14 @@ class Consumer:
         """Say how far everything is done, and that a name which is nobody's is free."""
         self._holding.mirror(at_once=True)
         if not self._name.is_static:
-            self._holding.close()
+            self._holding.commit_log.close()
 
     def _leave(self) -> None:
         """End the membership: the group gives the ranges of a static member to others when it has
         been away for too long."""
-        if self._member is not None:
-            self._member.close()
-        self._member = self._sharing = None
+        if self._sharing is not None:
+            self._sharing.member.close()
+        self._sharing = None
         self._assigned = False
 
     @contextmanager

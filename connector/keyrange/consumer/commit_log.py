@@ -26,11 +26,12 @@ from keyrange.consumer.leader_epoch_agreement import (
     take_over,
     truncated,
 )
+from keyrange.consumer.settings import ConsumerSettings
 from keyrange.errors import KeyrangeError, error
 from keyrange.individual_commits.model import partition_progress
 from keyrange.individual_commits.model.checkpoint_agreement import check_group_terms
 from keyrange.individual_commits.model.commit import Commit, CommitKind
-from keyrange.individual_commits.model.commit_settings import CommitSettings
+from keyrange.individual_commits.model.commit_settings import OFFSET_HASH
 from keyrange.individual_commits.model.partition_progress import KeyRangeState, PartitionState
 from keyrange.individual_commits.model.range_claims import (
     Claim,
@@ -49,8 +50,9 @@ from keyrange.individual_commits.model.range_claims import (
     write_claim,
 )
 from keyrange.individual_commits.table.commit_schema import CLAIM_COLUMNS, claims_of, fence_bounds
-from keyrange.individual_commits.table.commit_table import DeltaCommitTable
+from keyrange.individual_commits.table.commit_table import LAYOUT, DeltaCommitTable
 from keyrange.kafka.model.offsets import Positions, TopicPartition
+from keyrange.storage.delta_store import DeltaStore
 from keyrange.storage.table_store import Store
 
 _log = logging.getLogger(__name__)
@@ -67,26 +69,21 @@ States = dict[TopicPartition, PartitionState]
 
 
 class CommitLog:
-    """The commits of one slot, and a view on those of the others. `terms` say what the numbers rest
-    on, `begin` where partitions start that the group has not read. Without `fail_on_data_loss` a
-    topic that was created anew begins anew."""
+    """The commits of one slot, as the options name their table, and a view on those of the others.
+    `begin` says where partitions start that the group has not read; without it the table is there
+    to be read. With failOnDataLoss=false a topic that was created anew begins anew."""
 
-    def __init__(
-        self,
-        store: Store,
-        group: str,
-        slot: str,
-        terms: CommitSettings,
-        begin: Begin,
-        fail_on_data_loss: bool = True,
-    ) -> None:
-        self._store = store
-        self._group = group
+    def __init__(self, settings: ConsumerSettings, slot: str, begin: Begin | None = None) -> None:
+        source, commits = settings.source, settings.source.commits
+        self._store: Store = DeltaStore(commits.table, LAYOUT, commits.revealed_storage())
+        self._group = commits.group
         self._slot = slot
-        self._terms = terms
-        self._begin = begin
-        self._fail_on_data_loss = fail_on_data_loss
-        self._source = source_of(group, slot)
+        # What the numbers rest on.
+        terms = commits.terms(source.key_ranges.nulls_first)
+        self._terms = replace(terms, hash=OFFSET_HASH) if settings.by_offset else terms
+        self._begin = begin or (lambda _wanted, _later: {})
+        self._fail_on_data_loss = source.fail_on_data_loss
+        self._source = source_of(self._group, slot)
         self._run_id = ""
         self._tables: dict[str, DeltaCommitTable] = {}
         self._states: States = {}
@@ -124,7 +121,7 @@ class CommitLog:
                 if living is None or claim.slot in living:
                     continue
             # In the epoch of the others: whoever looks next must not take it for one that was left.
-            if self._mark(source, seq, replace(claim, closed=False, epoch=epoch)):
+            if self._wrote(source, seq + 1, replace(claim, closed=False, epoch=epoch)):
                 self._slot, self._source = claim.slot, source
                 return claim.slot
         return None
@@ -134,17 +131,7 @@ class CommitLog:
         known = self._table(self._source).known()
         claim = self.claims().get(self._source)
         if claim is not None and known.run_id == self._run_id:
-            self._mark(self._source, known.seq, replace(claim, closed=True))
-
-    def _mark(self, source: str, after: int, claim: Claim) -> bool:
-        """Write a claim behind a source's commit `after`; whether nobody else has written there."""
-        try:
-            self._append(source, after + 1, write_claim(claim))
-        except KeyrangeError as failure:
-            if failure.condition.name != "COMMITS_FENCED":
-                raise
-            return False
-        return True
+            self._wrote(self._source, known.seq + 1, replace(claim, closed=True))
 
     def _fences(self) -> dict[str, tuple[int, str]]:
         """The last claim of each source: its number and its text."""
@@ -153,10 +140,6 @@ class CommitLog:
         last = claims_of(self._store.read(fence_bounds(self._group), CLAIM_COLUMNS))
         # Sources of queries first: who finds one has nothing to do here.
         return dict(sorted(last.items(), key=lambda each: (is_of_consumer(each[0]), each[0])))
-
-    def others(self) -> dict[str, Claim]:
-        """The last claims of all other sources of the group."""
-        return {source: claim for source, claim in self.claims().items() if source != self._source}
 
     def take(
         self,
@@ -221,7 +204,7 @@ class CommitLog:
 
     def maintain(self) -> None:
         """Compact the table where it is time to."""
-        self._table(self._source).maintain(0)
+        self._table(self._source).maintain()
 
     def committed(
         self, partitions: Iterable[TopicPartition], topic_ids: Mapping[str, str]
@@ -253,19 +236,13 @@ class CommitLog:
     def _fence(self, source: str, read_at: int, claim: Claim, epoch: int) -> bool:
         """End what the writer of another source may commit, whose claim was read in commit
         `read_at`; whether that is its claim still. Another one would be lost with this fence."""
-        table = self._table(source)
-        text = write_claim(claim.fenced(epoch))
         for _ in range(_FENCE_TRIES):
-            seq = table.known().seq + 1
+            seq = self._table(source).known().seq + 1
             if self._fences()[source][0] != read_at:
                 return False
-            try:
-                self._append(source, seq, text)
+            # The writer may have committed once more meanwhile.
+            if self._wrote(source, seq, claim.fenced(epoch)):
                 return True
-            except KeyrangeError as failure:
-                # The writer has committed once more meanwhile.
-                if failure.condition.name != "COMMITS_FENCED":
-                    raise
         raise error("COMMITS_UNWRITABLE", "another writer was faster every time", source_id=source)
 
     def _claim(
@@ -307,12 +284,8 @@ class CommitLog:
                     cut = truncated(self._group, partition, was.position, state.position)
                     self._lose(cut, "Going on with what is left.")
         own = claims.get(self._source) or Claim(self._slot, epoch)
-        text = write_claim(own.claiming(epoch, wanted, begun, ready))
-        try:
-            self._append(self._source, known.seq + 1, text, states=states, drivers=drivers)
-        except KeyrangeError as failure:
-            if failure.condition.name != "COMMITS_FENCED":
-                raise
+        claim = own.claiming(epoch, wanted, begun, ready)
+        if not self._wrote(self._source, known.seq + 1, claim, states, drivers):
             return None
         self._states = states
         epochs = {p: state.leader_epoch for p, state in states.items()}
@@ -362,6 +335,23 @@ class CommitLog:
         if source not in self._tables:
             self._tables[source] = DeltaCommitTable(self._store, source)
         return self._tables[source]
+
+    def _wrote(
+        self,
+        source: str,
+        seq: int,
+        claim: Claim,
+        states: Mapping[TopicPartition, PartitionState] | None = None,
+        drivers: int | None = None,
+    ) -> bool:
+        """Write a claim as commit `seq` of a source; whether nobody else has written there."""
+        try:
+            self._append(source, seq, write_claim(claim), states, drivers=drivers)
+        except KeyrangeError as failure:
+            if failure.condition.name != "COMMITS_FENCED":
+                raise
+            return False
+        return True
 
     def _append(
         self,

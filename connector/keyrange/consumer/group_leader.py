@@ -15,28 +15,38 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from keyrange.consumer.assignor import Dealing
 from keyrange.consumer.commit_log import CommitLog
 from keyrange.consumer.settings import ConsumerSettings
 from keyrange.errors import KeyrangeError
 from keyrange.kafka.cluster import Cluster
-from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.kafka.cluster_view import ClusterView
+from keyrange.kafka.model.offsets import EARLIEST, LATEST, TopicPartition
 from keyrange.kafka.model.subscription import SubscribePattern
 from keyrange.members.assignment_log import AssignmentLog, Sighting
-from keyrange.members.model.assignment import Assignment, without
-from keyrange.members.model.consumer_messages import Interest, Share, interests_of, write_share
+from keyrange.members.model.assignment import Assignment, Owned, assign, tempered, without
+from keyrange.members.model.consumer_messages import (
+    Interest,
+    Share,
+    interests_of,
+    subscribers,
+    write_share,
+)
 from keyrange.members.model.group_messages import Peer
 from keyrange.members.model.join_metadata import MemberMetadata
 from keyrange.members.model.reassignment_timing import Present
 from keyrange.members.status import now_ms as passed_ms
 from keyrange.members.table.assignment_schema import Stored
 from keyrange.members.table.assignments import AssignmentTable, open_assignments
-from keyrange.ranges.model.key_ranges import common
+from keyrange.ranges.model.key_ranges import SPACE, common
 
 _log = logging.getLogger(__name__)
 
 _TRIES: Final = 5
 _PAUSE_S: Final = 0.2
+# The whole group waits while its leader asks.
+_WEIGHTS_MS: Final = 2_000
+
+Owners = Mapping[TopicPartition, tuple[Owned, ...]]
 
 
 class GroupLeader:
@@ -60,7 +70,6 @@ class GroupLeader:
         self._slot = slot
         self._cluster = cluster
         self._pattern = SubscribePattern(pattern) if pattern else None
-        self._dealing = Dealing(cluster, settings.source.key_ranges.accepts_splits)
         self._lock = threading.Lock()
         self._table = self._open()
         commits = settings.source.commits
@@ -140,9 +149,7 @@ class GroupLeader:
         epochs = [claim.epoch for claim in self._commit_log.claims().values()]
         epoch = 1 + max([before.epoch if before else 0, *epochs])
         members = dict(due.members) if due is not None else membership.taken_in
-        after = self._dealing.deal(
-            list(interests.values()), members, before, epoch, anew=due is not None
-        )
+        after = self._deal(list(interests.values()), members, before, epoch, anew=due is not None)
         if due is not None:
             membership.applied(due, now_ms)
             # Somebody who was put out may live.
@@ -160,6 +167,78 @@ class GroupLeader:
         self.due_at_ms = membership.next_due_ms()
         self.partitions = frozenset(after.owners)
         return before, after
+
+    def _deal(
+        self,
+        interests: Sequence[Interest],
+        members: Mapping[str, float],
+        before: Assignment | None,
+        epoch: int,
+        anew: bool,
+    ) -> Assignment:
+        """The assignment to `members`, slot to capacity; `interests` are of those who are there.
+
+        Who is away reads what it had. Without `anew` nobody's ranges move, but those of who does
+        not read their topic any more; partitions that nobody has are dealt out.
+        """
+        old = before.owners if before is not None else {}
+        there = {each.slot for each in interests}
+        reading = [each for each in interests if each.slot in members]
+        if before is not None:
+            away = sorted(members.keys() - there)
+            reading += [Interest(slot, tuple({p.topic for p in before.of(slot)})) for slot in away]
+        owners: dict[TopicPartition, tuple[Owned, ...]] = {}
+        for slots, topics in subscribers(reading).items():
+            owners |= self._of_topics(slots, topics, members, old, epoch, anew)
+        return Assignment(epoch, dict(sorted(owners.items())))
+
+    def _of_topics(
+        self,
+        slots: frozenset[str],
+        topics: Sequence[str],
+        members: Mapping[str, float],
+        old: Owners,
+        epoch: int,
+        anew: bool,
+    ) -> Owners:
+        """Of topics that the same slots read."""
+        view = self._cluster.describe(topics, may_miss=topics)
+        # A broker that has just started may not know a topic yet.
+        unknown = set(topics) - view.topics.keys()
+        there = {*view.partitions(), *(p for p in old if p.topic in unknown)}
+        kept = {partition: old[partition] for partition in sorted(there) if partition in old}
+        stays = all(each.slot in slots for owned in kept.values() for each in owned)
+        if not there or (not anew and stays and kept.keys() == there):
+            return kept
+        weights = self._weights(there, view)
+        previous = Assignment(max(epoch - 1, 1), kept) if kept else None
+        dealt = assign(weights, {slot: members[slot] for slot in sorted(slots)}, previous, epoch)
+        return {
+            partition: owned
+            if self._settings.source.key_ranges.accepts_splits(partition.topic)
+            else _whole(owned)
+            for partition, owned in dealt.owners.items()
+        }
+
+    def _weights(
+        self, partitions: set[TopicPartition], view: ClusterView
+    ) -> dict[TopicPartition, float]:
+        """How many records each partition holds."""
+        held, known = dict.fromkeys(partitions, 0.0), view.partitions()
+        try:
+            if known:
+                begins, ends = (
+                    self._cluster.list_offsets(
+                        view, dict.fromkeys(known, place), timeout_ms=_WEIGHTS_MS
+                    )
+                    for place in (EARLIEST, LATEST)
+                )
+                held |= {p: float(max(ends[p][0] - begins[p][0], 0)) for p in known}
+        except KeyrangeError as failure:
+            if not failure.retriable:
+                raise
+            _log.warning("partitions count alike, what they hold cannot be read: %s", failure)
+        return tempered(held)
 
     def _up_to_date(self, interests: Mapping[str, Interest]) -> Mapping[str, Interest]:
         """Who reads by this consumer's pattern reads what it matches now: each finds a new topic at
@@ -187,3 +266,9 @@ def _sighting(interests: Mapping[str, Interest], peers: Mapping[str, Peer], at_m
     }
     names = {each.slot: peers[m].instance_id or each.slot for m, each in interests.items()}
     return Sighting(there, dict.fromkeys(there, at_ms), names)
+
+
+def _whole(owned: Sequence[Owned]) -> tuple[Owned, ...]:
+    """A partition that may not be split, with who has the most of it."""
+    most = max(owned, key=lambda each: (each.span.size, each.slot))
+    return (Owned(SPACE, most.slot),)

@@ -4,26 +4,24 @@ committed to the table of the group."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from keyrange.consumer.acknowledgements import Longs, PartitionWork
 from keyrange.consumer.commit_log import CommitLog
-from keyrange.consumer.group_offset_mirror import Mirroring
 from keyrange.consumer.leader_epoch_agreement import ANEW, Leaders, Turn
 from keyrange.consumer.reading_order import Batch, OwnedRangeReader
-from keyrange.consumer.requested_ranges import recreated, tell_lost
 from keyrange.consumer.settings import ConsumerSettings
-from keyrange.consumer.start_positions import start_positions
-from keyrange.consumer.table_opening import new_commit_log
 from keyrange.errors import KeyrangeError, error
 from keyrange.individual_commits.model.range_claims import Spans
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.cluster_view import ClusterView
 from keyrange.kafka.fetching.read_settings import read_settings
 from keyrange.kafka.groups import epoch_ends
-from keyrange.kafka.model.offsets import LATEST, Positions, TopicPartition
-from keyrange.kafka.model.subscription import SubscribePattern
+from keyrange.kafka.model.offsets import EARLIEST, LATEST, Positions, TopicPartition
+from keyrange.kafka.offset_mirror import GroupMirror
+from keyrange.kafka.position_lookup import bind, resolve_positions
 from keyrange.members.model.assignment import without
 from keyrange.members.range_listener import KeyRangeListener
 from keyrange.members.status import now_ms as passed_ms
@@ -31,23 +29,28 @@ from keyrange.ranges.model.key_ranges import KeyRange, merge
 
 _log = logging.getLogger(__name__)
 
+_MIRROR_EVERY_MS: Final = 1_000
+
 
 class OwnedRanges:
     """The ranges of one slot. Not for use by several threads."""
 
     def __init__(self, settings: ConsumerSettings, cluster: Cluster, slot: str) -> None:
         self._settings = settings
-        self._cluster = cluster
+        self.cluster = cluster
         self._view = ClusterView("", {}, {})
-        self._commit_log = new_commit_log(settings, slot, self._begin)
+        self.commit_log = CommitLog(settings, slot, self._begin)
         self._works: dict[TopicPartition, PartitionWork] = {}
         self._reading: OwnedRangeReader | None = None
         self._round: Iterator[Batch] | None = None
         self._count_again_at = 0
         self._said_full = False
-        self._mirroring: Mirroring | None = None
+        self._mirror: GroupMirror | None = None
         if settings.source.mirror_offsets and settings.source.client.group_id:
-            self._mirroring = Mirroring(cluster, settings.source.client.group_id)
+            self._mirror = GroupMirror(cluster, settings.source.client.group_id)
+        self._mirror_at_ms = 0
+        # What the Kafka group was told.
+        self._told: dict[TopicPartition, int] = {}
         # How far was handed out what was lost or let go of since, or was of a topic that was
         # created anew.
         self._had: dict[TopicPartition, int] = {}
@@ -55,7 +58,7 @@ class OwnedRanges:
         self._outrun = False
         # Where logs were cut back, below what is in the table.
         self._cut_back: dict[TopicPartition, int] = {}
-        self._paused: set[TopicPartition] = set()
+        self.paused: set[TopicPartition] = set()
         self.epoch = 0
         self.ready = True
 
@@ -63,23 +66,6 @@ class OwnedRanges:
     def spans(self) -> dict[TopicPartition, list[KeyRange]]:
         """What is held."""
         return {partition: merge(work.spans) for partition, work in sorted(self._works.items())}
-
-    def describe(self, topics: Iterable[str]) -> ClusterView:
-        """The topics as the cluster has them; raises UNKNOWN_TOPIC_OR_PARTITION."""
-        return self._cluster.describe(topics)
-
-    def matching(self, pattern: SubscribePattern) -> ClusterView:
-        """The topics whose names match a pattern, of which there may be none."""
-        return self._cluster.describe_matching(pattern.reads)
-
-    def contacted(self) -> None:
-        """The group's coordinator has answered: brokers that are away now come back, and are waited
-        for longer than at a first contact."""
-        self._cluster.contacted = True
-
-    @property
-    def commit_log(self) -> CommitLog:
-        return self._commit_log
 
     def move(
         self, view: ClusterView, wanted: Spans, listener: KeyRangeListener, turn: Turn = ANEW
@@ -98,7 +84,7 @@ class OwnedRanges:
                 self.commit()
             goes_on = self.take(view, wanted, turn)
         if not goes_on and before:
-            tell_lost(listener, without(before, revoked))
+            _tell_lost(listener, without(before, revoked))
             before = {}
         return without(wanted, before)
 
@@ -132,13 +118,13 @@ class OwnedRanges:
         source = self._settings.source
         reads = read_settings(source, self._settings.by_offset)
         ids_max_age_ms = source.client.metadata_max_age_ms
-        reading = OwnedRangeReader(self._cluster, view, reads, ids_max_age_ms)
+        reading = OwnedRangeReader(self.cluster, view, reads, ids_max_age_ms)
         reading.logs.follow(kept, {p: view.epoch(p) for p in kept})
         leaders = Leaders(
             {p: view.epoch(p) for p in wanted},
-            lambda epochs: epoch_ends(self._cluster, view, epochs),
+            lambda epochs: epoch_ends(self.cluster, view, epochs),
         )
-        taken = self._commit_log.take(wanted, view.topic_ids(), turn, leaders)
+        taken = self.commit_log.take(wanted, view.topic_ids(), turn, leaders)
         self._outrun |= not taken.goes_on
         if self._outrun:
             # What they have done is not to be handed out again, nor to be undone by a commit.
@@ -158,31 +144,28 @@ class OwnedRanges:
         self._reading = reading
         self._note_cut_back()
         self._works, self.epoch, self.ready = works, taken.epoch, turn.ready
-        self._paused &= works.keys() & kept.keys()
+        self.paused &= works.keys() & kept.keys()
 
     def drop(self) -> None:
         """Hold nothing: what was handed out is another's now."""
         self._round = None
         self._note_had()
         self._works, self.epoch = {}, 0
-        self._paused.clear()
+        self.paused.clear()
 
     def go_by(self, slot: str) -> None:
         """Hold nothing, and be another slot from now on."""
         self.drop()
-        self._commit_log = new_commit_log(self._settings, slot, self._begin)
+        self.commit_log = CommitLog(self._settings, slot, self._begin)
 
-    @property
-    def paused(self) -> set[TopicPartition]:
-        return set(self._paused)
-
-    def pause(self, partitions: Sequence[TopicPartition], *, pauses: bool) -> None:
+    def pause(self, partitions: Iterable[tuple[str, int]], *, pauses: bool) -> None:
         """Hand out nothing of partitions while ranges of them are held, or hand them out again.
         Raises CONSUMER_STATE."""
-        for each in partitions:
+        named = [TopicPartition(*each) for each in partitions]
+        for each in named:
             self._work(each)
-        change = self._paused.union if pauses else self._paused.difference
-        self._paused = change(partitions)
+        change = self.paused.union if pauses else self.paused.difference
+        self.paused = change(named)
         self._round = None
 
     def position(self, partition: TopicPartition) -> int:
@@ -194,8 +177,8 @@ class OwnedRanges:
         begun with it. Raises UNKNOWN_TOPIC_OR_PARTITION."""
         view = self._view
         if partition.topic not in view.topics:
-            view = self.describe([partition.topic])
-        return self._commit_log.committed([partition], view.topic_ids()).get(partition)
+            view = self.cluster.describe([partition.topic])
+        return self.commit_log.committed([partition], view.topic_ids()).get(partition)
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Go on from an offset, as `PartitionWork.seek`. Raises CONSUMER_STATE, SEEK_REFUSED."""
@@ -206,7 +189,7 @@ class OwnedRanges:
                 message = f"the group has committed all records of {partition} before {first}"
                 raise error("SEEK_REFUSED", message, offset=offset)
         elif offset > work.position:
-            end, _ = self._cluster.list_offsets(self._view, {partition: LATEST})[partition]
+            end, _ = self.cluster.list_offsets(self._view, {partition: LATEST})[partition]
             if offset > end:
                 message = f"the log of {partition} ends at {end}"
                 raise error("SEEK_REFUSED", message, offset=offset)
@@ -278,22 +261,27 @@ class OwnedRanges:
         if pieces:
             cut_back = {p: at for p, at in self._cut_back.items() if p in pieces}
             epochs = {p: self._works[p].leader_epoch for p in pieces}
-            self._commit_log.commit(pieces, cut_back, epochs)
+            self.commit_log.commit(pieces, cut_back, epochs)
             self._cut_back = {p: at for p, at in self._cut_back.items() if p not in pieces}
             for partition, found in pieces.items():
                 self._works[partition].committed(found)
             self._count_again_at = 0
-            self._commit_log.maintain()
+            self.commit_log.maintain()
         self.mirror()
         return {p: work.done_up_to for p, work in sorted(self._works.items())}
 
     def mirror(self, at_once: bool = False) -> None:
-        """Tell the Kafka group how far everything is done, of the partitions whose first keys are
-        held here: one consumer tells of each."""
-        if self._mirroring is not None and self._mirroring.is_due(at_once):
-            mine = [p for p, work in self._works.items() if work.spans[0].from_hash == 0]
-            done = self._commit_log.committed(mine, self._view.topic_ids()) if mine else {}
-            self._mirroring.tell(mine, done, self._view)
+        """Tell the Kafka group now and then how far everything is done, never less than before, of
+        the partitions whose first keys are held here: one consumer tells of each."""
+        now_ms = passed_ms()
+        if self._mirror is None or (now_ms < self._mirror_at_ms and not at_once):
+            return
+        self._mirror_at_ms = now_ms + _MIRROR_EVERY_MS
+        mine = [p for p, work in self._works.items() if work.spans[0].from_hash == 0]
+        done = self.commit_log.committed(mine, self._view.topic_ids()) if mine else {}
+        self._told |= {p: max(at, self._told.get(p, 0)) for p, at in done.items()}
+        told = {p: self._told[p] for p in mine if p in self._told}
+        self._mirror.mirror(told, {p: self._view.epoch(p) for p in mine}, now_ms)
 
     def _note_cut_back(self) -> None:
         """What was handed out of records that are gone is not to be acknowledged any more."""
@@ -309,15 +297,10 @@ class OwnedRanges:
         for partition, work in self._works.items():
             self._had[partition] = max(work.position, self._had.get(partition, 0))
 
-    def close(self) -> None:
-        """Let another consumer go on under this one's name."""
-        self._commit_log.close()
-
     def _of_the_same_topics(self, view: ClusterView) -> dict[TopicPartition, PartitionWork]:
         """What is under way of the topics that a new view names by the ids that are known here."""
-        new = recreated(self._view, view)
-        if self._mirroring is not None:
-            self._mirroring.forget(new)
+        new = _recreated(self._view, view)
+        self._told = {p: at for p, at in self._told.items() if p.topic not in new}
         return {p: work for p, work in self._works.items() if p.topic not in new}
 
     def _take_anew(self, listener: KeyRangeListener) -> None:
@@ -325,7 +308,7 @@ class OwnedRanges:
         of the one before is lost."""
         spans, before = self.spans, self._view
         view, wanted = self._seen_anew(spans)
-        new = recreated(before, view)
+        new = _recreated(before, view)
         lost = {p: ranges for p, ranges in spans.items() if p.topic in new}
         with self._telling_lost(listener, {}, spans):
             # Who else was there has placed records alike when these ranges were taken.
@@ -343,7 +326,7 @@ class OwnedRanges:
             yield
         except BaseException:
             self.drop()
-            tell_lost(listener, without(before, revoked))
+            _tell_lost(listener, without(before, revoked))
             raise
 
     def _may_begin_anew(self, failure: KeyrangeError) -> bool:
@@ -354,12 +337,12 @@ class OwnedRanges:
         """The topics of ranges as they are now, and the ranges without partitions that a topic
         which was created anew does not have."""
         topics = {partition.topic for partition in wanted}
-        view = self._cluster.describe(topics, may_miss=topics)
-        there, new = set(view.partitions()), recreated(self._view, view)
+        view = self.cluster.describe(topics, may_miss=topics)
+        there, new = set(view.partitions()), _recreated(self._view, view)
         return view, {p: r for p, r in wanted.items() if p in there or p.topic not in new}
 
     def _unpaused(self) -> dict[TopicPartition, PartitionWork]:
-        return {p: work for p, work in self._works.items() if p not in self._paused}
+        return {p: work for p, work in self._works.items() if p not in self.paused}
 
     def _is_full(self) -> bool:
         most = self._settings.unacknowledged_max
@@ -386,5 +369,21 @@ class OwnedRanges:
             _log.warning("%d records of %s were given up", len(spent), partition)
 
     def _begin(self, partitions: Iterable[TopicPartition], found_later: bool) -> Positions:
-        start = None if found_later else self._settings.source.start
-        return start_positions(self._cluster, self._view, partitions, start)
+        """Where the group begins that has committed nothing: as the options say, and in partitions
+        that were found later at their beginning."""
+        wanted, start = list(partitions), self._settings.source.start
+        positions: Positions = dict.fromkeys(wanted, EARLIEST)
+        if start is not None and not found_later:
+            positions = resolve_positions(self.cluster, self._view, start)
+        return bind(self.cluster, self._view, {p: positions[p] for p in wanted})
+
+
+def _recreated(before: ClusterView, now: ClusterView) -> set[str]:
+    """The topics that two views name by different ids."""
+    known, ids = before.topic_ids(), now.topic_ids()
+    return {topic for topic in known.keys() & ids.keys() if known[topic] != ids[topic]}
+
+
+def _tell_lost(listener: KeyRangeListener, ranges: Spans) -> None:
+    if ranges:
+        listener.on_key_ranges_lost(ranges)

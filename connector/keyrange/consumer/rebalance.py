@@ -1,4 +1,4 @@
-"""A consumer's part in a group that shares partitions.
+"""A consumer's part in a group that shares partitions, and how it becomes a member of it.
 
 The leader says who gets which ranges; the commit table says who has them. So a range moves in two
 steps, each consumer at its own time: who is to get it is told, and says in its claim when it is
@@ -10,22 +10,32 @@ once, and what is not to move is not touched.
 from __future__ import annotations
 
 import logging
+import os
+import socket
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from keyrange.consumer.commit_log import CommitLog
 from keyrange.consumer.group_leader import GroupLeader
 from keyrange.consumer.leader_epoch_agreement import Turn
 from keyrange.consumer.member import MemberThread
 from keyrange.consumer.owned_ranges import OwnedRanges
+from keyrange.consumer.settings import ConsumerSettings
 from keyrange.errors import KeyrangeError, error
 from keyrange.individual_commits.model.range_claims import Claim, Spans
+from keyrange.kafka.cluster import Cluster
+from keyrange.kafka.cluster_view import ClusterView
 from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.kafka.model.subscription import SubscribePattern
+from keyrange.kafka.model.subscription import Subscribe, SubscribePattern
+from keyrange.members.coordinator_client import check_session_timeout
+from keyrange.members.executor_names import Name
 from keyrange.members.model.assignment import without
 from keyrange.members.model.consumer_messages import Interest, Share, read_share, write_interest
+from keyrange.members.model.member_settings import MemberSettings
 from keyrange.members.range_listener import KeyRangeListener
+from keyrange.options import source_values
 from keyrange.ranges.model.key_ranges import KeyRange, merge, subtract
 
 _log = logging.getLogger(__name__)
@@ -55,7 +65,7 @@ class Sharing:
         leader: GroupLeader,
     ) -> None:
         self._holding = holding
-        self._member = member
+        self.member = member
         self._interest = interest
         self._slot = interest.slot
         self._leader = leader
@@ -84,15 +94,16 @@ class Sharing:
     def step(self, listener: KeyRangeListener) -> None:
         """Do what is due; called whenever the user polls. Raises MEMBERSHIP_ENDED where
         another consumer has the name, or the group refuses this one."""
-        self._member.polled()
-        seen = self._member.seen
+        self.member.polled()
+        seen = self.member.seen
         if seen.ended:
             self.lose(listener)
             raise error("MEMBERSHIP_ENDED", f"this consumer is no member any more: {seen.failure}")
         if seen.assignment and seen.assignment != self._document:
             share = read_share(seen.assignment)
             self._document = seen.assignment
-            self._holding.contacted()
+            # Brokers that are away from now on come back: they are waited for longer than at first.
+            self._holding.cluster.contacted = True
             if share.wish in (None, self._interest.wish):
                 self._follow(share, listener)
             else:
@@ -144,7 +155,7 @@ class Sharing:
     def _go_on(self, share: Share, listener: KeyRangeListener) -> None:
         self._look_at_s = time.monotonic() + _LOOK_EVERY_S
         before = self._holding.spans
-        claims = self._holding.commit_log.others()
+        claims = self._holding.commit_log.claims()
         warm = time.monotonic() >= self._warm_until_s
         wanted = self._obtainable(share, claims, warm)
         try:
@@ -165,8 +176,8 @@ class Sharing:
     def _call_for_an_epoch(self, share: Share) -> None:
         """One that is higher than what is in the table: that of a leader who joins once more. Of
         others Kafka gives a member the same assignment again, unless it says something else."""
-        if self._member.seen.is_leader:
-            self._member.rejoin()
+        if self.member.seen.is_leader:
+            self.member.rejoin()
         elif share.epoch > self._called_at_epoch:
             self._called_at_epoch = share.epoch
             self._say_it_again()
@@ -174,11 +185,8 @@ class Sharing:
     def _obtainable(self, share: Share, claims: Mapping[str, Claim], warm: bool) -> Ranges:
         """What this consumer can have at present: what it is to have and others do not hold, and
         what it has and cannot be handed over yet."""
-        held = [
-            claim
-            for claim in claims.values()
-            if claim.slot in share.members and claim.slot != self._slot
-        ]
+        others = share.members - {self._slot}
+        held = [claim for claim in claims.values() if claim.slot in others]
         wanted: Ranges = {}
         for partition, spans in share.ranges.items():
             theirs = [span for claim in held for span in claim.held(partition)]
@@ -206,7 +214,7 @@ class Sharing:
         if not moves and same_epoch and ready == self._holding.ready:
             return
         # A topic may have been created anew since the assignment came.
-        view = self._holding.describe(self._topics_of(share))
+        view = self._holding.cluster.describe(self._topics_of(share))
         turn = Turn(share.epoch, ready, share.members)
         assigned = self._holding.move(view, wanted, listener, turn)
         if assigned:
@@ -223,8 +231,8 @@ class Sharing:
             self._table_seen_s = now_s
             self._attempt(self._leader.look)
         due_at_ms = self._leader.due_at_ms
-        if due_at_ms is not None and self._member.now_ms() >= due_at_ms:
-            self._member.rejoin()
+        if due_at_ms is not None and self.member.now_ms() >= due_at_ms:
+            self.member.rejoin()
 
     def _topics_of(self, share: Share) -> Collection[str]:
         """Those that have to be there: of the topics of a pattern some may be gone."""
@@ -242,23 +250,23 @@ class Sharing:
         """Tell the group where other topics match. The leader calls for another generation where
         there are partitions that nobody has been given."""
         if self._pattern is None:
-            view = self._holding.describe(self._interest.topics)
+            view = self._holding.cluster.describe(self._interest.topics)
         else:
-            view = self._holding.matching(self._pattern)
+            view = _matching(self._holding.cluster, self._pattern)
             now = replace(self._interest, topics=tuple(sorted(view.topics)))
             if now != self._interest:
                 _log.info("the pattern %s matches %d topics now", now.pattern, len(now.topics))
                 self._introduce(now)
                 return
         if leads and not set(view.partitions()) <= self._leader.partitions:
-            self._member.rejoin()
+            self.member.rejoin()
 
     def _say_it_again(self) -> None:
         """Have the group assign anew, which it does where a member says something else."""
         self._introduce(replace(self._interest, times=self._interest.times + 1))
 
     def _introduce(self, interest: Interest) -> None:
-        self._member.introduce(write_interest(interest))
+        self.member.introduce(write_interest(interest))
         self._interest = interest
 
     def _attempt(self, look: Callable[[], None]) -> None:
@@ -267,3 +275,55 @@ class Sharing:
             look()
         except KeyrangeError as failure:
             _log.warning("this consumer cannot see what is due in its group: %s", failure)
+
+
+def read_subscription(topics: Sequence[str], pattern: str | None) -> Subscribe | SubscribePattern:
+    """Topics, or a pattern of their whole names. Raises CONSUMER_STATE where it is none of the
+    two."""
+    if isinstance(topics, str) or bool(topics) == (pattern is not None):
+        raise error("CONSUMER_STATE", "subscribe takes a list of topics, or a pattern")
+    if pattern is None:
+        return Subscribe(tuple(topics))
+    try:
+        return SubscribePattern(source_values.pattern(pattern))
+    except ValueError as fault:
+        raise error("CONSUMER_STATE", f"the pattern of subscribe {fault}") from None
+
+
+def interest_of(cluster: Cluster, name: Name, wanted: Subscribe | SubscribePattern) -> Interest:
+    """What a consumer says of itself when it joins. Raises UNKNOWN_TOPIC_OR_PARTITION."""
+    if isinstance(wanted, SubscribePattern):
+        topics, pattern = tuple(sorted(_matching(cluster, wanted).topics)), wanted.pattern
+    else:
+        topics, pattern = wanted.topics, ""
+        cluster.describe(topics)
+    source = f"consumer:{name.source}"
+    return Interest(name.name, topics, socket.gethostname(), os.getpid(), source, pattern)
+
+
+def join(settings: ConsumerSettings, name: Name, holding: OwnedRanges, said: Interest) -> Sharing:
+    """Begin a membership. Raises SESSION_TIMEOUT_REFUSED, and as brokers and tables do."""
+    members, client = settings.members, settings.source.client
+    check_session_timeout(holding.cluster, members.kafka_group, members.session_timeout_ms)
+    own = Cluster(client)
+    log = CommitLog(settings, name.name)
+    leader = GroupLeader(settings, own, log, name.name, said.pattern)
+    member = MemberThread(
+        MemberSettings(
+            group=members.kafka_group,
+            instance_id=name.instance_id,
+            session_timeout_ms=members.session_timeout_ms,
+            heartbeat_interval_ms=members.heartbeat_interval_ms,
+            max_poll_interval_ms=members.poll_interval_ms,
+            metadata=write_interest(said),
+        ),
+        own,
+        leader,
+    )
+    warmup_ms, age_ms = settings.warmup_timeout_ms, client.metadata_max_age_ms
+    return Sharing(holding, member, said, warmup_ms, age_ms, leader)
+
+
+def _matching(cluster: Cluster, pattern: SubscribePattern) -> ClusterView:
+    """The topics whose names match a pattern, of which there may be none."""
+    return cluster.describe_matching(pattern.reads)

@@ -1,8 +1,9 @@
-"""Rows of a batch as records, for those who work on one after the other."""
+"""Rows of a batch as records, for those who work on one after the other; and what users say of
+records and key ranges."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, NamedTuple, TypeAlias, cast
 
@@ -12,8 +13,12 @@ import pyarrow as pa
 from keyrange.consumer.acknowledgements import Longs
 from keyrange.errors import error
 from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.ranges.model.key_ranges import SPACE, KeyRange, overlap
 
 _OFFSET_MAX: Final = 2**63 - 1
+
+Partition = TopicPartition | tuple[str, int]
+Ranges = Sequence[KeyRange | tuple[int, int]]
 
 
 class ConsumerRecord(NamedTuple):
@@ -77,3 +82,23 @@ def offsets_of(
     for each in records:
         found.setdefault(each.topic_partition, []).append(each.offset)
     return {p: np.unique(np.array(each, np.int64)) for p, each in found.items()}
+
+
+def read_ranges(ranges: Mapping[Partition, Ranges]) -> dict[TopicPartition, list[KeyRange]]:
+    """Ranges as a user gives them. Raises INVALID_KEY_RANGES that names the partition."""
+    found: dict[TopicPartition, list[KeyRange]] = {}
+    for named, given in ranges.items():
+        partition = TopicPartition(*named)
+        try:
+            spans = sorted(
+                each if isinstance(each, KeyRange) else KeyRange(each[0], each[1] + 1)
+                for each in given
+            )
+        except (ValueError, TypeError, IndexError) as fault:
+            raise error("INVALID_KEY_RANGES", f"{partition}: {fault}") from None
+        if overlap(spans):
+            raise error("INVALID_KEY_RANGES", f"two ranges of {partition} overlap")
+        found[partition] = spans or [SPACE]
+    if not found:
+        raise error("INVALID_KEY_RANGES", "no partition is named")
+    return found

@@ -49,7 +49,7 @@ def process(
     plan, output = run.plan, StructType(list(schema_of(schema)))
     if HIDDEN in output.names:
         raise error("UNSUITABLE_FRAME", f"column {HIDDEN!r} is keyrange's own")
-    if plan.keeps_offsets and mode == "arrow" and not set(_PLACE) <= set(output.names):
+    if plan.commits.transactional and mode == "arrow" and not set(_PLACE) <= set(output.names):
         raise error(
             "UNSUITABLE_FRAME",
             "with commit.isolation=transactional the output of a function of Arrow batches has "
@@ -61,7 +61,7 @@ def process(
         mode,
         to_arrow_schema(output, timezone="UTC"),
         function,
-        keeps_offsets=plan.keeps_offsets,
+        keeps_offsets=plan.commits.transactional,
         mentions=plan.wants_mentions,
         nulls_first=plan.nulls_first,
     )
@@ -85,14 +85,15 @@ def materialize(df: DataFrame, error_column: str | None = None) -> DataFrame:
     named = [error_column] if error_column is not None else []
     check_columns(df, "keyrange.materialize", (*_PLACE, "keyHash", *named))
     plan, output = run.plan, df.schema
+    keeps_offsets = plan.commits.transactional
     held = plan.deliveries.holds_keys
     if error_column is not None:
         run.said = True
         run.errors_are_exceptions = False
         output = StructType([each for each in output.fields if each.name != error_column])
-    elif plan.commits.transactional:
+    elif keeps_offsets:
         run.said = True
-    if error_column is None and not held and not (plan.wants_mentions and plan.keeps_offsets):
+    if error_column is None and not held and not (plan.wants_mentions and keeps_offsets):
         return run.make_verdict(output, lambda: _with_hidden(df, run), counted=False)
     job = Job(
         plan.works(),
@@ -100,7 +101,7 @@ def materialize(df: DataFrame, error_column: str | None = None) -> DataFrame:
         "column",
         to_arrow_schema(output, timezone="UTC"),
         error_column=error_column,
-        keeps_offsets=plan.keeps_offsets,
+        keeps_offsets=keeps_offsets,
         mentions=plan.wants_mentions and run.said,
         nulls_first=plan.nulls_first,
     )
@@ -152,7 +153,7 @@ def _worked(frame: DataFrame, job: Job, output: StructType) -> DataFrame:
 def _with_hidden(frame: DataFrame, run: BatchRun) -> DataFrame:
     """A frame as the rows of a verdict, without a way through Python."""
     hidden: Column = F.lit(None).cast(HIDDEN_SPARK)
-    if run.plan.keeps_offsets:
+    if run.plan.commits.transactional:
         location = F.struct(*[F.col(name) for name in _PLACE])
         others = [F.lit(None)] * (HIDDEN_TYPE.num_fields - 1)
         hidden = F.struct(location, *others).cast(HIDDEN_SPARK)

@@ -1,12 +1,13 @@
-"""What a batch of a query that commits individually hands out: the same answer in the process that
-plans and in the one that commits.
+"""What a batch of a query that commits individually hands out, and in which key ranges: the same
+answer in the process that plans and in the one that commits.
 
 Rule of this file: no Spark and no cluster, and nothing that differs between the two.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import repeat
 
 import numpy as np
 
@@ -14,12 +15,14 @@ from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.individual_commits.model.commit_settings import DeliveryLimits
 from keyrange.individual_commits.model.delivery_columns import DeliveryColumns, plan_deliveries
 from keyrange.individual_commits.model.delivery_splits import PartitionDelivery
+from keyrange.individual_commits.model.partition_progress import cut_span
 from keyrange.individual_commits.model.state_before_batch import state_of
-from keyrange.individual_commits.model.state_columns import StateColumns
-from keyrange.individual_commits.ranges_of_batch import begins_of_ranges
+from keyrange.individual_commits.model.state_columns import Places, StateColumns, spread
+from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options import SourceOptions
 from keyrange.options.commits import CommitOptions
-from keyrange.ranges.model.key_ranges import KeyRange
+from keyrange.ranges.model.key_ranges import KeyRange, complement
+from keyrange.ranges.model.range_plan import even_ranges
 from keyrange.source.model.checkpoint import NEVER_DUE, Checkpoint, CommitMark
 from keyrange.work.model.work_order import TaskPartition, WorkSettings
 
@@ -93,3 +96,35 @@ def work_settings(mark: CommitMark, commits: CommitOptions, timed: bool = True) 
         commits.record_timeout_ms if timed else 0,
         commits.batch_time_budget_ms if timed else 0,
     )
+
+
+def spans_of(partition: TopicPartition, mark: CommitMark, options: SourceOptions) -> list[KeyRange]:
+    """The key ranges that a batch cuts a partition into; what others read is among them. Their
+    number is the plan's, not the options': these may change between any two batches, and the state
+    of a partition is cut where the ranges end."""
+    given = options.key_ranges.given(partition)
+    if given is not None:
+        return sorted([*given, *complement(given)])
+    cuts = mark.cuts.get(partition, ())
+    return [
+        each for span in even_ranges(mark.ranges.get(partition, 1)) for each in cut_span(span, cuts)
+    ]
+
+
+def begins_of_ranges(
+    partitions: Iterable[TopicPartition], mark: CommitMark, options: SourceOptions
+) -> Places:
+    """Where the ranges begin that `spans_of` has of each partition. Few partitions are cut in a way
+    of their own."""
+    names, keys = list(partitions), options.key_ranges
+    given = map(keys.given, names) if keys.ranges else repeat(None)
+    counts = (mark.ranges.get(each, 1) for each in names)
+    known: dict[object, int] = {}
+    lists: list[list[int]] = []
+    which: list[int] = []
+    for partition, *key in zip(names, given, counts, map(mark.cuts.get, names), strict=False):
+        number = known.setdefault(tuple(key), len(lists))
+        if number == len(lists):
+            lists.append([each.from_hash for each in spans_of(partition, mark, options)])
+        which.append(number)
+    return spread(lists, which)

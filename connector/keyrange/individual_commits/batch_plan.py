@@ -37,10 +37,6 @@ class BatchPlan:
     # Where the state of keys is, of a job that keeps some.
     runs: Mapping[TopicPartition, tuple[StateRun, ...]] = field(default_factory=dict)
 
-    @property
-    def is_empty(self) -> bool:
-        return self.deliveries.is_empty
-
     def works(self) -> dict[TopicPartition, TaskPartition]:
         """What the tasks know of each partition."""
         return {partition: work_of(delivery) for partition, delivery in self.deliveries.items()}
@@ -51,10 +47,6 @@ class BatchPlan:
     @property
     def policy(self) -> RedeliveryPolicy:
         return replace(self.commits.policy, deliveries_max=self.terms().deliveries_max)
-
-    @property
-    def keeps_offsets(self) -> bool:
-        return self.commits.transactional
 
     @property
     def verdict_terms(self) -> dict[str, str]:

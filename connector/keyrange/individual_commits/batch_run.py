@@ -6,7 +6,7 @@ import contextvars
 import json
 from base64 import b64encode
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
@@ -98,7 +98,7 @@ class BatchRun:
         """Raises STATE_LEFT_OUT where the batch's job keeps no state, and others did: before
         there is a verdict, which the next run would take, whether that keeps state or not."""
         kept = [partition for partition, runs in self.plan.runs.items() if runs]
-        if kept and not self.keeps_state and not self.plan.is_empty:
+        if kept and not self.keeps_state and not self.plan.deliveries.is_empty:
             raise error(
                 "STATE_LEFT_OUT",
                 "the commits of this query hold the state of keys, and this job keeps none",
@@ -112,10 +112,19 @@ class BatchRun:
         """The output of the batch's verdict, which is made now or was made before.
 
         `schema` is that of the output, `rows` makes rows of a verdict. Raises as `VerdictStore`."""
-        self._keep_verdict(schema, rows, counted)
-        assert self.manifest is not None
+        self.check_state()
+        at = self.plan.planned
+        manifest = self.store.manifest(at.batch_id, at.start, at.end)
+        if manifest is None:
+            attempt, path = self.store.new_attempt(at.batch_id)
+            with self.store.writing():
+                rows().write.parquet(path)
+            files, form = self.store.files_of(at.batch_id, attempt), json.loads(schema.json())
+            manifest = self._publish(attempt=attempt, files=files, schema=form, counted=counted)
+        self._check_terms(manifest)
+        self.manifest = manifest
         self._check()
-        return self._output(self.manifest)
+        return self._output(manifest)
 
     def append_verdict(self, schema: StructType, table: SinkTable) -> None:
         """Append the output of the batch's verdict to a table that it is made for. The batch's rows
@@ -137,7 +146,9 @@ class BatchRun:
         # A driver that was replaced makes no verdict: the function may be another one by now.
         self.appended_at = self._check()
         if found is not None:
-            manifest = self._publish(_with_files(found), form, table.uri, table.table_id())
+            manifest = self._publish(
+                schema=form, table=table.uri, table_id=table.table_id(), **_of_tasks(found)
+            )
         assert manifest is not None
         self._check_terms(manifest, table.uri, form)
         self.manifest = manifest
@@ -146,55 +157,28 @@ class BatchRun:
         note = note_of(at.application, at.batch_id, at.topics, manifest.plan)
         table.append(files, at.application, at.batch_id, found is None, self._driver, note)
 
-    def _keep_verdict(
-        self, schema: StructType, rows: Callable[[], DataFrame], counted: bool
-    ) -> None:
-        """Make the verdict where there is none."""
-        self.check_state()
-        at, form = self.plan.planned, json.loads(schema.json())
-        manifest = self.store.manifest(at.batch_id, at.start, at.end)
-        if manifest is None:
-            attempt, path = self.store.new_attempt(at.batch_id)
-            with self.store.writing():
-                rows().write.parquet(path)
-            made = _Made(attempt, self.store.files_of(at.batch_id, attempt), counted)
-            manifest = self._publish(made, form)
-        self._check_terms(manifest)
-        self.manifest = manifest
-
     def keep_empty_verdict(self) -> None:
         """A batch of which nothing was said, because nothing was in it, is a link in the chain of
         staged output all the same."""
         if self.plan.commits.transactional and self.manifest is None:
             at = self.plan.planned
             found = self.store.manifest(at.batch_id, at.start, at.end)
-            self.manifest = found or self._publish(_Made(), {})
+            self.manifest = found or self._publish()
 
-    def _publish(
-        self, verdict: _Made, schema: Mapping[str, Any], table: str = "", table_id: str = ""
-    ) -> Manifest:
+    def _publish(self, **made: Any) -> Manifest:
+        """Make the verdict of which the fields of the manifest are given that are new with it."""
         at = self.plan.planned
-        staged = tuple(each.batch_id for each in self.staged())
         start, end = verdict_manifest.planned(at.start, at.end)
-        terms = self.plan.verdict_terms
-        made = Manifest(
-            at.batch_id,
-            verdict.attempt,
-            verdict.files,
-            schema,
-            start,
-            end,
-            staged,
-            verdict.counted,
-            terms,
-            self._floors(),
-            table,
-            table_id,
-            verdict.rows,
-            verdict.inline,
+        manifest = Manifest(
+            **{"batch_id": at.batch_id, "attempt": "", "files": {}, "schema": {}, **made},
+            start=start,
+            end=end,
+            staged=tuple(each.batch_id for each in self.staged()),
+            terms=self.plan.verdict_terms,
+            floors=self._floors(),
         )
-        self._check_failures(made)
-        return self.store.publish(made, at.start, at.end)
+        self._check_failures(manifest)
+        return self.store.publish(manifest, at.start, at.end)
 
     def _check_failures(self, made: Manifest) -> None:
         """Raises TOO_MANY_FAILURES or FUNCTION_FAILED. The verdict is not kept then: the next run
@@ -313,7 +297,8 @@ class BatchRun:
             told.errors = self._rejected.errors
             if rows is not None and self.manifest is not None and not self.manifest.counted:
                 reported_outcomes.count_output(rows, told)
-            if self.plan.wants_mentions and not (self.plan.is_empty or self.is_worked_on):
+            is_silent = self.plan.deliveries.is_empty or self.is_worked_on
+            if self.plan.wants_mentions and not is_silent:
                 left = reported_outcomes.unmentioned(self.batch, self._acknowledged, rows)
                 for partition, found in left.items():
                     for each in found:
@@ -371,24 +356,19 @@ class BatchRun:
         return bool((judged.states.committed > self.plan.deliveries.states.committed).any())
 
 
-@dataclass(frozen=True, slots=True)
-class _Made:
-    """What is new in the manifest of a verdict that is made."""
-
-    attempt: str = ""
-    files: Mapping[str, int] = field(default_factory=dict)
-    counted: bool = True
-    inline: Mapping[str, str] = field(default_factory=dict)
-    rows: Found = field(default_factory=dict)
-
-
-def _with_files(found: Found) -> _Made:
-    """Of what tasks have handed on: those that have outcomes have written them for one attempt."""
+def _of_tasks(found: Found) -> dict[str, Any]:
+    """What tasks have handed on, as a manifest has it: those that have outcomes have written them
+    for one attempt."""
     outcomes = found.pop("outcome_file")
-    files = {name: size_bytes for _, name, size_bytes, data in outcomes if data is None}
-    inline = {name: b64encode(data).decode() for _, name, _, data in outcomes if data is not None}
     attempts = {attempt for attempt, _, _, _ in outcomes}
-    return _Made(attempts.pop() if attempts else "", files, inline=inline, rows=found)
+    return {
+        "attempt": attempts.pop() if attempts else "",
+        "files": {name: size for _, name, size, data in outcomes if data is None},
+        "inline": {
+            name: b64encode(data).decode() for _, name, _, data in outcomes if data is not None
+        },
+        "rows": found,
+    }
 
 
 def current(call: str) -> BatchRun:

@@ -30,8 +30,13 @@ from keyrange.individual_commits.batch_plan import BatchPlan
 from keyrange.individual_commits.batch_run import BatchRun
 from keyrange.individual_commits.model import driver_takeover
 from keyrange.individual_commits.model.batch_results import BatchResult, failure_kinds, kinds_text
-from keyrange.individual_commits.model.commit import Commit, CommitCounts, CommitKind, Snapshot
-from keyrange.individual_commits.model.commit_fencing import check_run
+from keyrange.individual_commits.model.commit import (
+    Commit,
+    CommitCounts,
+    CommitKind,
+    Snapshot,
+    check_run,
+)
 from keyrange.individual_commits.model.commit_table_protocol import CommitTable
 from keyrange.individual_commits.model.offset_reset import carried
 from keyrange.individual_commits.model.partition_progress import PartitionState
@@ -138,7 +143,7 @@ class EachBatch:
         # A job looks before it appends its output, and does nothing that counts before.
         known = run.table.seen() if self.looks_late else run.table.known()
         check_run(known, run.run_id, run.source_id)
-        plan = self._plan(planned, known)
+        plan = self._plan(run, planned, known)
         store = self._open_store(run)
 
         def check() -> Snapshot:
@@ -178,31 +183,25 @@ class EachBatch:
                 return self.open_table(self.options.commits, source)
 
             table = table_of(source_id)
-            fence, mark = self._fence(run_id, planned), planned.mark
+            fence = self._commit_of(planned, run_id, seq=1, kind=CommitKind.FENCE, batch_id=-1)
             driver = driver_takeover.begin(
-                table_of, fence, mark, how != "fail", anew=how == "ignore"
+                table_of, fence, planned.mark, how != "fail", anew=how == "ignore"
             )
             self._run = _Run(run_id, source_id, table, driver, table_of)
         return self._run
 
-    def _fence(self, run_id: str, planned: Planned) -> Commit:
+    def _commit_of(self, planned: Planned, run_id: str, **fields: Any) -> Commit:
         return Commit(
-            seq=1,
-            kind=CommitKind.FENCE,
             group=self.options.commits.group,
             source_id=planned.mark.source_id,
             query_id=planned.query_id,
             run_id=run_id,
-            batch_id=-1,
             committed_at_ms=_now_ms(),
-            terms=self._terms,
+            terms=self.options.commits.terms(self.options.key_ranges.nulls_first),
+            **fields,
         )
 
-    @property
-    def _terms(self) -> Any:
-        return self.options.commits.terms(self.options.key_ranges.nulls_first)
-
-    def _plan(self, planned: Planned, last: Snapshot) -> BatchPlan:
+    def _plan(self, run: _Run, planned: Planned, last: Snapshot) -> BatchPlan:
         start, end = planned.start, planned.end
         if start == end:
             # Its mark is of the batch before, and nothing of that is handed out once more.
@@ -210,35 +209,16 @@ class EachBatch:
             states = last.states.only(end.positions)
             deliveries = idle_deliveries(states, planned.mark, self.options)
         else:
-            known = planned_from(planned.mark, self._known_at)
+            known = planned_from(planned.mark, lambda source, seq: run.table_of(source).known(seq))
             deliveries = plan_batch_deliveries(known, start, end, self.options)
         # What is staged of a partition that is absent is released when it is back.
         states = deliveries.states | known.states.only(end.absent)
         nulls_first = self.options.key_ranges.nulls_first
-        reached = self._reached(planned.mark.seq) if self.options.commits.transactional else {}
+        reached = _reached(run, planned.mark.seq) if self.options.commits.transactional else {}
         ids = end.topic_ids
         runs = {p: known.runs_of(p, ids.get(p.topic, "")) for p in known.runs if p in states}
         options = self.options.commits
         return BatchPlan(planned, states, deliveries, options, nulls_first, reached, runs)
-
-    def _reached(self, seq: int) -> dict[TopicPartition, int]:
-        """The committed offsets as the last batch up to a commit left them: somebody may have set
-        them back since, and what they had passed is in the sink."""
-        run = self._run
-        assert run is not None
-        known = run.table.known(seq)
-        if known.run_id != run.run_id:
-            while seq and next(run.table.history(seq, seq + 1)).kind is not CommitKind.BATCH:
-                seq -= 1
-            known = run.table.known(seq)
-        return known.states.committed_offsets
-
-    def _known_at(self, source_id: str, seq: int) -> Snapshot:
-        run = self._run
-        assert run is not None
-        if source_id == run.source_id:
-            return run.table.known(seq)
-        return self.open_table(self.options.commits, source_id).known(seq)
 
     def _open_store(self, run: _Run) -> VerdictStore:
         location = as_spark_names(self.options.commits.verdict_directory, self.checkpoint)
@@ -250,7 +230,7 @@ class EachBatch:
 
     def _check_said(self, running: BatchRun) -> None:
         """A batch of which nothing was said would be done as a whole, or come again as a whole."""
-        if running.said or running.plan.is_empty:
+        if running.said or running.plan.deliveries.is_empty:
             return
         # Records that are gone from Kafka count as done, and what was staged above them is due.
         if running.batch.isEmpty() and not (running.staged() and running.moves_committed()):
@@ -273,16 +253,12 @@ class EachBatch:
         were = known.states.heads
         touched = {each for each, head in states.heads.items() if were.get(each) != head}
         touched |= {each for each in runs if runs[each] != known.runs.get(each)}
-        return Commit(
+        return self._commit_of(
+            planned,
+            run.run_id,
             seq=seq,
             kind=CommitKind.BATCH,
-            group=self.options.commits.group,
-            source_id=run.source_id,
-            query_id=planned.query_id,
-            run_id=run.run_id,
             batch_id=planned.batch_id,
-            committed_at_ms=_now_ms(),
-            terms=self._terms,
             states=known.states | states if whole else states.only({*touched, *counts, *by_hand}),
             counts=counts,
             whole=whole,
@@ -332,9 +308,8 @@ class EachBatch:
     def _clean(self, run: _Run, running: BatchRun, commit: Commit, store: VerdictStore) -> None:
         """What is left over costs room, and is tried again with the next batch."""
         plan = running.plan
-        mark = plan.planned.start.commits
         try:
-            run.table.maintain(mark.seq if mark is not None else 0)
+            run.table.maintain()
             self.bury.maintain()
             needed: set[int] = set()
             if plan.commits.transactional:
@@ -351,6 +326,17 @@ class EachBatch:
             )
         except KeyrangeError as failure:
             _log.warning("batch %d is committed; then: %s", plan.planned.batch_id, failure)
+
+
+def _reached(run: _Run, seq: int) -> dict[TopicPartition, int]:
+    """The committed offsets as the last batch up to a commit left them: somebody may have set them
+    back since, and what they had passed is in the sink."""
+    known = run.table.known(seq)
+    if known.run_id != run.run_id:
+        while seq and next(run.table.history(seq, seq + 1)).kind is not CommitKind.BATCH:
+            seq -= 1
+        known = run.table.known(seq)
+    return known.states.committed_offsets
 
 
 def counts_of(running: BatchRun, judged: Outcome) -> dict[TopicPartition, CommitCounts]:

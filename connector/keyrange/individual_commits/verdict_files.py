@@ -43,17 +43,10 @@ def rows_in(source: pa.NativeFile, wanted: Wanted, offsets: Collection[int] | No
 
     Raises OSError or ValueError where the file is not a verdict's.
     """
-    # Near columns of a remote file come in one request.
-    file = pq.ParquetFile(source, pre_buffer=True)
+    file = _open(source)
     found: Found = {member: [] for member in wanted}
     for member, names in wanted.items():
-        for batch in file.iter_batches(
-            _ROWS_AT_A_TIME,
-            row_groups=list(_groups_with(file.metadata, f"{HIDDEN}.{member}.{names[0]}")),
-            columns=[f"{HIDDEN}.{member}.{name}" for name in names],
-            use_threads=False,
-        ):
-            values = pc.struct_field(batch.column(HIDDEN), member)
+        for values in _values(file, member, names, names[0]):
             is_said = pc.is_valid(values)
             if offsets is not None:
                 among = pc.is_in(pc.struct_field(values, "offset"), pa.array(offsets, pa.int64()))
@@ -69,14 +62,7 @@ def failures_in(source: pa.NativeFile) -> Iterator[Failure]:
 
     Raises as `rows_in` does.
     """
-    file = pq.ParquetFile(source, pre_buffer=True)
-    for batch in file.iter_batches(
-        _ROWS_AT_A_TIME,
-        row_groups=list(_groups_with(file.metadata, f"{HIDDEN}.outcome.error")),
-        columns=[f"{HIDDEN}.outcome.{name}" for name in _FAILED],
-        use_threads=False,
-    ):
-        values = pc.struct_field(batch.column(HIDDEN), "outcome")
+    for values in _values(_open(source), "outcome", _FAILED, "error"):
         failed = values.filter(pc.is_valid(pc.struct_field(values, "error")))
         *places, texts = (pc.struct_field(failed, name) for name in _FAILED)
         begins = pc.utf8_slice_codeunits(texts, 0, _NAME_CHARACTERS_MAX)
@@ -85,6 +71,24 @@ def failures_in(source: pa.NativeFile) -> Iterator[Failure]:
             is_cut = frames and len(text) == _NAME_CHARACTERS_MAX
             told = f"{text}... ({frames[-1]})" if is_cut else text
             yield Failure(TopicPartition(topic, number), offset, Cause(cause), told)
+
+
+def _open(source: pa.NativeFile) -> pq.ParquetFile:
+    # Near columns of a remote file come in one request.
+    return pq.ParquetFile(source, pre_buffer=True)
+
+
+def _values(
+    file: pq.ParquetFile, member: str, names: Sequence[str], never_null: str
+) -> Iterator[pa.StructArray]:
+    """The fields of a member, of the row groups in which one of them is not null throughout."""
+    for batch in file.iter_batches(
+        _ROWS_AT_A_TIME,
+        row_groups=list(_groups_with(file.metadata, f"{HIDDEN}.{member}.{never_null}")),
+        columns=[f"{HIDDEN}.{member}.{name}" for name in names],
+        use_threads=False,
+    ):
+        yield pc.struct_field(batch.column(HIDDEN), member)
 
 
 def _groups_with(metadata: pq.FileMetaData, path: str) -> Iterator[int]:

@@ -17,12 +17,13 @@ from base64 import b64decode
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
 
 from keyrange.errors import KeyrangeError, error
 from keyrange.individual_commits import verdict_files
+from keyrange.individual_commits.batch_in_checkpoint import Planned
 from keyrange.individual_commits.model.batch_results import Failure
 from keyrange.individual_commits.model.verdict_manifest import (
     Found,
@@ -34,6 +35,10 @@ from keyrange.individual_commits.verdict_files import Wanted
 from keyrange.source.model.checkpoint import Checkpoint
 from keyrange.storage.directory import Directory
 from keyrange.storage.object_store import FAILURES, is_unanswered
+from keyrange.storage.sink_history import made_again
+
+if TYPE_CHECKING:
+    from keyrange.storage.sink_table import SinkTable
 
 _MANIFEST: Final = "manifest.json"
 _OF_A_PLAN: Final = "plan-"
@@ -127,9 +132,12 @@ class VerdictStore:
                 raise self._damaged(batch_id, f"{name} {there}, the manifest says {size}")
         return manifest
 
-    def last_of(self, source_id: str) -> Manifest | None:
-        """The last verdict of another source, from whose commits this one goes on."""
-        other = VerdictStore(self._of_all, source_id, self._storage)
+    def before(self, at: Planned) -> Manifest | None:
+        """The verdict of the batch before one, or the last one of the source from whose commits the
+        query goes on; None where there is none any more."""
+        if at.batch_id or at.mark.resumes is None:
+            return self.manifest_of(at.batch_id - 1) if at.batch_id else None
+        other = VerdictStore(self._of_all, at.mark.resumes[0], self._storage)
         batches = (int(each) for each in other._directory.directories("") if each.isdecimal())
         found = map(other.manifest_of, sorted(batches, reverse=True))
         return next((each for each in found if each is not None), None)
@@ -295,6 +303,22 @@ def plan_attempt(location: str, source_id: str, plan: str) -> tuple[str, str]:
     """The attempt of the tasks of a plan, and where they are to write its parts."""
     attempt = f"{_OF_A_PLAN}{plan}"
     return attempt, f"{location.rstrip('/')}/{source_id}/{attempt}"
+
+
+def check_table(manifest: Manifest | None, sink: SinkTable, moved_from: str) -> None:
+    """Raises OTHER_TABLE where a batch has its output in another table, or in one of this path that
+    was deleted or made again."""
+    # One without a table is of a job that Spark wrote for (`keyrange.process`).
+    if manifest is None or not manifest.table:
+        return
+    if manifest.table not in (sink.uri, moved_from.rstrip("/")):
+        raise error(
+            "OTHER_TABLE",
+            f"the query has written to {manifest.table}, and is to write to {sink.uri}",
+            batch=manifest.batch_id,
+        )
+    if manifest.table == sink.uri and manifest.table_id not in ("", sink.table_id()):
+        raise made_again(sink.uri, manifest.batch_id)
 
 
 def _manifest(batch_id: int) -> str:

@@ -19,8 +19,7 @@ from keyrange.individual_commits import reported_outcomes
 from keyrange.individual_commits.batch_in_checkpoint import LastRead, Planned, read_offsets
 from keyrange.individual_commits.batch_run import current
 from keyrange.individual_commits.model.verdict_manifest import Manifest, check_output, planned
-from keyrange.individual_commits.output_table import check_table, output_before
-from keyrange.individual_commits.verdict_store import VerdictStore
+from keyrange.individual_commits.verdict_store import VerdictStore, check_table
 from keyrange.jobs.definition import JobDefinition
 from keyrange.jobs.query_table import store_of_whole_batches, warn_of_history
 from keyrange.kafka.model.offsets import nested
@@ -88,7 +87,7 @@ class JobTable:
         if not known and at.is_of_one_source:
             self._check_before(store, sink, application, at)
         elif not known and at.end.commits is not None and at.end.commits.resumes is not None:
-            before = output_before(store, at)
+            before = store.before(at)
             check_table(before, sink, self.moved_from)
             if before is None or not before.table:
                 _log.warning(

@@ -8,8 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from keyrange.individual_commits.batch_in_checkpoint import LastRead, Planned, read_offsets
-from keyrange.individual_commits.output_table import check_table
-from keyrange.individual_commits.verdict_store import VerdictStore
+from keyrange.individual_commits.verdict_store import VerdictStore, check_table
 from keyrange.storage.directory import Directory
 from keyrange.storage.sink_history import history_of, restored_at, rows_in, writers_of
 

@@ -20,6 +20,7 @@ import numpy as np
 from keyrange.errors import error
 from keyrange.individual_commits.batch_deliveries import (
     plan_batch_deliveries,
+    spans_of,
     states_before,
     work_settings,
 )
@@ -40,7 +41,6 @@ from keyrange.individual_commits.model.state_columns import (
     Ints,
     StateColumns,
 )
-from keyrange.individual_commits.ranges_of_batch import spans_of
 from keyrange.kafka.cluster_view import ClusterView
 from keyrange.kafka.model.offsets import OffsetRange, Positions, TopicPartition, nested
 from keyrange.keyed_state.model.state_runs import last_seq

@@ -22,7 +22,6 @@ from keyrange.consumer import leader_epoch_agreement
 from keyrange.consumer.commit_log import CommitLog
 from keyrange.consumer.leader_epoch_agreement import Leaders
 from keyrange.consumer.settings import parse_consumer_options
-from keyrange.consumer.table_opening import new_commit_log
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.model.auditing import audit
 from keyrange.individual_commits.model.commit import CommitKind
@@ -260,7 +259,7 @@ def consumers(tmp_path: Path) -> Callable[[str], CommitLog]:
     options = {"kafka.bootstrap.servers": "h:1", "commitGroup": "g"}
     settings = parse_consumer_options({**options, "commitTable": str(tmp_path / "commits")})
     begin = lambda wanted, _later: dict.fromkeys(wanted, 0)  # noqa: E731
-    return lambda slot: new_commit_log(settings, slot, begin)
+    return lambda slot: CommitLog(settings, slot, begin)
 
 
 def verified(path: Path, slot: str) -> list[str]:
@@ -307,7 +306,7 @@ def test_a_claim_cuts_back_what_it_does_not_hold_with_the_log(tmp_path: Path) ->
     options = {"kafka.bootstrap.servers": "h:1", "commitGroup": "g", "failOnDataLoss": "false"}
     settings = parse_consumer_options({**options, "commitTable": str(tmp_path / "commits")})
     one, two = (
-        new_commit_log(settings, slot, lambda wanted, _: dict.fromkeys(wanted, 0))
+        CommitLog(settings, slot, lambda wanted, _: dict.fromkeys(wanted, 0))
         for slot in ("one", "two")
     )
     one.take({A: [SPACE]}, {}, leaders=Leaders({A: 3}))

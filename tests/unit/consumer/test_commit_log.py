@@ -14,7 +14,6 @@ from keyrange.consumer.api import Consumer
 from keyrange.consumer.commit_log import CommitLog
 from keyrange.consumer.leader_epoch_agreement import Turn
 from keyrange.consumer.settings import parse_consumer_options
-from keyrange.consumer.table_opening import new_commit_log
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.model.partition_progress import KeyRangeState
 from keyrange.kafka.model.offsets import TopicPartition
@@ -38,7 +37,7 @@ def options(table: Path) -> dict[str, str]:
 
 def commit_log(table: Path, slot: str) -> CommitLog:
     begin = lambda wanted, _later: dict.fromkeys(wanted, 0)  # noqa: E731
-    return new_commit_log(parse_consumer_options(options(table)), slot, begin)
+    return CommitLog(parse_consumer_options(options(table)), slot, begin)
 
 
 def started(table: Path, number: int) -> tuple[CommitLog, str | None]:
@@ -192,7 +191,7 @@ def test_a_claim_that_was_made_meanwhile_is_not_wiped_out(
     end = [100]
     latest = lambda wanted, _later: dict.fromkeys(wanted, end[0])  # noqa: E731
     settings = parse_consumer_options(options(table))
-    moving, taking, after = (new_commit_log(settings, slot, latest) for slot in ("x", "z", "y"))
+    moving, taking, after = (CommitLog(settings, slot, latest) for slot in ("x", "z", "y"))
     moving.take({FIRST: [SPACE]}, {})
 
     def moves_on() -> None:

@@ -15,7 +15,7 @@ from kafka import KafkaConsumer
 from kafka import TopicPartition as KafkaPartition
 
 from keyrange.consumer import api as api_module
-from keyrange.consumer import joining as joining_module
+from keyrange.consumer import rebalance as rebalance_module
 from keyrange.consumer.api import Consumer
 from keyrange.consumer.commit_log import CommitLog
 from keyrange.consumer.member import GroupMembership
@@ -71,10 +71,10 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     """A log of ten records, and a group that is always there."""
     world = World(lambda _node, _partition, offset: a_key_each(offset, 10), latest=10)
     Member.made = []
-    for module in (api_module, joining_module):
+    for module in (api_module, rebalance_module):
         monkeypatch.setattr(module, "Cluster", lambda _: ScriptedCluster(world))
-    monkeypatch.setattr(joining_module, "MemberThread", Member)
-    monkeypatch.setattr(joining_module, "check_session_timeout", lambda *_: None)
+    monkeypatch.setattr(rebalance_module, "MemberThread", Member)
+    monkeypatch.setattr(rebalance_module, "check_session_timeout", lambda *_: None)
     group = SimpleNamespace(is_rebalancing=False, members=())
     monkeypatch.setattr(api_module, "describe_members", lambda *_: group)
     return world

@@ -17,6 +17,7 @@ from keyrange.consumer.owned_ranges import OwnedRanges
 from keyrange.consumer.rebalance import Sharing
 from keyrange.consumer.settings import parse_consumer_options
 from keyrange.errors import KeyrangeError, error
+from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.cluster_view import ClusterView, Topic
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.members.model.consumer_messages import Interest, Share, write_share
@@ -64,7 +65,7 @@ class Member:
     """A consumer of the group g that shares topic t."""
 
     def __init__(self, options: dict[str, str], slot: str) -> None:
-        cluster: Any = SimpleNamespace(contacted=False)
+        cluster: Any = SimpleNamespace(contacted=False, describe=lambda *_: VIEW)
         self.holding = OwnedRanges(parse_consumer_options(options), cluster, slot)
         self.seen = GroupMembership()
         self.listener = Listener()
@@ -89,7 +90,7 @@ class Member:
 def options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     monkeypatch.setattr(Reading, "away", False)
     monkeypatch.setattr(module, "OwnedRangeReader", Reading)
-    monkeypatch.setattr(OwnedRanges, "describe", lambda *_: VIEW)
+    monkeypatch.setattr(Cluster, "describe", lambda *_: VIEW)
     monkeypatch.setattr(
         OwnedRanges, "_begin", lambda _self, wanted, _later: dict.fromkeys(wanted, 0)
     )
@@ -207,7 +208,7 @@ def test_while_no_broker_answers_a_share_is_kept(
     a = Member(options, "a")
     a.told(1, FIRST, SECOND)
     with monkeypatch.context() as meanwhile:
-        meanwhile.setattr(OwnedRanges, "describe", away)
+        meanwhile.setattr(a.holding.cluster, "describe", away)
         with pytest.raises(KeyrangeError, match="BROKER_UNREACHABLE"):
             a.told(2, FIRST)
     assert a.holding.spans == {FIRST: [SPACE], SECOND: [SPACE]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +17,6 @@ from keyrange.errors import KeyrangeError, error
 from keyrange.individual_commits.model.range_claims import Claim
 from keyrange.kafka.cluster_view import ClusterView, Topic
 from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.kafka.model.subscription import SubscribePattern
 from keyrange.members.model.consumer_messages import Interest, Share, read_interest, write_share
 from keyrange.members.model.group_member_states import GroupState
 from keyrange.members.range_listener import KeyRangeListener
@@ -35,14 +35,15 @@ class Stage:
         # What it holds.
         self.spans: dict[TopicPartition, list[KeyRange]] = {}
         self.epoch, self.ready, self.claims = 0, True, dict[str, Claim]()
-        self.commit_log = SimpleNamespace(others=lambda: self.claims)
+        self.commit_log = SimpleNamespace(claims=lambda: self.claims)
+        self.cluster: Any = self
         # Its membership.
         self.seen, self.rejoins, self.looks = GroupMembership(), 0, 0
         # As the leader.
         self.due_at_ms: int | None = None
         self.partitions, self.there = frozenset({FIRST}), 1
         self.failure: Exception | None = None
-        self.contacts = 0
+        self.contacted = False
         # Up to which epoch others have claimed.
         self.outrun_until = 0
         # What a pattern may match, what was asked for, and what it has said of itself since.
@@ -59,18 +60,15 @@ class Stage:
         leaders: Any = dict.fromkeys(range(self.there))
         return ClusterView("", {}, {"t": Topic("", leaders)})
 
-    def matching(self, pattern: SubscribePattern) -> ClusterView:
+    def describe_matching(self, matches: Callable[[str], bool]) -> ClusterView:
         if self.failure is not None:
             raise self.failure
         leaders: Any = dict.fromkeys(range(self.there))
-        found = [topic for topic in self.topics if pattern.reads(topic)]
+        found = [topic for topic in self.topics if matches(topic)]
         return ClusterView("", {}, {topic: Topic("", leaders) for topic in found})
 
     def introduce(self, metadata: bytes) -> None:
         self.introduced.append(metadata)
-
-    def contacted(self) -> None:
-        self.contacts += 1
 
     def drop(self) -> None:
         self.spans = {}
@@ -113,11 +111,11 @@ def share(epoch: int, span: KeyRange, members: str, receivers: str = "", leader:
 def test_who_has_a_share_has_met_its_brokers(stage: Stage) -> None:
     """Where they go away before it has read anything they are waited for all the same."""
     stage.step()
-    assert stage.contacts == 0
+    assert not stage.contacted
     stage.failure = error("BROKER_UNREACHABLE", "no broker answers")
     with pytest.raises(KeyrangeError, match="BROKER_UNREACHABLE"):
         stage.told(share(1, SPACE, "a"))
-    assert stage.contacts == 1
+    assert stage.contacted
 
 
 def test_a_topic_that_is_away_while_ranges_move_is_waited_for(stage: Stage) -> None:
@@ -212,7 +210,7 @@ def test_an_assignment_of_an_earlier_life_that_read_other_topics_is_not_followed
     be called for."""
     stage.told(replace(share(3, SPACE, "a"), wish=Interest("a", ("other",)).wish))
     stage.step(after_s=2)
-    assert (stage.spans, stage.contacts) == ({}, 1)
+    assert (stage.spans, stage.contacted) == ({}, True)
     assert [read_interest(each) for each in stage.introduced] == [Interest("a", ("t",), times=1)]
     stage.told(replace(share(4, SPACE, "a"), wish=Interest("a", ("t",)).wish))
     assert stage.spans == {FIRST: [SPACE]}

@@ -10,8 +10,13 @@ import pytest
 
 from commit_tables import MemoryCommitTable
 from keyrange.errors import KeyrangeError
-from keyrange.individual_commits.model.commit import Commit, CommitKind, Snapshot, known_at
-from keyrange.individual_commits.model.commit_fencing import check_next
+from keyrange.individual_commits.model.commit import (
+    Commit,
+    CommitKind,
+    Snapshot,
+    check_next,
+    known_at,
+)
 from keyrange.individual_commits.model.commit_settings import CommitSettings
 from keyrange.individual_commits.model.partition_progress import PartitionState, fresh
 from keyrange.individual_commits.model.state_columns import columns_of
@@ -196,7 +201,7 @@ def test_the_table_in_memory_keeps_the_sources_apart() -> None:
     assert list(one.history()) == HISTORY[:3]
     assert (one.last_source("g"), one.last_source("g2"), one.last_source("g3")) == ("s", "s2", None)
     one.append(HISTORY[2])
-    one.maintain(3)
+    one.maintain()
     assert one.known() == known_at(HISTORY[:3], 3)
     with pytest.raises(KeyrangeError, match=r"COMMITS_BEHIND.*wanted=4"):
         one.known(4)

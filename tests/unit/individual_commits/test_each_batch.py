@@ -201,7 +201,8 @@ def test_who_resumes_commits_the_state_of_what_is_away() -> None:
 def test_a_job_that_leaves_state_out_makes_no_verdict(tmp_path: Path, into: bool) -> None:
     """The run that has the state again would take it, and these records' changes were lost."""
     at = SimpleNamespace(batch_id=3, start=Checkpoint({PLACE: 0}), end=Checkpoint({PLACE: 9}))
-    plan: Any = SimpleNamespace(runs={PLACE: ("a run",)}, is_empty=False, planned=at)
+    busy = SimpleNamespace(is_empty=False)
+    plan: Any = SimpleNamespace(runs={PLACE: ("a run",)}, deliveries=busy, planned=at)
     run = BatchRun(NOTHING, plan, VerdictStore(str(tmp_path), "s"), 5)
     made: list[Any] = []
     sink: Any = SimpleNamespace(uri="/sink", prepare=lambda: made.append("a table"))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from keyrange.individual_commits.model.log_cut_text import read_cuts, write_cuts
+from keyrange.individual_commits.model.commit import read_cuts, write_cuts
 from keyrange.kafka.model.offsets import TopicPartition
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "commit-cuts-v1.json"

@@ -43,7 +43,10 @@ def stateless(known: Snapshot, *, is_empty: bool, resumes: Any = None) -> BatchR
         mark=CommitMark(source_id="s", seq=1, resumes=resumes),
     )
     plan: Any = SimpleNamespace(
-        planned=planned, is_empty=is_empty, states=known.states, runs=dict(known.runs)
+        planned=planned,
+        deliveries=SimpleNamespace(is_empty=is_empty),
+        states=known.states,
+        runs=dict(known.runs),
     )
     nothing: Any = None
     return BatchRun(nothing, plan, nothing, 5)

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from commit_model import plan_delivery
+from keyrange.individual_commits.batch_deliveries import spans_of
 from keyrange.individual_commits.model.commit_settings import DeliveryLimits
 from keyrange.individual_commits.model.partition_progress import fresh
-from keyrange.individual_commits.ranges_of_batch import spans_of
 from keyrange.kafka.cluster_view import ClusterView, Leader, Topic
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.members.binding.caller import Caller, greet

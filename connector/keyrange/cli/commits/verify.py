@@ -128,9 +128,8 @@ def _contradictions(
     commits: Commits, known: Snapshot, last: int, bars: Waiting
 ) -> list[Contradiction]:
     """What the last commits say of the chosen partitions that cannot be."""
-    from keyrange.individual_commits.model.auditing import audit
+    from keyrange.individual_commits.model.auditing import Handovers, audit
     from keyrange.individual_commits.model.range_claims import is_of_consumer
-    from keyrange.individual_commits.model.range_handovers import Handovers
 
     if known.seq > last:
         note(f"of {known.seq:,} commits the last {last:,} are looked at; --last takes more")

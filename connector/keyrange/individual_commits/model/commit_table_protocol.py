@@ -42,7 +42,7 @@ class CommitTable(Protocol):
         """Write one commit, in one transaction of the table; with `begun` only where no driver has
         begun under the group's name since it was that number.
 
-        A commit that is there already (`Snapshot.has`) changes nothing; `commit_fencing` says which
+        A commit that is there already (`Snapshot.has`) changes nothing; `commit.py` says which
         ones may follow. Raises COMMITS_FENCED where another driver has begun since or its commit
         stands in this one's place, COMMITS_BEHIND where commits before it are gone.
         """
@@ -57,9 +57,7 @@ class CommitTable(Protocol):
         then said what is done; None where there is none. No clock decides."""
         ...
 
-    def maintain(self, keep_from_seq: int) -> None:
-        """Keep reading and writing cheap: compact, checkpoint, remove files that nobody reads.
-
-        Commits before `keep_from_seq` are never asked for again but for their history.
-        """
+    def maintain(self) -> None:
+        """Keep reading and writing cheap: compact, checkpoint, remove files that nobody reads. All
+        commits stay, and with them the history."""
         ...

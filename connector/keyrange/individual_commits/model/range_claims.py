@@ -32,6 +32,7 @@ from keyrange.ranges.model.key_ranges import (
     complement,
     overlap,
     read_ranges,
+    subtract,
 )
 
 VERSION: Final = 1
@@ -114,8 +115,9 @@ class Claim:
         for partition in sorted({*self.ranges, *wanted}):
             spans = wanted.get(partition, ())
             kept = [
-                Claimed(each.span, min(each.epoch, epoch - 1))
-                for each in _without(self.ranges.get(partition, ()), spans)
+                Claimed(part, min(each.epoch, epoch - 1))
+                for each in self.ranges.get(partition, ())
+                for part in subtract([each.span], spans)
             ]
             ranges[partition] = tuple(sorted([*kept, *(Claimed(span, epoch) for span in spans)]))
         return Claim(self.slot, epoch, ranges, {**self.begun, **begun}, ready)
@@ -319,15 +321,3 @@ def _read_claimed(document: Any) -> Claimed:
 
 def _is_number(value: Any, least: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and least <= value <= OFFSET_MAX
-
-
-def _without(claimed: Iterable[Claimed], spans: Iterable[KeyRange]) -> list[Claimed]:
-    """Claims without the keys of some ranges."""
-    kept: list[Claimed] = []
-    spans = list(spans)
-    borders = sorted({b for span in spans for b in (span.from_hash, span.until_hash)})
-    for each in claimed:
-        for part in cut_span(each.span, borders):
-            if not any(span.contains(part.from_hash) for span in spans):
-                kept.append(Claimed(part, each.epoch))
-    return kept

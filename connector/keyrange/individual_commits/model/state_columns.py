@@ -142,9 +142,6 @@ class StateColumns(Mapping[TopicPartition, PartitionState]):
         both = _together(self.take(kept), found)
         return both.take(sorted(range(len(both)), key=both.partitions.__getitem__))
 
-    def __ror__(self, older: Mapping[TopicPartition, PartitionState]) -> StateColumns:
-        return columns_of(older) | self
-
     @cached_property
     def numbers(self) -> dict[TopicPartition, int]:
         return {partition: number for number, partition in enumerate(self.partitions)}

@@ -7,8 +7,9 @@ they can be summed.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
 from operator import attrgetter
 from typing import Any, Final
 
@@ -16,28 +17,46 @@ import numpy as np
 import pyarrow as pa
 
 from keyrange.errors import error
-from keyrange.individual_commits.model.commit import Commit, CommitCounts, CommitKind
+from keyrange.individual_commits.model.commit import (
+    Commit,
+    CommitCounts,
+    CommitKind,
+    read_cuts,
+    write_cuts,
+)
 from keyrange.individual_commits.model.commit_settings import CommitSettings
 from keyrange.individual_commits.model.driver_order import Fence
-from keyrange.individual_commits.model.log_cut_text import read_cuts, write_cuts
 from keyrange.individual_commits.model.state_columns import NO_STATES, StateColumns, columns_of
-from keyrange.individual_commits.table.damaged_rows import Faults
-from keyrange.individual_commits.table.key_ranges_column import read_key_ranges, write_key_ranges
 from keyrange.individual_commits.table.state_rows import (
     FIELDS,
     MS_MAX,
     MS_MIN,
     TIME,
+    Faults,
     arrow,
     numbers_of,
     read_states,
     write_states,
 )
-from keyrange.individual_commits.table.state_runs_column import RUN_TYPE, read_runs, write_runs
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.keyed_state.model.state_runs import StateRun
+from keyrange.ranges.model.query_ranges import Ownership, read_ownership, write_ownership
 from keyrange.storage.table_store import Bounds
 
+# Key ranges have both ends in them, as in all columns that people read.
+_RUN: Final = pa.struct(
+    [
+        ("file", pa.string()),
+        ("first_group", pa.int32()),
+        ("until_group", pa.int32()),
+        ("lo", pa.int64()),
+        ("hi", pa.int64()),
+        ("from_seq", pa.int64()),
+        ("until_seq", pa.int64()),
+        ("rows", pa.int64()),
+        ("size_bytes", pa.int64()),
+    ]
+)
 SCHEMA: Final = pa.schema(
     [
         ("group", pa.string()),
@@ -64,16 +83,16 @@ SCHEMA: Final = pa.schema(
         ("group_seq", pa.int64()),
         ("driver", pa.string()),
         ("claim", pa.string()),
-        ("state_runs", pa.list_(RUN_TYPE)),
+        ("state_runs", pa.list_(_RUN)),
         ("key_ranges", pa.string()),
     ]
 )
 
+# Fields of a commit, and of what its numbers rest on, that have a column of their name.
+_AS_THEY_ARE: Final = ("group", "source_id", "query_id", "run_id", "whole", "batch_id", "who")
+_TERMS: Final = tuple(each.name for each in fields(CommitSettings))
 # What all rows of one commit have in common.
-_OF_COMMIT: Final = (
-    *("group", "source_id", "query_id", "run_id", "commit_seq", "kind", "whole", "batch_id"),
-    *("committed_at", "hash", "null_keys", "isolation", "who", "why"),
-)
+_OF_COMMIT: Final = (*_AS_THEY_ARE, *_TERMS, "commit_seq", "kind", "committed_at", "why")
 # What they have in common besides, in fences alone or in batches, and null where there is none.
 _OF_FENCE: Final = ("group_seq", "driver", "claim")
 _OF_KIND: Final = (*_OF_FENCE, "key_ranges")
@@ -117,32 +136,24 @@ def rows_of(commit: Commit) -> pa.Table:
     if commit.runs:
         runs: list[Any] = [None] * count
         for partition in commit.runs.keys() & firsts.keys():
-            runs[firsts[partition]] = write_runs(commit.runs[partition])
+            runs[firsts[partition]] = [run.flat() for run in commit.runs[partition]]
         columns["state_runs"] = pa.array(runs, SCHEMA.field("state_runs").type)
     return pa.table(columns, SCHEMA)
 
 
 def _common(commit: Commit) -> dict[str, Any]:
     return {
-        "group": commit.group,
-        "source_id": commit.source_id,
-        "query_id": commit.query_id,
-        "run_id": commit.run_id,
+        **{name: getattr(commit, name) for name in _AS_THEY_ARE},
+        **asdict(commit.terms),
         "commit_seq": commit.seq,
         "kind": commit.kind.value,
-        "whole": commit.whole,
-        "batch_id": commit.batch_id,
         "committed_at": _micros(commit.committed_at_ms),
-        "hash": commit.terms.hash,
-        "null_keys": commit.terms.null_keys,
-        "isolation": commit.terms.isolation,
-        "who": commit.who,
         # Nobody says why a batch is committed: its text says which logs were cut back.
         "why": commit.why or write_cuts(commit.cut_back),
         "group_seq": commit.group_seq or None,
         "driver": commit.driver or None,
         "claim": commit.claim or None,
-        "key_ranges": write_key_ranges(commit.ownership),
+        "key_ranges": json.dumps(write_ownership(commit.ownership)) if commit.ownership else None,
     }
 
 
@@ -241,26 +252,20 @@ def _commit(rows: pa.Table, skip: set[TopicPartition], faults: Faults) -> Commit
     states = _states(rows, skip, faults, seq)
     counts, runs = _once(rows, states, faults)
     return Commit(
+        **{name: first[name] for name in _AS_THEY_ARE},
         seq=seq,
         kind=CommitKind(first["kind"]),
-        group=first["group"],
-        source_id=first["source_id"],
-        query_id=first["query_id"],
-        run_id=first["run_id"],
-        batch_id=first["batch_id"],
         committed_at_ms=first["committed_at"] // 1000,
-        terms=CommitSettings(first["hash"], first["null_keys"], first["isolation"]),
+        terms=CommitSettings(*(first[name] for name in _TERMS)),
         states=states,
         counts=counts,
-        whole=first["whole"],
-        who=first["who"],
         why="" if cut_back else first["why"],
         group_seq=group_seq,
         driver=driver,
         claim=first["claim"] or "",
         cut_back=cut_back,
         runs=runs,
-        ownership=faults.parsed(read_key_ranges, first["key_ranges"], commit_seq=seq),
+        ownership=faults.parsed(_read_key_ranges, first["key_ranges"], commit_seq=seq),
     )
 
 
@@ -307,8 +312,22 @@ def _once(rows: pa.Table, states: StateColumns, faults: Faults) -> tuple[Counts,
         if partition in states and None not in values:
             counts[partition] = CommitCounts(*values)
         if partition in states and stored is not None:
-            runs[partition] = faults.parsed(read_runs, stored, partition=partition)
+            runs[partition] = faults.parsed(_read_runs, stored, partition=partition)
     return counts, runs
+
+
+def _read_runs(told: Sequence[Row]) -> tuple[StateRun, ...]:
+    """Raises TypeError or ValueError for what cannot be a run."""
+    return tuple(StateRun.of_flat(each[name] for name in _RUN.names) for each in told)
+
+
+def _read_key_ranges(text: str | None) -> Ownership:
+    """Of a query that reads whole partitions there is no text. Raises ValueError for what is no
+    JSON of ranges."""
+    try:
+        return {} if text is None else read_ownership(json.loads(text))
+    except RecursionError:
+        raise ValueError("its key ranges are nested too deep") from None
 
 
 def _driver(row: Row, faults: Faults) -> tuple[int, str]:

@@ -12,8 +12,14 @@ from typing import Final
 
 import pyarrow as pa
 
-from keyrange.individual_commits.model.commit import BASE_EVERY, Commit, Snapshot, known_at
-from keyrange.individual_commits.model.commit_fencing import check_next, outrun
+from keyrange.individual_commits.model.commit import (
+    BASE_EVERY,
+    Commit,
+    Snapshot,
+    check_next,
+    known_at,
+    outrun,
+)
 from keyrange.individual_commits.model.commit_table_protocol import CommitTable
 from keyrange.individual_commits.model.driver_order import Fence, last_source
 from keyrange.individual_commits.table.commit_schema import (
@@ -132,8 +138,7 @@ class DeltaCommitTable(CommitTable):
         }
         return self._store.greatest("commit_seq", bounds) is not None
 
-    def maintain(self, keep_from_seq: int) -> None:  # noqa: ARG002
-        """All commits are kept, and with them the history: the table takes appends only."""
+    def maintain(self) -> None:
         self._store.maintain()
 
     def _is_over(self, counted: Transaction) -> bool:

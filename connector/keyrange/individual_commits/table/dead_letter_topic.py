@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from keyrange.errors import error
@@ -28,16 +28,6 @@ _log = logging.getLogger(__name__)
 _BATCH_BYTES_MAX: Final = 900_000
 
 
-@dataclass(frozen=True, slots=True)
-class _Sending:
-    """Where letters go, and how."""
-
-    cluster: Cluster
-    view: ClusterView
-    topic: str
-    timeout_ms: int
-
-
 def send_dead_letters(settings: ClientSettings, topic: str, letters: Sequence[DeadLetter]) -> None:
     """Write dead letters to a topic, to the partitions that their keys belong to.
 
@@ -58,10 +48,10 @@ def send_dead_letters(settings: ClientSettings, topic: str, letters: Sequence[De
         by_partition: dict[int, list[DeadLetter]] = {}
         for letter in letters:
             by_partition.setdefault(_partition(letter, count), []).append(letter)
-        sending = _Sending(cluster, view, topic, settings.request_timeout_ms)
+        send = partial(_send, cluster, view, topic, settings.request_timeout_ms)
         rounds = {number: list(_batches(each)) for number, each in by_partition.items()}
         for at in range(max(map(len, rounds.values()), default=0)):
-            _send(sending, {number: each[at] for number, each in rounds.items() if at < len(each)})
+            send({number: each[at] for number, each in rounds.items() if at < len(each)})
     finally:
         cluster.close()
 
@@ -98,13 +88,19 @@ def _record(letter: DeadLetter) -> ProducedRecord:
     )
 
 
-def _send(sending: _Sending, batches: Mapping[int, Sequence[ProducedRecord]]) -> None:
+def _send(
+    cluster: Cluster,
+    view: ClusterView,
+    topic: str,
+    timeout_ms: int,
+    batches: Mapping[int, Sequence[ProducedRecord]],
+) -> None:
     """Send a batch to each partition; what a topic finds too large goes in halves."""
-    topic, large = sending.topic, set[int]()
+    large = set[int]()
 
     def request(_: ClusterView, wanted: Mapping[TopicPartition, int]) -> Any:
         made = {each.partition: record_batch(batches[each.partition]) for each in wanted}
-        return produce(topic, made, sending.timeout_ms)
+        return produce(topic, made, timeout_ms)
 
     def read(answer: Any, found: Answers) -> Failures:
         failures: Failures = {}
@@ -120,7 +116,7 @@ def _send(sending: _Sending, batches: Mapping[int, Sequence[ProducedRecord]]) ->
         return failures
 
     wanted = {TopicPartition(topic, number): 0 for number in batches}
-    sending.cluster.ask_leaders(sending.view, wanted, request, read)
+    cluster.ask_leaders(view, wanted, request, read)
     for number in sorted(large):
         records = batches[number]
         if len(records) == 1:
@@ -129,8 +125,8 @@ def _send(sending: _Sending, batches: Mapping[int, Sequence[ProducedRecord]]) ->
             )
             continue
         middle = len(records) // 2
-        _send(sending, {number: records[:middle]})
-        _send(sending, {number: records[middle:]})
+        for half in (records[:middle], records[middle:]):
+            _send(cluster, view, topic, timeout_ms, {number: half})
 
 
 def _failure(topic: str, answer: Any) -> str:

@@ -1,8 +1,8 @@
 """The dead letters: records that were given up, with all that is needed to work on them again.
 
 The table takes appends only. A row of kind `dead` is a record that was given up in a batch; one of
-kind `replayed` says of such a row that the record was handed out again. `letters_since` finds what
-no row says.
+kind `replayed` says of such a row that the record was handed out again. `dead_letter_replay.Resets`
+finds what no row says.
 """
 
 from __future__ import annotations

@@ -69,7 +69,6 @@ def _collect(
     found: dict[TopicPartition, list[Offsets]],
 ) -> None:
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     for name, column in zip(columns, batch.columns, strict=True):
         if column.null_count:
@@ -82,12 +81,11 @@ def _collect(
         raise invalid_options(
             [f"the columns {', '.join(columns)} of the table at {path} hold no ids: {failure}"]
         ) from None
-    indices = topics.indices.to_numpy(zero_copy_only=False)
-    for index, topic in enumerate(topics.dictionary.to_pylist()):
-        of_topic = indices == index
-        for number in pc.unique(pa.array(numbers[of_topic])).to_pylist():
-            rows = of_topic & (numbers == number)
-            found.setdefault(TopicPartition(topic, number), []).append(offsets[rows])
+    places = np.stack((topics.indices.to_numpy(zero_copy_only=False), numbers))
+    own, which = np.unique(places, axis=1, return_inverse=True)
+    for at, (index, number) in enumerate(own.T.tolist()):
+        partition = TopicPartition(topics.dictionary[index].as_py(), number)
+        found.setdefault(partition, []).append(offsets[which.reshape(-1) == at])
 
 
 def _unreadable(path: str, failure: Exception, storage: Mapping[str, str]) -> KeyrangeError:

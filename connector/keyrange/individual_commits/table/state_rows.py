@@ -9,12 +9,15 @@ all rows of a commit the CRC-32 of what they hold together, by partition and `lo
 from __future__ import annotations
 
 import zlib
-from typing import Any, Final
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from keyrange.errors import KeyrangeError, error
 from keyrange.individual_commits.model.state_columns import (
     DELIVERIES,
     LEADER_EPOCH,
@@ -25,7 +28,6 @@ from keyrange.individual_commits.model.state_columns import (
     StateColumns,
     begins_of_runs,
 )
-from keyrange.individual_commits.table.damaged_rows import Faults
 from keyrange.kafka.model.offsets import TopicPartition
 
 TIME: Final = pa.timestamp("us", tz="UTC")
@@ -67,6 +69,24 @@ _NULLABLE: Final = ("leader_epoch", "oldest_hole", "oldest_hole_at")
 # The last millisecond of the year 9999, and the first of the year 1: what SQL engines can show.
 MS_MAX: Final = 253_402_300_799_999
 MS_MIN: Final = -62_135_596_800_000
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """Says where something in rows of the commit table contradicts itself."""
+
+    source_id: str
+
+    def damaged(self, message: str, **where: Any) -> KeyrangeError:
+        return error("COMMITS_DAMAGED", message, source_id=self.source_id, **where)
+
+    def parsed(self, read: Callable[[Any], _T], value: Any, **where: Any) -> _T:
+        try:
+            return read(value)
+        except (TypeError, ValueError) as fault:
+            raise self.damaged(str(fault), **where) from None
 
 
 def write_states(states: StateColumns) -> list[pa.Array]:

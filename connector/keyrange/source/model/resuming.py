@@ -1,7 +1,7 @@
 """Whether a query may go on from a checkpoint with the options that it has.
 
 `individual_commits/model/checkpoint_agreement` says how checkpoint and commit table have to agree.
-The number of key ranges may change with any batch (`individual_commits/ranges_of_batch`).
+The number of key ranges may change with any batch (`individual_commits/batch_deliveries`).
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ def test_commits_of_several_sources_all_land(tmp_path: Path, writers: int) -> No
         table.append(fence(1, source, source))
         for seq in range(2, 6):
             table.append(batch(seq, run_id=source, source_id=source))
-            table.maintain(0)
+            table.maintain()
 
     assert in_threads(writers, work) == []
     for number in range(writers):
@@ -150,7 +150,7 @@ def test_a_handle_that_slept_while_the_log_was_cleaned_reads_on(
         stat = each.stat()
         os.utime(each, (stat.st_atime - 3600, stat.st_mtime - 3600))
     monkeypatch.setattr(delta_store, "_COMPACT_EVERY", 1)
-    writer.maintain(0)
+    writer.maintain()
     assert not (path / "_delta_log" / f"{3:020d}.json").exists()
     assert sleeper.known() == writer.known()
     assert sleeper.known().seq == 114
@@ -163,7 +163,7 @@ def test_maintenance_keeps_files_few_and_takes_nothing_that_is_read(path: Path) 
     slow = deltalake.DeltaTable(path)
     for seq in range(4, 230):
         writer.append(batch(seq, whole=seq % 50 == 0))
-        writer.maintain(0)
+        writer.maintain()
     assert len(deltalake.DeltaTable(path).file_uris()) < 130
     # Who began before that goes on reading.
     assert slow.to_pyarrow_table().num_rows == 1 + 2 * 3
@@ -208,7 +208,7 @@ def test_compactions_at_the_same_time_double_nothing(
     tables = [table_at(path) for _ in range(6)]
     assert {each.known().seq for each in tables} == {69}
     monkeypatch.setattr(delta_store, "_COMPACT_EVERY", 1)
-    assert in_threads(6, lambda number: tables[number].maintain(0)) == []
+    assert in_threads(6, lambda number: tables[number].maintain()) == []
     assert list(table_at(path).history()) == MANY[:69]
     assert len(deltalake.DeltaTable(path).file_uris()) == 1
 
