@@ -18,11 +18,11 @@ from keyrange.individual_commits.model.commit import (
     Commit,
     CommitCounts,
     CommitKind,
+    CommitTable,
     Snapshot,
     known_at,
 )
 from keyrange.individual_commits.model.commit_settings import CommitSettings
-from keyrange.individual_commits.model.commit_table_protocol import CommitTable
 from keyrange.individual_commits.model.partition_progress import (
     KeyRangeState,
     PartitionState,

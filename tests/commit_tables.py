@@ -11,12 +11,12 @@ from keyrange.errors import error
 from keyrange.individual_commits.model.commit import (
     Commit,
     CommitKind,
+    CommitTable,
     Snapshot,
     check_next,
     known_at,
     outrun,
 )
-from keyrange.individual_commits.model.commit_table_protocol import CommitTable
 from keyrange.individual_commits.model.driver_order import Fence, last_source
 
 

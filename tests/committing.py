@@ -9,9 +9,8 @@ from typing import Any
 from commit_model import apply_verdict
 from commit_tables import MemoryCommitTable
 from keyrange.individual_commits.batch_deliveries import plan_batch_deliveries
-from keyrange.individual_commits.model.commit import Commit, CommitKind
+from keyrange.individual_commits.model.commit import Commit, CommitKind, CommitTable
 from keyrange.individual_commits.model.commit_settings import CommitSettings
-from keyrange.individual_commits.model.commit_table_protocol import CommitTable
 from keyrange.individual_commits.model.delivery_splits import PartitionDelivery
 from keyrange.individual_commits.model.partition_progress import (
     KeyRangeState,

@@ -11,8 +11,7 @@ from urllib.parse import unquote
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from keyrange.individual_commits.model.commit import Commit, CommitKind
-from keyrange.individual_commits.model.commit_table_protocol import CommitTable
+from keyrange.individual_commits.model.commit import Commit, CommitKind, CommitTable
 from keyrange.individual_commits.table.commit_table import open_commit_table
 from keyrange.members.table.assignments import open_assignments
 from keyrange.options.commits import CommitOptions

@@ -102,7 +102,7 @@ def test_a_small_verdict_is_read_from_a_store_that_fails(s3: S3Server, fault: st
     s3.set_faults(**{fault: 1.0, "matching": "^GET "})
     # A store keeps what it has read of a batch.
     again = VerdictStore(home, "s")
-    assert again.rows_in(made, DONE) == before != [{"done": []}]
+    assert again.rows_in(made, DONE) == before != {"done": []}
     assert s3.happened()[fault] == 2
 
 

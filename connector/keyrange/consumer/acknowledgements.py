@@ -67,9 +67,14 @@ class _Stretch:
         """The part of it that is of some key ranges."""
         keep = np.zeros(len(self.offsets), bool)
         for span in spans:
-            # The last hash of the space is as large as a column's numbers can be.
-            keep |= (self.key_hashes >= span.from_hash) & (self.key_hashes <= span.until_hash - 1)
+            keep |= self.of(span)
         return self.only(keep)
+
+    def of(self, span: KeyRange) -> Flags:
+        # The last hash of the space is as large as a column's numbers can be.
+        found: Flags = self.key_hashes >= span.from_hash
+        found &= self.key_hashes <= span.until_hash - 1
+        return found
 
     def only(self, keep: Flags) -> list[_Stretch]:
         """Some rows of it; an empty list where these are none."""
@@ -330,8 +335,7 @@ class PartitionWork:
         piece, scanned = self._pieces[at], self._scanned[at]
         done = max(piece.scanned, self._passed[at])
         for each in self._stretches:
-            own = ~each.waits & (each.key_hashes >= piece.span.from_hash)
-            own &= each.key_hashes <= piece.span.until_hash - 1
+            own = ~each.waits & each.of(piece.span)
             if own.any():
                 done = max(done, int(each.offsets[own][-1]) + 1)
         while pending and pending[-1].offset >= done and not pending[-1].deliveries:

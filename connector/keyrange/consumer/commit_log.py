@@ -20,16 +20,13 @@ from keyrange.consumer.leader_epoch_agreement import (
     Leaders,
     Taken,
     Turn,
-    created_anew,
     follow,
     read_on,
     take_over,
-    truncated,
 )
 from keyrange.consumer.settings import ConsumerSettings
 from keyrange.errors import KeyrangeError, error
 from keyrange.individual_commits.model import partition_progress
-from keyrange.individual_commits.model.checkpoint_agreement import check_group_terms
 from keyrange.individual_commits.model.commit import Commit, CommitKind
 from keyrange.individual_commits.model.commit_settings import OFFSET_HASH
 from keyrange.individual_commits.model.partition_progress import KeyRangeState, PartitionState
@@ -49,6 +46,7 @@ from keyrange.individual_commits.model.range_claims import (
     source_of,
     write_claim,
 )
+from keyrange.individual_commits.model.state_before_batch import check_group_terms
 from keyrange.individual_commits.table.commit_schema import CLAIM_COLUMNS, claims_of, fence_bounds
 from keyrange.individual_commits.table.commit_table import LAYOUT, DeltaCommitTable
 from keyrange.kafka.model.offsets import Positions, TopicPartition
@@ -65,7 +63,6 @@ _LEFT_AFTER_EPOCHS: Final = 10
 
 # Where a group begins in partitions that none of it has read, and whether it knows their topics.
 Begin = Callable[[Iterable[TopicPartition], bool], Positions]
-States = dict[TopicPartition, PartitionState]
 
 
 class CommitLog:
@@ -86,7 +83,6 @@ class CommitLog:
         self._source = source_of(self._group, slot)
         self._run_id = ""
         self._tables: dict[str, DeltaCommitTable] = {}
-        self._states: States = {}
 
     def claims(self) -> dict[str, Claim]:
         """The last claim of each source of the group.
@@ -193,14 +189,13 @@ class CommitLog:
 
         Raises COMMITS_FENCED where another has claimed them, and as `CommitTable.append` does.
         """
+        known = self._table(self._source).known()
         states = {
-            p: read_on(self._states[p], found, cut_back.get(p), leader_epochs.get(p, -1))
+            p: read_on(known.states[p], found, cut_back.get(p), leader_epochs.get(p, -1))
             for p, found in pieces.items()
         }
-        known = self._table(self._source).known()
         every, whole = (known.states | states if known.base_is_due else states), known.base_is_due
         self._append(self._source, known.seq + 1, states=every, whole=whole, cut_back=cut_back)
-        self._states.update(states)
 
     def maintain(self) -> None:
         """Compact the table where it is time to."""
@@ -264,7 +259,7 @@ class CommitLog:
             some = [partition for partition in new if (partition.topic in known_topics) is later]
             begun |= self._begin(some, later) if some else {}
         pieces: dict[TopicPartition, list[KeyRangeState]] = {}
-        states: States = {}
+        states: dict[TopicPartition, PartitionState] = {}
         known = self._table(self._source).known()
         sources = {p: self._of_partition(claims, p) for p in wanted}
         begun |= self._begin_anew(claims, sources, wanted, topic_ids)
@@ -281,13 +276,15 @@ class CommitLog:
             if any(now[source].position < each.position for source, each in before.items()):
                 _, was = take_over(claims, before, partition, spans, self._source, begin)
                 if was.pieces != state.pieces:
-                    cut = truncated(self._group, partition, was.position, state.position)
-                    self._lose(cut, "Going on with what is left.")
+                    cut = (
+                        f"the log of {partition} was cut back to {state.position} since group "
+                        f"'{self._group}' has read it up to {was.position}"
+                    )
+                    self._lose("LOG_TRUNCATED", cut, "Going on with what is left.")
         own = claims.get(self._source) or Claim(self._slot, epoch)
         claim = own.claiming(epoch, wanted, begun, ready)
         if not self._wrote(self._source, known.seq + 1, claim, states, drivers):
             return None
-        self._states = states
         epochs = {p: state.leader_epoch for p, state in states.items()}
         return Taken(epoch, pieces, epochs, goes_on=known.run_id in mine)
 
@@ -305,10 +302,15 @@ class CommitLog:
             if is_recreated(claims, sources[p], p, spans, topic_ids.get(p.topic, ""))
         ]
         for topic in sorted({partition.topic for partition in recreated}):
-            self._lose(created_anew(self._group, topic), "It is read from its start.")
+            anew = (
+                f"topic {topic} was deleted and created anew since group '{self._group}' has "
+                "committed records of it"
+            )
+            self._lose("TOPIC_RECREATED", anew, "It is read from its start.")
         return self._begin(recreated, True) if recreated else {}
 
-    def _lose(self, failure: KeyrangeError, so: str) -> None:
+    def _lose(self, name: str, what: str, so: str) -> None:
+        failure = error(f"KAFKA_DATA_LOSS.{name}", f"some data may have been lost: {what}")
         if self._fail_on_data_loss:
             raise failure
         _log.warning("%s %s", failure, so)

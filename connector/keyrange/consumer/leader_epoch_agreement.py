@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from keyrange.errors import KeyrangeError, error
 from keyrange.individual_commits.model.partition_progress import KeyRangeState, PartitionState
 from keyrange.individual_commits.model.range_claims import Claims, overlay, pieces_done
 from keyrange.kafka.model.offsets import TopicPartition
@@ -132,21 +131,3 @@ def read_on(
     # Of ranges that were let go of, and read farther, the new leader was not asked.
     asked = leader_epoch >= 0 and max(piece.scanned for piece in pieces) == after.position
     return replace(after, leader_epoch=leader_epoch) if asked else after
-
-
-def truncated(group: str, partition: TopicPartition, position: int, end: int) -> KeyrangeError:
-    """The loss of what a group has read up to `position` of a log that goes to `end` now."""
-    return error(
-        "KAFKA_DATA_LOSS.LOG_TRUNCATED",
-        f"some data may have been lost: the log of {partition} was cut back to {end} since group "
-        f"'{group}' has read it up to {position}",
-    )
-
-
-def created_anew(group: str, topic: str) -> KeyrangeError:
-    """The loss of a topic that a group has read."""
-    return error(
-        "KAFKA_DATA_LOSS.TOPIC_RECREATED",
-        f"some data may have been lost: topic {topic} was deleted and created anew since group "
-        f"'{group}' has committed records of it",
-    )

@@ -31,7 +31,7 @@ COMMIT_CONDITIONS: Final = (
         "restored or replaced, or the last batch ran without `keyrange.each_batch`.",
         "`keyrange commits history TABLE` beside `keyrange checkpoint show LOCATION`",
     ),
-    # What checkpoint and commit table say of each other: checkpoint_agreement.py
+    # What checkpoint and commit table say of each other: state_before_batch.py
     _rows.invalid(
         "COMMITS_AHEAD",
         "the checkpoint lacks batches that the commit table has: restore the checkpoint, or "

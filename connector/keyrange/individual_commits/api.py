@@ -14,6 +14,7 @@ from keyrange.errors import error, invalid_options
 from keyrange.individual_commits.batch_run import BatchRun, current
 from keyrange.individual_commits.reported_outcomes import HIDDEN_SPARK, check_columns, schema_of
 from keyrange.work.function_signature import call_mistake
+from keyrange.work.model.work_order import WorkSettings
 from keyrange.work.outcome_rows import HIDDEN, HIDDEN_TYPE
 from keyrange.work.task_context import Job
 from keyrange.work.task_run import work_of
@@ -55,18 +56,8 @@ def process(
             "with commit.isolation=transactional the output of a function of Arrow batches has "
             "the columns topic, partition and offset of the record that each row is of",
         )
-    job = Job(
-        plan.works(),
-        plan.terms(),
-        mode,
-        to_arrow_schema(output, timezone="UTC"),
-        function,
-        keeps_offsets=plan.commits.transactional,
-        mentions=plan.wants_mentions,
-        nulls_first=plan.nulls_first,
-    )
     run.said = True
-    return run.make_verdict(output, lambda: _worked(batch, job, output), counted=True)
+    return _made(run, batch, output, plan.terms(), mode, function=function)
 
 
 def materialize(df: DataFrame, error_column: str | None = None) -> DataFrame:
@@ -95,17 +86,8 @@ def materialize(df: DataFrame, error_column: str | None = None) -> DataFrame:
         run.said = True
     if error_column is None and not held and not (plan.wants_mentions and keeps_offsets):
         return run.make_verdict(output, lambda: _with_hidden(df, run), counted=False)
-    job = Job(
-        plan.works(),
-        plan.terms(timed=False),
-        "column",
-        to_arrow_schema(output, timezone="UTC"),
-        error_column=error_column,
-        keeps_offsets=keeps_offsets,
-        mentions=plan.wants_mentions and run.said,
-        nulls_first=plan.nulls_first,
-    )
-    return run.make_verdict(output, lambda: _worked(df, job, output), counted=True)
+    terms = plan.terms(timed=False)
+    return _made(run, df, output, terms, "column", error_column=error_column)
 
 
 def transaction() -> dict[str, str]:
@@ -145,9 +127,23 @@ def reject(df: DataFrame, error_column: str | None = None) -> None:
     run.reject(df, error_column)
 
 
-def _worked(frame: DataFrame, job: Job, output: StructType) -> DataFrame:
+def _made(
+    run: BatchRun, frame: DataFrame, output: StructType, terms: WorkSettings, mode: str, **how: Any
+) -> DataFrame:
+    """The output of a verdict that tasks make of a frame."""
+    plan = run.plan
+    job = Job(
+        plan.works(),
+        terms,
+        mode,
+        to_arrow_schema(output, timezone="UTC"),
+        keeps_offsets=plan.commits.transactional,
+        mentions=plan.wants_mentions and run.said,
+        nulls_first=plan.nulls_first,
+        **how,
+    )
     schema = StructType(list(output.fields)).add(HIDDEN, HIDDEN_SPARK)
-    return frame.mapInArrow(work_of(job), schema)
+    return run.make_verdict(output, lambda: frame.mapInArrow(work_of(job), schema), counted=True)
 
 
 def _with_hidden(frame: DataFrame, run: BatchRun) -> DataFrame:

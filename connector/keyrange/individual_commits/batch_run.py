@@ -28,7 +28,7 @@ from keyrange.individual_commits.model.verdict_columns import Outcome
 from keyrange.individual_commits.model.verdict_manifest import Floors, Found, Manifest
 from keyrange.individual_commits.reported_outcomes import HIDDEN_SPARK, ReportedResults
 from keyrange.individual_commits.transactional_output import floors_of, needed, released, staged
-from keyrange.individual_commits.verdict_files import Wanted, merged
+from keyrange.individual_commits.verdict_files import Wanted
 from keyrange.individual_commits.verdict_store import VerdictStore
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.storage.model.sink_driver import Driver
@@ -170,7 +170,8 @@ class BatchRun:
         at = self.plan.planned
         start, end = verdict_manifest.planned(at.start, at.end)
         manifest = Manifest(
-            **{"batch_id": at.batch_id, "attempt": "", "files": {}, "schema": {}, **made},
+            at.batch_id,
+            **made,
             start=start,
             end=end,
             staged=tuple(each.batch_id for each in self.staged()),
@@ -184,7 +185,9 @@ class BatchRun:
         """Raises TOO_MANY_FAILURES or FUNCTION_FAILED. The verdict is not kept then: the next run
         calls the function again."""
         if made.counted:
-            told = reported_outcomes.reported_in(self._said_in(made, reported_outcomes.REPORTED))
+            told = reported_outcomes.reported_in(
+                self.store.rows_in(made, reported_outcomes.REPORTED)
+            )
             self._said_by = made.attempt, told
             batch = worked_in(self.plan, told)
             check_failures(self.plan, batch, self._before, lambda: self._failures_in(made))
@@ -252,12 +255,6 @@ class BatchRun:
         reader = self.batch.sparkSession.read.schema(schema)
         return reader.parquet(*self.store.paths(manifest))
 
-    @property
-    def verdict_rows(self) -> DataFrame | None:
-        """The rows of this batch's verdict; None where it has no output."""
-        found = self.manifest
-        return self.rows_of(found) if found is not None and found.files else None
-
     def check_materialized(self, frame: DataFrame, call: str) -> None:
         """Raises NOT_MATERIALIZED where a frame is made of anything but this batch's verdict."""
         if self.plan.commits.transactional:
@@ -289,13 +286,14 @@ class BatchRun:
     def told(self) -> ReportedResults:
         """All that was said of the batch."""
         if self._told is None:
-            rows = self.verdict_rows
+            made = self.manifest
+            rows = self.rows_of(made) if made is not None and made.files else None
             told = self._reported()
             for partition, said in self._rejected.not_done.items():
                 for each in said.values():
                     told.add(partition, each)
             told.errors = self._rejected.errors
-            if rows is not None and self.manifest is not None and not self.manifest.counted:
+            if rows is not None and made is not None and not made.counted:
                 reported_outcomes.count_output(rows, told)
             is_silent = self.plan.deliveries.is_empty or self.is_worked_on
             if self.plan.wants_mentions and not is_silent:
@@ -317,14 +315,8 @@ class BatchRun:
     def reported(self, wanted: Wanted, offsets: Collection[int] | None = None) -> Found:
         """What the verdict says besides output; with `offsets` of records at these."""
         if self.manifest is None:
-            return merged([], wanted)
-        return self._said_in(self.manifest, wanted, offsets)
-
-    def _said_in(
-        self, manifest: Manifest, wanted: Wanted, offsets: Collection[int] | None = None
-    ) -> Found:
-        found = self.store.rows_in(manifest, wanted, offsets)
-        return merged([manifest.rows, *found], wanted)
+            return {member: [] for member in wanted}
+        return self.store.rows_in(self.manifest, wanted, offsets)
 
     def failures(self) -> list[Failure]:
         """The records that failed. Raises VERDICT_DAMAGED."""

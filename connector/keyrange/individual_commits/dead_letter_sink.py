@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from keyrange.individual_commits.batch_run import BatchRun
-from keyrange.individual_commits.model.commit_table_protocol import CommitTable
+from keyrange.individual_commits.model.commit import CommitTable
 from keyrange.individual_commits.model.partition_progress import PendingRecord
 from keyrange.individual_commits.model.verdict_columns import Outcome
 from keyrange.individual_commits.reported_outcomes import rows_of
@@ -26,10 +26,11 @@ from keyrange.work.model.outcome import Cause
 if TYPE_CHECKING:
     from keyrange.individual_commits.table.dead_letters import DeadLetter, DeadLetters
 
-_RECORD: Final = ("key", "value", "timestamp", "headers")
 _OUTCOME: Final = {"outcome": ("topic", "partition", "offset", "error", "frames", "record")}
+Place = tuple[TopicPartition, int]
+Record = Mapping[str, Any]
 # What is known of a record: its error, where that was raised, and itself.
-Kept = dict[tuple[TopicPartition, int], tuple[str | None, Sequence[str], Mapping[str, Any] | None]]
+Kept = dict[Place, tuple[str | None, Sequence[str], Record | None]]
 _NONE: Final = (None, (), None)
 # Letters by the record that each stands for.
 Standing = dict[tuple[str, str, int, int], "DeadLetter"]
@@ -145,22 +146,17 @@ def _kept(running: BatchRun, dead: Mapping[TopicPartition, Mapping[int, PendingR
     }
 
 
-def _read(batch: DataFrame, missing: Mapping[TopicPartition, Sequence[int]]) -> Kept:
+def _read(batch: DataFrame, missing: Mapping[TopicPartition, Sequence[int]]) -> dict[Place, Record]:
     """Dead records as the batch has them."""
-    columns = [F.col(name) for name in ("topic", "partition", "offset")]
-    for name in _RECORD:
-        if name not in batch.columns:
-            columns.append(F.lit(None).alias("timestamp_ms" if name == "timestamp" else name))
-        elif name == "timestamp":
-            columns.append(F.unix_millis(name).alias("timestamp_ms"))
-        else:
-            columns.append(F.col(name))
+
+    def column(name: str) -> Column:
+        return F.col(name) if name in batch.columns else F.lit(None)
+
+    names = ("topic", "partition", "offset", "key", "value", "headers")
+    columns = [column(name).alias(name) for name in names]
+    columns.append(F.unix_millis(column("timestamp")).alias("timestamp_ms"))
     return {
-        (TopicPartition(row.topic, row.partition), row.offset): (
-            None,
-            (),
-            row.asDict(recursive=True),
-        )
+        (TopicPartition(row.topic, row.partition), row.offset): row.asDict(recursive=True)
         for row in rows_of(batch.select(*columns), missing)
     }
 
@@ -170,7 +166,7 @@ def _letter(
     partition: TopicPartition,
     pending_record: PendingRecord,
     kept: Kept,
-    read: Kept,
+    read: Mapping[Place, Record],
 ) -> DeadLetter:
     from keyrange.individual_commits.table.dead_letters import DeadLetter
 
@@ -178,7 +174,7 @@ def _letter(
     place = (partition, pending_record.offset)
     text, frames, record = kept.get(place, _NONE)
     if record is None:
-        record = read.get(place, _NONE)[2] or {}
+        record = read.get(place, {})
     text = running.told().errors.get(partition, {}).get(pending_record.offset) or text
     return DeadLetter(
         group=plan.commits.group,

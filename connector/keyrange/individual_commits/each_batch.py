@@ -34,10 +34,10 @@ from keyrange.individual_commits.model.commit import (
     Commit,
     CommitCounts,
     CommitKind,
+    CommitTable,
     Snapshot,
     check_run,
 )
-from keyrange.individual_commits.model.commit_table_protocol import CommitTable
 from keyrange.individual_commits.model.offset_reset import carried
 from keyrange.individual_commits.model.partition_progress import PartitionState
 from keyrange.individual_commits.model.state_before_batch import cuts_of, planned_from

@@ -55,22 +55,19 @@ class ReportedResults:
         """What was said first holds."""
         self.not_done.setdefault(partition, {}).setdefault(each.offset, each)
 
-    def verdict_on(self, partition: TopicPartition) -> PartitionVerdict:
-        """What is handed back stands above what was said of single records of it."""
-        back = self.handed_back.get(partition, [])
-        kept = (
-            each
-            for each in self.not_done.get(partition, {}).values()
-            if not any(span.contains(each.key_hash) and each.offset >= at for span, at in back)
-        )
-        return PartitionVerdict(tuple(sorted(kept)), tuple(back))
-
     def verdicts(self) -> dict[TopicPartition, PartitionVerdict]:
-        """Of the partitions of which something was said."""
-        return {each: self.verdict_on(each) for each in self.not_done.keys() | self.handed_back}
-
-    def mentions(self, partition: TopicPartition, offset: int) -> bool:
-        return offset in self.not_done.get(partition, ())
+        """Of the partitions of which something was said. What is handed back stands above what was
+        said of single records of it."""
+        found: dict[TopicPartition, PartitionVerdict] = {}
+        for partition in self.not_done.keys() | self.handed_back:
+            back = self.handed_back.get(partition, [])
+            kept = (
+                each
+                for each in self.not_done.get(partition, {}).values()
+                if not any(span.contains(each.key_hash) and each.offset >= at for span, at in back)
+            )
+            found[partition] = PartitionVerdict(tuple(sorted(kept)), tuple(back))
+        return found
 
 
 def handed_on(rows: DataFrame) -> Found:

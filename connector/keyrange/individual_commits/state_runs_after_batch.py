@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from keyrange.errors import error
-from keyrange.individual_commits.model.commit import Commit, Snapshot
-from keyrange.individual_commits.model.commit_table_protocol import CommitTable
+from keyrange.individual_commits.model.commit import Commit, CommitTable, Snapshot
 from keyrange.individual_commits.model.offset_reset import not_set_back
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.keyed_state.model.state_runs import MadeRun, StateRun, after_batch, files_of
@@ -87,12 +87,8 @@ def remove_old(
 
 def first_since(table: CommitTable, last: int, since_ms: int) -> int:
     """The first commit that was written at `since_ms` or later, `last` + 1 if none was."""
-    low, high = 1, last + 1
-    while low < high:
-        middle = (low + high) // 2
-        [commit] = table.history(middle, middle + 1)
-        if commit.committed_at_ms >= since_ms:
-            high = middle
-        else:
-            low = middle + 1
-    return low
+
+    def written_at_ms(seq: int) -> int:
+        return next(iter(table.history(seq, seq + 1))).committed_at_ms
+
+    return 1 + bisect_left(range(1, last + 1), since_ms, key=written_at_ms)

@@ -6,7 +6,7 @@ something else, and what is null throughout is not read at all.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -26,15 +26,6 @@ _FAILED: Final = ("topic", "partition", "offset", "cause", "frames", "error")
 
 # Of each member that is asked for the fields; the first of them is never null where it is set.
 Wanted = Mapping[str, Sequence[str]]
-
-
-def merged(found: Iterable[Found], wanted: Wanted) -> Found:
-    """The rows of each member, of all that were found."""
-    all_of: Found = {member: [] for member in wanted}
-    for each in found:
-        for member in wanted:
-            all_of[member] += each.get(member, ())
-    return all_of
 
 
 def rows_in(source: pa.NativeFile, wanted: Wanted, offsets: Collection[int] | None = None) -> Found:

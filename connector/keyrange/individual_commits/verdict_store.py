@@ -17,6 +17,7 @@ from base64 import b64decode
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
@@ -201,12 +202,12 @@ class VerdictStore:
 
     def rows_in(
         self, manifest: Manifest, wanted: Wanted, offsets: Collection[int] | None = None
-    ) -> list[Found]:
-        """What `verdict_files.rows_in` finds in each of the parts. Raises VERDICT_DAMAGED,
-        VERDICT_UNREADABLE."""
-        return self._in_each(
-            manifest, lambda source: verdict_files.rows_in(source, wanted, offsets)
-        )
+    ) -> Found:
+        """What a verdict says, in the manifest and in all of the parts (`verdict_files.rows_in`).
+        Raises VERDICT_DAMAGED, VERDICT_UNREADABLE."""
+        read = partial(verdict_files.rows_in, wanted=wanted, offsets=offsets)
+        found = [manifest.rows, *self._in_each(manifest, read)]
+        return {name: [row for each in found for row in each.get(name, ())] for name in wanted}
 
     def failures_in(self, manifest: Manifest) -> list[Failure]:
         """What `verdict_files.failures_in` finds in all of the parts. Raises VERDICT_DAMAGED,

@@ -11,9 +11,9 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from keyrange.errors import invalid_options
-from keyrange.individual_commits.model.checkpoint_agreement import check_agreement, check_all_done
-from keyrange.individual_commits.model.commit_table_protocol import CommitTable
+from keyrange.individual_commits.model.commit import CommitTable
 from keyrange.individual_commits.model.partition_progress import PartitionState
+from keyrange.individual_commits.model.state_before_batch import check_agreement, check_all_done
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.cluster_view import ClusterView
 from keyrange.kafka.model.offsets import Positions, TopicPartition, pending

@@ -24,9 +24,7 @@ from keyrange.individual_commits.batch_deliveries import (
     states_before,
     work_settings,
 )
-from keyrange.individual_commits.model.checkpoint_agreement import check_agreement, check_terms
-from keyrange.individual_commits.model.commit import Snapshot
-from keyrange.individual_commits.model.commit_table_protocol import CommitTable
+from keyrange.individual_commits.model.commit import CommitTable, Snapshot
 from keyrange.individual_commits.model.delivery_columns import (
     DeliveryColumns,
     due_until_ms,
@@ -34,7 +32,12 @@ from keyrange.individual_commits.model.delivery_columns import (
     next_due_ms,
 )
 from keyrange.individual_commits.model.partition_progress import PartitionState
-from keyrange.individual_commits.model.state_before_batch import planned_from, resumed_from
+from keyrange.individual_commits.model.state_before_batch import (
+    check_agreement,
+    check_terms,
+    planned_from,
+    resumed_from,
+)
 from keyrange.individual_commits.model.state_columns import (
     NO_STATES,
     Bools,

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from pyspark.sql.datasource import InputPartition
 
 from keyrange.errors import InvalidError, KeyrangeError
-from keyrange.individual_commits.model.checkpoint_agreement import check_mode
+from keyrange.individual_commits.model.state_before_batch import check_mode
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.cluster_view import ClusterView
 from keyrange.kafka.model.offsets import LATEST, Positions, TopicPartition

@@ -32,7 +32,7 @@ from keyrange.source.task_reader import read_task
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from keyrange.individual_commits.model.commit_table_protocol import CommitTable
+    from keyrange.individual_commits.model.commit import CommitTable
     from keyrange.kafka.cluster import Cluster
     from keyrange.options.commits import CommitOptions
     from keyrange.source.guard_admission import Admission

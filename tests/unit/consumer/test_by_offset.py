@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from keyrange.consumer import data_loss, owned_ranges, reading_order
+from keyrange.consumer import owned_ranges, reading_order
 from keyrange.consumer.owned_ranges import OwnedRanges
 from keyrange.errors import KeyrangeError
 from keyrange.members.range_listener import KeyRangeListener
@@ -90,7 +90,7 @@ def test_a_record_that_waits_too_long_comes_alone_and_is_given_up(
 ) -> None:
     """By key those come with it that wait of its key."""
     now_ms = 0
-    for module in (data_loss, owned_ranges, reading_order):
+    for module in (owned_ranges, reading_order):
         monkeypatch.setattr(module, "passed_ms", lambda: now_ms)
     given = {"gap.timeout.ms": "100", "maxDeliveries": "2", "maxBatchRows": "10"}
     made = sharing(world, tmp_path, "a", SPACE, split_by=split_by, **given)

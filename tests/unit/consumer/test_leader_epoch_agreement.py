@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-import keyrange.consumer.data_loss as data_loss_module
 import keyrange.consumer.owned_ranges as owned_ranges_module
+import keyrange.consumer.reading_order as reading_order_module
 from keyrange.consumer.leader_epoch_agreement import Leaders, follow, read_on
 from keyrange.consumer.owned_ranges import OwnedRanges
 from keyrange.errors import KeyrangeError
@@ -39,7 +39,7 @@ class Log:
         self.world = World(self._fetch, latest=10, epoch=1)
         self.written = [1] * 10
         self.asked: list[int] = []
-        for module in (owned_ranges_module, data_loss_module):
+        for module in (owned_ranges_module, reading_order_module):
             monkeypatch.setattr(module, "epoch_ends", self._ends)
 
     def elect(self, keeps: int, count: int) -> None:

@@ -217,7 +217,7 @@ class TestPause:
         by_partition(made)
         made.pause([FIRST], pauses=True)
         passed_ms = reading_module.passed_ms()
-        for module in ("data_loss", "reading_order", "owned_ranges"):
+        for module in ("reading_order", "owned_ranges"):
             monkeypatch.setattr(f"keyrange.consumer.{module}.passed_ms", lambda: passed_ms + 10**6)
         assert by_partition(made) == {1: list(range(10))}
         made.pause([FIRST], pauses=False)
@@ -229,11 +229,11 @@ class TestPause:
         by_partition(made)
         made.pause([FIRST, SECOND], pauses=True)
         passed_ms = reading_module.passed_ms()
-        for module in ("data_loss", "reading_order", "owned_ranges"):
+        for module in ("reading_order", "owned_ranges"):
             monkeypatch.setattr(f"keyrange.consumer.{module}.passed_ms", lambda: passed_ms + 10**6)
         for work in made._works.values():
             [stretch] = work._stretches
-            stretch.deliveries[:] = 99
+            stretch.columns[2] = 99
         assert made.next(KeyRangeListener()) is None
 
     def test_ranges_that_come_to_a_paused_partition_are_paused(

@@ -172,8 +172,8 @@ def test_what_is_staged_of_a_partition_that_is_absent_stays(tmp_path: Path) -> N
     commit_states(table.store, "s", {PLACE: state, there: fresh(ids["u"], 5)})
     given = GIVEN | {"commit.isolation": "transactional"}
     writer = EachBatch(lambda *_: None, parse_options(given, "stream"), "/c")
-    writer._run = _Run("run", "s", table, NOTHING, Driver("s", 1), lambda _: table)
-    plan = writer._plan(Planned("q", 1, before, after, 0), table.known())
+    run = _Run("run", "s", table, NOTHING, Driver("s", 1), lambda _: table)
+    plan = writer._plan(run, Planned("q", 1, before, after, 0), table.known())
     assert list(plan.deliveries) == [there]
     assert [each.batch_id for each in BatchRun(NOTHING, plan, store, 5).staged()] == [0]
 
@@ -187,11 +187,11 @@ def test_who_resumes_commits_the_state_of_what_is_away() -> None:
     mark = CommitMark(source_id="new", seq=0, resumes=("old", 1))
     start = Checkpoint({there: 5}, ids, fresh=True, absent={PLACE: 21})
     end = Checkpoint({there: 6}, ids, commits=mark, absent={PLACE: 21}, initial={there: 5})
-    writer = EachBatch(lambda *_: None, parse_options(GIVEN, "stream"), "/c", lambda *_: table)
+    writer = EachBatch(lambda *_: None, parse_options(GIVEN, "stream"), "/c")
     own = MemoryCommitTable("new", table.store)
-    run = _Run("run", "new", own, NOTHING, Driver("new", 1), lambda _: own)
-    writer._run = run
-    plan = writer._plan(Planned("q", 0, start, end, -1), run.table.known())
+    tables = {"new": own, "old": table}
+    run = _Run("run", "new", own, NOTHING, Driver("new", 1), tables.__getitem__)
+    plan = writer._plan(run, Planned("q", 0, start, end, -1), run.table.known())
     judged = plan.judge(ReportedResults(), 5)
     commit = writer._commit(run, BatchRun(NOTHING, plan, NOTHING, 5), run.table.known(), judged)
     assert commit.states == {PLACE: away, there: fresh(ids["u"], 6)}

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from keyrange.errors import error, invalid_options
-from keyrange.individual_commits.model.checkpoint_agreement import (
+from keyrange.individual_commits.model.commit import Snapshot
+from keyrange.individual_commits.model.partition_progress import PartitionState
+from keyrange.individual_commits.model.state_before_batch import (
     check_agreement,
     check_all_done,
     lacking,
 )
-from keyrange.individual_commits.model.commit import Snapshot
-from keyrange.individual_commits.model.partition_progress import PartitionState
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options.commits import CommitOptions
 from keyrange.source.model.checkpoint import Checkpoint, CommitMark

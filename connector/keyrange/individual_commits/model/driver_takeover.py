@@ -12,15 +12,14 @@ from dataclasses import replace
 
 from keyrange.errors import KeyrangeError, error
 from keyrange.individual_commits.model import driver_order
-from keyrange.individual_commits.model.checkpoint_agreement import lacking
-from keyrange.individual_commits.model.commit import Commit, CommitKind, Snapshot
-from keyrange.individual_commits.model.commit_table_protocol import CommitTable
+from keyrange.individual_commits.model.commit import Commit, CommitKind, CommitTable, Snapshot
 from keyrange.individual_commits.model.driver_order import (
     Fence,
     last_source,
     living,
     next_group_seq,
 )
+from keyrange.individual_commits.model.state_before_batch import lacking
 from keyrange.source.model.checkpoint import CommitMark
 from keyrange.storage.model.sink_driver import Driver, application_of
 

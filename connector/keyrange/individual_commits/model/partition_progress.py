@@ -11,7 +11,7 @@ map is cut.
 
 Around it: `state_before_batch` is the state that a batch begins with, `delivery_columns` what it
 delivers of that, `verdict_columns` what becomes of it when the batch has been worked on, `commit`
-and `commit_table_protocol` what is kept.
+what is kept.
 All of it is pure: the planning process and the committing one come to the same from the same rows.
 """
 

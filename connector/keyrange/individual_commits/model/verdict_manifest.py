@@ -38,12 +38,12 @@ class Manifest:
     """
 
     batch_id: int
-    attempt: str
-    files: Mapping[str, int]
-    schema: Mapping[str, Any]
-    start: Mapping[str, Any]
-    end: Mapping[str, Any]
-    staged: tuple[int, ...] = field(default=())
+    attempt: str = ""
+    files: Mapping[str, int] = field(default_factory=dict)
+    schema: Mapping[str, Any] = field(default_factory=dict)
+    start: Mapping[str, Any] = field(default_factory=dict)
+    end: Mapping[str, Any] = field(default_factory=dict)
+    staged: tuple[int, ...] = ()
     counted: bool = True
     terms: Mapping[str, Any] = field(default_factory=dict)
     floors: Mapping[int, Floors] = field(default_factory=dict)
@@ -95,25 +95,18 @@ def read_manifest(batch_id: int, data: bytes) -> Manifest:
     )
     if not whole:
         raise ValueError("the manifest lacks something")
-    return Manifest(
-        batch_id,
-        str(attempt),
-        dict(files or {}),
-        document["schema"],
-        document["start"],
-        document["end"],
-        tuple(staged or ()),
-        document.get("counted") is True,
-        dict(document.get("terms") or {}),
-        {
+    known = {each.name: document[each.name] for each in fields(Manifest) if each.name in document}
+    known |= {
+        "batch_id": batch_id,
+        "staged": tuple(staged or ()),
+        "counted": document.get("counted") is True,
+        "floors": {
             int(at): tuple((str(topic), int(number), int(offset)) for topic, number, offset in each)
             for at, each in (document.get("floors") or {}).items()
         },
-        str(document.get("table") or ""),
-        str(document.get("table_id") or ""),
-        {member: [tuple(row) for row in found] for member, found in (rows or {}).items()},
-        dict(document.get("inline") or {}),
-    )
+        "rows": {member: [tuple(row) for row in found] for member, found in (rows or {}).items()},
+    }
+    return Manifest(**{name: value for name, value in known.items() if value is not None})
 
 
 def check_output(manifest: Manifest, table: str, schema: Mapping[str, Any] | None = None) -> None:

@@ -14,7 +14,7 @@ from keyrange.individual_commits.model.commit_settings import CommitSettings
 from keyrange.kafka.model.offsets import TopicPartition
 
 if TYPE_CHECKING:
-    from keyrange.individual_commits.model.commit_table_protocol import CommitTable
+    from keyrange.individual_commits.model.commit import CommitTable
     from keyrange.individual_commits.model.partition_progress import PartitionState
     from keyrange.keyed_state.model.state_runs import StateRun
 

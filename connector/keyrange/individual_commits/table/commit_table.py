@@ -15,12 +15,12 @@ import pyarrow as pa
 from keyrange.individual_commits.model.commit import (
     BASE_EVERY,
     Commit,
+    CommitTable,
     Snapshot,
     check_next,
     known_at,
     outrun,
 )
-from keyrange.individual_commits.model.commit_table_protocol import CommitTable
 from keyrange.individual_commits.model.driver_order import Fence, last_source
 from keyrange.individual_commits.table.commit_schema import (
     FENCE_COLUMNS,

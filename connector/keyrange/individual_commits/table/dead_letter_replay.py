@@ -29,13 +29,13 @@ from keyrange.individual_commits.table.commit_admin import (
     write_reset,
 )
 from keyrange.individual_commits.table.commit_schema import commits_of
-from keyrange.individual_commits.table.dead_letters import Choice, DeadLetter, DeadLetters, ResetOf
+from keyrange.individual_commits.table.dead_letters import Choice, DeadLetter, DeadLetters
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options.commits import DEAD_LETTERS, beside
 from keyrange.options.secrets import parse_secret
 from keyrange.ranges.model.key_ranges import hash_of_record
 from keyrange.storage.delta_store import DeltaStore
-from keyrange.storage.table_store import Bounds, Store
+from keyrange.storage.table_store import Bounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ def letters_at(table: str, dead_letter_table: str, storage: Mapping[str, str]) -
     """As `open_letters`, whether they are there or not."""
     path = dead_letter_table or beside(table, DEAD_LETTERS)
     store = DeltaStore(path, dead_letters.LAYOUT, storage)
-    return DeadLetters(store, reset_of(table, storage) if table else None)
+    return DeadLetters(store, Resets(table, storage).handed_out_by if table else None)
 
 
 def chosen_letters(
@@ -240,21 +240,27 @@ def replay(
 
 
 class Resets:
-    """The resets of a commit table, of all its groups; none where there is no such table."""
+    """The resets of a commit table, of all its groups; none where there is no such table, which is
+    read when it is first asked."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._of: dict[tuple[str, TopicPartition], list[Commit]] = {}
+    def __init__(self, table: str, storage: Mapping[str, str]) -> None:
+        self._store = DeltaStore(table, commit_table.LAYOUT, storage)
         self._batches: dict[str, pa.Table] = {}
-        if not store.refresh():
-            return
+
+    @functools.cached_property
+    def _of(self) -> dict[tuple[str, TopicPartition], list[Commit]]:
+        """By group and partition."""
+        found: dict[tuple[str, TopicPartition], list[Commit]] = {}
+        if not self._store.refresh():
+            return found
         kind = CommitKind.RESET.value
-        rows = store.read({"kind": (kind, kind)})
+        rows = self._store.read({"kind": (kind, kind)})
         sources = rows.column("source_id")
         for source in pc.unique(sources).to_pylist():
             for commit in commits_of(rows.filter(pc.equal(sources, source)), source):
                 for partition in commit.states:
-                    self._of.setdefault((commit.group, partition), []).append(commit)
+                    found.setdefault((commit.group, partition), []).append(commit)
+        return found
 
     def handed_out_by(self, letter: DeadLetter) -> Commit | None:
         """The first reset that handed out a letter's record again; None where none did."""
@@ -287,14 +293,3 @@ def _is_handed_out(commit: Commit, partition: TopicPartition, letter: DeadLetter
         return False
     key_hash = hash_of_record(letter.key, letter.offset, commit.terms.null_keys == "first")
     return not state.piece_of(key_hash).is_done(letter.offset)
-
-
-def reset_of(table: str, storage: Mapping[str, str]) -> ResetOf:
-    """Finds of a letter of a commit table the first reset that handed its record out again. The
-    table is read when it is first asked."""
-
-    @functools.cache
-    def resets() -> Resets:
-        return Resets(DeltaStore(table, commit_table.LAYOUT, storage))
-
-    return lambda letter: resets().handed_out_by(letter)

@@ -1,6 +1,6 @@
 """Whether a query may go on from a checkpoint with the options that it has.
 
-`individual_commits/model/checkpoint_agreement` says how checkpoint and commit table have to agree.
+`individual_commits/model/state_before_batch` says how checkpoint and commit table have to agree.
 The number of key ranges may change with any batch (`individual_commits/batch_deliveries`).
 """
 
