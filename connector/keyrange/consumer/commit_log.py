@@ -94,8 +94,12 @@ class CommitLog:
 
     def _last_claims(self) -> dict[str, tuple[int, Claim]]:
         """The last claim of each source of the group, and the number of its commit."""
-        fences = self._fences().items()
-        return {source: (seq, self._read(source, seq, text)) for source, (seq, text) in fences}
+        if not self._store.refresh():
+            return {}
+        last = claims_of(self._store.read(fence_bounds(self._group), CLAIM_COLUMNS))
+        # Sources of queries first: who finds one has nothing to do here.
+        ordered = sorted(last.items(), key=lambda each: (is_of_consumer(each[0]), each[0]))
+        return {source: (seq, self._read(source, seq, text)) for source, (seq, text) in ordered}
 
     def adopt(self, prefix: str, alive: Callable[[], Collection[str] | None]) -> str | None:
         """Go on in the place of a consumer that has ended, among those whose slots' names begin
@@ -128,14 +132,6 @@ class CommitLog:
         claim = self.claims().get(self._source)
         if claim is not None and known.run_id == self._run_id:
             self._wrote(self._source, known.seq + 1, replace(claim, closed=True))
-
-    def _fences(self) -> dict[str, tuple[int, str]]:
-        """The last claim of each source: its number and its text."""
-        if not self._store.refresh():
-            return {}
-        last = claims_of(self._store.read(fence_bounds(self._group), CLAIM_COLUMNS))
-        # Sources of queries first: who finds one has nothing to do here.
-        return dict(sorted(last.items(), key=lambda each: (is_of_consumer(each[0]), each[0])))
 
     def take(
         self,
@@ -233,7 +229,7 @@ class CommitLog:
         `read_at`; whether that is its claim still. Another one would be lost with this fence."""
         for _ in range(_FENCE_TRIES):
             seq = self._table(source).known().seq + 1
-            if self._fences()[source][0] != read_at:
+            if self._last_claims()[source][0] != read_at:
                 return False
             # The writer may have committed once more meanwhile.
             if self._wrote(source, seq, claim.fenced(epoch)):

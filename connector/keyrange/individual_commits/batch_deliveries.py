@@ -1,30 +1,43 @@
 """What a batch of a query that commits individually hands out, and in which key ranges: the same
-answer in the process that plans and in the one that commits.
+answer in the process that plans and in the one that commits, which has it as a `BatchPlan`.
 
 Rule of this file: no Spark and no cluster, and nothing that differs between the two.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import repeat
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from keyrange.errors import error
 from keyrange.individual_commits.model.commit import Snapshot
-from keyrange.individual_commits.model.commit_settings import DeliveryLimits
+from keyrange.individual_commits.model.commit_settings import DeliveryLimits, RedeliveryPolicy
 from keyrange.individual_commits.model.delivery_columns import DeliveryColumns, plan_deliveries
 from keyrange.individual_commits.model.delivery_splits import PartitionDelivery
 from keyrange.individual_commits.model.partition_progress import cut_span
 from keyrange.individual_commits.model.state_before_batch import state_of
 from keyrange.individual_commits.model.state_columns import Places, StateColumns, spread
+from keyrange.individual_commits.model.verdict_columns import (
+    Outcome,
+    StrangeVerdict,
+    apply_verdicts,
+)
 from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.keyed_state.model.state_runs import StateRun
 from keyrange.options import SourceOptions
 from keyrange.options.commits import CommitOptions
 from keyrange.ranges.model.key_ranges import KeyRange, complement
 from keyrange.ranges.model.range_plan import even_ranges
 from keyrange.source.model.checkpoint import NEVER_DUE, Checkpoint, CommitMark
 from keyrange.work.model.work_order import TaskPartition, WorkSettings
+
+if TYPE_CHECKING:
+    from keyrange.individual_commits.batch_in_checkpoint import Planned
+    from keyrange.individual_commits.reported_outcomes import ReportedResults
 
 
 def plan_batch_deliveries(
@@ -128,3 +141,58 @@ def begins_of_ranges(
             lists.append([each.from_hash for each in spans_of(partition, mark, options)])
         which.append(number)
     return spread(lists, which)
+
+
+@dataclass(frozen=True)
+class BatchPlan:
+    """What a batch was planned from: the states before it, and what it hands out."""
+
+    planned: Planned
+    states: StateColumns
+    deliveries: DeliveryColumns
+    commits: CommitOptions
+    nulls_first: bool
+    # The committed offsets as the last batch left them, whatever somebody has set since.
+    reached: Mapping[TopicPartition, int] = field(default_factory=dict)
+    # Where the state of keys is, of a job that keeps some.
+    runs: Mapping[TopicPartition, tuple[StateRun, ...]] = field(default_factory=dict)
+
+    def works(self) -> dict[TopicPartition, TaskPartition]:
+        """What the tasks know of each partition."""
+        return {partition: work_of(delivery) for partition, delivery in self.deliveries.items()}
+
+    def terms(self, timed: bool = True) -> WorkSettings:
+        return work_settings(self.planned.mark, self.commits, timed)
+
+    @property
+    def policy(self) -> RedeliveryPolicy:
+        return replace(self.commits.policy, deliveries_max=self.terms().deliveries_max)
+
+    @property
+    def verdict_terms(self) -> dict[str, str]:
+        """The options that the rows of a verdict rest on."""
+        terms = self.commits.terms(self.nulls_first)
+        return {
+            "nullKeys": terms.null_keys,
+            "commit.isolation": terms.isolation,
+            "unmentioned": "retry" if self.wants_mentions else "done",
+        }
+
+    @property
+    def wants_mentions(self) -> bool:
+        return not self.commits.unmentioned_is_done
+
+    def judge(self, told: ReportedResults, now_ms: int) -> Outcome:
+        """The states after the batch, and what is given up. Raises IMPLAUSIBLE_VERDICT."""
+        said = told.verdicts()
+        try:
+            strange = sorted(said.keys() - self.deliveries.keys())
+            if strange:
+                raise StrangeVerdict(strange[0], "the batch reads no such partition")
+            return apply_verdicts(self.deliveries, said, self.policy, now_ms)
+        except StrangeVerdict as failure:
+            raise error(
+                "IMPLAUSIBLE_VERDICT",
+                f"what was said of partition {failure.partition} cannot be: {failure}",
+                batch=self.planned.batch_id,
+            ) from None

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from keyrange.errors import error
-from keyrange.individual_commits.batch_plan import BatchPlan
+from keyrange.individual_commits.batch_deliveries import BatchPlan
 from keyrange.individual_commits.model.batch_results import Failure, failure_kinds, kinds_text
 from keyrange.individual_commits.reported_outcomes import ReportedResults
 from keyrange.work.model.outcome import Cause

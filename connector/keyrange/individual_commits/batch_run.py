@@ -14,13 +14,13 @@ from pyspark.sql.types import StructType
 
 from keyrange.errors import error
 from keyrange.individual_commits import reported_outcomes
+from keyrange.individual_commits.batch_deliveries import BatchPlan
 from keyrange.individual_commits.batch_failure_limit import (
     NO_RECORDS,
     Worked,
     check_failures,
     worked_in,
 )
-from keyrange.individual_commits.batch_plan import BatchPlan
 from keyrange.individual_commits.model import verdict_manifest
 from keyrange.individual_commits.model.batch_results import Failure
 from keyrange.individual_commits.model.commit import Snapshot

@@ -18,7 +18,11 @@ from pyspark.sql import DataFrame
 
 from keyrange.errors import KeyrangeError, error, invalid_options
 from keyrange.individual_commits import dead_letter_sink, last_batch_results, state_runs_after_batch
-from keyrange.individual_commits.batch_deliveries import idle_deliveries, plan_batch_deliveries
+from keyrange.individual_commits.batch_deliveries import (
+    BatchPlan,
+    idle_deliveries,
+    plan_batch_deliveries,
+)
 from keyrange.individual_commits.batch_failure_limit import NO_RECORDS, Worked, worked_in
 from keyrange.individual_commits.batch_in_checkpoint import (
     LastRead,
@@ -26,7 +30,6 @@ from keyrange.individual_commits.batch_in_checkpoint import (
     check_query,
     read_planned,
 )
-from keyrange.individual_commits.batch_plan import BatchPlan
 from keyrange.individual_commits.batch_run import BatchRun
 from keyrange.individual_commits.model import driver_takeover
 from keyrange.individual_commits.model.batch_results import BatchResult, failure_kinds, kinds_text
@@ -107,6 +110,12 @@ class _Run:
     store: VerdictStore | None = None
     last: LastRead = field(default_factory=LastRead)
 
+    def checked(self, known: Snapshot) -> Snapshot:
+        """Raises COMMITS_FENCED where another driver has taken over: what this one then writes to a
+        sink would be there twice."""
+        check_run(known, self.run_id, self.source_id)
+        return known
+
 
 @dataclass
 class EachBatch:
@@ -141,18 +150,10 @@ class EachBatch:
         run = self._begin(planned)
         run.last = last
         # A job looks before it appends its output, and does nothing that counts before.
-        known = run.table.seen() if self.looks_late else run.table.known()
-        check_run(known, run.run_id, run.source_id)
+        known = run.checked(run.table.seen() if self.looks_late else run.table.known())
         plan = self._plan(run, planned, known)
         store = self._open_store(run)
-
-        def check() -> Snapshot:
-            # What a driver that was replaced writes to a sink would be there twice.
-            known = run.table.known()
-            check_run(known, run.run_id, run.source_id)
-            return known
-
-        driver, before = run.driver, run.before
+        check, driver, before = lambda: run.checked(run.table.known()), run.driver, run.before
         with BatchRun(batch, plan, store, _now_ms(), check, driver, before) as running:
             self.function(batch, batch_id)
             self._check_said(running)

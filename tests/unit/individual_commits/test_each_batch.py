@@ -17,8 +17,8 @@ from committing import commit_states
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits import each_batch as module
 from keyrange.individual_commits import reported_outcomes
+from keyrange.individual_commits.batch_deliveries import BatchPlan
 from keyrange.individual_commits.batch_in_checkpoint import Planned
-from keyrange.individual_commits.batch_plan import BatchPlan
 from keyrange.individual_commits.batch_run import BatchRun, current
 from keyrange.individual_commits.each_batch import EachBatch, _Run
 from keyrange.individual_commits.model.commit import CommitKind

@@ -95,10 +95,9 @@ def errors_of(commits: Commits, named: Mapping[str, str]) -> ErrorsByOffset:
 def dead_letters_of(commits: Commits, named: Mapping[str, str], group: str | None) -> int:
     """How many records of a group are dead letters, beside the commits or where an option says."""
     from keyrange.individual_commits.table.dead_letter_replay import chosen_letters, letters_at
-    from keyrange.individual_commits.table.dead_letters import Choice
 
     path, storage = folded(named).get("deadlettertable", ""), storage_of(named)
-    letters = letters_at(commits.path, path, storage).read(Choice(replayed=False), whole=False)
+    letters = letters_at(commits.path, path, storage).read(replayed=False, whole=False)
     return len(chosen_letters(letters, group or ""))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -53,7 +53,7 @@ from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.kafka.model.offsets import TopicPartition
 
 if TYPE_CHECKING:
-    from keyrange.individual_commits.table.dead_letters import Choice, DeadLetter, DeadLetters
+    from keyrange.individual_commits.table.dead_letters import DeadLetter, DeadLetters
 
 ErrorOption = Annotated[
     str, typer.Option("--error", help="Only those whose error holds this text.")
@@ -95,14 +95,13 @@ def list_letters(
     JSON has keys, values and headers too.
     """
     from keyrange.individual_commits.table.dead_letter_replay import chosen_letters, open_letters
-    from keyrange.individual_commits.table.dead_letters import Choice
 
     check_partition(topic, partition)
     since_ms = read_since(since, now())
     letters = open_letters(table, dead_letters, storage_of(named_options("", "", option)))
     replayed = None if status is Status.ALL else status is Status.REPLAYED
-    choice = Choice(topic=topic or None, partition=partition, replayed=replayed)
-    found = chosen_letters(letters.read(choice), group, source, error, since_ms)
+    all_of = letters.read(topic=topic or None, partition=partition, replayed=replayed)
+    found = chosen_letters(all_of, group, source, error, since_ms)
     if output is OutputFormat.JSON:
         letters_found = [document(each) for each in found[:limit]]
         print_document("deadletters.list/1", {"table": table, "dead_letters": letters_found})
@@ -138,12 +137,11 @@ def show(
     The command prints it once for each time that it was given up.
     """
     from keyrange.individual_commits.table.dead_letter_replay import chosen_letters, open_letters
-    from keyrange.individual_commits.table.dead_letters import Choice
 
     name, number, at = read_record_id(record, "the record")
     letters = open_letters(table, dead_letters, storage_of(named_options("", "", option)))
-    choice = Choice(topic=name, partition=number, from_offset=at, until_offset=at + 1)
-    found = chosen_letters(letters.read(choice), group, source, "", 0)
+    of_record = letters.read(topic=name, partition=number, offset=at)
+    found = chosen_letters(of_record, group, source, "", 0)
     if not found:
         raise invalid_options([f"offset {at} of {name}-{number} is no dead letter"])
     if output is OutputFormat.JSON:
@@ -185,7 +183,6 @@ def replay(
     """
     from keyrange.individual_commits.table import dead_letter_replay
     from keyrange.individual_commits.table.commit_admin import check_current, user_name
-    from keyrange.individual_commits.table.dead_letters import Choice
 
     check_partition(topic, partition)
     if offset and partition is None:
@@ -199,9 +196,9 @@ def replay(
     commits = open_commits(table, group, source, named)
     known = commits.table.known()
     own = check_current(commits, known)
-    choice = Choice(topic=topic or None, partition=partition, replayed=False)
+    having = {"topic": topic or None, "partition": partition}
     with waiting(output) as bars:
-        found = _read(letters, choice, own, error, since_ms, bars)
+        found = _read(letters, having, own, error, since_ms, bars)
         found = [each for each in found if not offset or each.offset in offset]
         cuts = dead_letter_replay.cuts_since(commits, found)
         gone = _gone(found, known, named) if live else {}
@@ -228,12 +225,17 @@ def replay(
 
 
 def _read(
-    letters: DeadLetters, choice: Choice, group: str, error: str, since_ms: int, bars: Waiting
+    letters: DeadLetters,
+    having: Mapping[str, Any],
+    group: str,
+    error: str,
+    since_ms: int,
+    bars: Waiting,
 ) -> list[DeadLetter]:
     from keyrange.individual_commits.table.dead_letter_replay import chosen_letters
 
     with bars.step("reading the dead letters") as advance:
-        found = chosen_letters(letters.read(choice), group, "", error, since_ms)
+        found = chosen_letters(letters.read(replayed=False, **having), group, "", error, since_ms)
         advance(len(found))
     return found
 

@@ -130,11 +130,10 @@ def _given_up(commits: Commits, plan: FoldPlan, named: Mapping[str, str]) -> lis
     if not plan.dead:
         return []
     from keyrange.individual_commits.table.dead_letter_replay import open_letters
-    from keyrange.individual_commits.table.dead_letters import Choice
 
     place = folded(named).get("deadlettertable", "")
     letters = open_letters(commits.path, place, storage_of(named))
-    return letters.read(Choice(source_id=commits.source_id))
+    return letters.read(source_id=commits.source_id)
 
 
 def print_fold(found: Mapping[str, Any]) -> None:

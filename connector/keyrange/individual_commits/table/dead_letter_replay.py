@@ -29,7 +29,7 @@ from keyrange.individual_commits.table.commit_admin import (
     write_reset,
 )
 from keyrange.individual_commits.table.commit_schema import commits_of
-from keyrange.individual_commits.table.dead_letters import Choice, DeadLetter, DeadLetters
+from keyrange.individual_commits.table.dead_letters import DeadLetter, DeadLetters
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.options.commits import DEAD_LETTERS, beside
 from keyrange.options.secrets import parse_secret
@@ -79,10 +79,10 @@ def replay_dead_letters(
     known = commits.table.known()
     # Of all sources of the group: a query that was started afresh goes on with what others did.
     own = check_current(commits, known)
-    choice = Choice(topic=topic or None, partition=partition, replayed=False)
+    dead = letters.read(topic=topic or None, partition=partition, replayed=False)
     found = [
         each
-        for each in chosen_letters(letters.read(choice), own, error=error)
+        for each in chosen_letters(dead, own, error=error)
         if not offsets or each.offset in offsets
     ]
     cuts = cuts_since(commits, found)

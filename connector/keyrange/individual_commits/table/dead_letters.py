@@ -118,30 +118,6 @@ class DeadLetter:
 ResetOf = Callable[[DeadLetter], "Commit | None"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
-    """Which dead letters; what is None chooses all. Offsets are half-open."""
-
-    source_id: str | None = None
-    topic: str | None = None
-    partition: int | None = None
-    from_offset: int | None = None
-    until_offset: int | None = None
-    replayed: bool | None = None
-
-    def bounds(self) -> Bounds:
-        last = None if self.until_offset is None else self.until_offset - 1
-        equal = {
-            "source_id": self.source_id,
-            "topic": self.topic,
-            "partition": self.partition,
-        }
-        found: dict[str, tuple[Any, Any]] = {
-            name: (value, value) for name, value in equal.items() if value is not None
-        }
-        return {**found, "offset": (self.from_offset, last)}
-
-
 class DeadLetters:
     """The dead letters of all sources in one table.
 
@@ -185,24 +161,27 @@ class DeadLetters:
     def is_there(self) -> bool:
         return self._store.refresh()
 
-    def read(self, choice: Choice | None = None, whole: bool = True) -> list[DeadLetter]:
-        """The chosen dead letters, by topic, partition, offset and batch; without `whole` all but
-        what takes room: value, headers and frames."""
-        choice = choice or Choice()
+    def read(
+        self, *, whole: bool = True, replayed: bool | None = None, **having: str | int | None
+    ) -> list[DeadLetter]:
+        """The dead letters `having` this source_id, topic, partition and offset, None for any, that
+        were `replayed` or not, by topic, partition, offset and batch; without `whole` all but what
+        takes room: value, headers and frames."""
         if not self._store.refresh():
             return []
         names = [name for name in SCHEMA.names if whole or name not in _LARGE]
-        rows = _plain_times(self._store.read(choice.bounds(), names))
+        bounds: Bounds = {at: (value, value) for at, value in having.items() if value is not None}
+        rows = _plain_times(self._store.read(bounds, names))
         dead = rows.filter(pc.equal(rows.column("kind"), "dead")).to_pylist()
-        replayed = {
+        notes = {
             tuple(row[name] for name in _NAME): row
             for row in rows.filter(pc.equal(rows.column("kind"), "replayed")).to_pylist()
         }
-        found = [_letter(row, replayed.get(tuple(row[name] for name in _NAME))) for row in dead]
+        found = [_letter(row, notes.get(tuple(row[name] for name in _NAME))) for row in dead]
         if self._reset_of is not None:
             found = [_told(each, self._reset_of(each)) for each in found]
-        if choice.replayed is not None:
-            found = [each for each in found if (each.status == "replayed") == choice.replayed]
+        if replayed is not None:
+            found = [each for each in found if (each.status == "replayed") == replayed]
         return sorted(found, key=lambda each: (each.topic, each.partition, each.offset))
 
     def behind(self, sources: Iterable[str], committed: Callable[[str], int]) -> list[DeadLetter]:
@@ -214,7 +193,7 @@ class DeadLetters:
         for each in sources:
             last = self._store.greatest("batch_id", {"source_id": (each, each)})
             if last is not None and last > (batch_id := committed(each)):
-                letters = self.read(Choice(source_id=each, replayed=False))
+                letters = self.read(source_id=each, replayed=False)
                 found += [letter for letter in letters if letter.batch_id > batch_id]
         return found
 
