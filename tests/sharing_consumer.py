@@ -68,9 +68,9 @@ def main(servers: str, table: str, topic: str, name: str, session_ms: str, path:
     generation = -1
     while True:
         records = consumer.poll_records(200)
-        assert consumer._member is not None
-        if consumer._member.seen.generation != generation:
-            generation = consumer._member.seen.generation
+        assert consumer._sharing is not None
+        if consumer._sharing.member.seen.generation != generation:
+            generation = consumer._sharing.member.seen.generation
             journal.write("generation", generation=generation)
         for each in records:
             journal.write("handed", place=[each.partition, each.offset], key=str(each.key))

@@ -134,9 +134,9 @@ def test_it_commits_by_itself_with_many_ranges(topic: str, options: dict[str, st
         drained(consumer)
         consumer.acknowledge(partition, range(300))
         consumer.acknowledge(partition, range(301, 498, 2))
-        assert consumer._holding._commit_log.committed([partition], {}) == {partition: 0}
+        assert consumer._holding.commit_log.committed([partition], {}) == {partition: 0}
         consumer.acknowledge(partition, [499])
-        assert consumer._holding._commit_log.committed([partition], {}) == {partition: 300}
+        assert consumer._holding.commit_log.committed([partition], {}) == {partition: 300}
 
 
 def test_what_is_handed_out_is_bounded(

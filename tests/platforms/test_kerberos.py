@@ -302,7 +302,7 @@ def test_consumers_outlive_their_tickets(
             topics.produce(topic, [Record(b"%d" % n, b"%d" % n) for n in range(sent, sent + 20)])
             sent += 20
             turn()
-            members = [each._member for each in made]
+            members = [each._sharing and each._sharing.member for each in made]
             generations.add(tuple(each.seen.generation for each in members if each is not None))
         wait_until(lambda: turn() or len(seen) >= sent)
     finally:

@@ -100,8 +100,8 @@ class Process(KeyRangeListener):
 
     @property
     def member(self) -> SimulatedMember | None:
-        found: Any = self._consumer._member
-        return found
+        sharing: Any = self._consumer._sharing
+        return None if sharing is None else sharing.member
 
     @property
     def spans(self) -> Mapping[TopicPartition, Any]:

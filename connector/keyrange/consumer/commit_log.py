@@ -11,6 +11,7 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
+from functools import cache
 from types import MappingProxyType
 from typing import Final
 
@@ -82,7 +83,7 @@ class CommitLog:
         self._fail_on_data_loss = source.fail_on_data_loss
         self._source = source_of(self._group, slot)
         self._run_id = ""
-        self._tables: dict[str, DeltaCommitTable] = {}
+        self._table = cache(lambda source: DeltaCommitTable(self._store, source))
 
     def claims(self) -> dict[str, Claim]:
         """The last claim of each source of the group.
@@ -328,11 +329,6 @@ class CommitLog:
         except ValueError as fault:
             where = {"source_id": source, "commit_seq": seq}
             raise error("COMMITS_DAMAGED", str(fault), table=self._store.uri, **where) from None
-
-    def _table(self, source: str) -> DeltaCommitTable:
-        if source not in self._tables:
-            self._tables[source] = DeltaCommitTable(self._store, source)
-        return self._tables[source]
 
     def _wrote(
         self,

@@ -93,7 +93,7 @@ class OwnedRanges:
 
         What is under way of ranges that are kept stays so, and nothing where others have had them
         meanwhile: returns whether it does. Raises as `CommitLog.take` and
-        `LogEnds.check` do; then nothing is held.
+        `OwnedRangeReader.check` do; then nothing is held.
         """
         self._round = None
         self._outrun = False
@@ -119,7 +119,7 @@ class OwnedRanges:
         reads = read_settings(source, self._settings.by_offset)
         ids_max_age_ms = source.client.metadata_max_age_ms
         reading = OwnedRangeReader(self.cluster, view, reads, ids_max_age_ms)
-        reading.logs.follow(kept, {p: view.epoch(p) for p in kept})
+        reading.follow(kept, {p: view.epoch(p) for p in kept})
         leaders = Leaders(
             {p: view.epoch(p) for p in wanted},
             lambda epochs: epoch_ends(self.cluster, view, epochs),
@@ -129,7 +129,7 @@ class OwnedRanges:
         if self._outrun:
             # What they have done is not to be handed out again, nor to be undone by a commit.
             kept = {}
-            reading.logs.cut_back.clear()
+            reading.cut_back.clear()
         gap_ms = self._settings.gap_timeout_ms
         works = {
             partition: PartitionWork(pieces, gap_ms, taken.leader_epochs[partition])
@@ -139,7 +139,7 @@ class OwnedRanges:
         for partition, work in works.items():
             if partition in kept:
                 work.go_on(kept[partition])
-        reading.logs.check(works)
+        reading.check(works)
         self._cut_back = {p: at for p, at in self._cut_back.items() if p in kept}
         self._reading = reading
         self._note_cut_back()
@@ -286,11 +286,11 @@ class OwnedRanges:
     def _note_cut_back(self) -> None:
         """What was handed out of records that are gone is not to be acknowledged any more."""
         assert self._reading is not None
-        for partition, gone in self._reading.logs.cut_back.items():
+        for partition, gone in self._reading.cut_back.items():
             end, known = gone.from_offset, self._cut_back.get(partition, gone.from_offset)
             self._cut_back[partition] = min(end, known)
             self._had[partition] = max(gone.until_offset, self._had.get(partition, 0))
-        self._reading.logs.cut_back.clear()
+        self._reading.cut_back.clear()
 
     def _note_had(self) -> None:
         """What is held may go, or come again from where others have left it."""

@@ -40,25 +40,23 @@ Batch = tuple[TopicPartition, pa.RecordBatch]
 _FIRST_BYTES: Final = 200.0
 
 
-class LogEnds:
-    """How far the logs of some works go. `fail_on_data_loss` as the option has it; `ids_max_age_ms`
-    is for how long the ids of a view's topics are believed where nothing speaks against them.
-    """
+class OwnedRangeReader:
+    """Reads what some works lack, of the topics that a view names by their ids: whatever asks the
+    cluster raises TOPIC_RECREATED where one of them was created anew. `ids_max_age_ms` is for how
+    long the ids are believed where nothing speaks against them."""
 
     def __init__(
-        self,
-        cluster: Cluster,
-        view: ClusterView,
-        fail_on_data_loss: bool,
-        ids_max_age_ms: int,
+        self, cluster: Cluster, view: ClusterView, settings: ReadSettings, ids_max_age_ms: int
     ) -> None:
         self._cluster = cluster
         self._view = view
-        self._fail_on_data_loss = fail_on_data_loss
+        self._fail_on_data_loss = settings.fail_on_data_loss
         self._ids_max_age_ms = ids_max_age_ms
         self._ids_seen_ms = passed_ms()
         # Where logs were cut back below what was read of them, and how far that was.
         self.cut_back: dict[TopicPartition, OffsetRange] = {}
+        self._reader = SplitReader(cluster, view, replace(settings, raises_recreated=True))
+        self._offsets_read = 0
 
     def check(self, works: Works) -> None:
         """Whether each log reaches as far as it was read. Raises LOG_TRUNCATED, or with
@@ -122,25 +120,11 @@ class LogEnds:
                     f"its id was {before} and is {now}",
                 )
 
-
-class OwnedRangeReader:
-    """Reads what some works lack, of the topics that a view names by their ids: whatever asks the
-    cluster raises TOPIC_RECREATED where one of them was created anew. `logs` has seen how far their
-    logs go."""
-
-    def __init__(
-        self, cluster: Cluster, view: ClusterView, settings: ReadSettings, ids_max_age_ms: int
-    ) -> None:
-        self._settings = settings = replace(settings, raises_recreated=True)
-        self.logs = LogEnds(cluster, view, settings.fail_on_data_loss, ids_max_age_ms)
-        self._reader = SplitReader(cluster, view, settings)
-        self._offsets_read = 0
-
     def round(self, works: Works, now_ms: int, again_only: bool = False) -> Iterator[Batch] | None:
         """One pass over what is there now, or over what comes again; None where that is nothing.
         What it yields is noted in the works before it is handed over. `now_ms` as `passed_ms` has
         it."""
-        ends = {} if again_only else self.logs.ends(works)
+        ends = {} if again_only else self.ends(works)
         deliveries: dict[TopicPartition, PartitionDelivery] = {}
         for partition, work in sorted(works.items()):
             again, end = work.due(now_ms), max(ends.get(partition, 0), work.position)

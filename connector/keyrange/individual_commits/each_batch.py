@@ -102,13 +102,13 @@ class _Run:
     table: CommitTable
     driver: Driver
     table_of: Callable[[str], CommitTable]
+    last: LastRead
     # Letters of batches that were not committed; None before the run's first batch.
     standing: dead_letter_sink.Standing | None = None
     # What its batches came to.
     before: Worked = NO_RECORDS
     errors: PendingErrors | None = None
     store: VerdictStore | None = None
-    last: LastRead = field(default_factory=LastRead)
 
     def checked(self, known: Snapshot) -> Snapshot:
         """Raises COMMITS_FENCED where another driver has taken over: what this one then writes to a
@@ -147,8 +147,7 @@ class EachBatch:
         last = self._run.last if self._run else LastRead(self.options.commits.revealed_storage())
         planned = read_planned(self.checkpoint, batch_id, last)
         check_query(batch.sparkSession, planned, self.checkpoint)
-        run = self._begin(planned)
-        run.last = last
+        run = self._begin(planned, last)
         # A job looks before it appends its output, and does nothing that counts before.
         known = run.checked(run.table.seen() if self.looks_late else run.table.known())
         plan = self._plan(run, planned, known)
@@ -173,7 +172,7 @@ class EachBatch:
         self.bury.send(self.options, letters)
         self._clean(run, running, commit, store)
 
-    def _begin(self, planned: Planned) -> _Run:
+    def _begin(self, planned: Planned, last: LastRead) -> _Run:
         """The first batch of a run fences off the driver before it, and that of another source."""
         source_id = planned.mark.source_id
         if self._run is None or self._run.source_id != source_id:
@@ -188,7 +187,7 @@ class EachBatch:
             driver = driver_takeover.begin(
                 table_of, fence, planned.mark, how != "fail", anew=how == "ignore"
             )
-            self._run = _Run(run_id, source_id, table, driver, table_of)
+            self._run = _Run(run_id, source_id, table, driver, table_of, last)
         return self._run
 
     def _commit_of(self, planned: Planned, run_id: str, **fields: Any) -> Commit:
@@ -284,7 +283,14 @@ class EachBatch:
         """Let people know what failed: listeners, the log, and the commands. `known` is the state
         before the commit, which is written: nothing that goes wrong here changes the batch."""
         planned, states = running.plan.planned, known.states | commit.states
-        result = result_of(commit, states)
+        counts = commit.counts.values()
+        result = BatchResult(
+            done=sum(each.done for each in counts),
+            failed=sum(each.rejected for each in counts),
+            held_back=sum(each.held_back for each in counts),
+            dead=sum(each.dead for each in counts),
+            pending=states.pending.shape[1],
+        )
         last_batch_results.keep(planned.query_id, planned.batch_id, result)
         try:
             failures = running.failures() if result.failed else []
@@ -359,18 +365,6 @@ def counts_of(running: BatchRun, judged: Outcome) -> dict[TopicPartition, Commit
             log_end=log_ends.get(partition, ends[partition]),
         )
     return found
-
-
-def result_of(commit: Commit, states: StateColumns) -> BatchResult:
-    """What a commit did; `states` are those after it."""
-    counts = commit.counts.values()
-    return BatchResult(
-        done=sum(each.done for each in counts),
-        failed=sum(each.rejected for each in counts),
-        held_back=sum(each.held_back for each in counts),
-        dead=sum(each.dead for each in counts),
-        pending=states.pending.shape[1],
-    )
 
 
 def _now_ms() -> int:

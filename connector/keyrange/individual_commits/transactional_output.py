@@ -105,8 +105,7 @@ def released(
     names = StructType.fromJson(dict(last.schema)).names
     frames = []
     for each, rows in verdicts:
-        own = _of_same_topics(each, bounds, topic_ids)
-        within = _within(rows, _above(own, floors.get(each.batch_id, ())))
+        within = _within(rows, _left_of(each, bounds, topic_ids, floors.get(each.batch_id, ())))
         frames.append(within.withColumn(_BATCH, F.lit(each.batch_id)))
     if len(frames) == 1:
         return frames[0].select(*names)
@@ -118,20 +117,15 @@ def released(
     return last_only.sortWithinPartitions(*by_place).select(*names)
 
 
-def _above(bounds: Bounds, floors: Floors) -> Bounds:
+def _left_of(
+    manifest: Manifest, bounds: Bounds, topic_ids: Mapping[str, str], floors: Floors
+) -> Bounds:
+    """The bounds not below a batch's floors, of the topics that are still those that it read."""
+    then = read_checkpoint(dict(manifest.end)).topic_ids
     least = {TopicPartition(topic, number): offset for topic, number, offset in floors}
     return {
         partition: (max(low, least.get(partition, low)), high)
         for partition, (low, high) in bounds.items()
-    }
-
-
-def _of_same_topics(manifest: Manifest, bounds: Bounds, topic_ids: Mapping[str, str]) -> Bounds:
-    """The bounds of the topics that are still those that a batch read."""
-    then = read_checkpoint(dict(manifest.end)).topic_ids
-    return {
-        partition: bound
-        for partition, bound in bounds.items()
         if then.get(partition.topic, "") == topic_ids.get(partition.topic, "")
     }
 

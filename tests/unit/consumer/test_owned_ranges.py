@@ -37,7 +37,6 @@ class Reading:
     away = False
 
     def __init__(self, *_: object) -> None:
-        self.logs = self
         self.cut_back: dict[TopicPartition, OffsetRange] = {}
 
     def follow(self, *_: object) -> None: ...

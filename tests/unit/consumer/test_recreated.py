@@ -63,7 +63,7 @@ def test_a_topic_that_was_created_anew_is_read_from_its_start(
     if count == 10:
         # Of the end alone nobody would see it.
         assert made._reading is not None
-        monkeypatch.setattr(made._reading.logs, "_ids_seen_ms", -(2**62))
+        monkeypatch.setattr(made._reading, "_ids_seen_ms", -(2**62))
     assert polled(made, listener) == list(range(count))
     assert listener.told == ["lost", "assigned"]
     assert "TOPIC_RECREATED" in caplog.text

@@ -18,7 +18,7 @@ from keyrange.errors import KeyrangeError
 from keyrange.individual_commits import each_batch as module
 from keyrange.individual_commits import reported_outcomes
 from keyrange.individual_commits.batch_deliveries import BatchPlan
-from keyrange.individual_commits.batch_in_checkpoint import Planned
+from keyrange.individual_commits.batch_in_checkpoint import LastRead, Planned
 from keyrange.individual_commits.batch_run import BatchRun, current
 from keyrange.individual_commits.each_batch import EachBatch, _Run
 from keyrange.individual_commits.model.commit import CommitKind
@@ -172,7 +172,7 @@ def test_what_is_staged_of_a_partition_that_is_absent_stays(tmp_path: Path) -> N
     commit_states(table.store, "s", {PLACE: state, there: fresh(ids["u"], 5)})
     given = GIVEN | {"commit.isolation": "transactional"}
     writer = EachBatch(lambda *_: None, parse_options(given, "stream"), "/c")
-    run = _Run("run", "s", table, NOTHING, Driver("s", 1), lambda _: table)
+    run = _Run("run", "s", table, Driver("s", 1), lambda _: table, LastRead())
     plan = writer._plan(run, Planned("q", 1, before, after, 0), table.known())
     assert list(plan.deliveries) == [there]
     assert [each.batch_id for each in BatchRun(NOTHING, plan, store, 5).staged()] == [0]
@@ -190,7 +190,7 @@ def test_who_resumes_commits_the_state_of_what_is_away() -> None:
     writer = EachBatch(lambda *_: None, parse_options(GIVEN, "stream"), "/c")
     own = MemoryCommitTable("new", table.store)
     tables = {"new": own, "old": table}
-    run = _Run("run", "new", own, NOTHING, Driver("new", 1), tables.__getitem__)
+    run = _Run("run", "new", own, Driver("new", 1), tables.__getitem__, LastRead())
     plan = writer._plan(run, Planned("q", 0, start, end, -1), run.table.known())
     judged = plan.judge(ReportedResults(), 5)
     commit = writer._commit(run, BatchRun(NOTHING, plan, NOTHING, 5), run.table.known(), judged)

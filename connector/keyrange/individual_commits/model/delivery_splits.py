@@ -12,6 +12,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import groupby
+from operator import itemgetter
 from typing import Final
 
 from keyrange.individual_commits.model.partition_progress import PendingRecord
@@ -239,25 +241,25 @@ def _pieces(wanted: Iterable[OffsetRange], per_offset: float) -> list[OffsetRang
 def deliver(cells: Iterable[Area], offsets: Iterable[int] = ()) -> Delivery:
     """A delivery of cells, in order, and of single records. Of keys in no cell there is nothing but
     the single records; neighbours with the same offsets are joined."""
-    joined: list[tuple[int, int, int]] = []
-
-    def add(upper: int, from_offset: int, until_offset: int) -> None:
-        if joined and joined[-1][1:] == (from_offset, until_offset):
-            joined.pop()
-        joined.append((upper, from_offset, until_offset))
-
+    rows: list[tuple[int, tuple[int, int]]] = []
     at = 0
     for cell in cells:
         if cell.from_offset >= cell.until_offset:
             continue
         if cell.span.from_hash > at:
-            add(cell.span.from_hash - 1, *_NOTHING)
-        add(cell.span.until_hash - 1, cell.from_offset, cell.until_offset)
+            rows.append((cell.span.from_hash - 1, _NOTHING))
+        rows.append((cell.span.until_hash - 1, (cell.from_offset, cell.until_offset)))
         at = cell.span.until_hash
-    if joined and at <= HASH_MAX:
-        add(HASH_MAX, *_NOTHING)
-    uppers, froms, untils = zip(*joined, strict=True) if joined else ((), (), ())
-    return Delivery(uppers, froms, untils, tuple(sorted(offsets)))
+    if rows and at <= HASH_MAX:
+        rows.append((HASH_MAX, _NOTHING))
+    # Of neighbours with the same offsets the last one says how far they reach.
+    joined = [max(own) for _, own in groupby(rows, key=itemgetter(1))]
+    return Delivery(
+        tuple(upper for upper, _ in joined),
+        tuple(from_offset for _, (from_offset, _) in joined),
+        tuple(until_offset for _, (_, until_offset) in joined),
+        tuple(sorted(offsets)),
+    )
 
 
 _NOTHING: Final = (0, 0)

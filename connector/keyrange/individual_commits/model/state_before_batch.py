@@ -21,7 +21,6 @@ from keyrange.individual_commits.model.range_claims import (
     of_topic,
     pieces_of,
 )
-from keyrange.individual_commits.model.state_columns import columns_of
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.ranges.model.key_ranges import SPACE
 from keyrange.source.model.checkpoint import Checkpoint, CommitMark
@@ -47,6 +46,9 @@ def resumed_from(before: Snapshot) -> Snapshot:
     """
     states = before.states
     if before.terms is not None and before.terms.isolation == "transactional":
+        # Commands that read no commits import this module too, and do not wait for numpy.
+        from keyrange.individual_commits.model.state_columns import columns_of
+
         afresh = {
             p: fresh(state.topic_id, state.committed, state.leader_epoch)
             for p, state in states.items()

@@ -129,7 +129,7 @@ CHOICES: list[tuple[dict[str, Any], set[tuple[int, str, int, int]]]] = [
 ]
 
 
-@pytest.mark.parametrize(("choice", "expected"), CHOICES, ids=str)
+@pytest.mark.parametrize(("choice", "expected"), CHOICES, ids=[str(each) for each, _ in CHOICES])
 def test_some_are_chosen(
     tmp_path: Path, choice: dict[str, Any], expected: set[tuple[int, str, int, int]]
 ) -> None:
