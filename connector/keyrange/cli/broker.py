@@ -6,8 +6,10 @@ command that needs it.
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -16,13 +18,10 @@ from keyrange.cli.render import (
     OutputFormat,
     OutputOption,
     note,
-    print_document,
+    print_as,
     print_record,
     print_text,
 )
-
-if TYPE_CHECKING:
-    from keyrange.embedded.daemon import Daemon
 
 app = typer.Typer(no_args_is_help=True, help="Run a Kafka broker on this machine, to try keyrange.")
 
@@ -55,10 +54,8 @@ def start(
     started = daemon.start(_directory(directory), settings, note)
     if version and started.version != version:
         note(f"a broker of version {started.version} was running already")
-    if output is OutputFormat.JSON:
-        print_document("broker.start/1", _values(started))
-    else:
-        print_text(started.bootstrap_servers)
+    values = asdict(started)
+    print_as(output, "broker.start/1", values, lambda it: print_text(it["bootstrap_servers"]))
 
 
 @app.command()
@@ -82,13 +79,4 @@ def status(directory: DirectoryOption = None, output: OutputOption = OutputForma
     if running is None:
         note("no broker is running")
         raise typer.Exit(NO_BROKER)
-    if output is OutputFormat.JSON:
-        print_document("broker.status/1", _values(running))
-    else:
-        print_record("broker", _values(running))
-
-
-def _values(running: Daemon) -> dict[str, object]:
-    import dataclasses
-
-    return dataclasses.asdict(running)
+    print_as(output, "broker.status/1", asdict(running), partial(print_record, "broker"))

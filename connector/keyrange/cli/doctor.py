@@ -5,18 +5,18 @@ from __future__ import annotations
 import pkgutil
 import platform
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from keyrange.cli.arguments import named_values
 from keyrange.cli.exit_codes import FINDING
-from keyrange.cli.render import OutputFormat, OutputOption, print_document, print_table
+from keyrange.cli.render import OutputFormat, OutputOption, by_name, print_as, print_table, table_of
+from keyrange.cli.source_options import named_values
 from keyrange.cli.times import now
 from keyrange.errors import KeyrangeError
 from keyrange.kafka.model.offsets import EARLIEST, LATEST
@@ -68,13 +68,15 @@ def doctor(
     else:
         options["kafka.bootstrap.servers"] = bootstrap_servers
         findings += _all("cluster", partial(_cluster, options, topic))
-    if output is OutputFormat.JSON:
-        print_document("doctor/1", {"findings": [asdict(finding) for finding in findings]})
-    else:
-        rows = [[finding.check, finding.state, finding.detail] for finding in findings]
-        print_table("keyrange doctor", ["check", "state", "detail"], rows)
+    document = {"findings": [asdict(finding) for finding in findings]}
+    print_as(output, "doctor/1", document, _show)
     if any(finding.state == FAILED for finding in findings):
         raise typer.Exit(FINDING)
+
+
+def _show(document: Mapping[str, Any]) -> None:
+    columns = by_name("check", "state", "detail")
+    print_table("keyrange doctor", *table_of(columns, document["findings"]))
 
 
 def _environment() -> Iterator[CheckResult]:
@@ -105,21 +107,16 @@ def _kernels() -> str:
     began = time.monotonic()
     from keyrange.wire import record_kernels
 
-    crc = (
-        "in hardware"
-        if record_kernels.crc32c is not record_kernels.crc32c_in_software
-        else "in software"
-    )
+    in_software = record_kernels.crc32c is record_kernels.crc32c_in_software
+    crc = "in software" if in_software else "in hardware"
     return f"ready in {time.monotonic() - began:.1f} s, CRC32C {crc}"
 
 
 def _discovery() -> Iterator[CheckResult]:
     """Spark looks through top-level packages whose name begins with pyspark_."""
-    names = {module.name for module in pkgutil.iter_modules() if module.name.startswith("pyspark_")}
     state, detail = OK, "visible to Spark's lookup, without a register call"
-    if "pyspark_keyrange" not in names:
-        state = MISSING
-        detail = "not visible to Spark's lookup: call keyrange.register(spark)"
+    if "pyspark_keyrange" not in {module.name for module in pkgutil.iter_modules()}:
+        state, detail = MISSING, "not visible to Spark's lookup: call keyrange.register(spark)"
     yield CheckResult('format("keyrange")', state, detail)
 
 

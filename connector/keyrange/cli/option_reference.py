@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Final
 
@@ -38,11 +38,15 @@ class ReferenceFormat(StrEnum):
     MARKDOWN = "markdown"
 
 
+def _spelt() -> dict[str, str]:
+    """The names of options and properties, by their small letters."""
+    return {row["name"].lower(): row["name"] for row in (*_options(), *_properties())}
+
+
 def _names(incomplete: str) -> list[str]:
     """Options and properties that a shell offers."""
-    folded = incomplete.lower()
-    rows = [*_options(), *_properties()]
-    return [row["name"] for row in rows if row["name"].lower().startswith(folded)]
+    begin = incomplete.lower()
+    return [name for folded, name in _spelt().items() if folded.startswith(begin)]
 
 
 def options(
@@ -65,18 +69,17 @@ def options(
     if name and output in (ReferenceFormat.TOML, ReferenceFormat.MARKDOWN):
         raise typer.BadParameter(f"--output {output} is the page of all options")
     options, properties = choose(name)
+    width = shutil.get_terminal_size((_WIDTH_MAX, 24)).columns
     if output is ReferenceFormat.JSON:
         print_document("options/1", {"options": options, "kafka": properties})
     elif output is ReferenceFormat.TOML:
         print_text(toml(), end="")
     elif output is ReferenceFormat.MARKDOWN:
         print_text(markdown(), end="")
+    elif name:
+        print_text("\n".join(one_text([*options, *properties][0], width)))
     else:
-        width = shutil.get_terminal_size((_WIDTH_MAX, 24)).columns
-        if name:
-            print_text("\n".join(one_text([*options, *properties][0], width)))
-        else:
-            print_text(text(width), end="")
+        print_text(text(width), end="")
 
 
 def choose(name: str) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
@@ -100,13 +103,10 @@ def choose(name: str) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
     if folded.startswith(STORAGE_PREFIX):
         where = "deploy.md, On S3, says which there are"
         raise typer.BadParameter(f"option '{name}' is passed on to the object store: {where}")
-    hint = property_without_prefix(name) or f"does not exist{did_you_mean(_near(folded))}"
+    spelt = _spelt()
+    near = [spelt[each] for each in near_names(folded, spelt, _NEAR_MAX)]
+    hint = property_without_prefix(name) or f"does not exist{did_you_mean(near)}"
     raise typer.BadParameter(f"option '{name}' {hint}")
-
-
-def _near(folded: str) -> list[str]:
-    spelt = {row["name"].lower(): row["name"] for row in (*_options(), *_properties())}
-    return [spelt[each] for each in near_names(folded, spelt, _NEAR_MAX)]
 
 
 def _options() -> list[dict[str, Any]]:
@@ -143,8 +143,10 @@ def text(width: int) -> str:
     lines += ["Properties of Kafka's consumer", ""]
     for state, meaning in _STATES.items():
         lines += [*wrapped(meaning, width), ""]
-        for name, reason in _in_state(state):
-            lines += wrapped(f"{name}: {reason}" if reason else name, width, "    ", "        ")
+        for row in _properties():
+            if row["state"] == state:
+                said = ": ".join(filter(None, (row["name"], row["reason"])))
+                lines += wrapped(said, width, "    ", "        ")
         lines.append("")
     return "\n".join(lines[:-1]) + "\n"
 
@@ -161,10 +163,6 @@ def one_text(row: Mapping[str, Any], width: int) -> list[str]:
         *wrapped(row["doc"], width, "    "),
         *wrapped(f"Values: {row['values']}", width, "    "),
     ]
-
-
-def _in_state(state: str) -> Iterator[tuple[str, str]]:
-    return ((row["name"], row["reason"]) for row in _properties() if row["state"] == state)
 
 
 def toml() -> str:

@@ -11,7 +11,7 @@ import json
 import re
 import time
 from collections import deque
-from collections.abc import Container, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
 from itertools import islice
@@ -123,9 +123,8 @@ def records(
         # What is there already was not asked for.
         last = 0
     rows: list[list[Any]] = []
-    printed = 0
     found_keys: set[bytes | None] = set()
-    has_keys = True
+    printed, has_keys = 0, True
     # Closed at the limit, which ends what was asked for ahead.
     with open_reading(named) as reading, closing(_found(reading, last, follow)) as found:
         if offset:
@@ -146,8 +145,11 @@ def records(
     if offset and not printed:
         note(f"there is no record at {offset}: compacted away, or a marker of a transaction")
     # Without their column nobody sees which keys the records have.
-    if key and printed != limit and (not printed or has_keys):
-        _say_not_there(key, found_keys, looked)
+    is_told = printed != limit and (not printed or has_keys)
+    missing = [text for text in key or () if read_key(text) not in found_keys]
+    if is_told and missing:
+        keys = f"the key{'' if len(missing) == 1 else 's'} {', '.join(missing)}"
+        note(f"no record has {keys}: {counted(looked, 'offset')} looked through")
     if (key or last) and printed == limit:
         note(f"stopped after the {limit} records of --limit, there may be more")
 
@@ -250,15 +252,6 @@ def _check_in_log(reading: ReadPlan) -> None:
             )
 
 
-def _say_not_there(wanted: Sequence[str], found: Container[bytes | None], looked: int) -> None:
-    """Name the keys that no record has, of those that were looked for in so many offsets."""
-    missing = [text for text in wanted if read_key(text) not in found]
-    if missing:
-        keys = "the key" if len(missing) == 1 else "the keys"
-        named = ", ".join(missing)
-        note(f"no record has {keys} {named}: {counted(looked, 'offset')} looked through")
-
-
 def _read(reading: ReadPlan) -> Generator[dict[str, Any]]:
     """The records, one by one; it says on stderr how far it is when that takes a while."""
     from keyrange.kafka.fetching.fetch import SplitReader
@@ -294,12 +287,12 @@ def _rows(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
 
 
 def _json(record: dict[str, Any]) -> dict[str, Any]:
-    shaped = {name: in_json(each) for name, each in record.items() if name in ("key", "value")}
+    shaped = record | {name: in_json(record[name]) for name in ("key", "value") if name in record}
     if "timestamp" in record:
         shaped["timestamp"] = iso(record["timestamp"] // 1000)
     if record.get("headers") is not None:
         shaped["headers"] = [[each["key"], in_json(each["value"])] for each in record["headers"]]
-    return {**record, **shaped}
+    return shaped
 
 
 def _cells(record: dict[str, Any]) -> list[Any]:

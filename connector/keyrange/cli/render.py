@@ -12,7 +12,7 @@ import logging
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -35,6 +35,35 @@ LimitOption = Annotated[int, typer.Option(min=1, help="How many to print at most
 OutputOption = Annotated[
     OutputFormat, typer.Option("--output", help="How to print: for people or for programs.")
 ]
+# By the title of a column what of a row its cell is: a value by its name, or what is made of it.
+Columns = Mapping[str, str | Callable[[Any], Any]]
+
+
+def print_as(
+    output: OutputFormat,
+    schema: str,
+    values: Mapping[str, Any],
+    for_people: Callable[[Mapping[str, Any]], object],
+) -> None:
+    """Print a document as JSON, as `print_document`, or as `for_people` prints it."""
+    if output is OutputFormat.JSON:
+        print_document(schema, values)
+    else:
+        for_people(values)
+
+
+def by_name(*names: str) -> Columns:
+    """Columns that are called as the values in them, but for spaces."""
+    return {name.replace("_", " "): name for name in names}
+
+
+def table_of(columns: Columns, rows: Iterable[Any]) -> tuple[list[str], list[list[str]]]:
+    """The titles of a table, and its lines; None is an empty cell."""
+    made = [
+        [row[each] if isinstance(each, str) else each(row) for each in columns.values()]
+        for row in rows
+    ]
+    return [*columns], [["" if cell is None else str(cell) for cell in cells] for cells in made]
 
 
 def print_record(title: str, values: Mapping[str, Any]) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -114,11 +114,12 @@ def _backwards(path: Path) -> Iterator[dict[str, Any]]:
             first, *lines = (file.read(step) + rest).split(b"\n")
             rest = first
             step *= 4
-            yield from _documents(reversed(lines))
-        yield from _documents([rest])
+            yield from documents(reversed(lines))
+        yield from documents([rest])
 
 
-def _documents(lines: Any) -> Iterator[dict[str, Any]]:
+def documents(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+    """The documents among lines, in their order."""
     for line in lines:
         try:
             document = json.loads(line)

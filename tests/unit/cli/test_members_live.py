@@ -9,8 +9,8 @@ import pytest
 
 from commanding import text
 from documents import read_document
-from keyrange.cli.members import member_table as members_opening
-from keyrange.cli.members.member_table import LiveGroup, live_member
+from keyrange.cli.members import document as members_opening
+from keyrange.cli.members.document import LiveGroup, live_member
 from keyrange.kafka.cluster import Cluster
 from keyrange.members import coordinator_client
 from keyrange.members.coordinator_client import GroupView

@@ -14,7 +14,7 @@ import pytest
 import commanding
 from keyrange.cli.ranges import commands as ranges
 from keyrange.cli.ranges.commands import sample
-from keyrange.cli.ranges.plan_document import RangesPlan, document
+from keyrange.cli.ranges.document import RangesPlan, document
 from keyrange.errors import InvalidError
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.options import parse_options

@@ -32,7 +32,11 @@ def printed() -> set[str]:
     """The schemas that commands name, with their versions."""
     found = set()
     for file in CLI.rglob("*.py"):
-        found |= set(re.findall(r'print_document\(\s*f?"([^"]+)"', file.read_text()))
+        found |= set(
+            re.findall(
+                r'print_(?:document|as)\(\s*(?:(?:of\.)?output,\s*)?f?"([^"]+)"', file.read_text()
+            )
+        )
     [either] = [each for each in found if "{action}" in each]
     return found - {either} | {either.format(action=each) for each in ("rebalance", "remove")}
 

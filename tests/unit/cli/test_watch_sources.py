@@ -13,14 +13,14 @@ import pytest
 
 from checkpoints import commit_batch, make_checkpoint, plan_batch
 from commit_samples import GROUP, SOURCE, Query, put_in_place
-from keyrange.cli.volumes.observations import VolumeLooks
+from keyrange.cli.volumes.commands import VolumeLooks
 from keyrange.cli.watch.observers import (
-    CheckpointSource,
     CommitsSource,
     Ends,
     EndsSource,
     Source,
     Where,
+    checkpoint_source,
     read_members,
     read_told,
 )
@@ -106,7 +106,7 @@ def test_a_checkpoint_is_read_again_and_a_planned_batch_only_once(
         return usual(self, path)
 
     monkeypatch.setattr(Directory, "read", read)
-    looked = CheckpointSource(str(home), {})
+    looked = checkpoint_source(str(home), {})
     assert looked().committed == 2
     reads.clear()
     plan_batch(home, 3, 4_000, {"0": 3})

@@ -6,8 +6,9 @@ Rule of this file: a checkpoint that is named is only read; what is written goes
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -19,15 +20,20 @@ from keyrange.cli.checkpoint.export import (
     starting_offsets,
 )
 from keyrange.cli.render import (
+    Columns,
     OutputFormat,
     OutputOption,
+    by_name,
     note,
-    print_document,
+    print_as,
     print_record,
     print_table,
     print_text,
+    table_of,
 )
 from keyrange.cli.times import iso
+from keyrange.kafka.model.offsets import Positions, TopicPartition
+from keyrange.source.model.checkpoint import Checkpoint
 from keyrange.storage.checkpoint_files import load_progress, open_directory
 from keyrange.storage.directory import Directory
 from keyrange.storage.model.spark_log import CheckpointProgress, PlannedBatch, jvm_offset, ranges_of
@@ -59,9 +65,10 @@ def show(
     """
     progress = load_progress(open_directory(path))
     document = describe(progress, batches)
-    if output is OutputFormat.JSON:
-        print_document("checkpoint.show/1", document)
-        return
+    print_as(output, "checkpoint.show/1", document, lambda it: _show(path, it, progress.initial))
+
+
+def _show(path: str, document: Mapping[str, Any], initial: Mapping[int, Positions]) -> None:
     unfinished = document["planned_not_committed"]
     print_record(
         f"Checkpoint {path}",
@@ -72,44 +79,31 @@ def show(
             "planned, not committed": ", ".join(map(str, unfinished)) or "none",
         },
     )
-    print_table(
-        "Sources",
-        ["source", "offsets written by", "initial positions on file"],
-        [
-            [
-                row["source"],
-                _WRITERS[row["written_by"]],
-                jvm_offset(progress.initial[row["source"]]) if row["initial"] is not None else None,
-            ]
-            for row in document["sources"]
-        ],
-    )
-    print_table(
-        "Positions: the next offset to read",
-        ["source", "topic", "partition", "committed", "planned", "last batch reads", "offsets"],
-        [
-            [
-                row["source"],
-                row["topic"],
-                row["partition"],
-                row["committed"],
-                row["planned"],
-                "start not on file"
-                if row["from_offset"] is None
-                else f"[{row['from_offset']}, {row['planned']})",
-                None if row["from_offset"] is None else row["planned"] - row["from_offset"],
-            ]
-            for row in document["positions"]
-        ],
-    )
-    print_table(
-        "Last batches",
-        ["batch", "planned at", "offsets", "state"],
-        [
-            [row["batch"], row["planned_at"], row["offsets"], row["state"]]
-            for row in document["batches"]
-        ],
-    )
+    columns: Columns = {
+        "source": "source",
+        "offsets written by": lambda row: _WRITERS[row["written_by"]],
+        "initial positions on file": lambda row: (
+            None if row["initial"] is None else jvm_offset(initial[row["source"]])
+        ),
+    }
+    print_table("Sources", *table_of(columns, document["sources"]))
+    rows = document["positions"]
+    print_table("Positions: the next offset to read", *table_of(_POSITIONS, rows))
+    columns = by_name("batch", "planned_at", "offsets", "state")
+    print_table("Last batches", *table_of(columns, document["batches"]))
+
+
+_POSITIONS: Final[Columns] = {
+    **by_name("source", "topic", "partition", "committed", "planned"),
+    "last batch reads": lambda row: (
+        "start not on file"
+        if row["from_offset"] is None
+        else f"[{row['from_offset']}, {row['planned']})"
+    ),
+    "offsets": lambda row: (
+        None if row["from_offset"] is None else row["planned"] - row["from_offset"]
+    ),
+}
 
 
 @app.command()
@@ -202,12 +196,13 @@ def _export_copy(
         "sources": sources,
         "last_committed": progress.committed,
     }
-    if output is OutputFormat.JSON:
-        print_document("checkpoint.export/1", values)
-        return
-    values = {name.replace("_", " "): value for name, value in values.items()}
-    values["sources"] = ", ".join(map(str, sources))
-    print_record('Checkpoint for format("kafka")', values)
+    print_as(output, "checkpoint.export/1", values, _show_copy)
+
+
+def _show_copy(values: Mapping[str, Any]) -> None:
+    shown = {name.replace("_", " "): value for name, value in values.items()}
+    shown["sources"] = ", ".join(map(str, values["sources"]))
+    print_record('Checkpoint for format("kafka")', shown)
 
 
 def describe(progress: CheckpointProgress, batches: int) -> dict[str, Any]:
@@ -232,10 +227,8 @@ def describe(progress: CheckpointProgress, batches: int) -> dict[str, Any]:
 def _sources(progress: CheckpointProgress) -> list[dict[str, Any]]:
     """Which connector wrote each source's last offset, what it commits by, and the JVM connector's
     own first ones."""
-    kafka = kafka_sources(progress)
     rows: list[dict[str, Any]] = []
-    for number in range(len(progress.planned[-1].ends)):
-        end = kafka.get(number)
+    for number, end in enumerate(progress.planned[-1].ends):
         writer = None if end is None else "kafka" if end.foreign else "keyrange"
         mode = None if end is None else "batch" if end.commits is None else "individual"
         initial = progress.initial.get(number)
@@ -253,22 +246,21 @@ def _sources(progress: CheckpointProgress) -> list[dict[str, Any]]:
 def _positions(
     last: PlannedBatch, before: PlannedBatch | None, committed: PlannedBatch | None
 ) -> list[dict[str, Any]]:
-    rows = []
-    for row in ranges_of(last, before):
-        end = last.ends[row["source"]]
-        done = committed.ends[row["source"]] if committed is not None else None
-        span = row["range"]
-        rows.append(
-            {
-                "source": row["source"],
-                "topic": row["partition"].topic,
-                "partition": row["partition"].partition,
-                "committed": done.positions.get(row["partition"]) if done is not None else None,
-                "planned": end.positions[row["partition"]] if end is not None else None,
-                "from_offset": None if span is None else span.from_offset,
-            }
-        )
-    return rows
+    done = committed.ends if committed is not None else ()
+    return [
+        {
+            "source": row["source"],
+            **row["partition"]._asdict(),
+            "committed": _at(done[row["source"]] if done else None, row["partition"]),
+            "planned": _at(last.ends[row["source"]], row["partition"]),
+            "from_offset": None if row["range"] is None else row["range"].from_offset,
+        }
+        for row in ranges_of(last, before)
+    ]
+
+
+def _at(end: Checkpoint | None, partition: TopicPartition) -> int | None:
+    return end.positions.get(partition) if end is not None else None
 
 
 def _batch(

@@ -7,7 +7,7 @@ is told to ask one. `commits_verify` and `commits_reset` hold the rest of the no
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -15,56 +15,47 @@ import typer
 
 from keyrange.cli.commits import document as commits_document
 from keyrange.cli.commits.commit_source import (
-    GroupOption,
-    SourceOption,
+    AtOption,
+    Chosen,
+    OfSource,
     TableArgument,
     ask,
-    chosen,
     dead_letters_of,
     errors_of,
     known_at,
-    open_commits,
 )
 from keyrange.cli.commits.document import LogEnd, describe, event, kinds_of
 from keyrange.cli.commits.picture import WIDTH, Marks, draw, marks_for
 from keyrange.cli.commits.reset import reset
 from keyrange.cli.commits.verify import verify
 from keyrange.cli.render import (
+    Columns,
     LimitOption,
-    OutputFormat,
-    OutputOption,
     note,
     print_aligned,
+    print_as,
     print_by,
-    print_document,
     print_record,
     print_text,
     print_words,
+    table_of,
     terminal_width,
 )
 from keyrange.cli.source_options import (
     LiveOption,
-    PartitionOption,
     ServersOption,
-    SourceOptionsOption,
-    TopicOption,
     check_live,
-    named_options,
 )
-from keyrange.cli.times import SinceOption, iso, now, read_since
-from keyrange.individual_commits.model.batch_results import ErrorsByOffset
+from keyrange.cli.times import SinceOption, ms_of, now, read_since
 from keyrange.individual_commits.model.commit import Commit, Snapshot
 from keyrange.individual_commits.model.partition_progress import PartitionState
 from keyrange.kafka.model.offsets import LATEST, TopicPartition
+from keyrange.report.page_parts import partition_name
 from keyrange.text.escaping import one_line
 from keyrange.text.formats import clock, day, moment, number, percent_of_hashes, span
 
 if TYPE_CHECKING:
     from keyrange.individual_commits.table.commit_admin import Commits
-
-AtOption = Annotated[
-    int | None, typer.Option("--at", metavar="SEQ", min=1, help="As of this commit.")
-]
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -80,9 +71,7 @@ _ERROR_SHOWN: Final = 76
 
 @app.command()
 def show(
-    table: TableArgument,
-    topic: TopicOption = "",
-    partition: PartitionOption = None,
+    chosen: Chosen,
     ranges: Annotated[
         int,
         typer.Option(
@@ -92,10 +81,8 @@ def show(
     at: AtOption = None,
     live: LiveOption = False,
     bootstrap_servers: ServersOption = "",
-    group: GroupOption = "",
-    source: SourceOption = "",
-    option: SourceOptionsOption = None,
-    output: OutputOption = OutputFormat.TEXT,
+    *,
+    of: OfSource,
 ) -> None:
     """Show committed offset, pending records and lag of partitions.
 
@@ -106,46 +93,29 @@ def show(
     by their last errors, which it reads from the directory of the verdicts: option
     verdictDirectory, if it was set.
     """
-    named = named_options(bootstrap_servers, "", option)
-    commits = open_commits(table, group, source, named)
-    known = chosen(known_at(commits, at), topic, partition)
+    commits, named = of.open(chosen.table, bootstrap_servers)
+    known = chosen.of(known_at(commits, at))
     last = commits.last(known.seq)
     ends = _live_ends(known, named) if live else known_ends(commits, known)
-    errors = _errors(commits, named, at)
+    # Errors of earlier commits are not kept.
+    errors = errors_of(commits, named) if at is None else {}
     dead = dead_letters_of(commits, named, last.group if last else None) if at is None else None
-    document = describe(known, last, ends, now(), errors, dead)
-    if output is OutputFormat.JSON:
-        print_document("commits.show/1", {"table": table, **document})
-    else:
-        _show(table, document, known, last, ranges)
+    document = {"table": chosen.table, **describe(known, last, ends, now(), errors, dead)}
+    print_as(of.output, "commits.show/1", document, lambda it: _show(it, known, ranges))
 
 
 @app.command()
-def gaps(
-    table: TableArgument,
-    topic: TopicOption = "",
-    partition: PartitionOption = None,
-    limit: LimitOption = 50,
-    at: AtOption = None,
-    group: GroupOption = "",
-    source: SourceOption = "",
-    option: SourceOptionsOption = None,
-    output: OutputOption = OutputFormat.TEXT,
-) -> None:
+def gaps(chosen: Chosen, limit: LimitOption = 50, at: AtOption = None, *, of: OfSource) -> None:
     """List the pending records: delivered, and not done.
 
     The command reads their last errors from the directory of the verdicts: option verdictDirectory,
     if it was set.
     """
-    named = named_options("", "", option)
-    commits = open_commits(table, group, source, named)
-    known = chosen(known_at(commits, at), topic, partition)
-    errors = _errors(commits, named, at)
+    commits, named = of.open(chosen.table)
+    known = chosen.of(known_at(commits, at))
+    errors = errors_of(commits, named) if at is None else {}
     rows = list(islice(commits_document.gaps(known, now(), errors), limit))
-    if output is OutputFormat.JSON:
-        print_document("commits.gaps/1", {"table": table, "gaps": rows})
-    else:
-        _show_gaps(rows)
+    print_as(of.output, "commits.gaps/1", {"table": chosen.table, "gaps": rows}, _show_gaps)
     pending = sum(len(state.pending) for state in known.states.values())
     if len(rows) < pending:
         note(f"the first {len(rows):,} of {pending:,} pending records; --limit shows more")
@@ -156,24 +126,13 @@ def history(
     table: TableArgument,
     since: SinceOption = "",
     limit: Annotated[int, typer.Option(min=1, help="How many of the last commits.")] = 20,
-    group: GroupOption = "",
-    source: SourceOption = "",
-    option: SourceOptionsOption = None,
-    output: OutputOption = OutputFormat.TEXT,
+    *,
+    of: OfSource,
 ) -> None:
     """List the commits, the newest first."""
-    commits = open_commits(table, group, source, named_options("", "", option))
-    since_ms = read_since(since, now())
-    rows = recent_events(commits, since_ms, limit)
-    if output is OutputFormat.JSON:
-        print_document("commits.history/1", {"table": table, "commits": rows})
-    else:
-        _show_history(rows)
-
-
-def _errors(commits: Commits, named: Mapping[str, str], at: int | None) -> ErrorsByOffset:
-    """Those of earlier commits are not kept."""
-    return errors_of(commits, named) if at is None else {}
+    commits, _ = of.open(table)
+    rows = recent_events(commits, read_since(since, now()), limit)
+    print_as(of.output, "commits.history/1", {"table": table, "commits": rows}, _show_history)
 
 
 def known_ends(commits: Commits, known: Snapshot) -> dict[TopicPartition, LogEnd]:
@@ -214,28 +173,29 @@ def recent_events(commits: Commits, since_ms: int, limit: int) -> list[dict[str,
     return rows[::-1]
 
 
-def _show(
-    table: str, document: Mapping[str, Any], known: Snapshot, last: Commit | None, ranges: int
-) -> None:
+def _show(document: Mapping[str, Any], known: Snapshot, ranges: int) -> None:
     if not document["seq"]:
         note("there is no commit yet")
     batch = "" if document["batch_id"] is None else f", batch {document['batch_id']}"
-    terms = document["terms"] or {}
+    terms, at = document["terms"] or {}, document["committed_at"]
     print_record(
-        f"Commits of {table}",
+        f"Commits of {document['table']}",
         {
             "group": document["group"],
             "source": document["source_id"],
             "query": document["query_id"],
             "last commit": f"{document['seq']}{batch}",
-            "committed": _committed_text(last),
+            "committed": at and f"{moment(at)} UTC, {span(now() - ms_of(at))} ago",
             "dead letters": number(document["dead_letters"]) or None,
             "terms": ", ".join(
                 f"{name.replace('_', ' ')} {value}" for name, value in terms.items()
             ),
         },
     )
-    _show_errors(document["pending_by_error"])
+    if kinds := kinds_of(document["pending_by_error"]):
+        cells = [[each.name, number(each.records), each.example] for each in kinds]
+        print_aligned(["error", "records", "such as"], cells, "  ")
+        print_text()
     marks = marks_for(sys.stdout.encoding)
     if known.states:
         print_words(marks.legend)
@@ -245,39 +205,22 @@ def _show(
         _show_ranges(row, ranges)
 
 
-def _show_errors(rows: Sequence[Mapping[str, Any]]) -> None:
-    """The pending records of all partitions by their errors; nothing where there are none."""
-    if not rows:
-        return
-    cells = [[each.name, number(each.records), each.example] for each in kinds_of(rows)]
-    print_aligned(["error", "records", "such as"], cells, "  ")
-    print_text()
-
-
-def _committed_text(last: Commit | None) -> str | None:
-    if last is None:
-        return None
-    at_ms = last.committed_at_ms
-    return f"{moment(iso(at_ms))} UTC, {span(now() - at_ms)} ago"
-
-
 def _show_partition(row: Mapping[str, Any], state: PartitionState, marks: Marks) -> None:
     end = row["log_end"]
     as_of = " (last batch)" if row["log_end_known_by"] == "batch" else ""
     read, commit = (number(row[name]) or "not known" for name in ("read_lag", "commit_lag"))
     lags = f"read lag {read}, commit lag {commit}{as_of}"
-    print_words(f"{row['topic']}-{row['partition']}   {lags}")
-    print_words(f"  {_pending_text(row)}")
+    print_words(f"{partition_name(row)}   {lags}")
+    oldest = row["oldest_pending"]
+    since = (
+        f"{number(row['pending'])} pending, the oldest for {span(oldest['age_ms'])}"
+        if oldest
+        else ""
+    )
+    print_words(f"  {since or 'none pending'}")
     width = min(WIDTH, (terminal_width() or WIDTH) - 2)
     for line in draw(state, -1 if end is None else end, marks, width):
         print_text(f"  {line}")
-
-
-def _pending_text(row: Mapping[str, Any]) -> str:
-    if not row["pending"]:
-        return "none pending"
-    oldest_ms = row["oldest_pending"]["age_ms"]
-    return f"{number(row['pending'])} pending, the oldest for {span(oldest_ms)}"
 
 
 def _show_ranges(row: Mapping[str, Any], most: int) -> None:
@@ -286,22 +229,18 @@ def _show_ranges(row: Mapping[str, Any], most: int) -> None:
     if not most or (len(found) == 1 and not row["pending"]):
         return
     worst = sorted(found, key=lambda each: (each["committed"], each["range"]))[:most]
-    rows = [
-        [
-            keys_text(each["range"]),
-            number(each["committed"]),
-            number(row["position"] - each["scanned"]),
-            number(each["pending"]),
-            span(each["oldest_pending"]["age_ms"]) if each["oldest_pending"] else "",
-            str(each["deliveries_max"] or ""),
-            number(each["commit_lag"]),
-        ]
-        for each in worst
-    ]
-    columns = ["keys", "committed", "range lag", "pending", "oldest", "tries", "commit lag"]
-    print_aligned(columns, rows, "  ")
-    if len(rows) < len(found):
-        print_words(f"  ... and {len(found) - len(rows)} key ranges that are farther: --ranges")
+    columns: Columns = {
+        "keys": lambda each: keys_text(each["range"]),
+        "committed": lambda each: number(each["committed"]),
+        "range lag": lambda each: number(row["position"] - each["scanned"]),
+        "pending": lambda each: number(each["pending"]),
+        "oldest": lambda each: each["oldest_pending"] and span(each["oldest_pending"]["age_ms"]),
+        "tries": lambda each: each["deliveries_max"] or None,
+        "commit lag": lambda each: number(each["commit_lag"]),
+    }
+    print_aligned(*table_of(columns, worst), "  ")
+    if len(worst) < len(found):
+        print_words(f"  ... and {len(found) - len(worst)} key ranges that are farther: --ranges")
 
 
 def keys_text(bounds: list[int], digits: int = 2) -> str:
@@ -310,41 +249,43 @@ def keys_text(bounds: list[int], digits: int = 2) -> str:
     return f"{begin:.{digits}f}-{end:.{digits}f}%"
 
 
-def _show_gaps(rows: list[dict[str, Any]]) -> None:
-    columns = ["offset", "key hash", "keys", "cause", "tries", "since", "due"]
-    cells = [
-        [
-            str(row["offset"]),
-            str(row["key_hash"]),
-            keys_text(row["range"], 1),
-            row["cause"].replace("_", " "),
-            str(row["deliveries"]),
-            span(row["age_ms"]),
-            f"in {span(row['due_in_ms'])}" if row["due_in_ms"] else "now",
-        ]
-        for row in rows
-    ]
+_GAPS: Final[Columns] = {
+    "offset": "offset",
+    "key hash": "key_hash",
+    "keys": lambda row: keys_text(row["range"], 1),
+    "cause": lambda row: row["cause"].replace("_", " "),
+    "tries": "deliveries",
+    "since": lambda row: span(row["age_ms"]),
+    "due": lambda row: f"in {span(row['due_in_ms'])}" if row["due_in_ms"] else "now",
+}
+
+
+def _show_gaps(document: Mapping[str, Any]) -> None:
+    rows = document["gaps"]
     errors = [[one_line(row["error"] or "")[:_ERROR_SHOWN]] for row in rows]
-    print_by([f"{row['topic']}-{row['partition']}" for row in rows], columns, cells, errors)
+    print_by(list(map(partition_name, rows)), *table_of(_GAPS, rows), errors)
     if not rows:
         print_text("no pending records")
 
 
-def _show_history(rows: list[dict[str, Any]]) -> None:
-    columns = ["seq", "what", "time", "done", "failed", "held", "dead", "again", "pending"]
-    columns_of = ("done", "rejected", "held_back", "dead", "redelivered", "pending")
-    cells = [
-        [
-            str(row["seq"]),
-            f"batch {row['batch_id']}" if row["kind"] == "batch" else row["kind"],
-            clock(row["committed_at"]),
-            *(number(row[name]) for name in columns_of),
-            _moved_text(row["moved"]),
-        ]
-        for row in rows
-    ]
+_HISTORY: Final[Columns] = {
+    "seq": "seq",
+    "what": lambda row: f"batch {row['batch_id']}" if row["kind"] == "batch" else row["kind"],
+    "time": lambda row: clock(row["committed_at"]),
+    "done": lambda row: number(row["done"]),
+    "failed": lambda row: number(row["rejected"]),
+    "held": lambda row: number(row["held_back"]),
+    "dead": lambda row: number(row["dead"]),
+    "again": lambda row: number(row["redelivered"]),
+    "pending": lambda row: number(row["pending"]),
+    "committed": lambda row: _moved_text(row["moved"]),
+}
+
+
+def _show_history(document: Mapping[str, Any]) -> None:
+    rows = document["commits"]
     days = [f"{day(row['committed_at'])} (UTC)" for row in rows]
-    print_by(days, [*columns, "committed"], cells)
+    print_by(days, *table_of(_HISTORY, rows))
     if not rows:
         print_text("no commits")
     for row in rows:

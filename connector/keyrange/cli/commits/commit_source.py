@@ -13,11 +13,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from keyrange.cli.render import note
-from keyrange.cli.source_options import check_partition, connected, folded, storage_of
+from keyrange.cli.render import OutputFormat, OutputOption, note
+from keyrange.cli.source_options import (
+    PartitionOption,
+    SourceOptionsOption,
+    TopicOption,
+    check_partition,
+    connected,
+    folded,
+    named_options,
+    storage_of,
+)
 from keyrange.errors import invalid_options
 from keyrange.individual_commits.model.batch_results import ErrorsByOffset
-from keyrange.individual_commits.model.commit import Snapshot
+from keyrange.individual_commits.model.commit import Commit, Snapshot
 from keyrange.individual_commits.model.partition_progress import PartitionState
 from keyrange.kafka.model.offsets import EARLIEST, LATEST, OffsetRange, TopicPartition
 from keyrange.options import SourceOptions
@@ -49,19 +58,51 @@ SourceOption = Annotated[
 ]
 
 
-def chosen(known: Snapshot, topic: str, partition: int | None) -> Snapshot:
-    """What is known of some partitions. Raises INVALID_OPTIONS where there are none such."""
-    check_partition(topic, partition)
-    if not topic:
-        return known
-    states = known.states.only(
-        each for each in known.states if each.topic == topic and partition in (None, each.partition)
-    )
-    if not states:
-        named = topic if partition is None else f"{topic}-{partition}"
-        others = ", ".join(map(str, sorted(known.states))) or "none"
-        raise invalid_options([f"the commits know nothing of {named}; they know of: {others}"])
-    return replace(known, states=states)
+AtOption = Annotated[
+    int | None, typer.Option("--at", metavar="SEQ", min=1, help="As of this commit.")
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A commit table, and those of its partitions that a command is about."""
+
+    table: TableArgument
+    topic: TopicOption = ""
+    partition: PartitionOption = None
+
+    def __post_init__(self) -> None:
+        check_partition(self.topic, self.partition)
+
+    def of(self, known: Snapshot) -> Snapshot:
+        """What is known of them. Raises INVALID_OPTIONS where there are none such."""
+        if not self.topic:
+            return known
+        states = known.states.only(
+            each
+            for each in known.states
+            if each.topic == self.topic and self.partition in (None, each.partition)
+        )
+        if not states:
+            named = self.topic if self.partition is None else f"{self.topic}-{self.partition}"
+            others = ", ".join(map(str, sorted(known.states))) or "none"
+            raise invalid_options([f"the commits know nothing of {named}; they know of: {others}"])
+        return replace(known, states=states)
+
+
+@dataclass(frozen=True, slots=True)
+class OfSource:
+    """Whose commits a command looks at, by which options of the source, and how it prints."""
+
+    group: GroupOption = ""
+    source: SourceOption = ""
+    option: SourceOptionsOption = None
+    output: OutputOption = OutputFormat.TEXT
+
+    def open(self, table: str, bootstrap_servers: str = "") -> tuple[Commits, dict[str, str]]:
+        """The commits in a table, as `open_commits`, and the options."""
+        named = named_options(bootstrap_servers, "", self.option)
+        return open_commits(table, self.group, self.source, named), named
 
 
 def known_at(commits: Commits, seq: int | None, named: str = "--at") -> Snapshot:
@@ -81,6 +122,20 @@ def open_commits(path: str, group: str, source: str, named: Mapping[str, str]) -
     if commits.others and not source:
         note(f"{commits.others + 1} sources of the group wrote here; this is the last one")
     return commits
+
+
+def first_commits(
+    commits: Commits, seq: int, states: Mapping[TopicPartition, PartitionState]
+) -> dict[TopicPartition, Commit]:
+    """The first commit on file of each partition, up to `seq`, as long as its topic is the same."""
+    found: dict[TopicPartition, Commit] = {}
+    for commit in commits.forwards(seq + 1):
+        for partition in (commit.states.keys() & states.keys()) - found.keys():
+            if commit.states[partition].topic_id == states[partition].topic_id:
+                found[partition] = commit
+        if found.keys() == states.keys():
+            break
+    return found
 
 
 def errors_of(commits: Commits, named: Mapping[str, str]) -> ErrorsByOffset:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Final
 
 from keyrange.cli.times import iso
 from keyrange.individual_commits.model.batch_results import (
@@ -16,7 +16,7 @@ from keyrange.individual_commits.model.batch_results import (
     FailureKind,
     pending_kinds,
 )
-from keyrange.individual_commits.model.commit import Commit, CommitCounts, Snapshot
+from keyrange.individual_commits.model.commit import Commit, Snapshot
 from keyrange.individual_commits.model.partition_progress import (
     KeyRangeState,
     PartitionState,
@@ -26,6 +26,8 @@ from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.observing.model.lag import offsets_behind
 from keyrange.ranges.model.key_ranges import KeyRange
 from keyrange.work.model.outcome import Cause
+
+_COUNTS: Final = ("done", "rejected", "held_back", "dead", "redelivered")
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,32 +171,19 @@ def gaps(
 
 def event(commit: Commit, before: Snapshot) -> dict[str, Any]:
     """What a commit did; `before` is what was known at the one before it."""
+    counts = commit.counts.values()
+    cuts = [f"the log of {each} was cut back to {at}" for each, at in commit.cut_back.items()]
     return {
         "seq": commit.seq,
         "kind": commit.kind.value,
         "batch_id": commit.batch_id if commit.batch_id >= 0 else None,
         "committed_at": iso(commit.committed_at_ms),
         "run_id": commit.run_id,
-        **_sums(commit.counts.values()),
+        **{name: sum(getattr(each, name) for each in counts) for name in _COUNTS},
         "pending": sum(len(state.pending) for state in before.after(commit).states.values()),
         "moved": list(_moved(commit, before)),
         "who": commit.who or None,
-        "why": commit.why or commit.claim or _cut_text(commit) or None,
-    }
-
-
-def _cut_text(commit: Commit) -> str:
-    cuts = (
-        f"the log of {partition} was cut back to {at}" for partition, at in commit.cut_back.items()
-    )
-    return ", ".join(cuts)
-
-
-def _sums(counts: Any) -> dict[str, int]:
-    found: list[CommitCounts] = list(counts)
-    return {
-        name: sum(getattr(each, name) for each in found)
-        for name in ("done", "rejected", "held_back", "dead", "redelivered")
+        "why": commit.why or commit.claim or ", ".join(cuts) or None,
     }
 
 

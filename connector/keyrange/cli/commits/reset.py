@@ -6,24 +6,29 @@ Rule of this file: nothing is written without --confirm, and what is written say
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from keyrange.cli.commits.commit_source import (
-    GroupOption,
-    SourceOption,
+    Chosen,
+    OfSource,
     TableArgument,
     ask,
-    chosen,
-    open_commits,
+    first_commits,
 )
-from keyrange.cli.render import OutputFormat, OutputOption, note, print_document, print_table
+from keyrange.cli.render import (
+    Columns,
+    OutputFormat,
+    note,
+    print_document,
+    print_table,
+    table_of,
+)
 from keyrange.cli.source_options import (
     SERVERS,
     ServersOption,
-    SourceOptionsOption,
-    named_options,
+    is_number,
     names,
     storage_of,
 )
@@ -33,7 +38,7 @@ from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.individual_commits.model.offset_reset import Reset, rewind, skip
 from keyrange.individual_commits.model.partition_progress import PartitionState
 from keyrange.kafka.model.offsets import LATEST, TopicPartition
-from keyrange.keyed_state.model.state_runs import StateRun
+from keyrange.report.page_parts import partition_name
 from keyrange.storage.checkpoint_files import load_progress, open_directory
 from keyrange.storage.directory import Directory
 from keyrange.text.formats import number, span
@@ -64,21 +69,22 @@ CheckpointOption = Annotated[
         help="The query's checkpoint: refuse while a batch of it is planned and not committed.",
     ),
 ]
+ToOption = Annotated[
+    str,
+    typer.Option(
+        metavar="OFFSET|commit:SEQ|earliest-known|TIME",
+        help="The new committed offset: a number; that of an earlier commit; that of the first "
+        "commit on file; or, with --bootstrap-servers, that of the first "
+        "record not before a time (ISO 8601, or how long ago).",
+    ),
+]
 _EARLIEST = "earliest-known"
 
 
 def reset(
     table: TableArgument,
     topic: Annotated[str, typer.Option("--topic", help="The topic.")],
-    to: Annotated[
-        str,
-        typer.Option(
-            metavar="OFFSET|commit:SEQ|earliest-known|TIME",
-            help="The new committed offset: a number; that of an earlier commit; that of the first "
-            "commit on file; or, with --bootstrap-servers, that of the first "
-            "record not before a time (ISO 8601, or how long ago).",
-        ),
-    ],
+    to: ToOption,
     why: WhyOption,
     partition: Annotated[
         int | None, typer.Option(min=0, help="The partition. Default: all.")
@@ -94,10 +100,8 @@ def reset(
     confirm: ConfirmOption = False,
     checkpoint: CheckpointOption = "",
     bootstrap_servers: ServersOption = "",
-    group: GroupOption = "",
-    source: SourceOption = "",
-    option: SourceOptionsOption = None,
-    output: OutputOption = OutputFormat.TEXT,
+    *,
+    of: OfSource,
 ) -> None:
     """Set the committed offset of partitions.
 
@@ -105,37 +109,41 @@ def reset(
     one above it the command gives up the pending records below it. Stop the query first: one that
     runs fails with COMMITS_FENCED at its next commit.
     """
+    from keyrange.individual_commits.table import keyed_state_rows
     from keyrange.individual_commits.table.commit_admin import check_current, user_name, write_reset
 
-    named = named_options(bootstrap_servers, "", option)
-    commits = open_commits(table, group, source, named)
+    commits, named = of.open(table, bootstrap_servers)
     known = commits.table.known()
     check_current(commits, known)
-    states = chosen(known, topic, partition).states
+    states = Chosen(table, topic, partition).of(known).states
     wanted = _targets(commits, known, states, to, named)
     resets = plan(states, wanted, redo)
-    changed = {
-        partition: each for partition, each in resets.items() if each.state != states[partition]
+    changed = {p: each for p, each in resets.items() if each.state != states[p]}
+    _check_releases(known, changed)
+    # The state of keys whose records come again goes back to before these.
+    directory = Directory(keyed_state_rows.state_directory(table, named), storage_of(named))
+    runs = {
+        p: keyed_state_rows.runs_to_return_to(commits, known, p, wanted[p], directory)
+        for p, reset in changed.items()
+        if reset.again and known.runs.get(p)
     }
-    if known.terms is not None and known.terms.isolation == "transactional":
-        _check_releases(changed)
-    runs = _states_before(commits, known, wanted, changed, table, named)
     if checkpoint:
         check_no_batch_is_open(checkpoint, storage_of(named))
     written = None
     if confirm and changed:
-        new = {partition: each.state for partition, each in changed.items()}
+        new = {p: each.state for p, each in changed.items()}
         written = write_reset(commits, known, new, who or user_name(), why, now(), runs)
-    rows = [
-        _row(partition, states[partition], wanted[partition], each)
-        for partition, each in resets.items()
-    ]
-    if output is OutputFormat.JSON:
-        document = {"table": table, "source_id": commits.source_id, "seq": known.seq}
-        values = {**document, "written": written, "partitions": rows}
-        print_document("commits.reset/1", values)
+    document: dict[str, Any] = {
+        "table": table,
+        "source_id": commits.source_id,
+        "seq": known.seq,
+        "written": written,
+        "partitions": [_row(p, states[p], wanted[p], each) for p, each in resets.items()],
+    }
+    if of.output is OutputFormat.JSON:
+        print_document("commits.reset/1", document)
         return
-    _print(rows)
+    print_table("Reset", *table_of(_COLUMNS, document["partitions"]))
     say_what_is_next(commits, known, bool(changed), written)
 
 
@@ -156,48 +164,24 @@ def plan(
     ]:
         raise invalid_options(violations)
     return {
-        partition: (rewind if redo or at <= states[partition].committed else skip)(
-            states[partition], at
-        )
-        for partition, at in sorted(wanted.items())
+        p: (rewind if redo or at <= states[p].committed else skip)(states[p], at)
+        for p, at in sorted(wanted.items())
     }
 
 
-def _states_before(
-    commits: Commits,
-    known: Snapshot,
-    wanted: Mapping[TopicPartition, int],
-    changed: Mapping[TopicPartition, Reset],
-    table: str,
-    named: Mapping[str, str],
-) -> dict[TopicPartition, tuple[StateRun, ...]]:
-    """The state of keys whose records come again goes back to before these. Raises
-    INVALID_OPTIONS."""
-    from keyrange.individual_commits.table.keyed_state_rows import (
-        runs_to_return_to,
-        state_directory,
-    )
-
-    directory = Directory(state_directory(table, named), storage_of(named))
-    return {
-        partition: runs_to_return_to(commits, known, partition, wanted[partition], directory)
-        for partition, reset in changed.items()
-        if reset.again and known.runs.get(partition)
-    }
-
-
-def _check_releases(changed: Mapping[TopicPartition, Reset]) -> None:
-    """What is staged above a pending record is released when that is done; one that is given up by
-    hand would take it along.
+def _check_releases(known: Snapshot, changed: Mapping[TopicPartition, Reset]) -> None:
+    """With transactional isolation what is staged above a pending record is released when that is
+    done; one that is given up by hand would take it along.
 
     Raises INVALID_OPTIONS that names every partition with one.
     """
+    transactional = known.terms is not None and known.terms.isolation == "transactional"
     if violations := [
         f"--to would give up offset {each.given_up[0].offset} of {partition}, and lose the "
         "finished output above it, which commit.isolation=transactional releases when that "
         "record is done or a dead letter: lower maxDeliveries to give it up"
         for partition, each in sorted(changed.items())
-        if each.given_up
+        if transactional and each.given_up
     ]:
         raise invalid_options(violations)
 
@@ -236,53 +220,24 @@ def _targets(
     named: Mapping[str, str],
 ) -> dict[TopicPartition, int]:
     """The offset that each partition is to be set to."""
-    if to.isascii() and to.isdigit():
+    if is_number(to):
         return dict.fromkeys(states, int(to))
     if to == _EARLIEST:
-        return _first_known(commits, known.seq, states)
+        first = first_commits(commits, known.seq, states)
+        return {p: min(first[p].states[p].committed, states[p].committed) for p in first}
     if to.startswith("commit:"):
-        return _at_commit(commits, known, states, to)
-    return _at_time(states, read_time(to, "--to", now()), named)
-
-
-def _first_known(
-    commits: Commits, seq: int, states: Mapping[TopicPartition, PartitionState]
-) -> dict[TopicPartition, int]:
-    found: dict[TopicPartition, int] = {}
-    for commit in commits.forwards(seq + 1):
-        for partition in (commit.states.keys() & states.keys()) - found.keys():
-            if commit.states[partition].topic_id == states[partition].topic_id:
-                found[partition] = min(
-                    commit.states[partition].committed, states[partition].committed
-                )
-        if found.keys() == states.keys():
-            break
-    return found
-
-
-def _at_commit(
-    commits: Commits, known: Snapshot, states: Mapping[TopicPartition, PartitionState], to: str
-) -> dict[TopicPartition, int]:
-
-    number = to.removeprefix("commit:")
-    if not (number.isascii() and number.isdigit() and 1 <= int(number) <= known.seq):
-        raise invalid_options([f"--to {to}: the commits are 1 to {known.seq}"])
-    then = commits.table.known(int(number)).states
-    unknown = [
-        partition
-        for partition in sorted(states)
-        if partition not in then or then[partition].topic_id != states[partition].topic_id
-    ]
-    if unknown:
-        named = ", ".join(map(str, unknown))
-        raise invalid_options([f"--to {to}: {named} had no state then"])
-    return {partition: then[partition].committed for partition in states}
-
-
-def _at_time(
-    states: Mapping[TopicPartition, PartitionState], at_ms: int, named: Mapping[str, str]
-) -> dict[TopicPartition, int]:
-
+        number = to.removeprefix("commit:")
+        if not (is_number(number) and 1 <= int(number) <= known.seq):
+            raise invalid_options([f"--to {to}: the commits are 1 to {known.seq}"])
+        then = commits.table.known(int(number)).states
+        if unknown := [
+            str(partition)
+            for partition, state in sorted(states.items())
+            if partition not in then or then[partition].topic_id != state.topic_id
+        ]:
+            raise invalid_options([f"--to {to}: {', '.join(unknown)} had no state then"])
+        return {partition: then[partition].committed for partition in states}
+    at_ms = read_time(to, "--to", now())
     if not names(named, SERVERS):
         raise typer.BadParameter("--to TIME asks the broker: it needs --bootstrap-servers")
     with ask(named, states) as asked:
@@ -311,24 +266,14 @@ def _row(
     }
 
 
-def _print(rows: Sequence[Mapping[str, Any]]) -> None:
-    columns = ["partition", "committed", "becomes", "delivered again", "pending and given up"]
-    columns += ["never delivered"]
-    print_table(
-        "Reset",
-        columns,
-        [
-            [
-                f"{row['topic']}-{row['partition']}",
-                number(row["committed_before"]),
-                number(row["committed"]),
-                _offsets_text(row["again"]),
-                number(len(row["given_up"])),
-                _offsets_text(row["passed_over"]),
-            ]
-            for row in rows
-        ],
-    )
+_COLUMNS: Final[Columns] = {
+    "partition": partition_name,
+    "committed": lambda row: number(row["committed_before"]),
+    "becomes": lambda row: number(row["committed"]),
+    "delivered again": lambda row: _offsets_text(row["again"]),
+    "pending and given up": lambda row: number(len(row["given_up"])),
+    "never delivered": lambda row: _offsets_text(row["passed_over"]),
+}
 
 
 def _offsets_text(ranges: Sequence[Sequence[int]]) -> str:

@@ -7,38 +7,35 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from keyrange.cli.commits.commit_source import (
-    GroupOption,
+    Chosen,
     LettersOption,
     Live,
-    SourceOption,
+    OfSource,
     TableArgument,
     ask,
-    chosen,
-    open_commits,
+    first_commits,
 )
 from keyrange.cli.exit_codes import FINDING
 from keyrange.cli.render import (
-    OutputFormat,
-    OutputOption,
+    Columns,
     note,
-    print_document,
+    print_as,
     print_table,
     print_text,
     print_words,
+    table_of,
 )
 from keyrange.cli.source_options import (
     LiveOption,
     PartitionOption,
     ServersOption,
-    SourceOptionsOption,
     TopicOption,
     check_live,
-    named_options,
     storage_of,
 )
 from keyrange.cli.waiting import Waiting, waiting
@@ -46,13 +43,13 @@ from keyrange.individual_commits.model.commit import Commit, Snapshot
 from keyrange.individual_commits.model.commit_settings import OFFSET_HASH, CommitSettings
 from keyrange.individual_commits.model.partition_progress import PartitionState
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
+from keyrange.report.page_parts import partition_name
 from keyrange.text.formats import number
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from keyrange.cli.commits.recount import Log, Numbers, Offsets, Recount
-    from keyrange.individual_commits.model.auditing import Contradiction
+    from keyrange.cli.commits.recount import Log, Numbers, Recount
     from keyrange.individual_commits.table.commit_admin import Commits
 
 _IDS = "topic,partition,offset"
@@ -86,10 +83,8 @@ def verify(
     partition: PartitionOption = None,
     live: LiveOption = False,
     bootstrap_servers: ServersOption = "",
-    group: GroupOption = "",
-    source: SourceOption = "",
-    option: SourceOptionsOption = None,
-    output: OutputOption = OutputFormat.TEXT,
+    *,
+    of: OfSource,
 ) -> None:
     """Check the commits, and with --sink the records in the sink.
 
@@ -99,34 +94,36 @@ def verify(
     """
     if len(columns.split(",")) != 3:
         raise typer.BadParameter(f"--columns takes three names, such as {_IDS}")
-    named = named_options(bootstrap_servers, "", option)
-    commits = open_commits(table, group, source, named)
-    known = chosen(commits.table.known(), topic, partition)
+    commits, named = of.open(table, bootstrap_servers)
+    known = Chosen(table, topic, partition).of(commits.table.known())
     if live and not sink:
         raise typer.BadParameter("--live reads the log for a recount of --sink: name the sink")
-    with waiting(output) as bars:
+    with waiting(of.output) as bars:
         findings = _contradictions(commits, known, last, bars)
         recounts: dict[TopicPartition, Recount] = {}
         if sink:
             dead = _dead(table, dead_letters, commits, known, named)
             in_sink = _in_sink(sink, columns, named, bars)
-            logs = _logs(known, named, bars) if live else None
-            begins = _begins(commits, known)
-            recounts = _recount(known, in_sink, begins, begin, dead, logs)
+            logs = _logs(known, named, bars) if live else {}
+            recounts = _recount(commits, known, in_sink, begin, dead, logs)
     agrees = not findings and all(each.agrees(may_miss) for each in recounts.values())
-    if output is OutputFormat.JSON:
-        values = _document(table, sink, commits, known, findings, recounts, agrees)
-        print_document("commits.verify/1", values)
-    else:
-        _print(findings, recounts, sink, live, may_miss)
-        print_text("everything agrees" if agrees else "there are differences")
+    document = {
+        "table": table,
+        "sink": sink or None,
+        "source_id": commits.source_id,
+        "seq": known.seq,
+        "agrees": agrees,
+        "commits": findings,
+        "partitions": [_partition(partition, each) for partition, each in recounts.items()],
+    }
+    print_as(of.output, "commits.verify/1", document, lambda it: _print(it, live, may_miss))
     if not agrees:
         raise typer.Exit(FINDING)
 
 
 def _contradictions(
     commits: Commits, known: Snapshot, last: int, bars: Waiting
-) -> list[Contradiction]:
+) -> list[dict[str, Any]]:
     """What the last commits say of the chosen partitions that cannot be."""
     from keyrange.individual_commits.model.auditing import Handovers, audit
     from keyrange.individual_commits.model.range_claims import is_of_consumer
@@ -139,7 +136,15 @@ def _contradictions(
     for source, table in commits.of_group.items() if is_of_consumer(commits.source_id) else ():
         others[source] = list(table.history(max(table.known().seq - last + 1, 1)))
     found = audit(shown, Handovers(others))
-    return [each for each in found if each.partition is None or each.partition in known.states]
+    return [
+        {"seq": each.seq, **_place(each.partition), "said": each.said}
+        for each in found
+        if each.partition is None or each.partition in known.states
+    ]
+
+
+def _place(partition: TopicPartition | None) -> dict[str, Any]:
+    return partition._asdict() if partition else {"topic": None, "partition": None}
 
 
 def _in_sink(
@@ -177,17 +182,16 @@ def _read_places(
     for partition, held in sorted(live.logs().items()):
         until = max(min(states[partition].position, held.until_offset), held.from_offset)
         span = OffsetRange(held.from_offset, until)
-        pieces = []
+        pieces = [(np.empty(0, np.int64), np.empty(0, np.int64))]
         if span.size:
             split = Split(*partition, span.from_offset, span.until_offset, bytes_estimate=0)
             with bars.step(f"reading {partition}", span.size) as advance:
                 for batch in reader.read([split]):
                     pieces.append(_columns(batch))
                     advance(batch.num_rows)
-        offsets = [piece[0] for piece in pieces] or [np.empty(0, np.int64)]
-        key_hashes = [piece[1] for piece in pieces] or [np.empty(0, np.int64)]
-        found[partition] = Log(span, np.concatenate(offsets), np.concatenate(key_hashes))
-        note(f"{partition}: {len(found[partition].offsets):,} records in {span} of the log")
+        offsets, key_hashes = map(np.concatenate, zip(*pieces, strict=True))
+        found[partition] = Log(span, offsets, key_hashes)
+        note(f"{partition}: {len(offsets):,} records in {span} of the log")
     return found
 
 
@@ -195,18 +199,6 @@ def _columns(batch: pa.RecordBatch) -> tuple[Numbers, Numbers]:
     # Copied: a batch's buffers may be filled anew.
     offsets = batch.column("offset").to_numpy(zero_copy_only=False).copy()
     return offsets, batch.column("keyHash").to_numpy(zero_copy_only=False).copy()
-
-
-def _begins(commits: Commits, known: Snapshot) -> dict[TopicPartition, int]:
-    """Where the query began to read each partition, by the first commit of it."""
-    begins: dict[TopicPartition, int] = {}
-    for commit in commits.forwards(known.seq + 1):
-        for partition in (commit.states.keys() & known.states.keys()) - begins.keys():
-            if commit.states[partition].topic_id == known.states[partition].topic_id:
-                begins[partition] = _began_at(commit, partition)
-        if begins.keys() == known.states.keys():
-            break
-    return begins
 
 
 def _began_at(commit: Commit, partition: TopicPartition) -> int:
@@ -220,29 +212,29 @@ def _began_at(commit: Commit, partition: TopicPartition) -> int:
 
 
 def _recount(
+    commits: Commits,
     known: Snapshot,
     in_sink: Mapping[TopicPartition, Numbers],
-    begins: Mapping[TopicPartition, int],
     given: int | None,
     dead: Mapping[TopicPartition, Numbers],
-    logs: Mapping[TopicPartition, Log] | None,
+    logs: Mapping[TopicPartition, Log],
 ) -> dict[TopicPartition, Recount]:
+    """Each partition from where the query began to read it: as it is given, or by its first commit
+    and the first row in the sink."""
     import numpy as np
 
     from keyrange.cli.commits.recount import recount
 
     nothing = np.empty(0, np.int64)
     transactional = known.terms is not None and known.terms.isolation == "transactional"
+    first = first_commits(commits, known.seq, known.states)
     found: dict[TopicPartition, Recount] = {}
     for partition, state in sorted(known.states.items()):
         rows = in_sink.get(partition, nothing)
-        begin = begins[partition]
-        if given is not None:
-            begin = given
-        elif len(rows):
-            begin = min(int(rows[0]), begin)
-        log = logs.get(partition) if logs is not None else None
-        letters = dead.get(partition, nothing)
+        begin = given
+        if begin is None:
+            begin = min(_began_at(first[partition], partition), *map(int, rows[:1]))
+        letters, log = dead.get(partition, nothing), logs.get(partition)
         found[partition] = recount(state, rows, begin, letters, transactional, log)
     topics = {partition.topic for partition in known.states}
     for partition in sorted(in_sink.keys() - known.states.keys()):
@@ -278,34 +270,6 @@ def _dead(
     }
 
 
-def _document(
-    table: str,
-    sink: str,
-    commits: Commits,
-    known: Snapshot,
-    findings: list[Contradiction],
-    recounts: Mapping[TopicPartition, Recount],
-    agrees: bool,
-) -> dict[str, Any]:
-    return {
-        "table": table,
-        "sink": sink or None,
-        "source_id": commits.source_id,
-        "seq": known.seq,
-        "agrees": agrees,
-        "commits": [
-            {
-                "seq": found.seq,
-                "topic": found.partition.topic if found.partition else None,
-                "partition": found.partition.partition if found.partition else None,
-                "said": found.said,
-            }
-            for found in findings
-        ],
-        "partitions": [_partition(partition, each) for partition, each in recounts.items()],
-    }
-
-
 def _partition(partition: TopicPartition, found: Recount) -> dict[str, Any]:
     return {
         **partition._asdict(),
@@ -320,44 +284,42 @@ def _partition(partition: TopicPartition, found: Recount) -> dict[str, Any]:
     }
 
 
-def _print(
-    findings: list[Contradiction],
-    recounts: Mapping[TopicPartition, Recount],
-    sink: str,
-    live: bool,
-    may_miss: bool,
-) -> None:
-    if findings:
-        rows = [[each.seq, each.partition, each.said] for each in findings]
-        print_table("The commits contradict each other", ["seq", "partition", "what"], rows)
-    if not recounts:
-        return
-    columns = ["partition", "offsets", "in the sink", "missing", "doubled", "unexpected"]
-    rows = [
-        [
-            str(partition),
-            str(each.judged),
-            number(each.in_sink),
-            number(each.missing.count),
-            number(each.doubled.count),
-            number(sum(wrong.count for wrong in each.unexpected.values())),
-        ]
-        for partition, each in recounts.items()
-    ]
-    print_table(f"Recount of {sink}", columns, rows)
-    for partition, each in recounts.items():
-        _examples(str(partition), "missing", each.missing)
-        _examples(str(partition), "doubled", each.doubled)
-        for why, offsets in each.unexpected.items():
-            _examples(str(partition), f"unexpected ({why})", offsets)
-        if each.unsure:
-            note(f"{partition}: {each.unsure:,} rows cannot be judged without --live")
-    if not live and not may_miss and any(each.missing.count for each in recounts.values()):
+_CONTRADICTIONS: Final[Columns] = {
+    "seq": "seq",
+    "partition": lambda row: partition_name(row) if row["topic"] else None,
+    "what": "said",
+}
+_RECOUNT: Final[Columns] = {
+    "partition": partition_name,
+    "offsets": lambda row: f"[{row['from_offset']}, {row['until_offset']})",
+    "in the sink": lambda row: number(row["in_sink"]),
+    "missing": lambda row: number(row["missing"]["count"]),
+    "doubled": lambda row: number(row["doubled"]["count"]),
+    "unexpected": lambda row: number(sum(each["count"] for each in row["unexpected"].values())),
+}
+
+
+def _print(document: Mapping[str, Any], live: bool, may_miss: bool) -> None:
+    if document["commits"]:
+        said = table_of(_CONTRADICTIONS, document["commits"])
+        print_table("The commits contradict each other", *said)
+    rows = document["partitions"]
+    if rows:
+        print_table(f"Recount of {document['sink']}", *table_of(_RECOUNT, rows))
+    for row in rows:
+        for what in ("missing", "doubled"):
+            _examples(f"{partition_name(row)} {what}", row[what])
+        for why, offsets in row["unexpected"].items():
+            _examples(f"{partition_name(row)} unexpected ({why})", offsets)
+        if row["unsure"]:
+            note(f"{partition_name(row)}: {row['unsure']:,} rows cannot be judged without --live")
+    if not live and not may_miss and any(row["missing"]["count"] for row in rows):
         note("what is missing may be no record at all: --live asks the log")
+    print_text("everything agrees" if document["agrees"] else "there are differences")
 
 
-def _examples(partition: str, what: str, offsets: Offsets) -> None:
-    if offsets.count:
-        left = offsets.count - len(offsets.offsets)
+def _examples(what: str, offsets: Mapping[str, Any]) -> None:
+    if offsets["count"]:
+        left = offsets["count"] - len(offsets["offsets"])
         more = f" and {left:,} more" if left else ""
-        print_words(f"{partition} {what}: {', '.join(map(str, offsets.offsets))}{more}")
+        print_words(f"{what}: {', '.join(map(str, offsets['offsets']))}{more}")

@@ -1,20 +1,25 @@
-"""`keyrange deadletters`: records that were given up, and how they are handed out again."""
+"""`keyrange deadletters`: records that were given up, and how they are handed out again.
+
+Rule of this file: what a record holds is shown as text where a terminal can show it, and never more
+of it than was asked for.
+"""
 
 from __future__ import annotations
 
+import shutil
+import sys
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from keyrange.cli.commits.commit_source import (
-    GroupOption,
+    Chosen,
     LettersOption,
-    SourceOption,
+    OfSource,
     TableArgument,
     ask,
-    open_commits,
 )
 from keyrange.cli.commits.reset import (
     CheckpointOption,
@@ -24,36 +29,136 @@ from keyrange.cli.commits.reset import (
     check_no_batch_is_open,
     say_what_is_next,
 )
-from keyrange.cli.deadletters.document import document, fields_of, located, print_letters
+from keyrange.cli.keys import cut, in_json, short_key, shown
 from keyrange.cli.render import (
+    Columns,
     LimitOption,
     OutputFormat,
-    OutputOption,
     note,
+    print_as,
+    print_by,
     print_document,
     print_record,
+    print_text,
     print_words,
+    table_of,
 )
 from keyrange.cli.source_options import (
     LiveOption,
-    PartitionOption,
     ServersOption,
-    SourceOptionsOption,
-    TopicOption,
     check_live,
-    check_partition,
     named_options,
     read_record_id,
     storage_of,
 )
-from keyrange.cli.times import SinceOption, now, read_since
-from keyrange.cli.waiting import Waiting, waiting
+from keyrange.cli.times import SinceOption, iso, now, read_since
+from keyrange.cli.waiting import waiting
 from keyrange.errors import invalid_options
 from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.text.escaping import one_line, plain
+from keyrange.text.formats import moment
 
 if TYPE_CHECKING:
-    from keyrange.individual_commits.table.dead_letters import DeadLetter, DeadLetters
+    from keyrange.individual_commits.table.dead_letters import Choice, DeadLetter
+
+# What a list shows of an error where it does not go to a terminal.
+_ERROR_CHARACTERS: Final = 500
+_VALUE_CHARACTERS: Final = 40
+
+
+def document(letter: DeadLetter) -> dict[str, Any]:
+    """A dead letter as JSON."""
+    return {
+        "group": letter.group,
+        "source_id": letter.source_id,
+        "query_id": letter.query_id,
+        "batch_id": letter.batch_id,
+        **located(letter),
+        "topic_id": letter.topic_id or None,
+        "timestamp": iso(letter.timestamp_ms),
+        "key": in_json(letter.key),
+        "value": in_json(letter.value),
+        "headers": [[name, in_json(value)] for name, value in letter.headers],
+        "error": letter.error,
+        "frames": list(letter.frames),
+        "cause": letter.cause.name.lower(),
+        "attempts": letter.attempts,
+        "first_at": iso(letter.first_at_ms),
+        "last_at": iso(letter.last_at_ms),
+        "written_at": iso(letter.written_at_ms),
+        "status": letter.status,
+        "replayed_by": letter.replayed_by,
+        "replayed_to": letter.replayed_to,
+    }
+
+
+def located(letter: DeadLetter) -> dict[str, Any]:
+    return {"topic": letter.topic, "partition": letter.partition, "offset": letter.offset}
+
+
+_LETTERS: Final[Columns] = {
+    "offset": lambda each: each.offset,
+    "tries": lambda each: each.attempts,
+    "cause": lambda each: each.cause.name.lower().replace("_", " "),
+    "given up (UTC)": lambda each: moment(iso(each.written_at_ms)),
+    "state": lambda each: each.status,
+    "key": lambda each: short_key(each.key),
+}
+
+
+def print_letters(letters: Sequence[DeadLetter]) -> None:
+    """Three lines for each: what it is, its error, and how its value begins."""
+    wide = shutil.get_terminal_size().columns if sys.stdout.isatty() else _ERROR_CHARACTERS
+    below = [
+        [
+            cut(one_line(" ".join(each.error.split())), wide - 4),
+            f"value {cut(' '.join(shown(each.value).split()), _VALUE_CHARACTERS)}",
+        ]
+        for each in letters
+    ]
+    names = [f"{each.topic}-{each.partition}" for each in letters]
+    print_by(names, *table_of(_LETTERS, letters), below)
+    if not letters:
+        print_text("no dead letters")
+
+
+def fields_of(letter: DeadLetter, characters: int) -> dict[str, Any]:
+    fields = {
+        "state": letter.status
+        if letter.replayed_by is None
+        else f"replayed by {letter.replayed_by}, {letter.replayed_to}",
+        "error": plain(letter.error),
+        "cause": letter.cause.name.lower().replace("_", " "),
+        "attempts": letter.attempts,
+        "first at": iso(letter.first_at_ms),
+        "last at": iso(letter.last_at_ms),
+        "batch": letter.batch_id,
+        "query": letter.query_id,
+        "timestamp": iso(letter.timestamp_ms),
+        "key": _bounded(letter.key, characters),
+        "value": _bounded(letter.value, characters),
+    }
+    if letter.frames:
+        fields["raised at"] = plain("\n".join(letter.frames))
+    for name, value in letter.headers:
+        # Two headers may have one name.
+        label = f"header {shown(name.encode())}"
+        while label in fields:
+            label += "'"
+        fields[label] = _bounded(value, characters)
+    return fields
+
+
+def _bounded(content: bytes | None, most: int) -> str:
+    text = shown(content)
+    if content is None or len(content) <= most:
+        return text
+    # A character may be cut in two at the bound: what is left of it is left out.
+    is_text = text != f"hex:{content.hex()}"
+    begin = content[:most].decode("utf-8", "ignore") if is_text else f"hex:{content[:most].hex()}"
+    return f"{begin}... ({len(content):,} bytes)"
+
 
 ErrorOption = Annotated[
     str, typer.Option("--error", help="Only those whose error holds this text.")
@@ -72,9 +177,7 @@ class Status(StrEnum):
 
 @app.command("list")
 def list_letters(
-    table: TableArgument,
-    topic: TopicOption = "",
-    partition: PartitionOption = None,
+    chosen: Chosen,
     since: SinceOption = "",
     error: ErrorOption = "",
     status: Annotated[
@@ -85,28 +188,21 @@ def list_letters(
     ] = Status.ALL,
     limit: LimitOption = 50,
     dead_letters: LettersOption = "",
-    group: GroupOption = "",
-    source: SourceOption = "",
-    option: SourceOptionsOption = None,
-    output: OutputOption = OutputFormat.TEXT,
+    *,
+    of: OfSource,
 ) -> None:
     """List the dead letters, by topic, partition and offset.
 
     JSON has keys, values and headers too.
     """
-    from keyrange.individual_commits.table.dead_letter_replay import chosen_letters, open_letters
+    from keyrange.individual_commits.table.dead_letters import Choice
 
-    check_partition(topic, partition)
     since_ms = read_since(since, now())
-    letters = open_letters(table, dead_letters, storage_of(named_options("", "", option)))
     replayed = None if status is Status.ALL else status is Status.REPLAYED
-    all_of = letters.read(topic=topic or None, partition=partition, replayed=replayed)
-    found = chosen_letters(all_of, group, source, error, since_ms)
-    if output is OutputFormat.JSON:
-        letters_found = [document(each) for each in found[:limit]]
-        print_document("deadletters.list/1", {"table": table, "dead_letters": letters_found})
-    else:
-        print_letters(found[:limit])
+    choice = Choice(topic=chosen.topic or None, partition=chosen.partition, replayed=replayed)
+    found = _chosen(chosen.table, dead_letters, of, choice, error, since_ms)
+    values = {"table": chosen.table, "dead_letters": [document(each) for each in found[:limit]]}
+    print_as(of.output, "deadletters.list/1", values, lambda _: print_letters(found[:limit]))
     if len(found) > limit:
         note(f"the first {limit:,} of {len(found):,} dead letters; --limit shows more")
 
@@ -127,24 +223,21 @@ def show(
         ),
     ] = 4096,
     dead_letters: LettersOption = "",
-    group: GroupOption = "",
-    source: SourceOption = "",
-    option: SourceOptionsOption = None,
-    output: OutputOption = OutputFormat.TEXT,
+    *,
+    of: OfSource,
 ) -> None:
     """Show one dead letter in full.
 
     The command prints it once for each time that it was given up.
     """
-    from keyrange.individual_commits.table.dead_letter_replay import chosen_letters, open_letters
+    from keyrange.individual_commits.table.dead_letters import Choice
 
     name, number, at = read_record_id(record, "the record")
-    letters = open_letters(table, dead_letters, storage_of(named_options("", "", option)))
-    of_record = letters.read(topic=name, partition=number, offset=at)
-    found = chosen_letters(of_record, group, source, "", 0)
+    choice = Choice(topic=name, partition=number, from_offset=at, until_offset=at + 1)
+    found = _chosen(table, dead_letters, of, choice)
     if not found:
         raise invalid_options([f"offset {at} of {name}-{number} is no dead letter"])
-    if output is OutputFormat.JSON:
+    if of.output is OutputFormat.JSON:
         letters_found = [document(each) for each in found]
         print_document("deadletters.show/1", {"table": table, "dead_letters": letters_found})
         return
@@ -152,11 +245,18 @@ def show(
         print_record(f"{name}-{number}, offset {at}", fields_of(each, characters))
 
 
+def _chosen(
+    table: str, path: str, of: OfSource, choice: Choice, error: str = "", since_ms: int = 0
+) -> list[DeadLetter]:
+    from keyrange.individual_commits.table.dead_letter_replay import chosen_letters, open_letters
+
+    letters = open_letters(table, path, storage_of(named_options("", "", of.option)))
+    return chosen_letters(letters.read(choice), of.group, of.source, error, since_ms)
+
+
 @app.command()
 def replay(
-    table: TableArgument,
-    topic: TopicOption = "",
-    partition: PartitionOption = None,
+    chosen: Chosen,
     offset: Annotated[
         list[int] | None, typer.Option("--offset", min=0, help="Only this one; several times.")
     ] = None,
@@ -170,10 +270,8 @@ def replay(
     live: LiveOption = False,
     bootstrap_servers: ServersOption = "",
     dead_letters: LettersOption = "",
-    group: GroupOption = "",
-    source: SourceOption = "",
-    option: SourceOptionsOption = None,
-    output: OutputOption = OutputFormat.TEXT,
+    *,
+    of: OfSource,
 ) -> None:
     """Deliver dead letters again, in the next batch of the query.
 
@@ -181,72 +279,52 @@ def replay(
     --live the command checks that Kafka still has them. Stop the query first: one that runs fails
     with COMMITS_FENCED at its next commit.
     """
-    from keyrange.individual_commits.table import dead_letter_replay
+    from keyrange.individual_commits.table import dead_letter_replay as replaying
     from keyrange.individual_commits.table.commit_admin import check_current, user_name
+    from keyrange.individual_commits.table.dead_letters import Choice
 
-    check_partition(topic, partition)
-    if offset and partition is None:
+    if offset and chosen.partition is None:
         raise typer.BadParameter("--offset needs --topic and --partition")
-    if not (everything or topic or since or error):
+    if not (everything or chosen.topic or since or error):
         raise typer.BadParameter("say which: --topic, --since, --error, or --all")
-    named = named_options(bootstrap_servers, "", option)
+    named = named_options(bootstrap_servers, "", of.option)
     check_live(live, named)
     since_ms = read_since(since, now())
-    letters = dead_letter_replay.open_letters(table, dead_letters, storage_of(named))
-    commits = open_commits(table, group, source, named)
+    letters = replaying.open_letters(chosen.table, dead_letters, storage_of(named))
+    commits, _ = of.open(chosen.table, bootstrap_servers)
     known = commits.table.known()
     own = check_current(commits, known)
-    having = {"topic": topic or None, "partition": partition}
-    with waiting(output) as bars:
-        found = _read(letters, having, own, error, since_ms, bars)
+    choice = Choice(topic=chosen.topic or None, partition=chosen.partition, replayed=False)
+    with waiting(of.output) as bars:
+        with bars.step("reading the dead letters") as advance:
+            found = replaying.chosen_letters(letters.read(choice), own, "", error, since_ms)
+            advance(len(found))
         found = [each for each in found if not offset or each.offset in offset]
-        cuts = dead_letter_replay.cuts_since(commits, found)
+        cuts = replaying.cuts_since(commits, found)
         gone = _gone(found, known, named) if live else {}
         wanted = [each for each in found if _name(each) not in gone]
         planning = bars.over("planning", wanted, len(wanted))
-        plan = dead_letter_replay.plan_replay(known, planning, now(), commits.source_id, cuts)
+        plan = replaying.plan_replay(known, planning, now(), commits.source_id, cuts)
         if checkpoint:
             check_no_batch_is_open(checkpoint, storage_of(named))
         seq, by = None, who or user_name()
         if confirm and plan.taken:
             with bars.step("writing what comes again", len(plan.taken)):
-                seq = dead_letter_replay.replay(commits, letters, known, plan, by, why, now())
+                seq = replaying.replay(commits, letters, known, plan, by, why, now())
     left = [*plan.left, *((each, gone[_name(each)]) for each in found if _name(each) in gone)]
-    if output is OutputFormat.JSON:
+    if of.output is OutputFormat.JSON:
         rest = [{**located(each), "why": said} for each, said in left]
-        values = {"written": seq, "replayed": [located(each) for each in plan.taken], "left": rest}
-        print_document("deadletters.replay/1", {"table": table, **values})
+        values = {"written": seq, "replayed": list(map(located, plan.taken)), "left": rest}
+        print_document("deadletters.replay/1", {"table": chosen.table, **values})
         return
-    _print_replay(len(plan.taken), len(found), left, confirm)
+    would = "are" if confirm else "would be"
+    print_words(f"{len(plan.taken):,} of {len(found):,} dead letters {would} handed out again")
+    for each, said in left:
+        print_words(f"{each.topic}-{each.partition}, offset {each.offset} is not: {said}")
     if confirm and plan.taken and seq is None:
         note("they were handed out again already; that is noted")
     else:
         say_what_is_next(commits, known, bool(plan.taken), seq)
-
-
-def _read(
-    letters: DeadLetters,
-    having: Mapping[str, Any],
-    group: str,
-    error: str,
-    since_ms: int,
-    bars: Waiting,
-) -> list[DeadLetter]:
-    from keyrange.individual_commits.table.dead_letter_replay import chosen_letters
-
-    with bars.step("reading the dead letters") as advance:
-        found = chosen_letters(letters.read(replayed=False, **having), group, "", error, since_ms)
-        advance(len(found))
-    return found
-
-
-def _print_replay(
-    taken: int, found: int, left: Sequence[tuple[DeadLetter, str]], confirm: bool
-) -> None:
-    would = "are" if confirm else "would be"
-    print_words(f"{taken:,} of {found:,} dead letters {would} handed out again")
-    for each, said in left:
-        print_words(f"{each.topic}-{each.partition}, offset {each.offset} is not: {said}")
 
 
 def _name(letter: DeadLetter) -> tuple[str, int, int]:
@@ -258,9 +336,7 @@ def _gone(
 ) -> dict[tuple[str, int, int], str]:
     """Why Kafka cannot hand out some of the records any more."""
     partitions = {TopicPartition(each.topic, each.partition) for each in letters}
-    states = {
-        partition: state for partition, state in known.states.items() if partition in partitions
-    }
+    states = {at: state for at, state in known.states.items() if at in partitions}
     with ask(named, states) as asked:
         logs = asked.logs()
     gone = {}

@@ -13,18 +13,20 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from keyrange.cli.commits.reset import ConfirmOption, WhoOption, WhyOption
-from keyrange.cli.members.document import describe, events
-from keyrange.cli.members.member_table import MembersTableArgument, ask, open_table
+from keyrange.cli.members.document import MembersTableArgument, ask, describe, events, open_table
 from keyrange.cli.render import (
+    Columns,
     OutputFormat,
     OutputOption,
     note,
     print_aligned,
+    print_as,
     print_by,
     print_document,
     print_record,
     print_text,
     print_words,
+    table_of,
     terminal_width,
 )
 from keyrange.cli.source_options import (
@@ -39,6 +41,7 @@ from keyrange.cli.source_options import (
 )
 from keyrange.cli.times import SinceOption, now, read_since
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange, split_evenly
+from keyrange.report.page_parts import partition_name
 from keyrange.report.wording import command_text, event_text, moved_text, slot_marks
 from keyrange.text.escaping import one_line
 from keyrange.text.formats import clock, day, moment, number, percent, span
@@ -115,20 +118,20 @@ def _ask(
         number = asked.number
     document = describe(members.last, members.waiting, now(), None)
     rows = [each for each in document["members"] if name in ("", each["name"], each["slot"])]
+    kept = {each: document[each] for each in ("group", "seq", "epoch", "waiting")}
+    values = {"table": members.path, **kept, "written": number, "members": rows}
     if output is OutputFormat.JSON:
-        kept = {each: document[each] for each in ("group", "seq", "epoch", "waiting")}
-        values = {"table": members.path, **kept, "written": number, "members": rows}
         print_document(f"members.{action}/1", values)
         return
     for each in rows:
         print_text(_owns(each))
     if number is not None:
         note(f"written as command {number}; the driver takes it before its next batch")
-        return
-    note(
-        "nothing was written: --confirm does it. The driver wrote last "
-        f"{span(document['age_ms'])} ago, and takes it before its next batch"
-    )
+    else:
+        note(
+            "nothing was written: --confirm does it. The driver wrote last "
+            f"{span(document['age_ms'])} ago, and takes it before its next batch"
+        )
 
 
 def _owns(member: dict[str, Any]) -> str:
@@ -160,16 +163,13 @@ def list_members(
     check_live(live, named)
     members = open_table(table, named)
     asked = ask(named, members.last) if live else None
-    document = describe(members.last, members.waiting, now(), asked)
+    document = {"table": table, **describe(members.last, members.waiting, now(), asked)}
     document["partitions"] = [
         each
         for each in document["partitions"]
         if topic in ("", each["topic"]) and partition in (None, each["partition"])
     ]
-    if output is OutputFormat.JSON:
-        print_document("members.list/1", {"table": table, **document})
-    else:
-        _show(table, document, partitions)
+    print_as(output, "members.list/1", document, lambda it: _show(it, partitions))
 
 
 @app.command()
@@ -184,18 +184,15 @@ def history(
     members = open_table(table, named_options("", "", option))
     since_ms = read_since(since, now())
     found = events(members.recent(limit), members.table.commands(), since_ms)
-    if output is OutputFormat.JSON:
-        print_document("members.history/1", {"table": table, "events": found})
-    else:
-        _show_history(found)
+    print_as(output, "members.history/1", {"table": table, "events": found}, _show_history)
 
 
-def _show(table: str, document: Mapping[str, Any], most: int) -> None:
+def _show(document: Mapping[str, Any], most: int) -> None:
     live = document["live"]
     print_record(
         "Members",
         {
-            "table": table,
+            "table": document["table"],
             "group": document["group"],
             "epoch": document["epoch"] or "none yet",
             "written": f"{moment(document['at'])} UTC, {span(document['age_ms'])} ago, "
@@ -216,34 +213,19 @@ def _show(table: str, document: Mapping[str, Any], most: int) -> None:
 def _print_members(
     members: Sequence[Mapping[str, Any]], marks: Mapping[str, str], epoch: int
 ) -> None:
-    columns = [
-        "name",
-        "mark",
-        "slot",
-        "host",
-        "executor",
-        "space",
-        "ranges",
-        "epoch",
-        "seen",
-        "state",
-    ]
-    rows = [
-        [
-            one_line(each["name"]),
-            marks.get(each["slot"], ""),
-            one_line(each["slot"]),
-            one_line(each["host"] or ""),
-            one_line(each["executor"] or ""),
-            percent(each["share"]),
-            number(each["ranges"]),
-            str(epoch) if each["ranges"] else "",
-            _seen_text(each),
-            _state_text(each),
-        ]
-        for each in members
-    ]
-    print_aligned(columns, rows)
+    columns: Columns = {
+        "name": lambda each: one_line(each["name"]),
+        "mark": lambda each: marks.get(each["slot"]),
+        "slot": lambda each: one_line(each["slot"]),
+        "host": lambda each: one_line(each["host"] or ""),
+        "executor": lambda each: one_line(each["executor"] or ""),
+        "space": lambda each: percent(each["share"]),
+        "ranges": lambda each: number(each["ranges"]),
+        "epoch": lambda each: epoch if each["ranges"] else None,
+        "seen": _seen_text,
+        "state": _state_text,
+    }
+    print_aligned(*table_of(columns, members))
 
 
 def _next_text(due: Mapping[str, Any]) -> str:
@@ -275,7 +257,7 @@ def _show_space(
     """A line for each partition: whose the hashes from 0 to 2^63 - 1 are."""
     if not partitions or not most:
         return
-    names = [f"{each['topic']}-{each['partition']}" for each in partitions]
+    names = [partition_name(each) for each in partitions]
     shown = partitions[:most]
     width = max(map(len, names[:most]))
     cells = max(min(WIDTH, (terminal_width() or 10_000) - width - 2), 1)
@@ -312,19 +294,18 @@ def draw(
     return "".join(line)
 
 
-def _show_history(rows: Sequence[Mapping[str, Any]]) -> None:
-    columns = ["row", "time", "epoch", "members", "moved"]
-    cells = [
-        [
-            f"command {row['number']}" if row["kind"] == "command" else str(row["seq"]),
-            clock(row["at"]),
-            str(row.get("epoch", "")),
-            str(row.get("members", "")),
-            moved_text(row),
-        ]
-        for row in rows
-    ]
+_HISTORY: Final[Columns] = {
+    "row": lambda row: f"command {row['number']}" if row["kind"] == "command" else row["seq"],
+    "time": lambda row: clock(row["at"]),
+    "epoch": lambda row: row.get("epoch"),
+    "members": lambda row: row.get("members"),
+    "moved": moved_text,
+}
+
+
+def _show_history(document: Mapping[str, Any]) -> None:
+    rows = document["events"]
     days = [f"{day(row['at'])} (UTC)" for row in rows]
-    print_by(days, columns, cells, [[event_text(row)] for row in rows])
+    print_by(days, *table_of(_HISTORY, rows), [[event_text(row)] for row in rows])
     if not rows:
         print_text("nothing")

@@ -1,22 +1,82 @@
 """What `keyrange members` prints, as plain documents: `--output json` has them as they are, and the
-screens show the same.
+screens show the same. And what commands share that look at a table of members: the table, and what
+the broker says of the members of its group.
 
-Rule of this file: no clock and no table. What is known, and what time it is, comes in.
+Rule of this file: no clock and nothing of Spark; only commands that are told to ask a broker do so.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
 
 from keyrange.cli.commits.document import bounds_of
-from keyrange.cli.members.member_table import LiveGroup, LiveMember
+from keyrange.cli.source_options import connected, storage_of
 from keyrange.cli.times import iso
 from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.members.model.join_metadata import MemberMetadata, read_metadata
 from keyrange.ranges.model.key_ranges import SPACE
 
 if TYPE_CHECKING:
+    from keyrange.members.coordinator_client import GroupMemberView
+    from keyrange.members.table.assignment_admin import Members
     from keyrange.members.table.assignment_schema import Command, Stored, StoredMember
+
+MembersTableArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="TABLE", help="The table of the members: a directory or a URI such as s3://..."
+    ),
+]
+
+
+def open_table(path: str, named: Mapping[str, str]) -> Members:
+    """As `assignment_admin.open_members`, with the settings of the object store among options."""
+    from keyrange.members.table import assignment_admin
+
+    return assignment_admin.open_members(path, storage_of(named))
+
+
+@dataclass(frozen=True, slots=True)
+class LiveMember:
+    """A member that the broker knows now, and what it tells of itself."""
+
+    name: str
+    is_static: bool
+    told: MemberMetadata
+
+
+@dataclass(frozen=True, slots=True)
+class LiveGroup:
+    """The group of the members, in a state of Kafka's."""
+
+    state: str
+    members: tuple[LiveMember, ...]
+
+
+def ask(named: Mapping[str, str], stored: Stored) -> LiveGroup:
+    """Ask for the members of the group that a driver's row names.
+
+    `named` are options of the source. Raises what the source raises for them.
+    """
+    from keyrange.members.coordinator_client import describe_members
+
+    with connected({**named, "subscribe": "none"}) as (_, cluster):
+        found = describe_members(cluster, stored.member_group or f"{stored.group}.members")
+    return LiveGroup(found.state, tuple(live_member(each) for each in found.members))
+
+
+def live_member(view: GroupMemberView) -> LiveMember:
+    """A member with what it says of itself; what is none of keyrange's has only its ids."""
+    name = view.instance_id or view.member_id
+    told = read_metadata(view.metadata) or MemberMetadata(name)
+    told = replace(told, host=told.host or view.client_host)
+    return LiveMember(name, view.instance_id is not None, told)
+
 
 # Of a slot that owns ranges and has no member, and of a member that the driver has not seen.
 UNKNOWN: Final = "unknown"
@@ -41,12 +101,9 @@ def describe(
         "partitions": [
             {
                 **partition._asdict(),
-                "ranges": [
-                    {"range": bounds_of(each.span), "slot": each.slot}
-                    for each in _owners(stored)[partition]
-                ],
+                "ranges": [{"range": bounds_of(each.span), "slot": each.slot} for each in owned],
             }
-            for partition in sorted(_owners(stored))
+            for partition, owned in sorted(_owners(stored).items())
         ],
         "waiting": [command(each) for each in waiting],
     }
@@ -106,16 +163,18 @@ def events(
 ) -> list[dict[str, Any]]:
     """What happened, newest first, and what was asked for meanwhile. Of rows, oldest first, the
     first one only says what was before the second, unless nothing was before it."""
-    found = []
-    for at, row in enumerate(rows):
-        before = rows[at - 1] if at else None
-        if before is not None or row.seq == 1:
-            found.append((row.at_ms, 1, row.seq, _event(row, before)))
     begin_ms = rows[0].at_ms if rows and rows[0].seq > 1 else 0
-    for each in commands:
-        if each.at_ms >= begin_ms:
-            # What was asked for stands before what came of it at the same millisecond.
-            found.append((each.at_ms, 0, each.number, {"kind": "command", **command(each)}))
+    # What was asked for stands before what came of it at the same millisecond.
+    found = [
+        (each.at_ms, 0, each.number, {"kind": "command", **command(each)})
+        for each in commands
+        if each.at_ms >= begin_ms
+    ]
+    found += [
+        (row.at_ms, 1, row.seq, _event(row, before))
+        for before, row in zip((None, *rows), rows, strict=False)
+        if before is not None or row.seq == 1
+    ]
     wanted = [each for each in found if each[0] >= since_ms]
     return [event for *_, event in sorted(wanted, key=lambda each: each[:3], reverse=True)]
 
@@ -158,58 +217,38 @@ def _owners(stored: Stored) -> Mapping[TopicPartition, Sequence[Any]]:
 def _members(stored: Stored, now_ms: int, live: LiveGroup | None) -> list[dict[str, Any]]:
     shares = _shares(stored)
     present = {each.told.slot: each for each in live.members} if live is not None else {}
-    known = {each.slot for each in stored.members}
-    rows = [
-        _member(each, shares, present.get(each.slot), live is not None, now_ms)
-        for each in stored.members
+    unknown = (shares.keys() | present.keys()) - {each.slot for each in stored.members}
+    slots = [*((each.slot, each) for each in stored.members), *((slot, None) for slot in unknown)]
+    return [
+        _member(slot, member, shares.get(slot, _NOTHING), present.get(slot), live, now_ms)
+        for slot, member in sorted(slots, key=lambda each: natural(each[0]))
     ]
-    unknown = sorted((shares.keys() | present.keys()) - known)
-    rows += [_stranger(slot, shares, present.get(slot), live is not None) for slot in unknown]
-    return sorted(rows, key=lambda row: natural(row["slot"]))
 
 
 def _member(
-    member: StoredMember,
-    shares: Mapping[str, Mapping[str, Any]],
+    slot: str,
+    member: StoredMember | None,
+    share: Mapping[str, Any],
     here: LiveMember | None,
-    asked: bool,
+    live: LiveGroup | None,
     now_ms: int,
 ) -> dict[str, Any]:
+    """A slot, with the member that the driver's row knows in it, and the one that is there now."""
+    seen_ago = max(now_ms - member.seen_ms, 0) if member else None
     return {
-        "name": member.name,
-        "slot": member.slot,
-        "static": member.is_static,
-        "host": (here.told.host if here else "") or member.host or None,
-        "executor": (here.told.executor if here else "") or member.executor or None,
-        "cores": member.cores,
-        "source": member.source or None,
-        **shares.get(member.slot, _NOTHING),
-        "state": member.state,
-        "since": iso(member.since_ms),
-        "last_seen": iso(now_ms if here else member.seen_ms),
-        "last_seen_ms_ago": 0 if here else max(now_ms - member.seen_ms, 0),
-        "live": here is not None if asked else None,
-    }
-
-
-def _stranger(
-    slot: str, shares: Mapping[str, Mapping[str, Any]], here: LiveMember | None, asked: bool
-) -> dict[str, Any]:
-    """A slot that the driver's row knows as no member."""
-    return {
-        "name": here.name if here else slot,
+        "name": member.name if member else here.name if here else slot,
         "slot": slot,
-        "static": here.is_static if here else None,
-        "host": here.told.host or None if here else None,
-        "executor": here.told.executor or None if here else None,
-        "cores": here.told.cores if here else None,
-        "source": None,
-        **shares.get(slot, _NOTHING),
-        "state": UNKNOWN,
-        "since": None,
-        "last_seen": None,
-        "last_seen_ms_ago": 0 if here else None,
-        "live": here is not None if asked else None,
+        "static": member.is_static if member else here.is_static if here else None,
+        "host": (here and here.told.host) or (member and member.host) or None,
+        "executor": (here and here.told.executor) or (member and member.executor) or None,
+        "cores": member.cores if member else here.told.cores if here else None,
+        "source": (member and member.source) or None,
+        **share,
+        "state": member.state if member else UNKNOWN,
+        "since": iso(member.since_ms) if member else None,
+        "last_seen": iso(now_ms if here else member.seen_ms) if member else None,
+        "last_seen_ms_ago": 0 if here else seen_ago,
+        "live": here is not None if live else None,
     }
 
 
@@ -220,27 +259,21 @@ def _shares(stored: Stored) -> dict[str, dict[str, Any]]:
     """Of each slot that owns something: its share of the hash space of all partitions, and how many
     ranges of how many partitions that is."""
     owners = _owners(stored)
-    sizes: dict[str, int] = {}
-    ranges: dict[str, int] = {}
-    partitions: dict[str, set[TopicPartition]] = {}
-    for partition, owned in owners.items():
-        for each in owned:
-            sizes[each.slot] = sizes.get(each.slot, 0) + each.span.size
-            ranges[each.slot] = ranges.get(each.slot, 0) + 1
-            partitions.setdefault(each.slot, set()).add(partition)
+    owned: dict[str, list[tuple[TopicPartition, int]]] = {}
+    for partition, ranges in owners.items():
+        for each in ranges:
+            owned.setdefault(each.slot, []).append((partition, each.span.size))
     return {
         slot: {
-            "share": round(sizes[slot] / (len(owners) * SPACE.size), 6),
-            "ranges": ranges[slot],
-            "partitions": len(partitions[slot]),
+            "share": round(sum(size for _, size in of_slot) / (len(owners) * SPACE.size), 6),
+            "ranges": len(of_slot),
+            "partitions": len({partition for partition, _ in of_slot}),
         }
-        for slot in sizes
+        for slot, of_slot in owned.items()
     }
 
 
 def natural(text: str) -> tuple[tuple[int, int, str], ...]:
     """A key by which executor-10 comes behind executor-9."""
-    import re
-
     parts = re.split(r"(\d+)", text)
     return tuple((1, int(part), part) if at % 2 else (0, 0, part) for at, part in enumerate(parts))

@@ -8,26 +8,32 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from keyrange.cli.keys import KeyOption, read_key
-from keyrange.cli.ranges.key_owner import (
+from keyrange.cli.members.document import open_table
+from keyrange.cli.ranges.document import (
+    RangesPlan,
+    document,
     owned_by,
     show_owner,
     state_copies,
-    stored_members,
     without_copies,
 )
 from keyrange.cli.render import (
+    Columns,
     OutputFormat,
     OutputOption,
+    by_name,
     note,
-    print_document,
+    print_as,
     print_record,
     print_table,
     print_text,
+    table_of,
 )
 from keyrange.cli.source_options import (
     SERVERS,
@@ -83,7 +89,7 @@ def plan(
         if suggest:
             _suggest(reading)
         else:
-            _show_plan(reading, output)
+            _plan(reading, output)
 
 
 @app.command()
@@ -133,7 +139,7 @@ def owner(
         raise typer.BadParameter(f"{'--members' if members else '--commits'} needs --topic")
     content = read_key(key)
     named = named_options(bootstrap_servers, topic, option, splitBy="keyRange")
-    stored = stored_members(members, named) if members else None
+    stored = open_table(members, named).last if members else None
     if partitions is not None and ranges is not None:
         from keyrange.ranges.model.range_plan import even_ranges
 
@@ -148,13 +154,10 @@ def owner(
         found |= owned_by(stored, topic, found)
     if commits:
         found["state_copies"] = state_copies(commits, named, topic, found)
-    if output is OutputFormat.JSON:
-        print_document("ranges.owner/1", found)
-    else:
-        show_owner(content, found)
+    print_as(output, "ranges.owner/1", found, partial(show_owner, content))
 
 
-def _show_plan(reading: ReadPlan, output: OutputFormat) -> None:
+def _plan(reading: ReadPlan, output: OutputFormat) -> None:
     from keyrange.source import planning
 
     options = reading.options
@@ -164,15 +167,11 @@ def _show_plan(reading: ReadPlan, output: OutputFormat) -> None:
             f"planned for the {planning.cores(options)} cores of this host; option parallelism "
             "says how many tasks can run at once"
         )
-    if output is OutputFormat.JSON:
-        print_document("ranges.plan/1", found)
-    else:
-        _print_plan(found)
+    print_as(output, "ranges.plan/1", found, _print_plan)
 
 
 def describe_plan(reading: ReadPlan, sampled: RecordSizes) -> dict[str, Any]:
     """The document of a batch that reads all that is pending."""
-    from keyrange.cli.ranges.plan_document import RangesPlan, document
     from keyrange.source import planning
 
     options = reading.options
@@ -200,44 +199,34 @@ def _print_plan(found: Mapping[str, Any]) -> None:
             "read amplification without sharing": amplification["without_sharing"],
         },
     )
-    print_table(
-        "Partitions",
-        ["topic", "partition", "offsets", "bytes", "ranges", "hot", "read by tasks"],
-        [
-            [
-                each["topic"],
-                each["partition"],
-                f"[{each['from_offset']}, {each['until_offset']})",
-                number(each["bytes"]),
-                len(each["ranges"]) or None,
-                sum(row["hot"] for row in each["ranges"]),
-                ", ".join(map(str, each["tasks"])),
-            ]
-            for each in found["partitions"]
-        ],
-    )
+    print_table("Partitions", *table_of(_PARTITIONS, found["partitions"]))
     rows = [
-        [
-            each["topic"],
-            each["partition"],
-            row["index"],
-            "[{}, {}]".format(*row["range"]),
-            number(row["records"]),
-            number(row["bytes"]),
-            "hot" if row["hot"] else "",
-            row["task"],
-        ]
+        {**row, "topic": each["topic"], "partition": each["partition"]}
         for each in found["partitions"]
         for row in each["ranges"]
     ]
     if rows:
-        columns = ["topic", "partition", "range", "hashes", "records", "bytes", "", "task"]
-        print_table("Key ranges, by a sample of the keys", columns, rows)
-    print_table(
-        "Tasks",
-        ["task", "bytes", "reads"],
-        [[task["task"], number(task["bytes"]), _reads(task)] for task in found["tasks"]],
-    )
+        print_table("Key ranges, by a sample of the keys", *table_of(_RANGES, rows))
+    print_table("Tasks", *table_of(_TASKS, found["tasks"]))
+
+
+_PARTITIONS: Final[Columns] = {
+    **by_name("topic", "partition"),
+    "offsets": lambda row: f"[{row['from_offset']}, {row['until_offset']})",
+    "bytes": lambda row: number(row["bytes"]),
+    "ranges": lambda row: len(row["ranges"]) or None,
+    "hot": lambda row: sum(each["hot"] for each in row["ranges"]),
+    "read by tasks": lambda row: ", ".join(map(str, row["tasks"])),
+}
+_RANGES: Final[Columns] = {
+    **by_name("topic", "partition"),
+    "range": "index",
+    "hashes": lambda row: "[{}, {}]".format(*row["range"]),
+    "records": lambda row: number(row["records"]),
+    "bytes": lambda row: number(row["bytes"]),
+    "": lambda row: "hot" if row["hot"] else "",
+    "task": "task",
+}
 
 
 def _reads(task: Mapping[str, Any]) -> str:
@@ -247,6 +236,13 @@ def _reads(task: Mapping[str, Any]) -> str:
         + ("" if split["ranges"] is None else f" {percent(_share(split['ranges']))} of the hashes")
         for split in task["splits"]
     )
+
+
+_TASKS: Final[Columns] = {
+    "task": "task",
+    "bytes": lambda row: number(row["bytes"]),
+    "reads": _reads,
+}
 
 
 def _share(ranges: Sequence[Sequence[int]]) -> float:

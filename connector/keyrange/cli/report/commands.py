@@ -79,6 +79,8 @@ def report(
     """
     from keyrange.cli.report.report_inputs import Collector, ReportWhere
     from keyrange.cli.watch.observers import tables
+    from keyrange.report.html import page
+    from keyrange.report.html import report as make
 
     library = load_library()
     every_ms = read_pause(every, "--every", _EVERY_MS_MIN)
@@ -99,7 +101,7 @@ def report(
         serve_report(collector, library, port, every_ms)
         return
     sources = collector.collect()
-    _write(out, _page(sources, library))
+    _write(out, page(make(sources), library))
     if failures := failures_of(sources):
         for text in failures:
             note(text)
@@ -132,12 +134,6 @@ def failures_of(sources: Sources) -> list[str]:
     if looked is not None and looked["failure"] and not sources.volumes.failure:
         failures.append(f"not observed: volumes: {looked['failure']}")
     return failures
-
-
-def _page(sources: Sources, library: str) -> str:
-    from keyrange.report.html import page, report
-
-    return page(report(sources), library)
 
 
 def _write(out: str, text: str) -> None:

@@ -7,7 +7,7 @@ Rule of this file: no clock and no file. What is known comes in.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from keyrange.cli.times import iso, ms_of
@@ -82,8 +82,7 @@ def event(line: bytes, source: int) -> dict[str, Any]:
         raise ValueError("it is no progress of a query")
     sources = document["sources"]
     found = sources[source] if source < len(sources) else {}
-    durations = document.get("durationMs")
-    triggered = durations.get("triggerExecution") if isinstance(durations, dict) else None
+    triggered = _object(document.get("durationMs")).get("triggerExecution")
     # Spark leaves the duration of a batch out of some of its forms.
     duration_ms = document.get("batchDuration", triggered)
     if not isinstance(found, dict) or not _is_whole(document.get("batchId")):
@@ -91,7 +90,8 @@ def event(line: bytes, source: int) -> dict[str, Any]:
     start, end, latest = (
         _offset(found.get(name)) for name in ("startOffset", "endOffset", "latestOffset")
     )
-    metrics, work = _metrics(latest), work_done(document)
+    metrics = _object(_object(latest.get(RESERVED)).get("metrics"))
+    work = work_done(document)
     at_ms = ms_of(str(document.get("timestamp")))
     rows = _whole(found.get("numInputRows", document.get("numInputRows")))
     return {
@@ -117,8 +117,7 @@ def _read(start: Any, end: Any, latest: Any) -> dict[str, Any]:
         )
     except KeyrangeError as failure:
         raise ValueError(failure.message) from None
-    initial = end.get(RESERVED, {}).get("initial") if isinstance(end.get(RESERVED), dict) else None
-    began |= read_positions(initial, least=0) if isinstance(initial, dict) else {}
+    began |= read_positions(_object(_object(end.get(RESERVED)).get("initial")), least=0)
     known = began.keys() >= ended.keys()
     return {
         "offsets": sum(at - began[each] for each, at in ended.items()) if known else None,
@@ -136,12 +135,7 @@ def _offset(value: Any) -> dict[str, Any]:
             value = json.loads(value)
         except (RecursionError, ValueError):
             return {}
-    return value if isinstance(value, dict) else {}
-
-
-def _metrics(latest: Mapping[str, Any]) -> dict[str, Any]:
-    """What the process that plans says of itself, beside where the logs end."""
-    return _object(_object(latest.get(RESERVED)).get("metrics"))
+    return _object(value)
 
 
 def _object(value: Any) -> dict[str, Any]:

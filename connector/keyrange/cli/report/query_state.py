@@ -1,19 +1,20 @@
 """In which state a query is, by the rule and in the words of `keyrange watch`, of what a report has
-read.
+read; and what somebody does about it, in a sentence or two and a command with the query's places.
 
 Rule of this file: no clock. What was read, and what time it is, comes in.
 """
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from keyrange.cli.report.advice import advice
+from keyrange.cli.source_options import SERVERS, folded
 from keyrange.cli.times import ms_of
 from keyrange.cli.watch.document import Seen, describe
 from keyrange.cli.watch.observers import Answer, Answers
-from keyrange.cli.watch.reasons import Reason, reasons
+from keyrange.cli.watch.reasons import Cause, Reason, reasons
 from keyrange.cli.watch.view import all_read_text, facts, failure_text, read_lag_text, state_text
 from keyrange.report.page_parts import QueryState, Source
 from keyrange.storage.model.spark_log import CheckpointProgress
@@ -85,3 +86,112 @@ def answers_of(
         members=answer("members", lambda document: document["list"]),
         volumes=answer("volumes", lambda document: document),
     )
+
+
+Document = Mapping[str, Any]
+# What to do, and the command for it, "" for none.
+Advice = tuple[str, str]
+
+# Where the reader has to fill something in.
+_UNKNOWN_SERVERS: Final = "HOST:PORT"
+_ADMIN_SERVERS: Final = "kafka.admin.bootstrap.servers"
+_LIMITS: Final = ("min.available.ratio", "min.available.bytes")
+
+
+def advice(document: Document, reasons: Sequence[Reason], where: Where) -> Advice:
+    """Of a look of `watch`, with its reasons: what to do about the weightiest one."""
+    if reasons:
+        causes = [each.cause for each in reasons]
+        is_late = causes[0] in (Cause.LATE_BATCH, Cause.NO_BATCH)
+        looked_at = Cause.PENDING if is_late and Cause.PENDING in causes else causes[0]
+        return _TEXTS[causes[0]], _command_for(looked_at, document, where)
+    if any(each["source"] == "broker" for each in document["failures"]):
+        text = "The cluster did not answer. The command says which part of the way to it fails."
+        return text, _command("keyrange doctor --bootstrap-servers", _servers(where))
+    watch = _command("keyrange watch", where.checkpoint, "--bootstrap-servers", _servers(where))
+    lag = document["lag"]
+    if lag["read"] is None:
+        text = "Whether anything is left to read is not known. The command asks Kafka; "
+        return f"{text}--progress FILE gives the lag as of the last batch.", watch
+    if lag["read"] == 0:
+        return "Nothing needs to be done.", ""
+    if lag["shrinks_per_s"] is None:
+        text = "Nothing needs to be done as far as can be seen. The command shows over a minute "
+        return f"{text}whether the lag shrinks.", watch
+    if lag["shrinks_per_s"] > 0:
+        return "Nothing needs to be done: the lag shrinks.", ""
+    text = "The query reads no faster than records arrive. splitBy=keyRange with a larger "
+    text += "parallelism gives it more tasks; the command shows the tasks of a batch."
+    topics = ",".join(sorted({row["topic"] for row in document["partitions"]}))
+    plan = _command("keyrange ranges plan --bootstrap-servers", _servers(where), "--topic", topics)
+    return text, plan
+
+
+_TEXTS: Final = {
+    Cause.GUARD: "Free space on the volumes that are at the limit, for example by a shorter "
+    "retention: the query reads on by itself as soon as they have it. The command shows them.",
+    Cause.GONE: "Either the topic was deleted or made anew, or this is another cluster. The "
+    "command shows which partitions the cluster has.",
+    Cause.TRANSACTION: "Kafka ends the transaction after the producer's transaction.timeout.ms, "
+    "and the query reads on by itself. If the transaction stays, the command ends it.",
+    Cause.LATE_BATCH: "Read the end of the driver's log: a query that has ended wrote an error "
+    "with a condition in brackets, which the command explains. If the query runs, Spark's web "
+    "page shows which task is slow.",
+    Cause.NO_BATCH: "Read the end of the driver's log: a query that has ended wrote an error with "
+    "a condition in brackets, which the command explains; start it again. A query that runs says "
+    "there what it waits for.",
+    Cause.PENDING: "The command lists these records with their cause and next attempt. Mend the "
+    "function, or the service that it calls: the query delivers them again.",
+    Cause.DEAD: "The command lists these records with their errors. When the cause is mended, "
+    "keyrange deadletters replay hands them out again; while they stay dead nobody reads them.",
+    Cause.MEMBERS: "Other executors read the key ranges of absent members until these come back or "
+    "registration.timeout.ms has passed. If a host will not come back, take its member out with "
+    "keyrange members remove.",
+    Cause.LOST: "Kafka no longer had these records when the query came to them, and "
+    "failOnDataLoss=false lets it go on. Let the topic keep records for longer than the query may "
+    "stand still.",
+}
+
+
+def _command_for(cause: Cause, document: Document, where: Where) -> str:
+    """The command that shows more of a cause, or ends it."""
+    servers = _servers(where)
+    match cause:
+        case Cause.GUARD:
+            known = folded(where.named)
+            limit = next((f"{name}={known[name]}" for name in _LIMITS if name in known), "")
+            return _command(
+                "keyrange volumes show --bootstrap-servers",
+                known.get(_ADMIN_SERVERS) or servers,
+                *("--option", limit or "min.available.ratio=0.1"),
+            )
+        case Cause.GONE:
+            topic = next(row["topic"] for row in document["partitions"] if row["gone"])
+            return _command("keyrange doctor --bootstrap-servers", servers, "--topic", topic)
+        case Cause.TRANSACTION:
+            row = next(row for row in document["partitions"] if row["held_back"])
+            return _command(
+                "kafka-transactions.sh --bootstrap-server",
+                servers,
+                *("abort", "--topic", row["topic"], "--partition", str(row["partition"])),
+                *("--start-offset", str(row["held_back"]["from_offset"])),
+            )
+        case Cause.LATE_BATCH | Cause.NO_BATCH:
+            return "keyrange errors CONDITION"
+        case Cause.PENDING:
+            return _command("keyrange commits gaps", where.commits, "--limit", "5")
+        case Cause.DEAD:
+            return _command("keyrange deadletters list", where.commits)
+        case Cause.MEMBERS:
+            return _command("keyrange members list", where.members)
+        case Cause.LOST:
+            return "keyrange errors KAFKA_DATA_LOSS"
+
+
+def _servers(where: Where) -> str:
+    return folded(where.named).get(SERVERS, "") or _UNKNOWN_SERVERS
+
+
+def _command(begin: str, *words: str) -> str:
+    """A line for a shell; `begin` is taken as it is."""
+    return " ".join([begin, *map(shlex.quote, words)])

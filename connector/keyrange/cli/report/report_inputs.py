@@ -6,9 +6,8 @@ Rule of this file: the checkpoint has to be there; whatever else cannot be read 
 from __future__ import annotations
 
 import heapq
-import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import groupby, islice
@@ -18,20 +17,21 @@ from keyrange.cli.checkpoint.export import choose_source
 from keyrange.cli.commits.commands import known_ends, recent_events
 from keyrange.cli.commits.commit_source import Live, ask, dead_letters_of, errors_of, open_commits
 from keyrange.cli.commits.document import gaps
-from keyrange.cli.deadletters.document import document
+from keyrange.cli.deadletters.commands import document
 from keyrange.cli.keys import short_key
-from keyrange.cli.members.member_table import ask as ask_members
-from keyrange.cli.members.member_table import open_table
+from keyrange.cli.members.document import ask as ask_members
+from keyrange.cli.members.document import open_table
 from keyrange.cli.ranges.commands import describe_plan, sample
 from keyrange.cli.source_options import ReadPlan, is_of_kafka, storage_of
 from keyrange.cli.times import iso, now
-from keyrange.cli.volumes.observations import VolumeLooks
+from keyrange.cli.volumes.commands import VolumeLooks
 from keyrange.cli.watch.document import Seen
 from keyrange.cli.watch.observers import PROGRESSES, Ends, ToldBatch, Where, told_of
 from keyrange.errors import KeyrangeError, invalid_options
 from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.individual_commits.model.partition_progress import fresh
 from keyrange.kafka.model.offsets import LATEST
+from keyrange.observing.progress_file import documents
 from keyrange.report.page_parts import Source, Sources, partition_name
 from keyrange.report.sections.offsets import PENDING_MAX
 from keyrange.storage.checkpoint_files import load_progress, open_directory
@@ -170,19 +170,15 @@ class Collector:
         """A document, or why it is not there."""
         if not wanted:
             return Source(missing=MISSING[name])
-        before = self._last.get(name, Source())
         try:
             found = read()
-        except KeyrangeError as failure:
-            found = _stale(before, str(failure))
-        except FAILURES as failure:
-            found = _stale(before, f"{type(failure).__name__}: {failure}")
+        except (KeyrangeError, *FAILURES) as failure:
+            is_own = isinstance(failure, KeyrangeError)
+            text = str(failure) if is_own else f"{type(failure).__name__}: {failure}"
+            found = self._last.get(name, Source())
+            found = replace(found, failure=text, since=found.since or iso(now()), remarks=())
         self._last[name] = found
         return found
-
-
-def _stale(before: Source, failure: str) -> Source:
-    return replace(before, failure=failure, since=before.since or iso(now()), remarks=())
 
 
 def _events(
@@ -198,8 +194,8 @@ def _events(
     except FAILURES as failure:
         raise invalid_options([f"--progress {where.progress} cannot be read: {failure}"]) from None
     found = last_events(lines, source, progress.query_id, where.batches)
-    last_first = islice(_progresses(lines, progress.query_id), PROGRESSES)
-    beside.told, _ = told_of(list(last_first)[::-1])
+    of_query = (each for each in documents(reversed(lines)) if each.get("id") == progress.query_id)
+    beside.told, _ = told_of(reversed([*islice(of_query, PROGRESSES)]))
     remarks = []
     last = found["events"][-1]["batch"] if found["events"] else None
     outdated = last is not None and untold(progress, last, now())
@@ -212,15 +208,6 @@ def _events(
     if found["unreadable"]:
         remarks.append(f"{found['unreadable']:,} lines of the progress file could not be read.")
     return Source(found["events"], remarks=tuple(remarks), outdated=outdated)
-
-
-def _progresses(lines: Sequence[bytes], query_id: str) -> Iterator[Mapping[str, Any]]:
-    """The documents of a query among lines, the last one first."""
-    for line in reversed(lines):
-        with suppress(ValueError, RecursionError):
-            document = json.loads(line)
-            if isinstance(document, dict) and document.get("id") == query_id:
-                yield document
 
 
 def _tail(path: str) -> list[bytes]:
@@ -246,20 +233,16 @@ def _commits(where: ReportWhere, source_id: str) -> Source:
     return Source(
         {
             "show": describe(known, last, known_ends(commits, known), now_ms, errors, dead),
-            "gaps": _gaps(known, now_ms),
+            # The oldest of each partition.
+            "gaps": [
+                gap
+                for _, found in groupby(gaps(known, now_ms), key=partition_name)
+                for gap in heapq.nlargest(PENDING_MAX, found, key=lambda row: row["age_ms"])
+            ],
             "causes": causes(known),
             "history": recent_events(commits, 0, min(where.batches, _COMMITS_MAX)),
         }
     )
-
-
-def _gaps(known: Snapshot, now_ms: int) -> list[dict[str, Any]]:
-    """The oldest pending records of each partition."""
-    return [
-        gap
-        for _, found in groupby(gaps(known, now_ms), key=partition_name)
-        for gap in heapq.nlargest(PENDING_MAX, found, key=lambda row: row["age_ms"])
-    ]
 
 
 def causes(known: Snapshot) -> list[dict[str, Any]]:

@@ -5,50 +5,60 @@ Rule of this file: it reads a commit table and files of states, and prints; no S
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from keyrange.cli.commits.commands import AtOption
 from keyrange.cli.commits.commit_source import (
+    AtOption,
+    Chosen,
     GroupOption,
+    OfSource,
     SourceOption,
-    TableArgument,
-    chosen,
     known_at,
-    open_commits,
 )
 from keyrange.cli.exit_codes import FINDING
 from keyrange.cli.keys import KeyOption, in_json, read_key, short_key
 from keyrange.cli.render import (
+    Columns,
     LimitOption,
     OutputFormat,
     OutputOption,
     note,
+    print_as,
     print_document,
     print_table,
     print_text,
     print_words,
+    table_of,
 )
 from keyrange.cli.source_options import (
-    PartitionOption,
     ServersOption,
     SourceOptionsOption,
-    TopicOption,
     folded,
     named_options,
     storage_of,
 )
-from keyrange.cli.state.differences import differences, jsonable, print_states, state_row
-from keyrange.cli.state.document import described
-from keyrange.cli.state.verify import KEYED_MODES, find_function, print_fold, verify_fold
+from keyrange.cli.state.verify import (
+    KEYED_MODES,
+    described,
+    differences,
+    find_function,
+    jsonable,
+    print_fold,
+    print_states,
+    state_row,
+    verify_fold,
+)
 from keyrange.cli.times import iso, now
 from keyrange.cli.waiting import waiting
 from keyrange.errors import KeyrangeError, invalid_options
 from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.report.page_parts import partition_name
 from keyrange.text.formats import counted, exact_span, number, size_text
 
 if TYPE_CHECKING:
@@ -63,17 +73,13 @@ app = typer.Typer(
 
 @app.command()
 def show(
-    table: TableArgument,
-    topic: TopicOption = "",
-    partition: PartitionOption = None,
+    chosen: Chosen,
     count: Annotated[
         bool, typer.Option("--count/--no-count", help="Count the keys, which reads all of them.")
     ] = True,
     at: AtOption = None,
-    group: GroupOption = "",
-    source: SourceOption = "",
-    option: SourceOptionsOption = None,
-    output: OutputOption = OutputFormat.TEXT,
+    *,
+    of: OfSource,
 ) -> None:
     """Show how many keys each partition keeps state for, and its size.
 
@@ -82,56 +88,50 @@ def show(
     from keyrange.keyed_state.cache import copies_of
     from keyrange.members.slot_directories import slots_directory
 
-    known, stored, commits = _opened(table, topic, partition, at, group, source, option)
-    slots = slots_directory(folded(named_options("", "", option)).get("slot.directory", ""))
-    with waiting(output) as bars:
+    known, stored, commits = _opened(chosen, at, of)
+    slots = slots_directory(folded(named_options("", "", of.option)).get("slot.directory", ""))
+    with waiting(of.output) as bars:
         partitions = [
             described(stored, each, sum(b.num_rows for b in stored.rows(each)) if count else None)
             for each in bars.over("reading the state", sorted(stored.runs), len(stored.runs))
         ]
-    variables: list[dict[str, Any]] = [
-        {"name": each.name, "kind": each.kind, "type": each.ddl, "ttl_ms": each.ttl_ms}
-        for each in stored.form.variables
-    ]
     document = {
-        "table": table,
+        "table": chosen.table,
         "directory": stored.directory,
         "copies": str(copies_of(slots, commits.source_id)),
         "seq": known.seq,
         "batch_id": known.batch_id if known.batch_id >= 0 else None,
-        "variables": variables,
+        "variables": [
+            {"name": each.name, "kind": each.kind, "type": each.ddl, "ttl_ms": each.ttl_ms}
+            for each in stored.form.variables
+        ],
         "partitions": partitions,
     }
-    if output is OutputFormat.JSON:
-        print_document("state.show/1", document)
-        return
-    print_words(f"State at commit {known.seq}, batch {document['batch_id']}, in {stored.directory}")
-    for each in variables:
+    print_as(of.output, "state.show/1", document, _show)
+
+
+def _show(document: Mapping[str, Any]) -> None:
+    seq, batch = document["seq"], document["batch_id"]
+    print_words(f"State at commit {seq}, batch {batch}, in {document['directory']}")
+    for each in document["variables"]:
         ttl = f", for {exact_span(each['ttl_ms'])}" if each["ttl_ms"] else ""
         print_words(f"  {each['name']}: {each['kind']} of {each['type']}{ttl}")
-    rows = [
-        [f"{each['topic']}-{each['partition']}", number(each["keys"]), size_text(each["bytes"])]
-        for each in partitions
-    ]
-    print_table("Partitions", ["partition", "keys", "size"], rows)
+    columns: Columns = {
+        "partition": partition_name,
+        "keys": lambda row: number(row["keys"]),
+        "size": lambda row: size_text(row["bytes"]),
+    }
+    print_table("Partitions", *table_of(columns, document["partitions"]))
 
 
 @app.command("list")
 def list_keys(
-    table: TableArgument,
-    topic: TopicOption = "",
-    partition: PartitionOption = None,
-    at: AtOption = None,
-    limit: LimitOption = 20,
-    group: GroupOption = "",
-    source: SourceOption = "",
-    option: SourceOptionsOption = None,
-    output: OutputOption = OutputFormat.TEXT,
+    chosen: Chosen, at: AtOption = None, limit: LimitOption = 20, *, of: OfSource
 ) -> None:
     """List keys with their state, by partition and by the hash of the key."""
     from keyrange.individual_commits.table.keyed_state_rows import plain_rows
 
-    known, stored, _ = _opened(table, topic, partition, at, group, source, option)
+    known, stored, _ = _opened(chosen, at, of)
     rows: list[dict[str, Any]] = []
     keys = 0
     for each in sorted(stored.runs):
@@ -139,41 +139,34 @@ def list_keys(
             keys += block.num_rows
             first = block.slice(0, limit - len(rows))
             rows += (state_row(each, key, state=it) for key, it in plain_rows(first, stored.form))
-    if output is OutputFormat.JSON:
-        document = {"table": table, "seq": known.seq, "keys": keys, "rows": rows}
-        print_document("state.list/1", document)
-    else:
-        print_states(rows, state=f"at commit {known.seq}")
+    document = {"table": chosen.table, "seq": known.seq, "keys": keys, "rows": rows}
+    title = f"at commit {known.seq}"
+    print_as(of.output, "state.list/1", document, lambda it: print_states(it["rows"], state=title))
     if keys > len(rows):
         note(f"{counted(keys - len(rows), 'more key')}; --limit shows more")
 
 
 @app.command()
-def get(
-    table: TableArgument,
-    key: KeyOption,
-    topic: TopicOption = "",
-    partition: PartitionOption = None,
-    at: AtOption = None,
-    group: GroupOption = "",
-    source: SourceOption = "",
-    option: SourceOptionsOption = None,
-    output: OutputOption = OutputFormat.TEXT,
-) -> None:
+def get(key: KeyOption, chosen: Chosen, at: AtOption = None, *, of: OfSource) -> None:
     """Show the state of a key, in each partition that has it."""
-    known, stored, _ = _opened(table, topic, partition, at, group, source, option)
+    known, stored, _ = _opened(chosen, at, of)
     wanted = _key(key)
     found = [
         {**each._asdict(), "state": jsonable(values)}
         for each in sorted(stored.runs)
         if (values := stored.of_key(each, wanted)) is not None
     ]
-    if output is OutputFormat.JSON:
-        document = {"table": table, "seq": known.seq, "key": in_json(wanted), "states": found}
+    if of.output is OutputFormat.JSON:
+        document = {
+            "table": chosen.table,
+            "seq": known.seq,
+            "key": in_json(wanted),
+            "states": found,
+        }
         print_document("state.get/1", document)
         return
     for row in found:
-        print_text(f"{row['topic']}-{row['partition']}")
+        print_text(partition_name(row))
         for name, value in row["state"].items():
             print_text(f"  {name} = {value}")
     if not found:
@@ -181,41 +174,27 @@ def get(
 
 
 @app.command()
-def history(
-    table: TableArgument,
-    key: KeyOption,
-    topic: TopicOption = "",
-    partition: PartitionOption = None,
-    limit: LimitOption = 20,
-    group: GroupOption = "",
-    source: SourceOption = "",
-    option: SourceOptionsOption = None,
-    output: OutputOption = OutputFormat.TEXT,
-) -> None:
+def history(key: KeyOption, chosen: Chosen, limit: LimitOption = 20, *, of: OfSource) -> None:
     """List the state of a key after each commit that changed it.
 
     The newest comes first.
     """
-    from itertools import islice
-
-    known, stored, commits = _opened(table, topic, partition, None, group, source, option)
+    known, stored, commits = _opened(chosen, None, of)
     wanted = _key(key)
     rows = list(islice(_changes(commits, known, stored, wanted), limit))
-    if output is OutputFormat.JSON:
-        print_document("state.history/1", {"table": table, "key": in_json(wanted), "rows": rows})
+    if of.output is OutputFormat.JSON:
+        print_document(
+            "state.history/1", {"table": chosen.table, "key": in_json(wanted), "rows": rows}
+        )
         return
-    columns = ["commit", "batch", "at", "partition", "state"]
-    shown = [
-        [
-            str(row["seq"]),
-            "" if row["batch_id"] is None else str(row["batch_id"]),
-            row["committed_at"],
-            f"{row['topic']}-{row['partition']}",
-            "none" if row["state"] is None else str(row["state"]),
-        ]
-        for row in rows
-    ]
-    print_table(f"State of {short_key(wanted)}", columns, shown)
+    columns: Columns = {
+        "commit": "seq",
+        "batch": "batch_id",
+        "at": "committed_at",
+        "partition": partition_name,
+        "state": lambda row: "none" if row["state"] is None else row["state"],
+    }
+    print_table(f"State of {short_key(wanted)}", *table_of(columns, rows))
 
 
 def _changes(
@@ -246,21 +225,17 @@ def _changes(
 
 @app.command()
 def diff(
-    table: TableArgument,
     since: Annotated[
         int, typer.Option("--from", metavar="SEQ", min=1, help="As of this commit before.")
     ],
-    topic: TopicOption = "",
-    partition: PartitionOption = None,
+    chosen: Chosen,
     at: AtOption = None,
     limit: LimitOption = 20,
-    group: GroupOption = "",
-    source: SourceOption = "",
-    option: SourceOptionsOption = None,
-    output: OutputOption = OutputFormat.TEXT,
+    *,
+    of: OfSource,
 ) -> None:
     """List the keys whose state differs between two commits."""
-    known, stored, commits = _opened(table, topic, partition, at, group, source, option)
+    known, stored, commits = _opened(chosen, at, of)
     then = known_at(commits, since, "--from").runs
     before = stored.at({each: then.get(each, ()) for each in stored.runs})
     counts = {"new": 0, "changed": 0, "gone": 0}
@@ -271,8 +246,14 @@ def diff(
             counts[what] += 1
             if len(rows) < limit:
                 rows.append(state_row(each, key, before=was, after=is_now))
-    if output is OutputFormat.JSON:
-        document = {"table": table, "from_seq": since, "seq": known.seq, **counts, "rows": rows}
+    if of.output is OutputFormat.JSON:
+        document = {
+            "table": chosen.table,
+            "from_seq": since,
+            "seq": known.seq,
+            **counts,
+            "rows": rows,
+        }
         print_document("state.diff/1", document)
         return
     print_words(", ".join(f"{number(found)} keys {what}" for what, found in counts.items()))
@@ -281,10 +262,8 @@ def diff(
 
 @app.command()
 def export(
-    table: TableArgument,
     to: Annotated[Path, typer.Option("--to", help="A Parquet file that is not there yet.")],
-    topic: TopicOption = "",
-    partition: PartitionOption = None,
+    chosen: Chosen,
     at: AtOption = None,
     group: GroupOption = "",
     source: SourceOption = "",
@@ -296,7 +275,7 @@ def export(
     """
     import pyarrow.parquet as pq
 
-    known, stored, _ = _opened(table, topic, partition, at, group, source, option)
+    known, stored, _ = _opened(chosen, at, OfSource(group, source, option))
     if to.exists():
         raise invalid_options([f"--to {to} is there already"])
     rows = 0
@@ -310,9 +289,7 @@ def export(
 
 @app.command()
 def verify(
-    table: TableArgument,
-    topic: TopicOption = "",
-    partition: PartitionOption = None,
+    chosen: Chosen,
     at: AtOption = None,
     group: GroupOption = "",
     source: SourceOption = "",
@@ -347,7 +324,7 @@ def verify(
     if mode not in KEYED_MODES:
         raise typer.BadParameter("--mode: it is record or arrow")
     found_function = find_function(function) if function else None
-    known, stored, commits = _opened(table, topic, partition, at, group, source, option)
+    known, stored, commits = _opened(chosen, at, OfSource(group, source, option))
     checked = list(stored.check())
     rows, files = sum(read for _, read, _ in checked), {file for file, _, _ in checked}
     wrong = [failure for _, _, failure in checked if failure]
@@ -356,7 +333,7 @@ def verify(
         named = named_options(bootstrap_servers, "", option)
         made = verify_fold(commits, known, stored, found_function, mode, since, named)
     if output is OutputFormat.JSON:
-        document = {"table": table, "seq": known.seq, "files": len(files), "rows": rows}
+        document = {"table": chosen.table, "seq": known.seq, "files": len(files), "rows": rows}
         print_document("state.verify/1", {**document, "failures": wrong, "fold": made})
     else:
         print_words(f"{number(len(files))} files, {number(rows)} rows at commit {known.seq}")
@@ -369,27 +346,20 @@ def verify(
         raise typer.Exit(FINDING)
 
 
-def _opened(
-    table: str,
-    topic: str,
-    partition: int | None,
-    at: int | None,
-    group: str,
-    source: str,
-    option: list[str] | None,
-) -> tuple[Snapshot, StoredState, Commits]:
+def _opened(chosen: Chosen, at: int | None, of: OfSource) -> tuple[Snapshot, StoredState, Commits]:
     from keyrange.individual_commits.table.keyed_state_rows import StoredState, state_directory
 
-    named = named_options("", "", option)
-    commits = open_commits(table, group, source, named)
+    commits, named = of.open(chosen.table)
     whole = known_at(commits, at)
-    known = chosen(whole, topic, partition)
+    known = chosen.of(whole)
     runs = {each: runs for each, runs in whole.runs_there.items() if each in known.states}
     then = None if at is None else commits.last(at)
     time_ms = now() if then is None else then.committed_at_ms
     if not runs:
-        raise invalid_options([f"the commits in {table} name no state at commit {known.seq}"])
-    directory = state_directory(table, named)
+        raise invalid_options(
+            [f"the commits in {chosen.table} name no state at commit {known.seq}"]
+        )
+    directory = state_directory(chosen.table, named)
     return known, StoredState(directory, runs, time_ms, storage_of(named)), commits
 
 

@@ -1,4 +1,5 @@
-"""`keyrange state verify --function`: reads the log once more, and says which keys differ."""
+"""`keyrange state verify --function` reads the log once more, and says which keys differ. Also what
+differs between two states, and states as documents have them."""
 
 from __future__ import annotations
 
@@ -6,16 +7,17 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from keyrange.cli.render import note, print_text, print_words
+from keyrange.cli.keys import in_json
+from keyrange.cli.render import note, print_table, print_text, print_words
 from keyrange.cli.source_options import ReadPlan, folded, open_reading, storage_of
-from keyrange.cli.state.differences import differences, print_states, state_row
 from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition, by_topic, nested
+from keyrange.ranges.model.key_ranges import SPACE, split_evenly
 from keyrange.text.formats import number
 
 if TYPE_CHECKING:
@@ -25,6 +27,82 @@ if TYPE_CHECKING:
     from keyrange.individual_commits.table.dead_letters import DeadLetter
     from keyrange.individual_commits.table.keyed_state_fold import FoldPlan
     from keyrange.individual_commits.table.keyed_state_rows import StoredState
+    from keyrange.work.state_in_memory import FoldedState
+
+_SPANS: Final = 64
+
+
+def differences(
+    before: StoredState, after: StoredState | FoldedState, partition: TopicPartition
+) -> Iterator[tuple[bytes, Any, Any]]:
+    """Key by key; a part of the keys is in memory at once."""
+    from keyrange.individual_commits.table.keyed_state_rows import plain_rows
+
+    for span in split_evenly(SPACE, _SPANS):
+        was, is_now = (
+            dict(
+                pair
+                for block in state.rows(partition, span)
+                for pair in plain_rows(block, state.form)
+            )
+            for state in (before, after)
+        )
+        for key in sorted(was.keys() | is_now.keys()):
+            if was.get(key) != is_now.get(key):
+                yield key, was.get(key), is_now.get(key)
+
+
+def state_row(partition: TopicPartition, key: bytes, **states: Any) -> dict[str, Any]:
+    """A key as documents have it, with its states by the names that they give them."""
+    told = {name: jsonable(state) for name, state in states.items()}
+    return {**partition._asdict(), "key": in_json(key), **told}
+
+
+def print_states(rows: Sequence[Mapping[str, Any]], **titles: str) -> None:
+    """A line for each row of `state_row`; `titles` of the columns of its states."""
+    shown = [
+        [
+            f"{row['topic']}-{row['partition']}",
+            str(row["key"]),
+            *("none" if row[each] is None else str(row[each]) for each in titles),
+        ]
+        for row in rows
+    ]
+    print_table("Keys", ["partition", "key", *titles.values()], shown)
+
+
+def described(stored: StoredState, partition: TopicPartition, keys: int | None) -> dict[str, Any]:
+    runs = stored.runs[partition]
+    return {
+        **partition._asdict(),
+        "keys": keys,
+        "rows": sum(run.rows for run in runs),
+        "bytes": sum(run.size_bytes for run in runs),
+        "files": len({run.file for run in runs}),
+        "runs": [
+            {
+                "file": run.file,
+                "lo": run.span.from_hash,
+                "hi": run.span.until_hash - 1,
+                "from_seq": run.from_seq,
+                "until_seq": run.until_seq,
+                "rows": run.rows,
+                "bytes": run.size_bytes,
+            }
+            for run in runs
+        ],
+    }
+
+
+def jsonable(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return in_json(value)
+    if isinstance(value, dict):
+        return {name: jsonable(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [jsonable(each) for each in value]
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+
 
 KEYED_MODES: Final = ("record", "arrow")
 _SHOWN: Final = 20

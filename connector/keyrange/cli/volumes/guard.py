@@ -18,17 +18,36 @@ import typer
 from keyrange.cli.commits.reset import ConfirmOption
 from keyrange.cli.exit_codes import THROTTLED
 from keyrange.cli.render import note, print_document
-from keyrange.cli.source_options import SourceOptionsOption
+from keyrange.cli.source_options import SourceOptionsOption, named_values
 from keyrange.cli.times import iso, now
-from keyrange.cli.volumes.observations import AdminServersOption, guard_options
 from keyrange.guard.model import quota_requests
-from keyrange.options.volume_checks import VolumeOptions
+from keyrange.options.volume_checks import VolumeOptions, parse_volume_options
 
 if TYPE_CHECKING:
     from keyrange.guard.volume_watch import Watch
     from keyrange.kafka.cluster import Cluster
 
 _CHANCE_BITS = 20
+
+
+AdminServersOption = Annotated[
+    str,
+    typer.Option(
+        "--bootstrap-servers",
+        metavar="HOST:PORT,...",
+        help="The Kafka cluster, for its admin client.",
+    ),
+]
+
+
+def guard_options(
+    bootstrap_servers: str, given: list[str] | None, needs_limit: bool = True
+) -> VolumeOptions:
+    """The options of the guard. Raises INVALID_OPTIONS that names all that is wrong."""
+    options = named_values(given or [])
+    if bootstrap_servers:
+        options["kafka.admin.bootstrap.servers"] = bootstrap_servers
+    return parse_volume_options(options, needs_limit)
 
 
 def guard(

@@ -10,7 +10,7 @@ import logging
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -22,6 +22,7 @@ from keyrange.cli.render import (
     OutputFormat,
     OutputOption,
     make_console,
+    print_as,
     print_document,
     print_drawn,
     print_text,
@@ -33,7 +34,7 @@ from keyrange.cli.source_options import (
     storage_of,
 )
 from keyrange.cli.times import now, read_pause
-from keyrange.cli.volumes.observations import VolumeLooks
+from keyrange.cli.volumes.commands import VolumeLooks
 
 if TYPE_CHECKING:
     from keyrange.cli.watch.observers import Where
@@ -131,20 +132,17 @@ class Watcher:
 
         self._where = where
         self._seen = Seen()
-        read = sources.CheckpointSource(where.checkpoint, storage_of(where.named))
+        read = sources.checkpoint_source(where.checkpoint, storage_of(where.named))
         query_id = read().query_id
         self._checkpoint = sources.Source("checkpoint", read)
-        self._others: dict[str, Any] = {}
-        wanted: dict[str, tuple[bool, Callable[[], Any]]] = {
-            "progress": (bool(where.progress), lambda: sources.read_told(where.progress, query_id)),
-            "broker": (where.asks_kafka, sources.EndsSource(where.named, self._partitions)),
-            "commits": (bool(where.commits), sources.CommitsSource(where)),
-            "members": (bool(where.members), lambda: sources.read_members(where)),
-            "volumes": (where.asks_brokers, VolumeLooks(where.named)),
+        wanted: dict[str, Any] = {
+            "progress": where.progress and (lambda: sources.read_told(where.progress, query_id)),
+            "broker": where.asks_kafka and sources.EndsSource(where.named, self._partitions),
+            "commits": where.commits and sources.CommitsSource(where),
+            "members": where.members and (lambda: sources.read_members(where)),
+            "volumes": where.asks_brokers and VolumeLooks(where.named),
         }
-        for name, (is_wanted, ask) in wanted.items():
-            if is_wanted:
-                self._others[name] = sources.Source(name, ask)
+        self._others = {name: sources.Source(name, ask) for name, ask in wanted.items() if ask}
 
     def look(self, wait_s: float) -> dict[str, Any]:
         """Ask all sources, and say what is known after so long at the most."""
@@ -168,21 +166,14 @@ class Watcher:
     def _partitions(self) -> dict[Any, str]:
         """Those of the last planned batch, with the ids of their topics."""
         progress = self._checkpoint.answer.value
-        found: dict[Any, str] = {}
-        if progress is not None:
-            for end in progress.planned[-1].ends:
-                if end is not None:
-                    found |= {p: end.topic_ids.get(p.topic, "") for p in end.positions}
-        return found
+        ends = progress.planned[-1].ends if progress is not None else ()
+        return {p: e.topic_ids.get(p.topic, "") for e in ends if e is not None for p in e.positions}
 
 
 def _look_once(where: Where, output: OutputFormat) -> None:
     """Print one look; exit code 1 where something that was asked did not answer."""
     document = Watcher(where).look(_WAIT_ONCE_S)
-    if output is OutputFormat.JSON:
-        print_document("watch/1", document)
-    else:
-        print_drawn(_once(document))
+    print_as(output, "watch/1", document, lambda it: print_drawn(_once(it)))
     if document["failures"]:
         raise typer.Exit(FINDING)
 

@@ -7,7 +7,7 @@ documents of other commands are taken as they are.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
@@ -73,11 +73,7 @@ def describe(location: str, answers: Answers, seen: Seen, now_ms: int) -> dict[s
         "throttle": _throttle(answers, told),
         "state_of_keys": state_figures(told[-1].progress) if told else None,
         "partitions": partitions,
-        "failures": [
-            *_failures(answers),
-            *_unobserved(answers),
-            *(_outdated(last) if outdated and last else ()),
-        ],
+        "failures": list(_failures(answers, last if outdated else None)),
     }
     return document | judged(document, answers, seen.all_read_ms(now_ms))
 
@@ -232,14 +228,10 @@ def _lag(
     are those of `now`, asked of the broker, or of when the last `batch` was planned."""
     read = total_behind(row["read_lag"] for row in partitions)
     broker = answers.broker
-    live = broker is not None and broker.value is not None
-    lags = [
-        LagAt(each.done_ms, each.progress.lag or 0)
-        for each in told
-        if each.progress.lag is not None
-    ]
+    lags = [LagAt(each.done_ms, lag) for each in told if (lag := each.progress.lag) is not None]
     age_ms = max(now_ms - told[-1].done_ms, 0) if told else batch["for_ms"]
-    if live and broker is not None:
+    live = broker is not None and broker.value is not None
+    if broker is not None and live:
         age_ms = broker.age_ms
         if read is not None and not broker.failure:
             seen.add(now_ms, read)
@@ -338,36 +330,25 @@ def _throttle(answers: Answers, told: Sequence[ToldBatch]) -> dict[str, Any] | N
     return None
 
 
-def _outdated(last: QueryProgress) -> Iterable[dict[str, Any]]:
-    text = (
-        f"it ends with batch {last.batch_id}, and there were others since: the listener is late, "
-        "does not run, or writes elsewhere"
-    )
-    yield {"source": "progress", "text": text, "waiting_ms": 0, "age_ms": None}
+def _failures(answers: Answers, outdated: QueryProgress | None) -> Iterator[dict[str, Any]]:
+    """The sources that did not answer, or not wholly; `age_ms` is that of what is shown of them
+    instead. The progress file is `outdated` that ends too early."""
+    for name, answer in answers.each():
+        if answer.failure or (answer.value is None and answer.waiting_ms):
+            age_ms = None if answer.value is None else answer.age_ms
+            yield _failure(name, answer.failure or "no answer yet", answer.waiting_ms, age_ms)
+    volumes = answers.volumes
+    if volumes and volumes.value and not volumes.failure and volumes.value["failure"]:
+        yield _failure("volumes", volumes.value["failure"], volumes.waiting_ms)
+    if outdated is not None:
+        text = (
+            f"it ends with batch {outdated.batch_id}, and there were others since: the listener is "
+            "late, does not run, or writes elsewhere"
+        )
+        yield _failure("progress", text)
 
 
-def _unobserved(answers: Answers) -> Iterable[dict[str, Any]]:
-    """What the brokers did not tell of their volumes, in a look that did not fail as a whole."""
-    known = answers.volumes
-    if known is None or known.value is None or known.failure or not known.value["failure"]:
-        return
-    yield {
-        "source": "volumes",
-        "text": known.value["failure"],
-        "waiting_ms": known.waiting_ms,
-        "age_ms": None,
-    }
-
-
-def _failures(answers: Answers) -> list[dict[str, Any]]:
-    """The sources that did not answer; `age_ms` is that of what is shown of them instead."""
-    return [
-        {
-            "source": name,
-            "text": answer.failure or "no answer yet",
-            "waiting_ms": answer.waiting_ms,
-            "age_ms": None if answer.value is None else answer.age_ms,
-        }
-        for name, answer in answers.each()
-        if answer.failure or (answer.value is None and answer.waiting_ms)
-    ]
+def _failure(
+    source: str, text: str, waiting_ms: int = 0, age_ms: int | None = None
+) -> dict[str, Any]:
+    return {"source": source, "text": text, "waiting_ms": waiting_ms, "age_ms": age_ms}

@@ -10,10 +10,11 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from keyrange.cli.commits.commit_source import dead_letters_of, errors_of
-from keyrange.cli.members.member_table import ask, open_table
+from keyrange.cli.members.document import ask, open_table
 from keyrange.cli.source_options import SERVERS, folded, names, of_kafka, storage_of
 from keyrange.cli.times import ms_of, now
 from keyrange.errors import KeyrangeError
@@ -165,26 +166,18 @@ class Source(Generic[T]):
             return None, one_line(" ".join(str(failure).split()))
         except Exception as failure:
             # Whatever a library raises of a file or a network: the view goes on without it.
-            return None, _short(f"{type(failure).__name__}: {failure}")
+            whole = " ".join(one_line(f"{type(failure).__name__}: {failure}").split())
+            is_long = len(whole) > _TEXT_CHARACTERS_MAX
+            return None, f"{whole[:_TEXT_CHARACTERS_MAX]} ..." if is_long else whole
 
 
-def _short(text: str) -> str:
-    whole = " ".join(one_line(text).split())
-    return whole if len(whole) <= _TEXT_CHARACTERS_MAX else f"{whole[:_TEXT_CHARACTERS_MAX]} ..."
+def checkpoint_source(
+    location: str, storage: Mapping[str, str]
+) -> Callable[[], CheckpointProgress]:
+    """Reads a checkpoint, again and again: a planned batch is a file that does not change any more.
 
-
-class CheckpointSource:
-    """A checkpoint, read again: a planned batch is a file that does not change any more."""
-
-    def __init__(self, location: str, storage: Mapping[str, str]) -> None:
-        self._location, self._storage = location, storage
-        self._directory: Directory | None = None
-
-    def __call__(self) -> CheckpointProgress:
-        """Raises INVALID_CHECKPOINT_PATH."""
-        if self._directory is None:
-            self._directory = open_directory(self._location, self._storage, _Remembering)
-        return load_progress(self._directory)
+    Raises INVALID_CHECKPOINT_PATH, now and with each reading."""
+    return partial(load_progress, open_directory(location, storage, _Remembering))
 
 
 class _Remembering(Directory):
@@ -265,19 +258,11 @@ def told_of(documents: Iterable[Mapping[str, Any]]) -> tuple[list[ToldBatch], Ex
     unreadable: Exception | None = None
     for document in documents:
         try:
-            told = _told(document)
+            if progress := read_query_progress(document):
+                found.append(ToldBatch(progress, ms_of(progress.began) + progress.duration_ms))
         except _NO_PROGRESS as failure:
             unreadable = failure
-        else:
-            found += [told] if told is not None else []
     return found, unreadable
-
-
-def _told(document: Mapping[str, Any]) -> ToldBatch | None:
-    progress = read_query_progress(document)
-    if progress is None:
-        return None
-    return ToldBatch(progress, ms_of(progress.began) + progress.duration_ms)
 
 
 class CommitsSource:

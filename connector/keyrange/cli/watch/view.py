@@ -187,13 +187,13 @@ class Screen:
     def draw(self, document: Mapping[str, Any]) -> RenderableType:
         from rich.console import Group
 
-        head = [*self._head(document), *self._trouble(document)]
+        head = [*self._head(document)]
         width = self._console.width
         used = sum(max(1, len(each.wrap(self._console, width))) for each in head)
         room = max(self._console.height - used - _TABLE_LINES, 1)
         return Group(*head, *_partitions(document["partitions"], room, width))
 
-    def _head(self, document: Mapping[str, Any]) -> list[Text]:
+    def _head(self, document: Mapping[str, Any]) -> Iterator[Text]:
         from rich.text import Text
 
         title = Text()
@@ -201,28 +201,25 @@ class Screen:
         title.append("  ")
         title.append(one_line(document["name"] or document["query_id"]), style="bold")
         title.append(f"  {one_line(document['checkpoint'])}", style="dim")
-        lines = [title]
+        yield title
         for name, text in facts(document):
-            row = Text(f"{name:>{_NAME_WIDTH}}  ", style="dim", overflow="fold")
-            row.append(one_line(text), style="default not dim")
-            lines.append(row)
+            yield _named(name, text, "dim", overflow="fold")
         at = f"{'at':>{_NAME_WIDTH}}  {clock(document['at'])} UTC{self._help}"
-        lines.append(Text(at, style="dim"))
-        return lines
-
-    def _trouble(self, document: Mapping[str, Any]) -> list[Text]:
-        from rich.text import Text
-
-        lines = []
+        yield Text(at, style="dim")
         for text in document["why"]:
-            row = Text(f"{'why':>{_NAME_WIDTH}}  ", style="bold yellow")
-            row.append(one_line(text), style="default not bold")
-            lines.append(row)
+            yield _named("why", text, "bold yellow")
         for each in document["failures"]:
-            row = Text(f"{each['source']:>{_NAME_WIDTH}}  ", style="bold red")
-            row.append(one_line(failure_text(each)), style="default not bold")
-            lines.append(row)
-        return [*lines, Text("")]
+            yield _named(each["source"], failure_text(each), "bold red")
+        yield Text("")
+
+
+def _named(name: str, text: str, style: str, **more: Any) -> Text:
+    """A line with a name in a style, and a text beside it without."""
+    from rich.text import Text
+
+    line = Text(f"{name:>{_NAME_WIDTH}}  ", style=style, **more)
+    line.append(one_line(text), style=f"default not {style.split()[0]}")
+    return line
 
 
 def _batch_line(batch: Mapping[str, Any]) -> str:
