@@ -7,7 +7,7 @@ from typing import Any
 from commit_samples import BEGAN_MS
 from keyrange.cli.commits.document import LogEnd, describe, gaps
 from keyrange.cli.report.report_inputs import causes
-from keyrange.cli.times import iso
+from keyrange.cli.values import iso
 from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.individual_commits.model.partition_progress import (
     KeyRangeState,

@@ -15,7 +15,7 @@ from commit_samples import BATCH_MS, BEGAN_MS, GROUP, QUERY, SOURCE, TOPIC_ID, Q
 from keyrange.cli.commits.document import LogEnd, describe, gaps
 from keyrange.cli.report import report_inputs
 from keyrange.cli.report.report_inputs import Collector, ReportWhere, causes
-from keyrange.cli.times import iso
+from keyrange.cli.values import iso
 from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.individual_commits.model.partition_progress import (
     KeyRangeState,

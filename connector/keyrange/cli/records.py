@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from keyrange.cli.keys import KeysOption, in_json, keys_option, read_key, shown
 from keyrange.cli.render import (
     OutputFormat,
     OutputOption,
@@ -38,7 +37,7 @@ from keyrange.cli.source_options import (
     open_reading,
     read_record_id,
 )
-from keyrange.cli.times import iso
+from keyrange.cli.values import KeysOption, in_json, iso, keys_option, read_key, shown
 from keyrange.errors import invalid_options
 from keyrange.kafka.model.offsets import EARLIEST, LATEST, OffsetRange
 from keyrange.text.escaping import one_line

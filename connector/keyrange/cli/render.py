@@ -14,6 +14,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
+from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -134,11 +135,11 @@ def terminal_width() -> int | None:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
-def print_words(text: str) -> None:
+def print_words(text: str, indent: str = "") -> None:
     """Print a text of words to stdout, which a terminal breaks between them only."""
-    width = terminal_width()
-    for line in [one_line(text)] if width is None else wrapped(one_line(text), width):
-        print_text(line)
+    width, line = terminal_width(), one_line(text)
+    for each in [f"{indent}{line}"] if width is None else wrapped(line, width, indent):
+        print_text(each)
 
 
 def print_text(text: str = "", end: str = "\n", flush: bool = False) -> None:
@@ -181,13 +182,22 @@ def aligned(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     ]
 
 
+def _lines_of(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], indent: str
+) -> tuple[list[str], list[list[str]]]:
+    """The line of the columns' names, and the lines of each row: one, or on a terminal that has no
+    room for them a paragraph, without a line of names."""
+    names, *lines = [f"{indent}{line}".rstrip() for line in aligned(columns, rows)]
+    width = terminal_width()
+    if width is None or max(map(len, (names, *lines))) <= width:
+        return [names], [[line] for line in lines]
+    return [], [[*as_paragraph(columns, row, width)] for row in rows]
+
+
 def print_aligned(columns: Sequence[str], rows: Sequence[Sequence[str]], indent: str = "") -> None:
     """Print rows in columns; on a terminal that has no room for them each row is a paragraph."""
-    lines = [f"{indent}{line}".rstrip() for line in aligned(columns, rows)]
-    width = terminal_width()
-    if width is not None and max(map(len, lines)) > width:
-        lines = [line for row in rows for line in as_paragraph(columns, row, width)]
-    for line in lines:
+    names, lines = _lines_of(columns, rows, indent)
+    for line in chain(names, *lines):
         print_text(line)
 
 
@@ -199,23 +209,16 @@ def print_by(
 ) -> None:
     """Print rows in columns under the head that they have in common, each with the lines below it
     that are not empty."""
-    names, *lines = [f"  {line}".rstrip() for line in aligned(columns, rows)]
-    width = terminal_width()
-    fits = width is None or max(map(len, (names, *lines))) <= width
-    last = None
+    names, lines = _lines_of(columns, rows, "  ")
     for at, head in enumerate(heads):
-        if head != last:
+        if not at or head != heads[at - 1]:
             print_words(head)
-            if fits:
-                print_text(names)
-        last = head
-        row = [lines[at]] if fits else as_paragraph(columns, rows[at], width or 0)
-        for line in row:
+            for name in names:
+                print_text(name)
+        for line in lines[at]:
             print_text(line)
         for each in filter(None, below[at] if below else ()):
-            text = one_line(each)
-            for line in [f"    {text}"] if width is None else wrapped(text, width, "    "):
-                print_text(line)
+            print_words(each, "    ")
 
 
 def print_document(schema: str, values: Mapping[str, Any]) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import strategies  # noqa: F401  registers the hypothesis profiles
-from keyrange.cli.keys import in_json, keys_option, read_key, shown
+from keyrange.cli.values import in_json, keys_option, read_key, shown
 from keyrange.options import parse_options
 
 

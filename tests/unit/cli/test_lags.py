@@ -11,7 +11,7 @@ from commit_samples import SOURCE
 from keyrange.cli.commits.document import LogEnd, describe
 from keyrange.cli.report import report_inputs
 from keyrange.cli.report.report_inputs import Collector, ReportWhere
-from keyrange.cli.times import iso
+from keyrange.cli.values import iso
 from keyrange.cli.watch.document import Seen
 from keyrange.cli.watch.document import describe as describe_look
 from keyrange.cli.watch.observers import Answer, Answers, Ends

@@ -15,7 +15,7 @@ from checkpoints import commit_batch, make_checkpoint, plan_batch
 from command_words import leaves
 from commit_samples import BATCH_MS, BEGAN_MS
 from keyrange.cli.main import app
-from keyrange.cli.report.query_state import query_state
+from keyrange.cli.report.document import query_state
 from keyrange.cli.watch import observers as watch_sources
 from keyrange.cli.watch.commands import Watcher
 from keyrange.cli.watch.document import Seen

@@ -25,13 +25,13 @@ import commanding
 from checkpoints import commit_batch, make_checkpoint, plan_batch
 from documents import read_document
 from keyrange.cli.watch.view import (
-    Screen,
     all_read_text,
     commit_lag_text,
     failure_text,
     line,
     rate_text,
     read_lag_text,
+    screen,
 )
 from keyrange.errors import CATALOGUE
 from keyrange.observing.progress_file import ProgressFile
@@ -211,7 +211,7 @@ def test_the_screen_fits_the_terminal(home: Path, size: tuple[int, int]) -> None
     width, height = size
     console = Console(file=StringIO(), width=width, height=height, force_terminal=True)
     with console.capture() as captured:
-        console.print(Screen(console).draw(document(home)))
+        console.print(screen(console, document(home)))
     lines = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", captured.get()).splitlines()
     assert max(map(len, lines)) <= width
     shown = [each for each in lines if each.startswith("t-")]
@@ -227,7 +227,7 @@ def test_what_others_wrote_moves_no_cursor_and_is_no_markup(home: Path) -> None:
     found["why"], found["checkpoint"] = ["a \x1b[31m reason [/red]"], "[bold]\x07"
     console = Console(file=StringIO(), width=200, height=30, force_terminal=False)
     with console.capture() as captured:
-        console.print(Screen(console).draw(found))
+        console.print(screen(console, found))
     assert "\x1b" not in captured.get()
     assert "\x07" not in captured.get()
     assert r"[red]or\u001b[2Jders" in captured.get()

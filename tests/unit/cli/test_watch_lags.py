@@ -10,7 +10,7 @@ from rich.console import Console
 
 from checkpoints import commit_batch, make_checkpoint, plan_batch
 from keyrange.cli.watch.observers import Answer, Answers, Ends
-from keyrange.cli.watch.view import Screen, line
+from keyrange.cli.watch.view import line, screen
 from keyrange.storage.checkpoint_files import load_progress, open_directory
 from watch_samples import T0, answers, at, individual, look, told
 
@@ -90,7 +90,7 @@ def test_the_partitions_of_watch_lose_columns_and_no_digit(tmp_path: Path) -> No
     def drawn(width: int) -> list[str]:
         console = Console(file=StringIO(), width=width, height=40)
         with console.capture() as captured:
-            console.print(Screen(console).draw(document))
+            console.print(screen(console, document))
         return [line.rstrip() for line in captured.get().splitlines()]
 
     [head] = [line for line in drawn(100) if line.startswith("partition")]

@@ -12,7 +12,7 @@ import pytest
 
 from commit_samples import BEGAN_MS
 from keyrange.cli.commits.document import describe
-from keyrange.cli.times import iso
+from keyrange.cli.values import iso
 from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.individual_commits.model.partition_progress import KeyRangeState, PartitionState
 from keyrange.individual_commits.model.state_columns import columns_of

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from commit_samples import BEGAN_MS
-from keyrange.cli.times import iso
+from keyrange.cli.values import iso
 from keyrange.report.html import overview_section, page, report
 from keyrange.report.page_parts import QueryState, Source
 from keyrange.report.wording import escaped, in_script, label, visible

@@ -20,7 +20,7 @@ from rich.text import Text
 
 from keyrange.cli import render, waiting
 from keyrange.cli.render import aligned, make_console, print_record, print_table
-from keyrange.cli.watch.view import Screen, line
+from keyrange.cli.watch.view import line, screen
 from keyrange.errors import KeyrangeError, error
 from keyrange.observing.logs import JsonFormatter, TextFormatter
 from keyrange.report.wording import visible
@@ -131,7 +131,7 @@ def _waiting() -> None:
 
 def _live_screen() -> None:
     console = make_console(width=100, height=30)
-    console.print(Screen(console).draw(DOCUMENT))
+    console.print(screen(console, DOCUMENT))
 
 
 RENDERERS: dict[str, Callable[[], object]] = {

@@ -31,7 +31,7 @@ from keyrange.cli.render import (
     print_text,
     table_of,
 )
-from keyrange.cli.times import iso
+from keyrange.cli.values import iso
 from keyrange.kafka.model.offsets import Positions, TopicPartition
 from keyrange.source.model.checkpoint import Checkpoint
 from keyrange.storage.checkpoint_files import load_progress, open_directory

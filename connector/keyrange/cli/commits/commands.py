@@ -46,7 +46,7 @@ from keyrange.cli.source_options import (
     ServersOption,
     check_live,
 )
-from keyrange.cli.times import SinceOption, ms_of, now, read_since
+from keyrange.cli.values import SinceOption, ms_of, now, read_since
 from keyrange.individual_commits.model.commit import Commit, Snapshot
 from keyrange.individual_commits.model.partition_progress import PartitionState
 from keyrange.kafka.model.offsets import LATEST, TopicPartition

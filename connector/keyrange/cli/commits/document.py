@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from keyrange.cli.times import iso
+from keyrange.cli.values import iso
 from keyrange.individual_commits.model.batch_results import (
     ErrorsByOffset,
     FailureKind,

@@ -32,7 +32,7 @@ from keyrange.cli.source_options import (
     names,
     storage_of,
 )
-from keyrange.cli.times import now, read_time
+from keyrange.cli.values import now, read_time
 from keyrange.errors import error, invalid_options
 from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.individual_commits.model.offset_reset import Reset, rewind, skip

@@ -271,17 +271,8 @@ def _dead(
 
 
 def _partition(partition: TopicPartition, found: Recount) -> dict[str, Any]:
-    return {
-        **partition._asdict(),
-        "from_offset": found.judged.from_offset,
-        "until_offset": found.judged.until_offset,
-        "in_sink": found.in_sink,
-        "records": found.records,
-        "missing": asdict(found.missing),
-        "doubled": asdict(found.doubled),
-        "unexpected": {why: asdict(offsets) for why, offsets in found.unexpected.items()},
-        "unsure": found.unsure,
-    }
+    document = asdict(found)
+    return {**partition._asdict(), **document.pop("judged"), **document}
 
 
 _CONTRADICTIONS: Final[Columns] = {

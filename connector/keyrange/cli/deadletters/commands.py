@@ -29,7 +29,6 @@ from keyrange.cli.commits.reset import (
     check_no_batch_is_open,
     say_what_is_next,
 )
-from keyrange.cli.keys import cut, in_json, short_key, shown
 from keyrange.cli.render import (
     Columns,
     LimitOption,
@@ -51,7 +50,7 @@ from keyrange.cli.source_options import (
     read_record_id,
     storage_of,
 )
-from keyrange.cli.times import SinceOption, iso, now, read_since
+from keyrange.cli.values import SinceOption, cut, in_json, iso, now, read_since, short_key, shown
 from keyrange.cli.waiting import waiting
 from keyrange.errors import invalid_options
 from keyrange.individual_commits.model.commit import Snapshot

@@ -39,7 +39,7 @@ from keyrange.cli.source_options import (
     check_partition,
     named_options,
 )
-from keyrange.cli.times import SinceOption, now, read_since
+from keyrange.cli.values import SinceOption, now, read_since
 from keyrange.ranges.model.key_ranges import SPACE, KeyRange, split_evenly
 from keyrange.report.page_parts import partition_name
 from keyrange.report.wording import command_text, event_text, moved_text, slot_marks
@@ -112,10 +112,8 @@ def _ask(
     from keyrange.individual_commits.table.commit_admin import user_name
     from keyrange.members.table.assignment_admin import write_command
 
-    number = None
-    if confirm:
-        asked = write_command(members, action, name, who or user_name(), why, now())
-        number = asked.number
+    by = who or user_name()
+    number = write_command(members, action, name, by, why, now()).number if confirm else None
     document = describe(members.last, members.waiting, now(), None)
     rows = [each for each in document["members"] if name in ("", each["name"], each["slot"])]
     kept = {each: document[each] for each in ("group", "seq", "epoch", "waiting")}
@@ -124,7 +122,10 @@ def _ask(
         print_document(f"members.{action}/1", values)
         return
     for each in rows:
-        print_text(_owns(each))
+        seen = each["last_seen_ms_ago"]
+        when = "" if seen is None else f", last seen {span(seen)} ago"
+        owned = f"{percent(each['share'])} of the hash space in {each['ranges']:,} ranges"
+        print_text(f"{each['name']}, {each['state'].lower()}{when}: owns {owned}")
     if number is not None:
         note(f"written as command {number}; the driver takes it before its next batch")
     else:
@@ -132,13 +133,6 @@ def _ask(
             "nothing was written: --confirm does it. The driver wrote last "
             f"{span(document['age_ms'])} ago, and takes it before its next batch"
         )
-
-
-def _owns(member: dict[str, Any]) -> str:
-    owned = f"{percent(member['share'])} of the hash space in {member['ranges']:,} ranges"
-    seen = member["last_seen_ms_ago"]
-    when = "" if seen is None else f", last seen {span(seen)} ago"
-    return f"{member['name']}, {member['state'].lower()}{when}: owns {owned}"
 
 
 @app.command(name="list")
@@ -182,8 +176,7 @@ def history(
 ) -> None:
     """List assignments and requests, the newest first."""
     members = open_table(table, named_options("", "", option))
-    since_ms = read_since(since, now())
-    found = events(members.recent(limit), members.table.commands(), since_ms)
+    found = events(members.recent(limit), members.table.commands(), read_since(since, now()))
     print_as(output, "members.history/1", {"table": table, "events": found}, _show_history)
 
 

@@ -7,13 +7,14 @@ is planned, as for a query.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from keyrange.cli.keys import KeyOption, read_key
 from keyrange.cli.members.document import open_table
 from keyrange.cli.ranges.document import (
     RangesPlan,
@@ -46,15 +47,24 @@ from keyrange.cli.source_options import (
     names,
     open_reading,
 )
+from keyrange.cli.values import KeyOption, read_key
 from keyrange.errors import invalid_options
+from keyrange.kafka.messages.produce import partition_of
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition, nested
-from keyrange.ranges.model.key_ranges import SPACE, KeyRange, index_of, write_ranges
+from keyrange.ranges.model.key_ranges import (
+    SPACE,
+    KeyRange,
+    index_of,
+    split_at_weights,
+    write_ranges,
+)
+from keyrange.ranges.model.offset_splits import Split, cut
+from keyrange.ranges.model.range_plan import auto_ranges, even_ranges
 from keyrange.text.formats import number, percent
 
 if TYPE_CHECKING:
     from keyrange.kafka.record_sizes import RecordSizes
     from keyrange.members.table.assignment_schema import Stored
-    from keyrange.ranges.model.range_plan import RangeEstimate
 
 app = typer.Typer(no_args_is_help=True, help="Show the plan of a batch, or the owner of a key.")
 
@@ -88,8 +98,14 @@ def plan(
     with open_reading(named) as reading:
         if suggest:
             _suggest(reading)
-        else:
-            _plan(reading, output)
+            return
+        found, options = describe_plan(reading, sample(reading)), reading.options
+    if options.key_ranges.cores is None:
+        note(
+            f"planned for the {found['parallelism']} cores of this host; option parallelism says "
+            "how many tasks can run at once"
+        )
+    print_as(output, "ranges.plan/1", found, _print_plan)
 
 
 @app.command()
@@ -141,8 +157,6 @@ def owner(
     named = named_options(bootstrap_servers, topic, option, splitBy="keyRange")
     stored = open_table(members, named).last if members else None
     if partitions is not None and ranges is not None:
-        from keyrange.ranges.model.range_plan import even_ranges
-
         spans = even_ranges(ranges)
         found = _owner(content, partitions, lambda _: spans)
     elif stored is not None and not names(named, SERVERS):
@@ -157,19 +171,6 @@ def owner(
     print_as(output, "ranges.owner/1", found, partial(show_owner, content))
 
 
-def _plan(reading: ReadPlan, output: OutputFormat) -> None:
-    from keyrange.source import planning
-
-    options = reading.options
-    found = describe_plan(reading, sample(reading))
-    if options.key_ranges.cores is None:
-        note(
-            f"planned for the {planning.cores(options)} cores of this host; option parallelism "
-            "says how many tasks can run at once"
-        )
-    print_as(output, "ranges.plan/1", found, _print_plan)
-
-
 def describe_plan(reading: ReadPlan, sampled: RecordSizes) -> dict[str, Any]:
     """The document of a batch that reads all that is pending."""
     from keyrange.source import planning
@@ -177,10 +178,9 @@ def describe_plan(reading: ReadPlan, sampled: RecordSizes) -> dict[str, Any]:
     options = reading.options
     sizes = sampled.of(reading.view, reading.pending)
     split_by = options.key_ranges.split_by
-    cells: Sequence[RangeEstimate] = ()
-    if split_by == "keyRange":
-        cells = planning.plan_cells(reading.pending, sizes, sampled.key_hashes, options)
-    tasks = planning.plan_read(reading.pending, sizes, sampled.key_hashes, options)
+    known = (reading.pending, sizes, sampled.key_hashes, options)
+    cells = planning.plan_cells(*known) if split_by == "keyRange" else ()
+    tasks = planning.plan_read(*known)
     samples = {p: len(sampled.key_hashes(p)) for p in reading.pending}
     made = RangesPlan(tasks, cells, reading.pending, sizes, samples)
     return document(made, split_by, planning.cores(options))
@@ -200,11 +200,7 @@ def _print_plan(found: Mapping[str, Any]) -> None:
         },
     )
     print_table("Partitions", *table_of(_PARTITIONS, found["partitions"]))
-    rows = [
-        {**row, "topic": each["topic"], "partition": each["partition"]}
-        for each in found["partitions"]
-        for row in each["ranges"]
-    ]
+    rows = [{**each, **row} for each in found["partitions"] for row in each["ranges"]]
     if rows:
         print_table("Key ranges, by a sample of the keys", *table_of(_RANGES, rows))
     print_table("Tasks", *table_of(_TASKS, found["tasks"]))
@@ -258,10 +254,6 @@ def sample(reading: ReadPlan) -> RecordSizes:
 
 
 def _suggest(reading: ReadPlan) -> None:
-    from collections import Counter
-
-    from keyrange.ranges.model.key_ranges import split_at_weights
-    from keyrange.ranges.model.range_plan import auto_ranges
     from keyrange.source import planning
 
     options, pending = reading.options, reading.pending
@@ -286,11 +278,8 @@ def _suggest(reading: ReadPlan) -> None:
 
 def _places(reading: ReadPlan, partition: TopicPartition, span: OffsetRange) -> list[int]:
     """Where the keys of some records lie in the hash space, taken all over a partition."""
-    from dataclasses import replace
-
     from keyrange.kafka.fetching.fetch import SplitReader
     from keyrange.kafka.fetching.read_settings import read_settings
-    from keyrange.ranges.model.offset_splits import Split, cut
 
     settings = read_settings(replace(reading.options, columns=("keyHash",)))
     reader = SplitReader(reading.cluster, reading.view, settings)
@@ -302,7 +291,6 @@ def _places(reading: ReadPlan, partition: TopicPartition, span: OffsetRange) -> 
 
 
 def _owner_in_topic(content: bytes | None, reading: ReadPlan) -> dict[str, Any]:
-    from keyrange.ranges.model.range_plan import auto_ranges
     from keyrange.source import planning
 
     options, ranges = reading.options, reading.ranges
@@ -348,8 +336,6 @@ def _owner(
 ) -> dict[str, Any]:
     """The document that `--output json` prints. None is what cannot be known of a null key: its
     partition is the producer's choice, its place that of the offset."""
-    from keyrange.kafka.messages.produce import partition_of
-
     partition, place = None, 0 if nulls_first else None
     if content is not None:
         from keyrange.ranges.model.key_ranges import hash_of

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from keyrange.cli.commits.commit_source import open_commits
-from keyrange.cli.keys import shown
 from keyrange.cli.members.document import owner as owner_of
 from keyrange.cli.render import print_record
 from keyrange.cli.source_options import folded
+from keyrange.cli.values import shown
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.keyed_state.model.state_runs import clipped
 from keyrange.ranges.model.key_ranges import KeyRange, merge, write_ranges

@@ -18,7 +18,7 @@ from keyrange.cli.commits.commit_source import GroupOption
 from keyrange.cli.exit_codes import FINDING
 from keyrange.cli.render import note
 from keyrange.cli.source_options import ServersOption, SourceOptionsOption, named_options
-from keyrange.cli.times import read_pause
+from keyrange.cli.values import read_pause
 from keyrange.cli.watch.commands import CommitsOption, MembersOption, ProgressOption, QueryArgument
 from keyrange.errors import error, invalid_options
 from keyrange.text.packages import install_line

@@ -9,28 +9,39 @@ import heapq
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import groupby, islice
 from typing import Any, Final
 
+from keyrange.cli.checkpoint.commands import describe as describe_checkpoint
 from keyrange.cli.checkpoint.export import choose_source
 from keyrange.cli.commits.commands import known_ends, recent_events
 from keyrange.cli.commits.commit_source import Live, ask, dead_letters_of, errors_of, open_commits
+from keyrange.cli.commits.document import describe as describe_commits
 from keyrange.cli.commits.document import gaps
 from keyrange.cli.deadletters.commands import document
-from keyrange.cli.keys import short_key
 from keyrange.cli.members.document import ask as ask_members
-from keyrange.cli.members.document import open_table
+from keyrange.cli.members.document import describe as describe_members
+from keyrange.cli.members.document import events, open_table
 from keyrange.cli.ranges.commands import describe_plan, sample
+from keyrange.cli.report.document import (
+    answers_of,
+    history,
+    last_events,
+    query_state,
+    ranges_of_batch,
+)
 from keyrange.cli.source_options import ReadPlan, is_of_kafka, storage_of
-from keyrange.cli.times import iso, now
+from keyrange.cli.values import iso, now, short_key
 from keyrange.cli.volumes.commands import VolumeLooks
 from keyrange.cli.watch.document import Seen
 from keyrange.cli.watch.observers import PROGRESSES, Ends, ToldBatch, Where, told_of
 from keyrange.errors import KeyrangeError, invalid_options
 from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.individual_commits.model.partition_progress import fresh
+from keyrange.individual_commits.table.dead_letter_replay import chosen_letters, open_letters
 from keyrange.kafka.model.offsets import LATEST
+from keyrange.kafka.open_transactions import held_back
 from keyrange.observing.progress_file import documents
 from keyrange.report.page_parts import Source, Sources, partition_name
 from keyrange.report.sections.offsets import PENDING_MAX
@@ -100,15 +111,6 @@ class ReportWhere(Where):
         }
 
 
-@dataclass(slots=True)
-class _Beside:
-    """What is read with a document and is not in it: for the state of the query, and plans."""
-
-    ends: Ends | None = None
-    told: Sequence[ToldBatch] = ()
-    plans: dict[int, Any] = field(default_factory=dict)
-
-
 class Collector:
     """Reads the documents, as often as it is asked. What cannot be read any more stays as it was
     read last, and says so."""
@@ -116,46 +118,45 @@ class Collector:
     def __init__(self, where: ReportWhere) -> None:
         self._where = where
         self._last: dict[str, Source] = {}
-        self._beside = _Beside()
+        # What is read with a document and is not in it: for the state of the query, and plans.
+        self.ends: Ends | None = None
+        self.told: Sequence[ToldBatch] = ()
+        self.plans: dict[int, Any] = {}
         self._seen = Seen()
         # Two at first: what grows shows between them.
         self._looks = VolumeLooks(where.named, _LOOKS_PAUSE_MS, skipped=1)
 
     def collect(self) -> Sources:
         """Raises what `keyrange checkpoint show` raises."""
-        from keyrange.cli.checkpoint.commands import describe
-        from keyrange.cli.report.document import history
-        from keyrange.cli.report.query_state import answers_of, query_state
-
-        where, beside = self._where, self._beside
+        where = self._where
         progress = load_progress(open_directory(where.checkpoint, storage_of(where.named)))
         source = choose_source(progress, where.source)
-        described = describe(progress, where.batches)
+        described = describe_checkpoint(progress, where.batches)
         rows = [row for row in described["positions"] if row["source"] == source]
         read = self._read_all(progress, source)
         now_ms = now()
-        answers = answers_of(progress, read, beside.told, beside.ends, now_ms)
+        answers = answers_of(progress, read, self.told, self.ends, now_ms)
         return Sources(
             query=where.checkpoint,
             at=iso(now_ms),
             state=query_state(where, answers, self._seen, now_ms),
             checkpoint={**described, "positions": rows},
             history=history(progress, source, where.batches),
-            plans=Source(beside.plans, missing="" if where.asks_kafka else MISSING["plans"]),
+            plans=Source(self.plans, missing="" if where.asks_kafka else MISSING["plans"]),
             **read,
         )
 
     def _read_all(self, progress: CheckpointProgress, source: int) -> dict[str, Source]:
         """The sources beside the checkpoint, by their names."""
-        where, beside = self._where, self._beside
+        where = self._where
         end = progress.planned[-1].ends[source]
         source_id = end.commits.source_id if end and end.commits else ""
         commits = self._read("commits", where.commits, lambda: _commits(where, source_id))
-        ends = self._read("ends", where.asks_kafka, lambda: _ends(where, progress, source, beside))
+        ends = self._read("ends", where.asks_kafka, lambda: _ends(where, progress, source, self))
         may_ask = not ends.failure
         return {
             "progress": self._read(
-                "progress", where.progress, lambda: _events(where, source, progress, beside)
+                "progress", where.progress, lambda: _events(where, source, progress, self)
             ),
             "ends": ends,
             "commits": commits,
@@ -182,10 +183,8 @@ class Collector:
 
 
 def _events(
-    where: ReportWhere, source: int, progress: CheckpointProgress, beside: _Beside
+    where: ReportWhere, source: int, progress: CheckpointProgress, beside: Collector
 ) -> Source:
-    from keyrange.cli.report.document import last_events
-
     try:
         lines = _tail(where.progress)
         with suppress(*FAILURES):
@@ -222,8 +221,6 @@ def _tail(path: str) -> list[bytes]:
 
 
 def _commits(where: ReportWhere, source_id: str) -> Source:
-    from keyrange.cli.commits.document import describe
-
     commits = open_commits(where.commits, where.group, source_id, where.named)
     known, now_ms = commits.table.known(), now()
     last = commits.last(known.seq)
@@ -232,7 +229,7 @@ def _commits(where: ReportWhere, source_id: str) -> Source:
     dead = dead_letters_of(commits, named, last.group if last else None)
     return Source(
         {
-            "show": describe(known, last, known_ends(commits, known), now_ms, errors, dead),
+            "show": describe_commits(known, last, known_ends(commits, known), now_ms, errors, dead),
             # The oldest of each partition.
             "gaps": [
                 gap
@@ -258,10 +255,10 @@ def causes(known: Snapshot) -> list[dict[str, Any]]:
     ]
 
 
-def _ends(where: ReportWhere, progress: CheckpointProgress, source: int, beside: _Beside) -> Source:
+def _ends(
+    where: ReportWhere, progress: CheckpointProgress, source: int, beside: Collector
+) -> Source:
     """Where the logs end, by Kafka. While it answers, it also tells of transactions and plans."""
-    from keyrange.kafka.open_transactions import held_back
-
     end = progress.planned[-1].ends[source]
     assert end is not None
     states = {p: fresh(end.topic_ids.get(p.topic, ""), at) for p, at in end.positions.items()}
@@ -285,8 +282,6 @@ def _plan(
 ) -> list[str]:
     """The last batches as `keyrange ranges plan` would plan their offsets, by number; what is wrong
     with that is said."""
-    from keyrange.cli.report.document import ranges_of_batch
-
     sampled = None
     for batch in progress.planned[-batches:]:
         ranges = ranges_of_batch(progress, source, batch)
@@ -303,8 +298,6 @@ def _plan(
 
 
 def _members(where: ReportWhere, may_ask: bool) -> Source:
-    from keyrange.cli.members.document import describe, events
-
     members = open_table(where.members, where.named)
     rows = members.recent(_MEMBER_ROWS_MAX)
     live = None
@@ -317,17 +310,15 @@ def _members(where: ReportWhere, may_ask: bool) -> Source:
     first = {row.epoch: row for row in reversed(rows) if row.epoch}
     epochs = [first[epoch] for epoch in sorted(first)[-_EPOCHS_MAX:]]
     document = {
-        "list": describe(members.last, members.waiting, now(), live),
+        "list": describe_members(members.last, members.waiting, now(), live),
         "history": events(rows, members.table.commands()),
-        "epochs": [describe(row, (), row.at_ms, None) for row in epochs],
+        "epochs": [describe_members(row, (), row.at_ms, None) for row in epochs],
     }
     return Source(document, remarks=remarks)
 
 
 def _letters(where: ReportWhere, commits: Mapping[str, Any] | None) -> Source:
     """The dead letters of the query's group, without what the records hold."""
-    from keyrange.individual_commits.table.dead_letter_replay import chosen_letters, open_letters
-
     letters = open_letters(where.commits, where.letters, storage_of(where.named))
     group = where.group or (commits["show"]["group"] or "" if commits is not None else "")
     found = chosen_letters(letters.read(), group)

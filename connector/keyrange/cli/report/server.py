@@ -18,7 +18,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from keyrange.cli.render import note
 from keyrange.cli.report.report_inputs import Collector
-from keyrange.cli.times import iso, now
+from keyrange.cli.values import iso, now
 from keyrange.errors import invalid_options
 from keyrange.report.html import page, report
 from keyrange.text.formats import moment
@@ -128,17 +128,13 @@ class _Handler(BaseHTTPRequestHandler):
     do_HEAD = do_GET
 
     def _answer(self, status: HTTPStatus, kind: str, body: bytes) -> None:
-        try:
-            self.send_response(status)
-            self.send_header("Content-Type", f"{kind}; charset=utf-8")
-            self.send_header("Content-Length", str(len(body)))
-            for name, value in _HEADERS.items():
-                self.send_header(name, value)
-            self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(body)
-        except ConnectionError:
-            pass  # A browser that leaves is no trouble of ours.
+        self.send_response(status)
+        headers = {"Content-Type": f"{kind}; charset=utf-8", "Content-Length": str(len(body))}
+        for name, value in {**headers, **_HEADERS}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
         """A line for each request would hide what is said."""

@@ -5,10 +5,10 @@ Rule of this file: it reads a commit table and files of states, and prints; no S
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -21,7 +21,6 @@ from keyrange.cli.commits.commit_source import (
     known_at,
 )
 from keyrange.cli.exit_codes import FINDING
-from keyrange.cli.keys import KeyOption, in_json, read_key, short_key
 from keyrange.cli.render import (
     Columns,
     LimitOption,
@@ -53,7 +52,7 @@ from keyrange.cli.state.verify import (
     state_row,
     verify_fold,
 )
-from keyrange.cli.times import iso, now
+from keyrange.cli.values import KeyOption, in_json, iso, now, read_key, short_key
 from keyrange.cli.waiting import waiting
 from keyrange.errors import KeyrangeError, invalid_options
 from keyrange.individual_commits.model.commit import Snapshot
@@ -156,21 +155,17 @@ def get(key: KeyOption, chosen: Chosen, at: AtOption = None, *, of: OfSource) ->
         for each in sorted(stored.runs)
         if (values := stored.of_key(each, wanted)) is not None
     ]
-    if of.output is OutputFormat.JSON:
-        document = {
-            "table": chosen.table,
-            "seq": known.seq,
-            "key": in_json(wanted),
-            "states": found,
-        }
-        print_document("state.get/1", document)
-        return
-    for row in found:
+    document = {"table": chosen.table, "seq": known.seq, "key": in_json(wanted), "states": found}
+    print_as(of.output, "state.get/1", document, lambda _: _show_key(found, wanted, known.seq))
+
+
+def _show_key(states: Sequence[Mapping[str, Any]], key: bytes, seq: int) -> None:
+    for row in states:
         print_text(partition_name(row))
         for name, value in row["state"].items():
             print_text(f"  {name} = {value}")
-    if not found:
-        note(f"no partition keeps anything for {short_key(wanted)} at commit {known.seq}")
+    if not states:
+        note(f"no partition keeps anything for {short_key(key)} at commit {seq}")
 
 
 @app.command()
@@ -182,19 +177,18 @@ def history(key: KeyOption, chosen: Chosen, limit: LimitOption = 20, *, of: OfSo
     known, stored, commits = _opened(chosen, None, of)
     wanted = _key(key)
     rows = list(islice(_changes(commits, known, stored, wanted), limit))
-    if of.output is OutputFormat.JSON:
-        print_document(
-            "state.history/1", {"table": chosen.table, "key": in_json(wanted), "rows": rows}
-        )
-        return
-    columns: Columns = {
-        "commit": "seq",
-        "batch": "batch_id",
-        "at": "committed_at",
-        "partition": partition_name,
-        "state": lambda row: "none" if row["state"] is None else row["state"],
-    }
-    print_table(f"State of {short_key(wanted)}", *table_of(columns, rows))
+    document = {"table": chosen.table, "key": in_json(wanted), "rows": rows}
+    title, shown = f"State of {short_key(wanted)}", table_of(_HISTORY, rows)
+    print_as(of.output, "state.history/1", document, lambda _: print_table(title, *shown))
+
+
+_HISTORY: Final[Columns] = {
+    "commit": "seq",
+    "batch": "batch_id",
+    "at": "committed_at",
+    "partition": partition_name,
+    "state": lambda row: "none" if row["state"] is None else row["state"],
+}
 
 
 def _changes(
@@ -246,15 +240,9 @@ def diff(
             counts[what] += 1
             if len(rows) < limit:
                 rows.append(state_row(each, key, before=was, after=is_now))
+    seqs = {"table": chosen.table, "from_seq": since, "seq": known.seq}
     if of.output is OutputFormat.JSON:
-        document = {
-            "table": chosen.table,
-            "from_seq": since,
-            "seq": known.seq,
-            **counts,
-            "rows": rows,
-        }
-        print_document("state.diff/1", document)
+        print_document("state.diff/1", {**seqs, **counts, "rows": rows})
         return
     print_words(", ".join(f"{number(found)} keys {what}" for what, found in counts.items()))
     print_states(rows, before=f"at commit {since}", after=f"at {known.seq}")
@@ -356,9 +344,8 @@ def _opened(chosen: Chosen, at: int | None, of: OfSource) -> tuple[Snapshot, Sto
     then = None if at is None else commits.last(at)
     time_ms = now() if then is None else then.committed_at_ms
     if not runs:
-        raise invalid_options(
-            [f"the commits in {chosen.table} name no state at commit {known.seq}"]
-        )
+        at_commit = f"at commit {known.seq}"
+        raise invalid_options([f"the commits in {chosen.table} name no state {at_commit}"])
     directory = state_directory(chosen.table, named)
     return known, StoredState(directory, runs, time_ms, storage_of(named)), commits
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from keyrange.cli.keys import in_json
 from keyrange.cli.render import note, print_table, print_text, print_words
 from keyrange.cli.source_options import ReadPlan, folded, open_reading, storage_of
+from keyrange.cli.values import in_json
 from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition, by_topic, nested
 from keyrange.ranges.model.key_ranges import SPACE, split_evenly

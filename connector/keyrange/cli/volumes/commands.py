@@ -26,11 +26,11 @@ from keyrange.cli.render import (
     table_of,
 )
 from keyrange.cli.source_options import SourceOptionsOption
-from keyrange.cli.times import iso, now, read_pause
+from keyrange.cli.values import iso, now, read_pause
 from keyrange.cli.volumes.guard import AdminServersOption, guard, guard_options, reap, release
 from keyrange.guard.model.throttle_factor import Factor, Throttle
-from keyrange.guard.model.volume_limit import Limit
 from keyrange.guard.model.volume_readings import View, Volume, VolumeReading
+from keyrange.guard.model.volumes import Limit
 from keyrange.options.volume_checks import ADMIN_PREFIX, VolumeOptions, parse_volume_options
 from keyrange.options.volumes import VOLUME_ROWS
 from keyrange.report.wording import factor_text, volume_state
@@ -107,18 +107,16 @@ def describe(
         "brokers": sorted(reading.brokers),
         "failure": reading.failure,
         "limit": "" if limit is None else str(limit),
-        "factor": None if factor is None else _factor(factor, now_ms, wall_ms),
+        "factor": None
+        if factor is None
+        else {
+            "value": factor.value,
+            "why": factor.why,
+            "since": iso(wall_ms - (now_ms - factor.since_ms)),
+            "fallback": factor.is_fallback,
+            "time_to_full_ms": factor.time_to_full_ms,
+        },
         "volumes": [_volume(each, view, limit, told) for each in volumes],
-    }
-
-
-def _factor(factor: Factor, now_ms: int, wall_ms: int) -> dict[str, Any]:
-    return {
-        "value": factor.value,
-        "why": factor.why,
-        "since": iso(wall_ms - (now_ms - factor.since_ms)),
-        "fallback": factor.is_fallback,
-        "time_to_full_ms": factor.time_to_full_ms,
     }
 
 

@@ -33,7 +33,7 @@ from keyrange.cli.source_options import (
     named_options,
     storage_of,
 )
-from keyrange.cli.times import now, read_pause
+from keyrange.cli.values import now, read_pause
 from keyrange.cli.volumes.commands import VolumeLooks
 
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ def _once(document: Mapping[str, Any]) -> str:
     """The whole screen as text, as wide and as high as it needs to be in a pipe."""
     from io import StringIO
 
-    from keyrange.cli.watch.view import Screen
+    from keyrange.cli.watch.view import screen
 
     here = make_console()
     is_terminal = sys.stdout.isatty()
@@ -204,7 +204,7 @@ def _once(document: Mapping[str, Any]) -> str:
         highlight=False,
     )
     with console.capture() as captured:
-        console.print(Screen(console).draw(document))
+        console.print(screen(console, document))
     return "\n".join(each.rstrip() for each in captured.get().rstrip().splitlines())
 
 
@@ -212,18 +212,17 @@ def _live(looks: Iterator[dict[str, Any]]) -> None:
     """Draw each document over the one before it; the last one stays when the view ends."""
     from rich.live import Live
 
-    from keyrange.cli.watch.view import LIVE_HELP, Screen
+    from keyrange.cli.watch.view import LIVE_HELP, screen
 
     console = make_console(highlight=False)
-    screen = Screen(console, LIVE_HELP)
     last: dict[str, Any] | None = None
     try:
         with _ending(), Live(console=console, screen=True, auto_refresh=False) as live:
             for last in looks:
-                live.update(screen.draw(last), refresh=True)
+                live.update(screen(console, last, LIVE_HELP), refresh=True)
     finally:
         if last is not None:
-            console.print(Screen(console).draw(last))
+            console.print(screen(console, last))
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
 from keyrange.cli.checkpoint.commands import describe as describe_checkpoint
-from keyrange.cli.times import iso, ms_of
+from keyrange.cli.values import iso, ms_of
 from keyrange.cli.watch.reasons import RATE_MS, describe_held, judged, late_after_ms
 from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.observing.model.catching_up import LagAt, catching_up
@@ -257,23 +257,17 @@ def _commits(answers: Answers) -> dict[str, Any] | None:
     if document is None:
         return None
     rows = document["partitions"]
-    oldest = max(
-        (row for row in rows if row["oldest_pending"]),
-        key=lambda row: row["oldest_pending"]["age_ms"],
-        default=None,
-    )
+    held = [
+        {"topic": r["topic"], "partition": r["partition"], **r["oldest_pending"]}
+        for r in rows
+        if r["oldest_pending"]
+    ]
     return {
         "seq": document["seq"],
         "committed_at": document["committed_at"],
         "pending": sum(row["pending"] for row in rows),
         "deliveries_max": max((row["deliveries_max"] for row in rows), default=0),
-        "oldest_pending": None
-        if oldest is None
-        else {
-            "topic": oldest["topic"],
-            "partition": oldest["partition"],
-            **oldest["oldest_pending"],
-        },
+        "oldest_pending": max(held, key=lambda row: row["age_ms"], default=None),
         "dead_letters": document["dead_letters"],
         "pending_by_error": document["pending_by_error"],
     }

@@ -14,12 +14,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from keyrange.cli.commits.commit_source import dead_letters_of, errors_of
+from keyrange.cli.commits.document import describe as describe_commits
 from keyrange.cli.members.document import ask, open_table
+from keyrange.cli.members.document import describe as describe_members
 from keyrange.cli.source_options import SERVERS, folded, names, of_kafka, storage_of
-from keyrange.cli.times import ms_of, now
+from keyrange.cli.values import ms_of, now
 from keyrange.errors import KeyrangeError
+from keyrange.individual_commits.table import commit_admin
 from keyrange.kafka.model.offsets import LATEST, TopicPartition
+from keyrange.kafka.open_transactions import HeldBack, held_back
 from keyrange.observing.model.query_progress import QueryProgress, read_query_progress
+from keyrange.observing.progress_file import read_last
 from keyrange.options import parse_options
 from keyrange.storage.checkpoint_files import load_progress, open_directory
 from keyrange.storage.directory import Directory
@@ -28,7 +33,6 @@ from keyrange.text.escaping import one_line
 
 if TYPE_CHECKING:
     from keyrange.kafka.cluster import Cluster
-    from keyrange.kafka.open_transactions import HeldBack
 
 T = TypeVar("T")
 
@@ -215,7 +219,6 @@ class EndsSource:
         """`wanted` are partitions with the ids of their topics, "" where there is none. Raises what
         the source raises."""
         from keyrange.kafka.cluster import Cluster
-        from keyrange.kafka.open_transactions import held_back
 
         wanted = self._wanted()
         topics = sorted({partition.topic for partition in wanted})
@@ -244,8 +247,6 @@ class EndsSource:
 def read_told(path: str, query_id: str) -> list[ToldBatch]:
     """The last batches of a query by its progress file, oldest first. Lines that are no progress
     are left out. Raises OSError, and what they are where there are no others."""
-    from keyrange.observing.progress_file import read_last
-
     found, unreadable = told_of(read_last(path, PROGRESSES, query_id))
     if unreadable is not None and not found:
         raise unreadable
@@ -275,9 +276,6 @@ class CommitsSource:
         self._dead = (-1, 0)
 
     def __call__(self) -> dict[str, Any]:
-        from keyrange.cli.commits.document import describe
-        from keyrange.individual_commits.table import commit_admin
-
         where = self._where
         if self._commits is None:
             storage = storage_of(where.named)
@@ -289,7 +287,7 @@ class CommitsSource:
             if self._dead[0] != known.seq:
                 dead = dead_letters_of(self._commits, where.named, last.group if last else None)
                 self._dead = known.seq, dead
-            return describe(known, last, {}, now(), errors, self._dead[1])
+            return describe_commits(known, last, {}, now(), errors, self._dead[1])
         except BaseException:
             # Another source may write here by now.
             self._commits = None
@@ -298,8 +296,6 @@ class CommitsSource:
 
 def read_members(where: Where) -> dict[str, Any]:
     """The document of `keyrange members list`, with who is there now where a broker is named."""
-    from keyrange.cli.members.document import describe
-
     members = open_table(where.members, where.named)
     asked = ask(of_kafka(where.named), members.last) if where.asks_kafka else None
-    return describe(members.last, members.waiting, now(), asked)
+    return describe_members(members.last, members.waiting, now(), asked)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
-from keyrange.cli.times import iso
+from keyrange.cli.values import iso
 from keyrange.observing.model.query_progress import lost_text
 from keyrange.text.formats import are, span
 
@@ -64,15 +64,13 @@ def judged(document: Mapping[str, Any], answers: Answers, quiet_ms: int | None) 
     is_late = waits_ms > late_after_ms(batch)
     if answers.checkpoint.failure:
         state = "unknown"
-    elif running:
-        state = "stuck" if is_late else "working"
-    elif lag["read"] == 0:
+    elif lag["read"] == 0 and not running:
         pending = (document["commits"] or {}).get("pending")
         state = "caught up" if lag["commit"] == 0 and not pending else "all read"
-    elif lag["read"] is None:
-        state = "idle" if is_late else "working"
+    elif not is_late:
+        state = "working"
     else:
-        state = "stuck" if is_late else "working"
+        state = "stuck" if running or lag["read"] is not None else "idle"
     if state == "stuck" and lag["read"]:
         # How fast it was before says nothing of when it will be done.
         none = {"all_read_in_ms": None, "least_ms": None, "most_ms": None}

@@ -83,15 +83,12 @@ def rate_text(rate: Mapping[str, Any]) -> str:
     return f"{', '.join(words)} over {span(rate['over_ms'])}"
 
 
-def _is_asked(document: Mapping[str, Any]) -> bool:
-    """Whether somebody who would know the lag was asked, and did not say it."""
-    return any(each["source"] in ("broker", "progress") for each in document["failures"])
-
-
 def _lags(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Both lags: their names, and how they stand."""
     lag = document["lag"]
-    words = [read_lag_text(lag, _is_asked(document)), all_read_text(lag)]
+    # Somebody who would know the lag was asked, and did not say it.
+    is_asked = any(each["source"] in ("broker", "progress") for each in document["failures"])
+    words = [read_lag_text(lag, is_asked), all_read_text(lag)]
     yield "read lag", ", ".join(filter(None, words))
     yield "commit lag", commit_lag_text(lag)
 
@@ -177,40 +174,35 @@ def facts(document: Mapping[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
-class Screen:
-    """Draws documents for a console, cut to its height."""
+def screen(console: Console, document: Mapping[str, Any], help_text: str = "") -> RenderableType:
+    """The screen, cut to a console's height."""
+    from rich.console import Group
 
-    def __init__(self, console: Console, help_text: str = "") -> None:
-        self._console = console
-        self._help = help_text
+    head = [*_head(document, help_text)]
+    width = console.width
+    used = sum(max(1, len(each.wrap(console, width))) for each in head)
+    room = max(console.height - used - _TABLE_LINES, 1)
+    return Group(*head, *_partitions(document["partitions"], room, width))
 
-    def draw(self, document: Mapping[str, Any]) -> RenderableType:
-        from rich.console import Group
 
-        head = [*self._head(document)]
-        width = self._console.width
-        used = sum(max(1, len(each.wrap(self._console, width))) for each in head)
-        room = max(self._console.height - used - _TABLE_LINES, 1)
-        return Group(*head, *_partitions(document["partitions"], room, width))
+def _head(document: Mapping[str, Any], help_text: str) -> Iterator[Text]:
+    from rich.text import Text
 
-    def _head(self, document: Mapping[str, Any]) -> Iterator[Text]:
-        from rich.text import Text
-
-        title = Text()
-        title.append(f" {state_text(document)} ", style=_STYLES[document["state"]])
-        title.append("  ")
-        title.append(one_line(document["name"] or document["query_id"]), style="bold")
-        title.append(f"  {one_line(document['checkpoint'])}", style="dim")
-        yield title
-        for name, text in facts(document):
-            yield _named(name, text, "dim", overflow="fold")
-        at = f"{'at':>{_NAME_WIDTH}}  {clock(document['at'])} UTC{self._help}"
-        yield Text(at, style="dim")
-        for text in document["why"]:
-            yield _named("why", text, "bold yellow")
-        for each in document["failures"]:
-            yield _named(each["source"], failure_text(each), "bold red")
-        yield Text("")
+    title = Text()
+    title.append(f" {state_text(document)} ", style=_STYLES[document["state"]])
+    title.append("  ")
+    title.append(one_line(document["name"] or document["query_id"]), style="bold")
+    title.append(f"  {one_line(document['checkpoint'])}", style="dim")
+    yield title
+    for name, text in facts(document):
+        yield _named(name, text, "dim", overflow="fold")
+    at = f"{'at':>{_NAME_WIDTH}}  {clock(document['at'])} UTC{help_text}"
+    yield Text(at, style="dim")
+    for text in document["why"]:
+        yield _named("why", text, "bold yellow")
+    for each in document["failures"]:
+        yield _named(each["source"], failure_text(each), "bold red")
+    yield Text("")
 
 
 def _named(name: str, text: str, style: str, **more: Any) -> Text:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from commit_samples import BATCH_MS, BEGAN_MS
-from keyrange.cli.times import iso
+from keyrange.cli.values import iso
 from keyrange.report.page_parts import Source
 from keyrange.report.sections import batches
 from report_documents import commits, told
