@@ -14,14 +14,7 @@ from typing import Annotated
 import typer
 
 from keyrange.cli.exit_codes import NO_BROKER
-from keyrange.cli.render import (
-    OutputFormat,
-    OutputOption,
-    note,
-    print_as,
-    print_record,
-    print_text,
-)
+from keyrange.cli.render import OutputFormat, OutputOption, note, print_as, print_record, print_text
 
 app = typer.Typer(no_args_is_help=True, help="Run a Kafka broker on this machine, to try keyrange.")
 

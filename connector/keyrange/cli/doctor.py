@@ -7,7 +7,6 @@ import platform
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Annotated, Any
@@ -33,13 +32,8 @@ _DETAIL_CHARACTERS_MAX = 500
 _PACKAGES = ("keyrange", "pyspark", "pyarrow", "numba", "cramjam", "kafka-python", "deltalake")
 
 
-@dataclass(frozen=True, slots=True)
-class CheckResult:
-    """One line: what was looked at, how it is, and what to know about it."""
-
-    check: str
-    state: str
-    detail: str
+# A line: what was looked at (check), how it is (state), and what to know about it (detail).
+CheckResult = dict[str, str]
 
 
 def doctor(
@@ -68,10 +62,13 @@ def doctor(
     else:
         options["kafka.bootstrap.servers"] = bootstrap_servers
         findings += _all("cluster", partial(_cluster, options, topic))
-    document = {"findings": [asdict(finding) for finding in findings]}
-    print_as(output, "doctor/1", document, _show)
-    if any(finding.state == FAILED for finding in findings):
+    print_as(output, "doctor/1", {"findings": findings}, _show)
+    if any(finding["state"] == FAILED for finding in findings):
         raise typer.Exit(FINDING)
+
+
+def _line(check: str, state: str, detail: str) -> CheckResult:
+    return {"check": check, "state": state, "detail": detail}
 
 
 def _show(document: Mapping[str, Any]) -> None:
@@ -80,16 +77,16 @@ def _show(document: Mapping[str, Any]) -> None:
 
 
 def _environment() -> Iterator[CheckResult]:
-    yield CheckResult("Python", OK, platform.python_version())
+    yield _line("Python", OK, platform.python_version())
     for package in _PACKAGES:
         try:
-            yield CheckResult(package, OK, version(package))
+            yield _line(package, OK, version(package))
         except PackageNotFoundError:
             needed = package not in ("pyspark", "deltalake")
             detail = "not installed in this Python"
             if package == "deltalake":
                 detail += f", for jobs, commit tables and member tables: {install_line('commits')}"
-            yield CheckResult(package, FAILED if needed else MISSING, detail)
+            yield _line(package, FAILED if needed else MISSING, detail)
     yield _try("Java", _java)
     yield _try("kernels", _kernels)
     yield from _all('format("keyrange")', _discovery)
@@ -117,7 +114,7 @@ def _discovery() -> Iterator[CheckResult]:
     state, detail = OK, "visible to Spark's lookup, without a register call"
     if "pyspark_keyrange" not in {module.name for module in pkgutil.iter_modules()}:
         state, detail = MISSING, "not visible to Spark's lookup: call keyrange.register(spark)"
-    yield CheckResult('format("keyrange")', state, detail)
+    yield _line('format("keyrange")', state, detail)
 
 
 def _jars() -> Iterator[CheckResult]:
@@ -127,12 +124,12 @@ def _jars() -> Iterator[CheckResult]:
         path = jars.cache_dir() / "jars" / f"{jar_set.name}-{jar_set.version}"
         state = OK if path.is_dir() else MISSING
         detail = str(path) if path.is_dir() else "resolved when first needed"
-        yield CheckResult(f"jars: {jar_set.name} {jar_set.version}", state, detail)
+        yield _line(f"jars: {jar_set.name} {jar_set.version}", state, detail)
 
 
 def _try(check: str, look: Callable[[], str]) -> CheckResult:
     try:
-        return CheckResult(check, OK, look())
+        return _line(check, OK, look())
     except Exception as failure:
         return _failed(check, failure)
 
@@ -150,7 +147,7 @@ def _failed(check: str, failure: Exception) -> CheckResult:
     text = " ".join(str(failure).split())
     if not isinstance(failure, KeyrangeError):
         text = f"{type(failure).__name__}: {text}"[:_DETAIL_CHARACTERS_MAX]
-    return CheckResult(check, FAILED, text)
+    return _line(check, FAILED, text)
 
 
 def _names(options: dict[str, str]) -> Iterable[CheckResult]:
@@ -168,9 +165,7 @@ def _cluster(options: dict[str, str], topic: str) -> Iterator[CheckResult]:
         began = time.monotonic()
         view = cluster.describe([])
         took_ms = (time.monotonic() - began) * 1000
-        yield CheckResult(
-            "cluster", OK, f"{view.cluster_id or 'no id'}, answered in {took_ms:.0f} ms"
-        )
+        yield _line("cluster", OK, f"{view.cluster_id or 'no id'}, answered in {took_ms:.0f} ms")
         for broker in sorted(view.brokers.values(), key=lambda each: each.node_id):
             yield _try(f"broker {broker.node_id}", partial(_broker, cluster, broker))
         named = parsed.subscription.topics if isinstance(parsed.subscription, Subscribe) else ()
@@ -192,7 +187,7 @@ def _topic(cluster: Cluster, name: str) -> Iterator[CheckResult]:
         detail = f"offsets [{low}, {high}), {high - low} in all"
         if partition in held:
             detail += f"; {held_text(describe_held(held[partition], now()))}"
-        yield CheckResult(str(partition), OK, detail)
+        yield _line(str(partition), OK, detail)
 
 
 def _broker(cluster: Cluster, broker: Broker) -> str:

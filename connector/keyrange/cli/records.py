@@ -27,16 +27,7 @@ from keyrange.cli.render import (
     print_table,
     print_text,
 )
-from keyrange.cli.source_options import (
-    ReadPlan,
-    ServersOption,
-    SourceOptionsOption,
-    TopicsOption,
-    folded,
-    named_options,
-    open_reading,
-    read_record_id,
-)
+from keyrange.cli.source_options import GivenSource, ReadPlan, folded, open_reading, read_record_id
 from keyrange.cli.values import KeysOption, in_json, iso, keys_option, read_key, shown
 from keyrange.errors import invalid_options
 from keyrange.kafka.model.offsets import EARLIEST, LATEST, OffsetRange
@@ -94,9 +85,8 @@ def records(
     last: LastOption = None,
     follow: FollowOption = False,
     form: FormatOption = "",
-    bootstrap_servers: ServersOption = "",
-    topic: TopicsOption = "",
-    option: SourceOptionsOption = None,
+    *,
+    given: GivenSource,
     limit: Annotated[
         int | None,
         typer.Option(min=1, help="How many to print at most: 100, or all of --last and --follow."),
@@ -111,7 +101,7 @@ def records(
     """
     if bool(offset) == bool(key or last or follow):
         raise typer.BadParameter("say what to look for: --key, --last or --follow, or --offset")
-    named = named_options(bootstrap_servers, topic, option)
+    named = given.named()
     _check(named, form, output)
     if key:
         named["keys"] = keys_option([read_key(each) for each in key])

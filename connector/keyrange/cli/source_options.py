@@ -85,6 +85,19 @@ _RETRY_TIMEOUT: Final = "20s"
 
 
 @dataclass(frozen=True, slots=True)
+class GivenSource:
+    """What a command reads: topics of a cluster, by which options of the source."""
+
+    bootstrap_servers: ServersOption = ""
+    topic: TopicsOption = ""
+    option: SourceOptionsOption = None
+
+    def named(self, **usual: str) -> dict[str, str]:
+        """As `named_options`."""
+        return named_options(self.bootstrap_servers, self.topic, self.option, **usual)
+
+
+@dataclass(frozen=True, slots=True)
 class ReadPlan:
     """A cluster, and the offsets that a batch read with these options would cover."""
 

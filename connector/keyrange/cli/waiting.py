@@ -36,7 +36,7 @@ class Waiting:
     def step(self, title: str, total: int | None = None) -> Iterator[Advance]:
         """A step of `total` things, None where nobody knows how many; yields what counts them."""
         if self._progress is None:
-            yield _nobody
+            yield lambda _: None
             return
         task = self._progress.add_task(one_line(title), total=total)
         yield lambda count: self._progress.advance(task, count)
@@ -51,10 +51,6 @@ class Waiting:
             for each in things:
                 yield each
                 advance(1)
-
-
-def _nobody(count: int) -> None:
-    del count
 
 
 @contextmanager

@@ -27,7 +27,7 @@ def look(home: Path, said: dict[str, Any], volumes: Any = None) -> dict[str, Any
     assert read is not None
     known = Answer(load_progress(open_directory(str(home))))
     told = Answer([ToldBatch(read, AT_MS + read.duration_ms)])
-    given = Answers(known, progress=told, volumes=None if volumes is None else Answer(volumes))
+    given = Answers(known, progress=told, volumes=Answer(volumes))
     document = describe("/cp", given, Seen(), AT_MS + 1_000)
     found: dict[str, Any] = read_document(json.dumps({"schema": "keyrange.watch/1", **document}))
     assert found == document

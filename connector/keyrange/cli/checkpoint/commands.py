@@ -218,7 +218,12 @@ def describe(progress: CheckpointProgress, batches: int) -> dict[str, Any]:
         "sources": _sources(progress),
         "positions": _positions(last, by_id.get(last.batch_id - 1), committed),
         "batches": [
-            _batch(batch, by_id.get(batch.batch_id - 1), progress)
+            {
+                "batch": batch.batch_id,
+                "planned_at": iso(batch.planned_at_ms),
+                "offsets": offsets_of(batch, by_id.get(batch.batch_id - 1)),
+                "state": "planned" if batch in progress.unfinished else "committed",
+            }
             for batch in progress.planned[-batches:]
         ],
     }
@@ -263,14 +268,10 @@ def _at(end: Checkpoint | None, partition: TopicPartition) -> int | None:
     return end.positions.get(partition) if end is not None else None
 
 
-def _batch(
-    batch: PlannedBatch, before: PlannedBatch | None, progress: CheckpointProgress
-) -> dict[str, Any]:
-    spans = [row["range"] for row in ranges_of(batch, before)]
-    known = all(span is not None for span in spans)
-    return {
-        "batch": batch.batch_id,
-        "planned_at": iso(batch.planned_at_ms),
-        "offsets": sum(span.size for span in spans) if known else None,
-        "state": "planned" if batch in progress.unfinished else "committed",
-    }
+def offsets_of(
+    batch: PlannedBatch, before: PlannedBatch | None, source: int | None = None
+) -> int | None:
+    """How many offsets a batch reads, of all sources or of one; None where that is not on file."""
+    rows = [row for row in ranges_of(batch, before) if source in (None, row["source"])]
+    spans = [row["range"] for row in rows]
+    return None if None in spans else sum(span.size for span in spans)

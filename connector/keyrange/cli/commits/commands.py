@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from itertools import islice
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -41,13 +41,9 @@ from keyrange.cli.render import (
     table_of,
     terminal_width,
 )
-from keyrange.cli.source_options import (
-    LiveOption,
-    ServersOption,
-    check_live,
-)
+from keyrange.cli.source_options import LiveOption, ServersOption, check_live
 from keyrange.cli.values import SinceOption, ms_of, now, read_since
-from keyrange.individual_commits.model.commit import Commit, Snapshot
+from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.individual_commits.model.partition_progress import PartitionState
 from keyrange.kafka.model.offsets import LATEST, TopicPartition
 from keyrange.report.page_parts import partition_name
@@ -158,11 +154,8 @@ def _live_ends(known: Snapshot, named: Mapping[str, str]) -> dict[TopicPartition
 
 def recent_events(commits: Commits, since_ms: int, limit: int) -> list[dict[str, Any]]:
     """What the last commits did, newest first."""
-    wanted: list[Commit] = []
-    for commit in islice(commits.backwards(commits.table.known().seq), limit):
-        if commit.committed_at_ms < since_ms:
-            break
-        wanted.append(commit)
+    last = islice(commits.backwards(commits.table.known().seq), limit)
+    wanted = [*takewhile(lambda commit: commit.committed_at_ms >= since_ms, last)]
     if not wanted:
         return []
     known = commits.table.known(wanted[-1].seq - 1)

@@ -6,7 +6,7 @@ Rule of this file: nothing of Spark, and only commands that are told to ask a br
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
@@ -181,19 +181,15 @@ class Live:
 
 @contextmanager
 def ask(
-    named: Mapping[str, str],
-    states: Mapping[TopicPartition, PartitionState],
-    columns: Iterable[str] = (),
+    named: Mapping[str, str], states: Mapping[TopicPartition, PartitionState]
 ) -> Iterator[Live]:
     """Ask for partitions. What is deleted or was made anew is left out, with a note on stderr.
 
-    `named` are options of the source; `columns` those that are read. Raises what the source raises.
+    `named` are options of the source. Raises what the source raises for them.
     """
     topics = sorted({partition.topic for partition in states})
-    wanted = {**named, "subscribe": ",".join(topics) or "none"}
-    if chosen := ",".join(columns):
-        wanted["columns"] = chosen
-    with connected(wanted) as (options, cluster):
+    named = {**named, "subscribe": ",".join(topics) or "none"}
+    with connected(named) as (options, cluster):
         view = cluster.describe(topics, may_miss=topics)
         there = set(view.partitions())
         same = set()

@@ -10,28 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from keyrange.cli.commits.commit_source import (
-    Chosen,
-    OfSource,
-    TableArgument,
-    ask,
-    first_commits,
-)
-from keyrange.cli.render import (
-    Columns,
-    OutputFormat,
-    note,
-    print_document,
-    print_table,
-    table_of,
-)
-from keyrange.cli.source_options import (
-    SERVERS,
-    ServersOption,
-    is_number,
-    names,
-    storage_of,
-)
+from keyrange.cli.commits.commit_source import Chosen, OfSource, TableArgument, ask, first_commits
+from keyrange.cli.render import Columns, OutputFormat, note, print_document, print_table, table_of
+from keyrange.cli.source_options import SERVERS, ServersOption, is_number, names, storage_of
 from keyrange.cli.values import now, read_time
 from keyrange.errors import error, invalid_options
 from keyrange.individual_commits.model.commit import Snapshot

@@ -160,8 +160,8 @@ def _in_sink(
 def _logs(known: Snapshot, named: Mapping[str, str], bars: Waiting) -> dict[TopicPartition, Log]:
     check_live(True, named)
     terms = known.terms or CommitSettings()
-    wanted = {**named, "nullKeys": terms.null_keys}
-    with ask(wanted, known.states, ("topic", "partition", "offset", "keyHash")) as asked:
+    wanted = {"nullKeys": terms.null_keys, "columns": "topic,partition,offset,keyHash"}
+    with ask({**named, **wanted}, known.states) as asked:
         return _read_places(asked, known.states, bars, terms.hash == OFFSET_HASH)
 
 

@@ -14,13 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from keyrange.cli.commits.commit_source import (
-    Chosen,
-    LettersOption,
-    OfSource,
-    TableArgument,
-    ask,
-)
+from keyrange.cli.commits.commit_source import Chosen, LettersOption, OfSource, TableArgument, ask
 from keyrange.cli.commits.reset import (
     CheckpointOption,
     ConfirmOption,

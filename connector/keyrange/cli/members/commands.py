@@ -8,7 +8,8 @@ and says who and why; the driver takes it between two batches.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -46,9 +47,6 @@ from keyrange.report.wording import command_text, event_text, moved_text, slot_m
 from keyrange.text.escaping import one_line
 from keyrange.text.formats import clock, day, moment, number, percent, span
 
-if TYPE_CHECKING:
-    from keyrange.members.table.assignment_admin import Members
-
 WIDTH: Final = 60
 
 app = typer.Typer(
@@ -57,34 +55,33 @@ app = typer.Typer(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Why the driver is asked for something and by whom, and whether it is."""
+
+    why: WhyOption
+    who: WhoOption = ""
+    confirm: ConfirmOption = False
+    option: SourceOptionsOption = None
+    output: OutputOption = OutputFormat.TEXT
+
+
 @app.command()
-def rebalance(
-    table: MembersTableArgument,
-    why: WhyOption,
-    who: WhoOption = "",
-    confirm: ConfirmOption = False,
-    option: SourceOptionsOption = None,
-    output: OutputOption = OutputFormat.TEXT,
-) -> None:
+def rebalance(table: MembersTableArgument, request: Request) -> None:
     """Have the driver assign the key ranges to all present members.
 
     The driver does not wait for the timeouts.
 
     Members that are absent lose what they own. Key ranges move only as far as the balance needs.
     """
-    members = open_table(table, named_options("", "", option))
-    _ask(members, "rebalance", "", who, why, confirm, output)
+    _ask(table, "rebalance", "", request)
 
 
 @app.command()
 def remove(
     table: MembersTableArgument,
     name: Annotated[str, typer.Argument(metavar="NAME", help="The member's name.")],
-    why: WhyOption,
-    who: WhoOption = "",
-    confirm: ConfirmOption = False,
-    option: SourceOptionsOption = None,
-    output: OutputOption = OutputFormat.TEXT,
+    request: Request,
 ) -> None:
     """Have the driver give a member's key ranges to the others.
 
@@ -93,32 +90,24 @@ def remove(
     Use it for a member that is gone for good. A member that still runs joins again, as a new
     member.
     """
-    from keyrange.members.table.assignment_admin import check_known
-
-    members = open_table(table, named_options("", "", option))
-    check_known(members, name)
-    _ask(members, "remove", name, who, why, confirm, output)
+    _ask(table, "remove", name, request)
 
 
-def _ask(
-    members: Members,
-    action: str,
-    name: str,
-    who: str,
-    why: str,
-    confirm: bool,
-    output: OutputFormat,
-) -> None:
+def _ask(table: str, action: str, name: str, request: Request) -> None:
     from keyrange.individual_commits.table.commit_admin import user_name
-    from keyrange.members.table.assignment_admin import write_command
+    from keyrange.members.table.assignment_admin import check_known, write_command
 
-    by = who or user_name()
-    number = write_command(members, action, name, by, why, now()).number if confirm else None
+    members = open_table(table, named_options("", "", request.option))
+    if name:
+        check_known(members, name)
+    number, who = None, request.who or user_name()
+    if request.confirm:
+        number = write_command(members, action, name, who, request.why, now()).number
     document = describe(members.last, members.waiting, now(), None)
     rows = [each for each in document["members"] if name in ("", each["name"], each["slot"])]
     kept = {each: document[each] for each in ("group", "seq", "epoch", "waiting")}
     values = {"table": members.path, **kept, "written": number, "members": rows}
-    if output is OutputFormat.JSON:
+    if request.output is OutputFormat.JSON:
         print_document(f"members.{action}/1", values)
         return
     for each in rows:
@@ -197,15 +186,6 @@ def _show(document: Mapping[str, Any], most: int) -> None:
     )
     members = document["members"]
     marks = slot_marks(each["slot"] for each in members if each["ranges"])
-    _print_members(members, marks, document["epoch"])
-    for each in document["waiting"]:
-        print_words(f"waiting: {command_text(each)}")
-    _show_space(document["partitions"], marks, most)
-
-
-def _print_members(
-    members: Sequence[Mapping[str, Any]], marks: Mapping[str, str], epoch: int
-) -> None:
     columns: Columns = {
         "name": lambda each: one_line(each["name"]),
         "mark": lambda each: marks.get(each["slot"]),
@@ -214,11 +194,14 @@ def _print_members(
         "executor": lambda each: one_line(each["executor"] or ""),
         "space": lambda each: percent(each["share"]),
         "ranges": lambda each: number(each["ranges"]),
-        "epoch": lambda each: epoch if each["ranges"] else None,
+        "epoch": lambda each: document["epoch"] if each["ranges"] else None,
         "seen": _seen_text,
         "state": _state_text,
     }
     print_aligned(*table_of(columns, members))
+    for each in document["waiting"]:
+        print_words(f"waiting: {command_text(each)}")
+    _show_space(document["partitions"], marks, most)
 
 
 def _next_text(due: Mapping[str, Any]) -> str:

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from keyrange.cli.members.document import open_table
+from keyrange.cli.members.document import owner as owner_of
 from keyrange.cli.ranges.document import (
     RangesPlan,
     document,
-    owned_by,
     show_owner,
     state_copies,
     without_copies,
@@ -36,17 +36,7 @@ from keyrange.cli.render import (
     print_text,
     table_of,
 )
-from keyrange.cli.source_options import (
-    SERVERS,
-    ReadPlan,
-    ServersOption,
-    SourceOptionsOption,
-    TopicsOption,
-    folded,
-    named_options,
-    names,
-    open_reading,
-)
+from keyrange.cli.source_options import SERVERS, GivenSource, ReadPlan, folded, names, open_reading
 from keyrange.cli.values import KeyOption, read_key
 from keyrange.errors import invalid_options
 from keyrange.kafka.messages.produce import partition_of
@@ -76,9 +66,7 @@ _SAMPLE_RECORDS: Final = 2_000
 
 @app.command()
 def plan(
-    bootstrap_servers: ServersOption = "",
-    topic: TopicsOption = "",
-    option: SourceOptionsOption = None,
+    given: GivenSource,
     suggest: Annotated[
         bool,
         typer.Option(
@@ -94,7 +82,7 @@ def plan(
     The batch goes from startingOffsets (earliest) to the end, with splitBy=keyRange unless an
     option says otherwise.
     """
-    named = named_options(bootstrap_servers, topic, option, splitBy="keyRange")
+    named = given.named(splitBy="keyRange")
     with open_reading(named) as reading:
         if suggest:
             _suggest(reading)
@@ -111,9 +99,7 @@ def plan(
 @app.command()
 def owner(
     key: KeyOption,
-    bootstrap_servers: ServersOption = "",
-    topic: TopicsOption = "",
-    option: SourceOptionsOption = None,
+    given: GivenSource,
     partitions: Annotated[
         int | None, typer.Option(min=1, help="How many partitions, in place of a topic.")
     ] = None,
@@ -146,6 +132,7 @@ def owner(
 
     Producers may use another partitioner: `keyrange records --key` finds the records.
     """
+    topic = given.topic
     without_broker = partitions is not None and ranges is not None
     if without_broker == bool(topic) or bool(partitions) != bool(ranges):
         raise typer.BadParameter("name either --topic, or both --partitions and --ranges")
@@ -154,7 +141,7 @@ def owner(
     if (members or commits) and not topic:
         raise typer.BadParameter(f"{'--members' if members else '--commits'} needs --topic")
     content = read_key(key)
-    named = named_options(bootstrap_servers, topic, option, splitBy="keyRange")
+    named = given.named(splitBy="keyRange")
     stored = open_table(members, named).last if members else None
     if partitions is not None and ranges is not None:
         spans = even_ranges(ranges)
@@ -165,7 +152,9 @@ def owner(
         with open_reading(without_copies(named)) as reading:
             found = _owner_in_topic(content, reading)
     if stored is not None:
-        found |= owned_by(stored, topic, found)
+        partition = found["partition"]
+        place = None if partition is None else TopicPartition(topic, partition)
+        found |= owner_of(stored, place, found["hash"])
     if commits:
         found["state_copies"] = state_copies(commits, named, topic, found)
     print_as(output, "ranges.owner/1", found, partial(show_owner, content))

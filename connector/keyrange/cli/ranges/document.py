@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from keyrange.cli.commits.commit_source import open_commits
-from keyrange.cli.members.document import owner as owner_of
 from keyrange.cli.render import print_record
 from keyrange.cli.source_options import folded
 from keyrange.cli.values import shown
@@ -22,7 +21,6 @@ from keyrange.ranges.model.offset_splits import Split
 from keyrange.ranges.model.plan_figures import fetched_bytes, fetched_once
 
 if TYPE_CHECKING:
-    from keyrange.members.table.assignment_schema import Stored
     from keyrange.ranges.model.range_plan import RangeEstimate
     from keyrange.source.planning import Ranges, Sizes
 
@@ -137,13 +135,6 @@ def without_copies(named: Mapping[str, str]) -> dict[str, str]:
     """Options without those that say where copies are: a batch read, as which the cluster is asked,
     refuses them."""
     return {name: value for name, value in named.items() if name.lower() not in (_SLOTS, _GROUP)}
-
-
-def owned_by(stored: Stored, topic: str, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Who owns what was found: slot, host and executor."""
-    partition = found["partition"]
-    place = None if partition is None else TopicPartition(topic, partition)
-    return owner_of(stored, place, found["hash"])
 
 
 def state_copies(

@@ -28,45 +28,37 @@ if TYPE_CHECKING:
 
 _EVERY_MS_MIN: Final = 100
 
-OutOption = Annotated[
-    str, typer.Option("--out", metavar="FILE", help="The page to write; - for stdout.")
-]
-ServeOption = Annotated[
-    bool, typer.Option("--serve", help="Serve the page on 127.0.0.1, until Ctrl-C.")
-]
-PortOption = Annotated[
-    int, typer.Option(min=0, max=65535, help="Where to serve it; 0: any port that is free.")
-]
-EveryOption = Annotated[
-    str, typer.Option(metavar="TIME", help="How often a served page is made anew, such as 5s.")
-]
-LettersOption = Annotated[
-    str,
-    typer.Option(
-        "--dead-letters", metavar="TABLE", help="Its dead letters; usually beside the commits."
-    ),
-]
-NumberOption = Annotated[
-    int | None,
-    typer.Option("--source", min=0, help="Which source of the query, where it reads several."),
-]
-BatchesOption = Annotated[int, typer.Option(min=1, help="How many of the last batches.")]
-
 
 def report(
     query: QueryArgument,
-    out: OutOption = "report.html",
-    serve: ServeOption = False,
-    port: PortOption = 0,
-    every: EveryOption = "5s",
+    out: Annotated[
+        str, typer.Option("--out", metavar="FILE", help="The page to write; - for stdout.")
+    ] = "report.html",
+    serve: Annotated[
+        bool, typer.Option("--serve", help="Serve the page on 127.0.0.1, until Ctrl-C.")
+    ] = False,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Where to serve it; 0: any port that is free.")
+    ] = 0,
+    every: Annotated[
+        str, typer.Option(metavar="TIME", help="How often a served page is made anew, such as 5s.")
+    ] = "5s",
     progress: ProgressOption = "",
     commits: CommitsOption = "",
     members: MembersOption = "",
-    dead_letters: LettersOption = "",
+    dead_letters: Annotated[
+        str,
+        typer.Option(
+            "--dead-letters", metavar="TABLE", help="Its dead letters; usually beside the commits."
+        ),
+    ] = "",
     bootstrap_servers: ServersOption = "",
     group: GroupOption = "",
-    source: NumberOption = None,
-    batches: BatchesOption = 200,
+    source: Annotated[
+        int | None,
+        typer.Option("--source", min=0, help="Which source of the query, where it reads several."),
+    ] = None,
+    batches: Annotated[int, typer.Option(min=1, help="How many of the last batches.")] = 200,
     option: SourceOptionsOption = None,
 ) -> None:
     """Make an HTML page about a query.

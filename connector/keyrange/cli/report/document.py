@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from keyrange.cli.checkpoint.commands import offsets_of
 from keyrange.cli.source_options import SERVERS, folded
 from keyrange.cli.values import iso, ms_of
 from keyrange.cli.watch.document import Seen, describe
@@ -42,11 +43,6 @@ def history(progress: CheckpointProgress, source: int, batches: int) -> list[dic
     found = []
     room = POSITIONS_MAX
     for batch in reversed(progress.planned[-batches:]):
-        spans = [
-            row["range"]
-            for row in ranges_of(batch, by_id.get(batch.batch_id - 1))
-            if row["source"] == source
-        ]
         end = batch.ends[source] if source < len(batch.ends) else None
         positions = _positions(end) if end is not None and room > 0 else []
         room -= len(positions)
@@ -56,7 +52,7 @@ def history(progress: CheckpointProgress, source: int, batches: int) -> list[dic
                 "at": iso(batch.planned_at_ms),
                 "at_ms": batch.planned_at_ms,
                 "state": "planned" if batch in progress.unfinished else "committed",
-                "offsets": None if None in spans else sum(span.size for span in spans),
+                "offsets": offsets_of(batch, by_id.get(batch.batch_id - 1), source),
                 "positions": positions,
             }
         )
@@ -97,7 +93,7 @@ def event(line: bytes, source: int) -> dict[str, Any]:
     triggered = _object(document.get("durationMs")).get("triggerExecution")
     # Spark leaves the duration of a batch out of some of its forms.
     duration_ms = document.get("batchDuration", triggered)
-    if not isinstance(found, dict) or not _is_whole(document.get("batchId")):
+    if not isinstance(found, dict) or _whole(document.get("batchId")) is None:
         raise ValueError("it names no batch")
     start, end, latest = (
         _offset(found.get(name)) for name in ("startOffset", "endOffset", "latestOffset")
@@ -163,12 +159,8 @@ def _figures(value: Any) -> dict[str, Any]:
     }
 
 
-def _is_whole(value: Any) -> bool:
-    return type(value) is int and is_figure(value) and value >= 0
-
-
 def _whole(value: Any) -> int | None:
-    return value if _is_whole(value) else None
+    return value if is_figure(value) and type(value) is int and value >= 0 else None
 
 
 def last_events(lines: Sequence[bytes], source: int, query_id: str, batches: int) -> dict[str, Any]:
@@ -248,21 +240,18 @@ def answers_of(
     """What a report has read, by the names of its sources, as `watch` has it. `told` is of the
     progress file, `ends` is what Kafka said."""
 
-    def answer(name: str, value: Callable[[Any], Any]) -> Answer[Any] | None:
+    def answer(name: str, known: Any = None) -> Answer[Any]:
         source = read[name]
-        if source.missing:
-            return None
         age_ms = max(now_ms - ms_of(source.since), 0) if source.since else 0
-        known = None if source.document is None else value(source.document)
-        return Answer(known, age_ms, source.failure)
+        return Answer(None if source.document is None else known, age_ms, source.failure)
 
     return Answers(
         Answer(progress),
-        progress=answer("progress", lambda _: list(told)),
-        broker=answer("ends", lambda _: ends),
-        commits=answer("commits", lambda document: document["show"]),
-        members=answer("members", lambda document: document["list"]),
-        volumes=answer("volumes", lambda document: document),
+        progress=answer("progress", list(told)),
+        broker=answer("ends", ends),
+        commits=answer("commits", (read["commits"].document or {}).get("show")),
+        members=answer("members", (read["members"].document or {}).get("list")),
+        volumes=answer("volumes", read["volumes"].document),
     )
 
 

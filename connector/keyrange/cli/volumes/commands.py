@@ -25,9 +25,8 @@ from keyrange.cli.render import (
     print_words,
     table_of,
 )
-from keyrange.cli.source_options import SourceOptionsOption
 from keyrange.cli.values import iso, now, read_pause
-from keyrange.cli.volumes.guard import AdminServersOption, guard, guard_options, reap, release
+from keyrange.cli.volumes.guard import GivenCluster, guard, reap, release
 from keyrange.guard.model.throttle_factor import Factor, Throttle
 from keyrange.guard.model.volume_readings import View, Volume, VolumeReading
 from keyrange.guard.model.volumes import Limit
@@ -163,8 +162,7 @@ USED, FREE, LIMIT = "#", ".", "|"
 
 @app.command()
 def show(
-    bootstrap_servers: AdminServersOption = "",
-    option: SourceOptionsOption = None,
+    given: GivenCluster,
     checks: Annotated[
         int, typer.Option(min=1, help="How many checks; the prediction is by what grows meanwhile.")
     ] = 2,
@@ -182,7 +180,7 @@ def show(
     the last check did not observe every volume, the exit code is 1.
     """
     pause_ms = read_pause(every, "--every")
-    options = guard_options(bootstrap_servers, option, needs_limit=False)
+    options = given.options(needs_limit=False)
     for number, document in enumerate(looks(options, pause_ms), start=1):
         last = number >= checks and not follow
         if follow or last:

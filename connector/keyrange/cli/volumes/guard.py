@@ -11,6 +11,7 @@ import signal
 import threading
 import time
 from contextlib import closing
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -40,19 +41,23 @@ AdminServersOption = Annotated[
 ]
 
 
-def guard_options(
-    bootstrap_servers: str, given: list[str] | None, needs_limit: bool = True
-) -> VolumeOptions:
-    """The options of the guard. Raises INVALID_OPTIONS that names all that is wrong."""
-    options = named_values(given or [])
-    if bootstrap_servers:
-        options["kafka.admin.bootstrap.servers"] = bootstrap_servers
-    return parse_volume_options(options, needs_limit)
+@dataclass(frozen=True, slots=True)
+class GivenCluster:
+    """The cluster whose volumes a command is about, and options of the guard."""
+
+    bootstrap_servers: AdminServersOption = ""
+    option: SourceOptionsOption = None
+
+    def options(self, needs_limit: bool = True) -> VolumeOptions:
+        """Raises INVALID_OPTIONS that names all that is wrong."""
+        options = named_values(self.option or [])
+        if self.bootstrap_servers:
+            options["kafka.admin.bootstrap.servers"] = self.bootstrap_servers
+        return parse_volume_options(options, needs_limit)
 
 
 def guard(
-    bootstrap_servers: AdminServersOption = "",
-    option: SourceOptionsOption = None,
+    given: GivenCluster,
     metrics_port: Annotated[
         int, typer.Option(min=0, max=65535, help="Serve figures for Prometheus there; 0: do not.")
     ] = 0,
@@ -66,7 +71,7 @@ def guard(
     """
     from keyrange.guard.volume_watch import take_watch
 
-    options = guard_options(bootstrap_servers, option)
+    options = given.options()
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         # What nohup has it ignore stays ignored.
@@ -76,7 +81,11 @@ def guard(
     watch.first()
     speaker = Speaker(stop)
     if metrics_port:
-        _serve(watch, metrics_host, metrics_port, speaker)
+        from keyrange.guard.metrics import VolumeCollector
+        from keyrange.observing.exporters import serve
+
+        serve(metrics_port, metrics_host, VolumeCollector(lambda: watch.figures))
+        speaker("metrics", {"address": f"{metrics_host}:{metrics_port}"})
     follower = threading.Thread(target=_follow, args=(watch, stop, speaker), daemon=True)
     follower.start()
     is_free = True
@@ -91,7 +100,7 @@ def guard(
         raise BrokenPipeError
 
 
-def reap(bootstrap_servers: AdminServersOption = "", option: SourceOptionsOption = None) -> None:
+def reap(given: GivenCluster) -> None:
     """Release the quotas of a dead guard; for a CronJob or a timer.
 
     If no quota is lowered, the command ends at once. Otherwise it waits for guard.lease.ms, to see
@@ -100,17 +109,13 @@ def reap(bootstrap_servers: AdminServersOption = "", option: SourceOptionsOption
     from keyrange.guard.enforcer import QuotaStore
     from keyrange.guard.reaper import reap_dead
 
-    options = guard_options(bootstrap_servers, option, needs_limit=False)
+    options = given.options(needs_limit=False)
     with _cluster(options) as cluster:
         if not reap_dead(QuotaStore(cluster), options.lease_ms, Speaker()):
             raise typer.Exit(THROTTLED)
 
 
-def release(
-    bootstrap_servers: AdminServersOption = "",
-    option: SourceOptionsOption = None,
-    confirm: ConfirmOption = False,
-) -> None:
+def release(given: GivenCluster, confirm: ConfirmOption = False) -> None:
     """Release the quotas of any guard.
 
     Stop the guard first: a live guard lowers them again. Without --confirm the command only prints
@@ -120,7 +125,7 @@ def release(
     from keyrange.guard.enforcer import QuotaStore, described
     from keyrange.guard.reaper import release_all
 
-    options = guard_options(bootstrap_servers, option, needs_limit=False)
+    options = given.options(needs_limit=False)
     with _cluster(options) as cluster:
         store = QuotaStore(cluster)
         if not confirm:
@@ -200,11 +205,3 @@ def _follow(watch: Watch, stop: threading.Event, say: Speaker) -> None:
                 "factor", {"value": factor.value, "why": factor.why, "fallback": factor.is_fallback}
             )
         stop.wait(0.5)
-
-
-def _serve(watch: Watch, host: str, port: int, say: Speaker) -> None:
-    from keyrange.guard.metrics import VolumeCollector
-    from keyrange.observing.exporters import serve
-
-    serve(port, host, VolumeCollector(lambda: watch.figures))
-    say("metrics", {"address": f"{host}:{port}"})

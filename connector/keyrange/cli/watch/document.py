@@ -23,7 +23,7 @@ from keyrange.observing.model.query_progress import state_figures
 from keyrange.storage.model.spark_log import untold
 
 if TYPE_CHECKING:
-    from keyrange.cli.watch.observers import Answer, Answers, ToldBatch
+    from keyrange.cli.watch.observers import Answers, ToldBatch
     from keyrange.observing.model.query_progress import QueryProgress
 
 
@@ -48,7 +48,7 @@ def describe(location: str, answers: Answers, seen: Seen, now_ms: int) -> dict[s
     progress = answers.checkpoint.value
     assert progress is not None
     checkpoint = describe_checkpoint(progress, len(progress.planned))
-    told = _value(answers.progress) or []
+    told = answers.progress.value or []
     last = told[-1].progress if told else None
     outdated = last is not None and untold(progress, last.batch_id, now_ms)
     if outdated:
@@ -78,16 +78,12 @@ def describe(location: str, answers: Answers, seen: Seen, now_ms: int) -> dict[s
     return document | judged(document, answers, seen.all_read_ms(now_ms))
 
 
-def _value(answer: Answer[Any] | None) -> Any:
-    return answer.value if answer is not None else None
-
-
 def _partitions(
     checkpoint: Mapping[str, Any], told: Sequence[ToldBatch], answers: Answers, now_ms: int
 ) -> list[dict[str, Any]]:
     """Each partition of each source, the one that is behind most first."""
     ends, gone = _ends(told, answers)
-    broker, commits = _value(answers.broker), _value(answers.commits)
+    broker, commits = answers.broker.value, answers.commits.value
     held = broker.held if broker is not None else {}
     states = {
         TopicPartition(each["topic"], each["partition"]): each
@@ -133,17 +129,14 @@ def _ends(
     """Where partitions end, by the broker, and what it does not tell by the last progress, or by
     the last batch of a query that commits individually."""
     found: dict[TopicPartition, int] = {}
-    planned = answers.checkpoint.value
-    if not told and planned is not None:
+    planned, asked = answers.checkpoint.value, answers.broker.value
+    if told:
+        for source in told[-1].progress.sources:
+            found |= source.ends
+    elif planned is not None:
         for end in planned.planned[-1].ends:
             found |= end.log_ends if end is not None else {}
-    for each in told[-1:]:
-        for source in each.progress.sources:
-            found |= source.ends
-    asked = _value(answers.broker)
-    if asked is None:
-        return found, frozenset()
-    return {**found, **asked.offsets}, frozenset(asked.gone)
+    return (found | {**asked.offsets}, frozenset(asked.gone)) if asked else (found, frozenset())
 
 
 def _batch(checkpoint: Mapping[str, Any], told: Sequence[ToldBatch], now_ms: int) -> dict[str, Any]:
@@ -197,23 +190,17 @@ def _rate(
     offsets = [row["offsets"] for row in window]
     over_ms = max(now_ms - begins[first], 1)
     known = None if None in offsets else sum(offsets)
-    recent = [each for each in told if each.done_ms > now_ms - over_ms]
+    recent = [each.progress for each in told if each.done_ms > now_ms - over_ms]
+    records = sum(each.records for each in recent)
+    # Each tells of the batch before it.
+    read = sum(each.sum_of("plan", "bytes") or 0.0 for each in recent)
     return {
         "not_moving_since": None,
         "over_ms": over_ms,
         "offsets_per_s": None if known is None else round(known / over_ms * 1000, 1),
-        "records_per_s": _per_s(sum(each.progress.records for each in recent), told, over_ms),
-        "bytes_per_s": _per_s(
-            # Each tells of the batch before it.
-            sum(each.progress.sum_of("plan", "bytes") or 0.0 for each in recent),
-            told,
-            over_ms,
-        ),
+        "records_per_s": round(records / over_ms * 1000, 1) if told else None,
+        "bytes_per_s": round(read / over_ms * 1000, 1) if told else None,
     }
-
-
-def _per_s(count: float, told: Sequence[ToldBatch], over_ms: int) -> float | None:
-    return round(count / over_ms * 1000, 1) if told else None
 
 
 def _lag(
@@ -230,8 +217,8 @@ def _lag(
     broker = answers.broker
     lags = [LagAt(each.done_ms, lag) for each in told if (lag := each.progress.lag) is not None]
     age_ms = max(now_ms - told[-1].done_ms, 0) if told else batch["for_ms"]
-    live = broker is not None and broker.value is not None
-    if broker is not None and live:
+    live = broker.value is not None
+    if live:
         age_ms = broker.age_ms
         if read is not None and not broker.failure:
             seen.add(now_ms, read)
@@ -253,7 +240,7 @@ def _lag(
 
 def _commits(answers: Answers) -> dict[str, Any] | None:
     """What is not done, of the document of `commits show`."""
-    document = _value(answers.commits)
+    document = answers.commits.value
     if document is None:
         return None
     rows = document["partitions"]
@@ -275,7 +262,7 @@ def _commits(answers: Answers) -> dict[str, Any] | None:
 
 def _members(answers: Answers) -> dict[str, Any] | None:
     """Who is there, of the document of `members list`."""
-    document = _value(answers.members)
+    document = answers.members.value
     if document is None:
         return None
     rows = document["members"]
@@ -301,7 +288,7 @@ _OF_GUARD: Final = {
 
 def _throttle(answers: Answers, told: Sequence[ToldBatch]) -> dict[str, Any] | None:
     """The volume guard's factor: by the brokers' disks now, else as the query said it last."""
-    document = _value(answers.volumes)
+    document = answers.volumes.value
     if document is not None and document["factor"] is not None:
         rows = document["volumes"]
         return {
@@ -332,7 +319,7 @@ def _failures(answers: Answers, outdated: QueryProgress | None) -> Iterator[dict
             age_ms = None if answer.value is None else answer.age_ms
             yield _failure(name, answer.failure or "no answer yet", answer.waiting_ms, age_ms)
     volumes = answers.volumes
-    if volumes and volumes.value and not volumes.failure and volumes.value["failure"]:
+    if volumes.value and not volumes.failure and volumes.value["failure"]:
         yield _failure("volumes", volumes.value["failure"], volumes.waiting_ms)
     if outdated is not None:
         text = (

@@ -106,18 +106,17 @@ class ToldBatch:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What all sources said; None of those that are not asked."""
+    """What all sources said; nothing of those that are not asked."""
 
     checkpoint: Answer[CheckpointProgress]
-    progress: Answer[list[ToldBatch]] | None = None
-    broker: Answer[Ends] | None = None
-    commits: Answer[dict[str, Any]] | None = None
-    members: Answer[dict[str, Any]] | None = None
-    volumes: Answer[dict[str, Any]] | None = None
+    progress: Answer[list[ToldBatch]] = Answer()
+    broker: Answer[Ends] = Answer()
+    commits: Answer[dict[str, Any]] = Answer()
+    members: Answer[dict[str, Any]] = Answer()
+    volumes: Answer[dict[str, Any]] = Answer()
 
     def each(self) -> Iterable[tuple[str, Answer[Any]]]:
-        named = ((each.name, getattr(self, each.name)) for each in fields(self))
-        return ((name, answer) for name, answer in named if answer is not None)
+        return ((each.name, getattr(self, each.name)) for each in fields(self))
 
 
 class Source(Generic[T]):

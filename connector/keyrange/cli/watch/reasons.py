@@ -122,7 +122,7 @@ def reasons(document: Mapping[str, Any], answers: Answers) -> list[Reason]:
 
 def _lost(answers: Answers) -> Iterable[Reason]:
     """What nobody will ever read, by the batches that the progress file knows of."""
-    told = (answers.progress and answers.progress.value) or []
+    told = answers.progress.value or []
     if lost := [loss for each in told for loss in each.progress.lost]:
         since = told[0].progress.batch_id
         yield Reason(Cause.LOST, f"lost since batch {since}: {lost_text(lost)}")
