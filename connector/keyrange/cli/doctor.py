@@ -87,26 +87,26 @@ def _environment() -> Iterator[CheckResult]:
             if package == "deltalake":
                 detail += f", for jobs, commit tables and member tables: {install_line('commits')}"
             yield _line(package, FAILED if needed else MISSING, detail)
-    yield _try("Java", _java)
-    yield _try("kernels", _kernels)
+    yield from _all("Java", _java)
+    yield from _all("kernels", _kernels)
     yield from _all('format("keyrange")', _discovery)
     yield from _all("jars", _jars)
 
 
-def _java() -> str:
+def _java() -> Iterator[CheckResult]:
     from keyrange.embedded.jars import java_executable
 
-    return str(java_executable())
+    yield _line("Java", OK, str(java_executable()))
 
 
-def _kernels() -> str:
+def _kernels() -> Iterator[CheckResult]:
     """The compiled passes: loaded, or compiled now, which the first task would have to do."""
     began = time.monotonic()
     from keyrange.wire import record_kernels
 
     in_software = record_kernels.crc32c is record_kernels.crc32c_in_software
     crc = "in software" if in_software else "in hardware"
-    return f"ready in {time.monotonic() - began:.1f} s, CRC32C {crc}"
+    yield _line("kernels", OK, f"ready in {time.monotonic() - began:.1f} s, CRC32C {crc}")
 
 
 def _discovery() -> Iterator[CheckResult]:
@@ -127,27 +127,16 @@ def _jars() -> Iterator[CheckResult]:
         yield _line(f"jars: {jar_set.name} {jar_set.version}", state, detail)
 
 
-def _try(check: str, look: Callable[[], str]) -> CheckResult:
-    try:
-        return _line(check, OK, look())
-    except Exception as failure:
-        return _failed(check, failure)
-
-
 def _all(check: str, look: Callable[[], Iterable[CheckResult]]) -> Iterator[CheckResult]:
-    """What a look finds up to where it fails, and the failure."""
+    """What a look finds up to where it fails, and the failure: whatever it was, one paragraph. This
+    command is for places where things are broken."""
     try:
         yield from look()
     except Exception as failure:
-        yield _failed(check, failure)
-
-
-def _failed(check: str, failure: Exception) -> CheckResult:
-    """Whatever it was, one paragraph: this command is for places where things are broken."""
-    text = " ".join(str(failure).split())
-    if not isinstance(failure, KeyrangeError):
-        text = f"{type(failure).__name__}: {text}"[:_DETAIL_CHARACTERS_MAX]
-    return _line(check, FAILED, text)
+        text = " ".join(str(failure).split())
+        if not isinstance(failure, KeyrangeError):
+            text = f"{type(failure).__name__}: {text}"[:_DETAIL_CHARACTERS_MAX]
+        yield _line(check, FAILED, text)
 
 
 def _names(options: dict[str, str]) -> Iterable[CheckResult]:
@@ -167,7 +156,7 @@ def _cluster(options: dict[str, str], topic: str) -> Iterator[CheckResult]:
         took_ms = (time.monotonic() - began) * 1000
         yield _line("cluster", OK, f"{view.cluster_id or 'no id'}, answered in {took_ms:.0f} ms")
         for broker in sorted(view.brokers.values(), key=lambda each: each.node_id):
-            yield _try(f"broker {broker.node_id}", partial(_broker, cluster, broker))
+            yield from _all(f"broker {broker.node_id}", partial(_broker, cluster, broker))
         named = parsed.subscription.topics if isinstance(parsed.subscription, Subscribe) else ()
         for name in named if topic else ():
             yield from _all(f"topic {name}", partial(_topic, cluster, name))
@@ -190,6 +179,7 @@ def _topic(cluster: Cluster, name: str) -> Iterator[CheckResult]:
         yield _line(str(partition), OK, detail)
 
 
-def _broker(cluster: Cluster, broker: Broker) -> str:
-    connection = cluster.connection(broker.host, broker.port)
-    return f"{broker.host}:{broker.port}, Fetch v{connection.fetch_version()}"
+def _broker(cluster: Cluster, broker: Broker) -> Iterator[CheckResult]:
+    version = cluster.connection(broker.host, broker.port).fetch_version()
+    detail = f"{broker.host}:{broker.port}, Fetch v{version}"
+    yield _line(f"broker {broker.node_id}", OK, detail)

@@ -61,7 +61,7 @@ def errors(
         ),
     ] = "",
     output: Annotated[
-        ErrorsFormat, typer.Option("--output", help="For people, programs or docs.")
+        ErrorsFormat, typer.Option(help="For people, programs or docs.")
     ] = ErrorsFormat.TEXT,
 ) -> None:
     """Print the cause and the remedy of an error, and where to look."""

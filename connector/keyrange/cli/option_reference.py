@@ -59,7 +59,7 @@ def options(
         ),
     ] = "",
     output: Annotated[
-        ReferenceFormat, typer.Option("--output", help="For people, programs, conf/ or docs.")
+        ReferenceFormat, typer.Option(help="For people, programs, conf/ or docs.")
     ] = ReferenceFormat.TEXT,
 ) -> None:
     """Print the options of the source, or one of them.

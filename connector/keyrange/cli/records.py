@@ -51,7 +51,7 @@ _FIELDS: Final = dict(zip("tpokvsTh", _NAMES, strict=True))
 _ESCAPES: Final = {"%%": "%", r"\n": "\n", r"\t": "\t", "\\\\": "\\"}
 
 LastOption = Annotated[
-    int | None, typer.Option("--last", metavar="N", min=1, help="The last N of each partition.")
+    int | None, typer.Option(metavar="N", min=1, help="The last N of each partition.")
 ]
 FollowOption = Annotated[
     bool,

@@ -34,7 +34,7 @@ class OutputFormat(StrEnum):
 
 LimitOption = Annotated[int, typer.Option(min=1, help="How many to print at most.")]
 OutputOption = Annotated[
-    OutputFormat, typer.Option("--output", help="How to print: for people or for programs.")
+    OutputFormat, typer.Option(help="How to print: for people or for programs.")
 ]
 # By the title of a column what of a row its cell is: a value by its name, or what is made of it.
 Columns = Mapping[str, str | Callable[[Any], Any]]

@@ -51,13 +51,10 @@ def named_values(given: Iterable[str]) -> dict[str, str]:
     return values
 
 
-ServersOption = Annotated[
-    str, typer.Option("--bootstrap-servers", metavar="HOST:PORT,...", help="The Kafka cluster.")
-]
+ServersOption = Annotated[str, typer.Option(metavar="HOST:PORT,...", help="The Kafka cluster.")]
 TopicsOption = Annotated[
     str,
     typer.Option(
-        "--topic",
         metavar="TOPIC,...",
         help="Topics to subscribe to; options subscribePattern and assign may stand for it.",
     ),
@@ -65,16 +62,15 @@ TopicsOption = Annotated[
 SourceOptionsOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--option",
         metavar="NAME=VALUE",
         help="An option of the source, such as startingOffsets or kafka.*; VALUE may be @FILE, "
         "for secrets.",
     ),
 ]
 
-TopicOption = Annotated[str, typer.Option("--topic", help="Only this topic.")]
+TopicOption = Annotated[str, typer.Option(help="Only this topic.")]
 PartitionOption = Annotated[
-    int | None, typer.Option("--partition", min=0, help="Only this partition; needs --topic.")
+    int | None, typer.Option(min=0, help="Only this partition; needs --topic.")
 ]
 LiveOption = Annotated[
     bool, typer.Option("--live", help="Ask the broker; needs --bootstrap-servers.")

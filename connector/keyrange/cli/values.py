@@ -21,10 +21,9 @@ KEY_HELP: Final = (
     "front of a text that would be taken for one of these."
 )
 _KEY_CHARACTERS: Final = 24
-KeyOption = Annotated[str, typer.Option("--key", metavar="KEY", help=KEY_HELP)]
+KeyOption = Annotated[str, typer.Option(metavar="KEY", help=KEY_HELP)]
 KeysOption = Annotated[
-    list[str] | None,
-    typer.Option("--key", metavar="KEY", help=f"{KEY_HELP} May be given several times."),
+    list[str] | None, typer.Option(metavar="KEY", help=f"{KEY_HELP} May be given several times.")
 ]
 
 

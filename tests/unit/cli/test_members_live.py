@@ -10,7 +10,7 @@ import pytest
 from commanding import text
 from documents import read_document
 from keyrange.cli.members import document as members_opening
-from keyrange.cli.members.document import LiveGroup, live_member
+from keyrange.cli.members.document import live_member
 from keyrange.kafka.cluster import Cluster
 from keyrange.members import coordinator_client
 from keyrange.members.coordinator_client import GroupView
@@ -97,5 +97,5 @@ def test_the_group_is_named_after_the_query_where_the_row_names_none(
 ) -> None:
     groups = asked(monkeypatch)
     found = members_opening.ask({"kafka.bootstrap.servers": "h:1"}, stored(1, member_group=""))
-    assert found == LiveGroup("Stable", ())
+    assert found == GroupView("Stable", ())
     assert groups == ["orders.members"]

@@ -34,7 +34,7 @@ def test_with_pending_records_all_is_read_and_nobody_says_caught_up(tmp_path: Pa
 
 
 def test_the_commit_lag_is_not_known_without_the_commit_table(tmp_path: Path) -> None:
-    given = replace(individual(tmp_path / "cp", committed=60, pending=0), commits=None)
+    given = replace(individual(tmp_path / "cp", committed=60, pending=0), commits=Answer())
     document = look(given, at(0) + 1_000)
     assert (document["state"], document["lag"]["commit"]) == ("all read", None)
     assert [row["committed"] for row in document["partitions"]] == [None, None]
@@ -69,7 +69,7 @@ def test_the_rate_of_a_query_that_stopped_is_none_and_says_since_when(tmp_path: 
     }
     assert "not moving since 2025-06-15 15:07:11 UTC" in line(document)
     # By the checkpoint alone it is known when the batch was planned.
-    alone = look(replace(given, progress=None), at(3) + 3_600_000)["rate"]
+    alone = look(replace(given, progress=Answer()), at(3) + 3_600_000)["rate"]
     assert (alone["not_moving_since"], alone["records_per_s"]) == (
         "2025-06-15T15:07:10.000+00:00",
         None,

@@ -175,10 +175,7 @@ def _export_positions(
     if output is OutputFormat.JSON:
         print_text(jvm_offset(positions))
     else:
-        rows = [
-            [partition.topic, partition.partition, at]
-            for partition, at in sorted(positions.items())
-        ]
+        rows = [[*partition, at] for partition, at in sorted(positions.items())]
         print_table("The next offset to read", ["topic", "partition", "offset"], rows)
 
 
@@ -232,20 +229,21 @@ def describe(progress: CheckpointProgress, batches: int) -> dict[str, Any]:
 def _sources(progress: CheckpointProgress) -> list[dict[str, Any]]:
     """Which connector wrote each source's last offset, what it commits by, and the JVM connector's
     own first ones."""
-    rows: list[dict[str, Any]] = []
-    for number, end in enumerate(progress.planned[-1].ends):
-        writer = None if end is None else "kafka" if end.foreign else "keyrange"
-        mode = None if end is None else "batch" if end.commits is None else "individual"
-        initial = progress.initial.get(number)
-        rows.append(
-            {
-                "source": number,
-                "written_by": writer,
-                "commit_mode": mode,
-                "initial": None if initial is None else json.loads(jvm_offset(initial)),
-            }
-        )
-    return rows
+    return [
+        {
+            "source": number,
+            "written_by": None if end is None else "kafka" if end.foreign else "keyrange",
+            "commit_mode": None
+            if end is None
+            else "batch"
+            if end.commits is None
+            else "individual",
+            "initial": json.loads(jvm_offset(progress.initial[number]))
+            if number in progress.initial
+            else None,
+        }
+        for number, end in enumerate(progress.planned[-1].ends)
+    ]
 
 
 def _positions(

@@ -17,7 +17,7 @@ from keyrange.cli.commits import document as commits_document
 from keyrange.cli.commits.commit_source import (
     AtOption,
     Chosen,
-    OfSource,
+    OfSourceShown,
     TableArgument,
     ask,
     dead_letters_of,
@@ -25,7 +25,7 @@ from keyrange.cli.commits.commit_source import (
     known_at,
 )
 from keyrange.cli.commits.document import LogEnd, describe, event, kinds_of
-from keyrange.cli.commits.picture import WIDTH, Marks, draw, marks_for
+from keyrange.cli.commits.picture import WIDTH, draw, legend, marks_for
 from keyrange.cli.commits.reset import reset
 from keyrange.cli.commits.verify import verify
 from keyrange.cli.render import (
@@ -78,7 +78,7 @@ def show(
     live: LiveOption = False,
     bootstrap_servers: ServersOption = "",
     *,
-    of: OfSource,
+    of: OfSourceShown,
 ) -> None:
     """Show committed offset, pending records and lag of partitions.
 
@@ -101,7 +101,9 @@ def show(
 
 
 @app.command()
-def gaps(chosen: Chosen, limit: LimitOption = 50, at: AtOption = None, *, of: OfSource) -> None:
+def gaps(
+    chosen: Chosen, limit: LimitOption = 50, at: AtOption = None, *, of: OfSourceShown
+) -> None:
     """List the pending records: delivered, and not done.
 
     The command reads their last errors from the directory of the verdicts: option verdictDirectory,
@@ -123,7 +125,7 @@ def history(
     since: SinceOption = "",
     limit: Annotated[int, typer.Option(min=1, help="How many of the last commits.")] = 20,
     *,
-    of: OfSource,
+    of: OfSourceShown,
 ) -> None:
     """List the commits, the newest first."""
     commits, _ = of.open(table)
@@ -191,14 +193,14 @@ def _show(document: Mapping[str, Any], known: Snapshot, ranges: int) -> None:
         print_text()
     marks = marks_for(sys.stdout.encoding)
     if known.states:
-        print_words(marks.legend)
+        print_words(legend(marks))
     for row, (_, state) in zip(document["partitions"], sorted(known.states.items()), strict=True):
         print_text()
         _show_partition(row, state, marks)
         _show_ranges(row, ranges)
 
 
-def _show_partition(row: Mapping[str, Any], state: PartitionState, marks: Marks) -> None:
+def _show_partition(row: Mapping[str, Any], state: PartitionState, marks: str) -> None:
     end = row["log_end"]
     as_of = " (last batch)" if row["log_end_known_by"] == "batch" else ""
     read, commit = (number(row[name]) or "not known" for name in ("read_lag", "commit_lag"))

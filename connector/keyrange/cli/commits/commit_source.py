@@ -42,25 +42,15 @@ TableArgument = Annotated[
     typer.Argument(metavar="TABLE", help="The commit table: a directory or a URI such as s3://..."),
 ]
 LettersOption = Annotated[
-    str,
-    typer.Option(
-        "--dead-letters", metavar="PATH", help="The dead letter table; usually TABLE_dead_letters."
-    ),
+    str, typer.Option(metavar="PATH", help="The dead letter table; usually TABLE_dead_letters.")
 ]
-GroupOption = Annotated[
-    str, typer.Option("--group", help="The commit group, if the table has several.")
-]
+GroupOption = Annotated[str, typer.Option(help="The commit group, if the table has several.")]
 SourceOption = Annotated[
-    str,
-    typer.Option(
-        "--source", metavar="SOURCE_ID", help="Which source's commits; usually the last one's."
-    ),
+    str, typer.Option(metavar="SOURCE_ID", help="Which source's commits; usually the last one's.")
 ]
 
 
-AtOption = Annotated[
-    int | None, typer.Option("--at", metavar="SEQ", min=1, help="As of this commit.")
-]
+AtOption = Annotated[int | None, typer.Option(metavar="SEQ", min=1, help="As of this commit.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,17 +82,23 @@ class Chosen:
 
 @dataclass(frozen=True, slots=True)
 class OfSource:
-    """Whose commits a command looks at, by which options of the source, and how it prints."""
+    """Whose commits of a table a command looks at, by which options of the source."""
 
     group: GroupOption = ""
     source: SourceOption = ""
     option: SourceOptionsOption = None
-    output: OutputOption = OutputFormat.TEXT
 
     def open(self, table: str, bootstrap_servers: str = "") -> tuple[Commits, dict[str, str]]:
         """The commits in a table, as `open_commits`, and the options."""
         named = named_options(bootstrap_servers, "", self.option)
         return open_commits(table, self.group, self.source, named), named
+
+
+@dataclass(frozen=True, slots=True)
+class OfSourceShown(OfSource):
+    """And how the command prints."""
+
+    output: OutputOption = OutputFormat.TEXT
 
 
 def known_at(commits: Commits, seq: int | None, named: str = "--at") -> Snapshot:

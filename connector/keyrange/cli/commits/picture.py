@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from keyrange.individual_commits.model.partition_progress import PartitionState
@@ -22,35 +21,24 @@ _HEAD: Final = 6
 _TAIL_MAX: Final = 12
 
 
-@dataclass(frozen=True, slots=True)
-class Marks:
-    """One character for each kind of offsets."""
-
-    committed: str
-    done: str
-    pending: str
-    dense: str
-    some: str
-    waiting: str
-
-    @property
-    def legend(self) -> str:
-        return (
-            f"{self.committed} committed  {self.done} done above  {self.pending} pending  "
-            f"{self.dense} 10%+  {self.some} done by some keys  {self.waiting} to come"
-        )
+# One character for each kind of offsets, in the order in which the legend explains them.
+BLOCKS: Final = "█▒○●░·"
+ASCII: Final = "#=oO-."
+_LEGEND: Final = (
+    "{} committed  {} done above  {} pending  {} 10%+  {} done by some keys  {} to come"
+)
 
 
-BLOCKS: Final = Marks("█", "▒", "○", "●", "░", "·")
-ASCII: Final = Marks("#", "=", "o", "O", "-", ".")
+def legend(marks: str) -> str:
+    return _LEGEND.format(*marks)
 
 
-def marks_for(encoding: str | None) -> Marks:
+def marks_for(encoding: str | None) -> str:
     """What an output can show."""
     return BLOCKS if (encoding or "").lower().replace("-", "").startswith("utf") else ASCII
 
 
-def draw(state: PartitionState, log_end: int, marks: Marks, width: int = WIDTH) -> list[str]:
+def draw(state: PartitionState, log_end: int, marks: str, width: int = WIDTH) -> list[str]:
     """The line, and the offsets below it. `log_end` -1 stands for one that is not known."""
     begin, position = state.committed, state.position
     head = _HEAD if begin else 0
@@ -63,7 +51,7 @@ def draw(state: PartitionState, log_end: int, marks: Marks, width: int = WIDTH) 
     cells = min(width - head - tail, scaled)
     if not scaled:
         head = width - tail if begin else 0
-    line = marks.committed * head + _scaled(state, cells, marks) + marks.waiting * tail
+    line = marks[0] * head + _scaled(state, cells, marks) + marks[-1] * tail
     labels = [(head - 1 if head and not scaled else head, f"{begin:,}")]
     if scaled:
         labels.append((head + cells, f"{position:,}"))
@@ -72,10 +60,11 @@ def draw(state: PartitionState, log_end: int, marks: Marks, width: int = WIDTH) 
     return [line, _below(labels, width)]
 
 
-def _scaled(state: PartitionState, cells: int, marks: Marks) -> str:
+def _scaled(state: PartitionState, cells: int, marks: str) -> str:
     """The offsets between committed and position."""
     if not cells:
         return ""
+    _, done, few, dense, some, waiting = [*marks]
     begin, span = state.committed, state.position - state.committed
     pending = [record.offset for record in state.pending]
     scanned = [piece.scanned for piece in state.pieces]
@@ -86,14 +75,13 @@ def _scaled(state: PartitionState, cells: int, marks: Marks) -> str:
         until_offset = begin + span * (cell + 1) // cells
         found = bisect_left(pending, until_offset) - bisect_left(pending, from_offset)
         if found:
-            dense = found * 10 >= until_offset - from_offset
-            line.append(marks.dense if dense else marks.pending)
+            line.append(dense if found * 10 >= until_offset - from_offset else few)
         elif from_offset >= most:
-            line.append(marks.waiting)
+            line.append(waiting)
         elif until_offset > least:
-            line.append(marks.some)
+            line.append(some)
         else:
-            line.append(marks.done)
+            line.append(done)
     return "".join(line)
 
 

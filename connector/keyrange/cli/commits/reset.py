@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from keyrange.cli.commits.commit_source import Chosen, OfSource, TableArgument, ask, first_commits
+from keyrange.cli.commits.commit_source import (
+    Chosen,
+    OfSourceShown,
+    TableArgument,
+    ask,
+    first_commits,
+)
 from keyrange.cli.render import Columns, OutputFormat, note, print_document, print_table, table_of
 from keyrange.cli.source_options import SERVERS, ServersOption, is_number, names, storage_of
 from keyrange.cli.values import now, read_time
@@ -27,9 +33,7 @@ from keyrange.text.formats import number, span
 if TYPE_CHECKING:
     from keyrange.individual_commits.table.commit_admin import Commits
 
-WhoOption = Annotated[
-    str, typer.Option("--who", help="The name for the history. Default: the user's.")
-]
+WhoOption = Annotated[str, typer.Option(help="The name for the history. Default: the user's.")]
 
 
 def _check_why(why: str) -> str:
@@ -38,14 +42,13 @@ def _check_why(why: str) -> str:
     return why
 
 
-WhyOption = Annotated[str, typer.Option("--why", help="Why, for the history.", callback=_check_why)]
+WhyOption = Annotated[str, typer.Option(help="Why, for the history.", callback=_check_why)]
 ConfirmOption = Annotated[
     bool, typer.Option("--confirm", help="Do it. Without this it is only said what would be done.")
 ]
 CheckpointOption = Annotated[
     str,
     typer.Option(
-        "--checkpoint",
         metavar="LOCATION",
         help="The query's checkpoint: refuse while a batch of it is planned and not committed.",
     ),
@@ -64,7 +67,7 @@ _EARLIEST = "earliest-known"
 
 def reset(
     table: TableArgument,
-    topic: Annotated[str, typer.Option("--topic", help="The topic.")],
+    topic: Annotated[str, typer.Option(help="The topic.")],
     to: ToOption,
     why: WhyOption,
     partition: Annotated[
@@ -82,7 +85,7 @@ def reset(
     checkpoint: CheckpointOption = "",
     bootstrap_servers: ServersOption = "",
     *,
-    of: OfSource,
+    of: OfSourceShown,
 ) -> None:
     """Set the committed offset of partitions.
 

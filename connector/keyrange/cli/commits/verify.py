@@ -15,7 +15,7 @@ from keyrange.cli.commits.commit_source import (
     Chosen,
     LettersOption,
     Live,
-    OfSource,
+    OfSourceShown,
     TableArgument,
     ask,
     first_commits,
@@ -84,7 +84,7 @@ def verify(
     live: LiveOption = False,
     bootstrap_servers: ServersOption = "",
     *,
-    of: OfSource,
+    of: OfSourceShown,
 ) -> None:
     """Check the commits, and with --sink the records in the sink.
 

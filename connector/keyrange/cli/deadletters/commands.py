@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from keyrange.cli.commits.commit_source import Chosen, LettersOption, OfSource, TableArgument, ask
+from keyrange.cli.commits.commit_source import (
+    Chosen,
+    LettersOption,
+    OfSourceShown,
+    TableArgument,
+    ask,
+)
 from keyrange.cli.commits.reset import (
     CheckpointOption,
     ConfirmOption,
@@ -153,9 +159,7 @@ def _bounded(content: bytes | None, most: int) -> str:
     return f"{begin}... ({len(content):,} bytes)"
 
 
-ErrorOption = Annotated[
-    str, typer.Option("--error", help="Only those whose error holds this text.")
-]
+ErrorOption = Annotated[str, typer.Option(help="Only those whose error holds this text.")]
 
 app = typer.Typer(
     no_args_is_help=True, help="Show and replay dead letters: records that were given up."
@@ -182,7 +186,7 @@ def list_letters(
     limit: LimitOption = 50,
     dead_letters: LettersOption = "",
     *,
-    of: OfSource,
+    of: OfSourceShown,
 ) -> None:
     """List the dead letters, by topic, partition and offset.
 
@@ -217,7 +221,7 @@ def show(
     ] = 4096,
     dead_letters: LettersOption = "",
     *,
-    of: OfSource,
+    of: OfSourceShown,
 ) -> None:
     """Show one dead letter in full.
 
@@ -239,7 +243,7 @@ def show(
 
 
 def _chosen(
-    table: str, path: str, of: OfSource, choice: Choice, error: str = "", since_ms: int = 0
+    table: str, path: str, of: OfSourceShown, choice: Choice, error: str = "", since_ms: int = 0
 ) -> list[DeadLetter]:
     from keyrange.individual_commits.table.dead_letter_replay import chosen_letters, open_letters
 
@@ -251,7 +255,7 @@ def _chosen(
 def replay(
     chosen: Chosen,
     offset: Annotated[
-        list[int] | None, typer.Option("--offset", min=0, help="Only this one; several times.")
+        list[int] | None, typer.Option(min=0, help="Only this one; several times.")
     ] = None,
     since: SinceOption = "",
     error: ErrorOption = "",
@@ -264,7 +268,7 @@ def replay(
     bootstrap_servers: ServersOption = "",
     dead_letters: LettersOption = "",
     *,
-    of: OfSource,
+    of: OfSourceShown,
 ) -> None:
     """Deliver dead letters again, in the next batch of the query.
 

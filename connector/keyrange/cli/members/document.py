@@ -22,7 +22,7 @@ from keyrange.members.model.join_metadata import MemberMetadata, read_metadata
 from keyrange.ranges.model.key_ranges import SPACE
 
 if TYPE_CHECKING:
-    from keyrange.members.coordinator_client import GroupMemberView
+    from keyrange.members.coordinator_client import GroupMemberView, GroupView
     from keyrange.members.table.assignment_admin import Members
     from keyrange.members.table.assignment_schema import Command, Stored, StoredMember
 
@@ -50,15 +50,7 @@ class LiveMember:
     told: MemberMetadata
 
 
-@dataclass(frozen=True, slots=True)
-class LiveGroup:
-    """The group of the members, in a state of Kafka's."""
-
-    state: str
-    members: tuple[LiveMember, ...]
-
-
-def ask(named: Mapping[str, str], stored: Stored) -> LiveGroup:
+def ask(named: Mapping[str, str], stored: Stored) -> GroupView:
     """Ask for the members of the group that a driver's row names.
 
     `named` are options of the source. Raises what the source raises for them.
@@ -66,8 +58,7 @@ def ask(named: Mapping[str, str], stored: Stored) -> LiveGroup:
     from keyrange.members.coordinator_client import describe_members
 
     with connected({**named, "subscribe": "none"}) as (_, cluster):
-        found = describe_members(cluster, stored.member_group or f"{stored.group}.members")
-    return LiveGroup(found.state, tuple(live_member(each) for each in found.members))
+        return describe_members(cluster, stored.member_group or f"{stored.group}.members")
 
 
 def live_member(view: GroupMemberView) -> LiveMember:
@@ -83,7 +74,7 @@ UNKNOWN: Final = "unknown"
 
 
 def describe(
-    stored: Stored, waiting: Sequence[Command], now_ms: int, live: LiveGroup | None
+    stored: Stored, waiting: Sequence[Command], now_ms: int, live: GroupView | None
 ) -> dict[str, Any]:
     """The members of a group and what they own, as of one row; `live` is what the broker says."""
     return {
@@ -214,9 +205,10 @@ def _owners(stored: Stored) -> Mapping[TopicPartition, Sequence[Any]]:
     return stored.assignment.owners if stored.assignment is not None else {}
 
 
-def _members(stored: Stored, now_ms: int, live: LiveGroup | None) -> list[dict[str, Any]]:
+def _members(stored: Stored, now_ms: int, live: GroupView | None) -> list[dict[str, Any]]:
     shares = _shares(stored)
-    present = {each.told.slot: each for each in live.members} if live is not None else {}
+    there = map(live_member, live.members) if live is not None else ()
+    present = {each.told.slot: each for each in there}
     unknown = (shares.keys() | present.keys()) - {each.slot for each in stored.members}
     slots = [*((each.slot, each) for each in stored.members), *((slot, None) for slot in unknown)]
     return [
@@ -230,7 +222,7 @@ def _member(
     member: StoredMember | None,
     share: Mapping[str, Any],
     here: LiveMember | None,
-    live: LiveGroup | None,
+    live: GroupView | None,
     now_ms: int,
 ) -> dict[str, Any]:
     """A slot, with the member that the driver's row knows in it, and the one that is there now."""

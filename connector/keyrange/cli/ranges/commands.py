@@ -109,7 +109,6 @@ def owner(
     members: Annotated[
         str,
         typer.Option(
-            "--members",
             metavar="TABLE",
             help="A query's table of members: name the slot, host and executor too. Without "
             "--bootstrap-servers it is asked for the partitions and ranges of --topic as well.",
@@ -118,7 +117,6 @@ def owner(
     commits: Annotated[
         str,
         typer.Option(
-            "--commits",
             metavar="TABLE",
             help="A query's commitTable: name the directory too that hosts have copies of the "
             "key's state in, if the query keeps state; needs --option slot.directory=...",

@@ -32,7 +32,7 @@ _EVERY_MS_MIN: Final = 100
 def report(
     query: QueryArgument,
     out: Annotated[
-        str, typer.Option("--out", metavar="FILE", help="The page to write; - for stdout.")
+        str, typer.Option(metavar="FILE", help="The page to write; - for stdout.")
     ] = "report.html",
     serve: Annotated[
         bool, typer.Option("--serve", help="Serve the page on 127.0.0.1, until Ctrl-C.")
@@ -47,16 +47,12 @@ def report(
     commits: CommitsOption = "",
     members: MembersOption = "",
     dead_letters: Annotated[
-        str,
-        typer.Option(
-            "--dead-letters", metavar="TABLE", help="Its dead letters; usually beside the commits."
-        ),
+        str, typer.Option(metavar="TABLE", help="Its dead letters; usually beside the commits.")
     ] = "",
     bootstrap_servers: ServersOption = "",
     group: GroupOption = "",
     source: Annotated[
-        int | None,
-        typer.Option("--source", min=0, help="Which source of the query, where it reads several."),
+        int | None, typer.Option(min=0, help="Which source of the query, where it reads several.")
     ] = None,
     batches: Annotated[int, typer.Option(min=1, help="How many of the last batches.")] = 200,
     option: SourceOptionsOption = None,

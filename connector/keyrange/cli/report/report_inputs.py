@@ -153,19 +153,14 @@ class Collector:
         source_id = end.commits.source_id if end and end.commits else ""
         commits = self._read("commits", where.commits, lambda: _commits(where, source_id))
         ends = self._read("ends", where.asks_kafka, lambda: _ends(where, progress, source, self))
-        may_ask = not ends.failure
-        return {
-            "progress": self._read(
-                "progress", where.progress, lambda: _events(where, source, progress, self)
-            ),
-            "ends": ends,
-            "commits": commits,
-            "members": self._read("members", where.members, lambda: _members(where, may_ask)),
-            "letters": self._read(
-                "letters", where.letters or where.commits, lambda: _letters(where, commits.document)
-            ),
-            "volumes": self._read("volumes", where.asks_brokers, lambda: Source(self._looks())),
+        others: dict[str, tuple[object, Callable[[], Source]]] = {
+            "progress": (where.progress, lambda: _events(where, source, progress, self)),
+            "members": (where.members, lambda: _members(where, not ends.failure)),
+            "letters": (where.letters or where.commits, lambda: _letters(where, commits.document)),
+            "volumes": (where.asks_brokers, lambda: Source(self._looks())),
         }
+        read = {name: self._read(name, *each) for name, each in others.items()}
+        return {"commits": commits, "ends": ends, **read}
 
     def _read(self, name: str, wanted: object, read: Callable[[], Source]) -> Source:
         """A document, or why it is not there."""

@@ -12,14 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from keyrange.cli.commits.commit_source import (
-    AtOption,
-    Chosen,
-    GroupOption,
-    OfSource,
-    SourceOption,
-    known_at,
-)
+from keyrange.cli.commits.commit_source import AtOption, Chosen, OfSource, OfSourceShown, known_at
 from keyrange.cli.exit_codes import FINDING
 from keyrange.cli.render import (
     Columns,
@@ -34,13 +27,7 @@ from keyrange.cli.render import (
     print_words,
     table_of,
 )
-from keyrange.cli.source_options import (
-    ServersOption,
-    SourceOptionsOption,
-    folded,
-    named_options,
-    storage_of,
-)
+from keyrange.cli.source_options import ServersOption, folded, named_options, storage_of
 from keyrange.cli.state.verify import (
     KEYED_MODES,
     described,
@@ -78,7 +65,7 @@ def show(
     ] = True,
     at: AtOption = None,
     *,
-    of: OfSource,
+    of: OfSourceShown,
 ) -> None:
     """Show how many keys each partition keeps state for, and its size.
 
@@ -125,7 +112,7 @@ def _show(document: Mapping[str, Any]) -> None:
 
 @app.command("list")
 def list_keys(
-    chosen: Chosen, at: AtOption = None, limit: LimitOption = 20, *, of: OfSource
+    chosen: Chosen, at: AtOption = None, limit: LimitOption = 20, *, of: OfSourceShown
 ) -> None:
     """List keys with their state, by partition and by the hash of the key."""
     from keyrange.individual_commits.table.keyed_state_rows import plain_rows
@@ -146,7 +133,7 @@ def list_keys(
 
 
 @app.command()
-def get(key: KeyOption, chosen: Chosen, at: AtOption = None, *, of: OfSource) -> None:
+def get(key: KeyOption, chosen: Chosen, at: AtOption = None, *, of: OfSourceShown) -> None:
     """Show the state of a key, in each partition that has it."""
     known, stored, _ = _opened(chosen, at, of)
     wanted = _key(key)
@@ -169,7 +156,7 @@ def _show_key(states: Sequence[Mapping[str, Any]], key: bytes, seq: int) -> None
 
 
 @app.command()
-def history(key: KeyOption, chosen: Chosen, limit: LimitOption = 20, *, of: OfSource) -> None:
+def history(key: KeyOption, chosen: Chosen, limit: LimitOption = 20, *, of: OfSourceShown) -> None:
     """List the state of a key after each commit that changed it.
 
     The newest comes first.
@@ -226,7 +213,7 @@ def diff(
     at: AtOption = None,
     limit: LimitOption = 20,
     *,
-    of: OfSource,
+    of: OfSourceShown,
 ) -> None:
     """List the keys whose state differs between two commits."""
     known, stored, commits = _opened(chosen, at, of)
@@ -250,12 +237,11 @@ def diff(
 
 @app.command()
 def export(
-    to: Annotated[Path, typer.Option("--to", help="A Parquet file that is not there yet.")],
+    to: Annotated[Path, typer.Option(help="A Parquet file that is not there yet.")],
     chosen: Chosen,
     at: AtOption = None,
-    group: GroupOption = "",
-    source: SourceOption = "",
-    option: SourceOptionsOption = None,
+    *,
+    of: OfSource,
 ) -> None:
     """Write the state to a Parquet file.
 
@@ -263,7 +249,7 @@ def export(
     """
     import pyarrow.parquet as pq
 
-    known, stored, _ = _opened(chosen, at, OfSource(group, source, option))
+    known, stored, _ = _opened(chosen, at, of)
     if to.exists():
         raise invalid_options([f"--to {to} is there already"])
     rows = 0
@@ -279,9 +265,8 @@ def export(
 def verify(
     chosen: Chosen,
     at: AtOption = None,
-    group: GroupOption = "",
-    source: SourceOption = "",
-    option: SourceOptionsOption = None,
+    *,
+    of: OfSource,
     function: Annotated[
         str,
         typer.Option(
@@ -312,13 +297,13 @@ def verify(
     if mode not in KEYED_MODES:
         raise typer.BadParameter("--mode: it is record or arrow")
     found_function = find_function(function) if function else None
-    known, stored, commits = _opened(chosen, at, OfSource(group, source, option))
+    known, stored, commits = _opened(chosen, at, of)
     checked = list(stored.check())
     rows, files = sum(read for _, read, _ in checked), {file for file, _, _ in checked}
     wrong = [failure for _, _, failure in checked if failure]
     made = None
     if found_function is not None and not wrong:
-        named = named_options(bootstrap_servers, "", option)
+        named = named_options(bootstrap_servers, "", of.option)
         made = verify_fold(commits, known, stored, found_function, mode, since, named)
     if output is OutputFormat.JSON:
         document = {"table": chosen.table, "seq": known.seq, "files": len(files), "rows": rows}

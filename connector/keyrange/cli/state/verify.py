@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from keyrange.cli.render import note, print_table, print_text, print_words
+from keyrange.cli.render import note, print_table, print_text, print_words, table_of
 from keyrange.cli.source_options import ReadPlan, folded, open_reading, storage_of
 from keyrange.cli.values import in_json
 from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition, by_topic, nested
 from keyrange.ranges.model.key_ranges import SPACE, split_evenly
+from keyrange.report.page_parts import partition_name
 from keyrange.text.formats import number
 
 if TYPE_CHECKING:
@@ -60,15 +61,9 @@ def state_row(partition: TopicPartition, key: bytes, **states: Any) -> dict[str,
 
 def print_states(rows: Sequence[Mapping[str, Any]], **titles: str) -> None:
     """A line for each row of `state_row`; `titles` of the columns of its states."""
-    shown = [
-        [
-            f"{row['topic']}-{row['partition']}",
-            str(row["key"]),
-            *("none" if row[each] is None else str(row[each]) for each in titles),
-        ]
-        for row in rows
-    ]
-    print_table("Keys", ["partition", "key", *titles.values()], shown)
+    shown = [{name: "none" if row[name] is None else row[name] for name in row} for row in rows]
+    of_states = {title: name for name, title in titles.items()}
+    print_table("Keys", *table_of({"partition": partition_name, "key": "key", **of_states}, shown))
 
 
 def described(stored: StoredState, partition: TopicPartition, keys: int | None) -> dict[str, Any]:
@@ -220,7 +215,7 @@ def print_fold(found: Mapping[str, Any]) -> None:
     if found["left_out"]:
         print_words(f"{number(found['left_out'])} keys with dead letters are left out")
     for each in found["failures"]:
-        place = f"{each['topic']}-{each['partition']}, offset {each['offset']}"
+        place = f"{partition_name(each)}, offset {each['offset']}"
         print_words(f"  the function failed at {place}: {each['error']}")
     if not found["differing"]:
         print_text("what is stored is what the function makes of the log")

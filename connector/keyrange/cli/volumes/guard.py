@@ -34,7 +34,6 @@ _CHANCE_BITS = 20
 AdminServersOption = Annotated[
     str,
     typer.Option(
-        "--bootstrap-servers",
         metavar="HOST:PORT,...",
         help="The Kafka cluster, for its admin client.",
     ),

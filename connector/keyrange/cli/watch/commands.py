@@ -23,7 +23,6 @@ from keyrange.cli.render import (
     OutputOption,
     make_console,
     print_as,
-    print_document,
     print_drawn,
     print_text,
 )
@@ -51,15 +50,9 @@ QueryArgument = Annotated[
         help="The query's checkpoint location: a directory or a URI such as s3://...",
     ),
 ]
-ProgressOption = Annotated[
-    str, typer.Option("--progress", metavar="FILE", help="The query's progress file.")
-]
-CommitsOption = Annotated[
-    str, typer.Option("--commits", metavar="TABLE", help="The query's commitTable.")
-]
-MembersOption = Annotated[
-    str, typer.Option("--members", metavar="TABLE", help="The query's memberTable.")
-]
+ProgressOption = Annotated[str, typer.Option(metavar="FILE", help="The query's progress file.")]
+CommitsOption = Annotated[str, typer.Option(metavar="TABLE", help="The query's commitTable.")]
+MembersOption = Annotated[str, typer.Option(metavar="TABLE", help="The query's memberTable.")]
 
 
 def watch(
@@ -88,6 +81,7 @@ def watch(
     and --once ends with exit code 1.
     """
     from keyrange.cli.watch.observers import Where, tables
+    from keyrange.cli.watch.view import line
 
     every_ms = read_pause(interval, "--interval", _EVERY_MS_MIN)
     named = named_options(bootstrap_servers, "", option)
@@ -95,19 +89,17 @@ def watch(
     where = Where(checkpoint=query, named=named, progress=progress, group=group, **chosen)
     with _quiet():
         if once:
-            _look_once(where, output)
+            document = Watcher(where).look(_WAIT_ONCE_S)
+            print_as(output, "watch/1", document, lambda it: print_drawn(_once(it)))
+            if document["failures"]:
+                raise typer.Exit(FINDING)
             return
         looks = _looks(where, every_ms)
-        if output is OutputFormat.JSON:
-            for document in looks:
-                print_document("watch/1", document)
-        elif not sys.stdout.isatty():
-            from keyrange.cli.watch.view import line
-
-            for document in looks:
-                print_text(line(document), flush=True)
-        else:
+        if output is OutputFormat.TEXT and sys.stdout.isatty():
             _live(looks)
+            return
+        for document in looks:
+            print_as(output, "watch/1", document, lambda it: print_text(line(it), flush=True))
 
 
 @contextmanager
@@ -168,14 +160,6 @@ class Watcher:
         progress = self._checkpoint.answer.value
         ends = progress.planned[-1].ends if progress is not None else ()
         return {p: e.topic_ids.get(p.topic, "") for e in ends if e is not None for p in e.positions}
-
-
-def _look_once(where: Where, output: OutputFormat) -> None:
-    """Print one look; exit code 1 where something that was asked did not answer."""
-    document = Watcher(where).look(_WAIT_ONCE_S)
-    print_as(output, "watch/1", document, lambda it: print_drawn(_once(it)))
-    if document["failures"]:
-        raise typer.Exit(FINDING)
 
 
 def _looks(where: Where, every_ms: int) -> Iterator[dict[str, Any]]:

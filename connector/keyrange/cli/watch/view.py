@@ -128,7 +128,9 @@ def all_read_text(lag: Mapping[str, Any]) -> str:
 def _more(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """What there is beside rate and lag: its name, and how it stands."""
     if commits := document["commits"]:
-        yield "pending", _pending_text(commits)
+        kinds, dead = kinds_of(commits["pending_by_error"]), commits["dead_letters"]
+        text = f"{commits['pending']:,} pending: {kinds_text(kinds)}" if kinds else "none pending"
+        yield "pending", f"{text}, {dead:,} dead letters" if dead else text
     if state := document["state_of_keys"]:
         yield "state", state_of_keys_text(state)
     if members := document["members"]:
@@ -139,13 +141,6 @@ def _more(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if throttle := document["throttle"]:
         as_of = "" if throttle["known_by"] == "now" else " (last batch)"
         yield "volumes", f"factor {throttle['factor']:g}{as_of}{_of_guard(throttle)}"
-
-
-def _pending_text(commits: Mapping[str, Any]) -> str:
-    kinds = kinds_of(commits["pending_by_error"])
-    pending = f"{commits['pending']:,} pending: {kinds_text(kinds)}" if kinds else "none pending"
-    dead = commits["dead_letters"]
-    return f"{pending}, {dead:,} dead letters" if dead else pending
 
 
 def _of_guard(throttle: Mapping[str, Any]) -> str:
@@ -166,8 +161,12 @@ def _of_guard(throttle: Mapping[str, Any]) -> str:
 
 def facts(document: Mapping[str, Any]) -> list[tuple[str, str]]:
     """How the query stands, in the order of the screen: a name, and what is known."""
+    batch = document["batch"]
+    # Without the progress only the distance between two plans is known.
+    words = "usually" if batch["done_at"] is not None else "one every"
+    usual = "" if batch["usual_ms"] is None else f"; {words} {short_span(batch['usual_ms'])}"
     return [
-        ("batch", _batch_line(document["batch"])),
+        ("batch", batch_text(batch) + usual),
         ("rate", rate_text(document["rate"])),
         *_lags(document),
         *_more(document),
@@ -212,13 +211,6 @@ def _named(name: str, text: str, style: str, **more: Any) -> Text:
     line = Text(f"{name:>{_NAME_WIDTH}}  ", style=style, **more)
     line.append(one_line(text), style=f"default not {style.split()[0]}")
     return line
-
-
-def _batch_line(batch: Mapping[str, Any]) -> str:
-    usual = batch["usual_ms"]
-    # Without the progress only the distance between two plans is known.
-    words = "usually" if batch["done_at"] is not None else "one every"
-    return batch_text(batch) + (f"; {words} {short_span(usual)}" if usual is not None else "")
 
 
 def failure_text(failure: Mapping[str, Any]) -> str:
