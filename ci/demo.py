@@ -32,7 +32,7 @@ from kafka.admin import KafkaAdminClient, NewTopic
 from rich.console import Console
 from rich.table import Table
 
-from keyrange.cli.waiting import waiting
+from keyrange.cli.render import waiting
 from keyrange.embedded import jars
 from keyrange.embedded.broker import EmbeddedBroker
 from keyrange.errors import KeyrangeError

@@ -122,9 +122,8 @@ def _jars() -> Iterator[CheckResult]:
 
     for jar_set in (jars.kafka(), jars.delta()):
         path = jars.cache_dir() / "jars" / f"{jar_set.name}-{jar_set.version}"
-        state = OK if path.is_dir() else MISSING
-        detail = str(path) if path.is_dir() else "resolved when first needed"
-        yield _line(f"jars: {jar_set.name} {jar_set.version}", state, detail)
+        there = (OK, str(path)) if path.is_dir() else (MISSING, "resolved when first needed")
+        yield _line(f"jars: {jar_set.name} {jar_set.version}", *there)
 
 
 def _all(check: str, look: Callable[[], Iterable[CheckResult]]) -> Iterator[CheckResult]:

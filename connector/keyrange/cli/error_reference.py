@@ -119,61 +119,46 @@ def text(condition: Condition, width: int) -> str:
 def markdown() -> str:
     """`connector/guides/troubleshooting.md`: what Spark prints by itself, and all conditions, by
     kind and then by name."""
-    lines = [
+    by_kind = {kind: [each for each in _SORTED if each.kind is kind] for kind in KINDS}
+    kinds = [
+        f"| [{kind.value}](#{_anchor(kind.value)}) | {KINDS[kind]} | {len(conditions)} |"
+        for kind, conditions in by_kind.items()
+    ]
+    paragraphs = [
         "# Troubleshooting",
-        "",
         f"[{_SYMPTOMS}](#{_anchor(_SYMPTOMS)}) are messages that keyrange has no part in. "
         f"[{_CONDITIONS}](#{_anchor(_CONDITIONS)}) are the errors of keyrange; Spark prints them "
         "below lines of its own, so look for the last name in brackets. What to do when nothing "
         "fails and nothing moves stands in [on-call.md](on-call.md).",
-        "",
         "Made from the error catalogue by `keyrange errors --output markdown`; a test holds it to "
         "it.",
-        "",
         f"## {_SYMPTOMS}",
-    ]
-    for symptom in SYMPTOMS:
-        lines += _symptom(symptom)
-    lines += [
-        "",
+        *map(_symptom, SYMPTOMS),
         f"## {_CONDITIONS}",
-        "",
         "Every error of keyrange begins with its condition in brackets and ends with its remedy: "
         "`[CONDITION] what happened, where. To mend it: remedy.` Look for the condition on this "
         "page, or ask for it:",
-        "",
-        "```bash",
-        "keyrange errors COMMITS_FENCED",
-        "```",
-        "",
-        "| kind | what it says | conditions |",
-        "|---|---|---|",
+        "```bash\nkeyrange errors COMMITS_FENCED\n```",
+        "\n".join(["| kind | what it says | conditions |", "|---|---|---|", *kinds]),
     ]
-    by_kind = {kind: [each for each in _SORTED if each.kind is kind] for kind in KINDS}
-    for kind, meaning in KINDS.items():
-        link = f"[{kind.value}](#{_anchor(kind.value)})"
-        lines.append(f"| {link} | {meaning} | {len(by_kind[kind])} |")
     for kind, conditions in by_kind.items():
-        lines += ["", f"## {kind.value.capitalize()}", "", KINDS[kind]]
-        for each in conditions:
-            lines += _section(each)
-    return "\n".join(lines) + "\n"
+        paragraphs += [f"## {kind.value.capitalize()}", KINDS[kind], *map(_section, conditions)]
+    return "\n\n".join(paragraphs) + "\n"
 
 
-def _section(condition: Condition) -> list[str]:
-    row = _document(condition)
-    again = " Trying again may help." if row["retriable"] else ""
-    lines = ["", f"### {row['name']}", "", f"{row['meaning']}{again}", ""]
+def _section(condition: Condition) -> str:
+    again = " Trying again may help." if condition.retriable else ""
     # A remedy is plain text, in which nothing is markup.
-    lines += [f"- To mend it: {_escaped(row['remedy'])}.", f"- Look at: {row['look']}."]
-    if row["guide"]:
-        lines.append(f"- Guide: [{row['guide'].rpartition('/')[2]}]({row['guide']})")
-    return lines
+    where = [f"- To mend it: {_escaped(condition.remedy)}.", f"- Look at: {condition.look}."]
+    if condition.guide:
+        where.append(f"- Guide: [{condition.guide.rpartition('/')[2]}]({condition.guide})")
+    listed = "\n".join(where)
+    return f"### {condition.name}\n\n{condition.meaning}{again}\n\n{listed}"
 
 
-def _symptom(symptom: Symptom) -> list[str]:
-    lines = ["", f"### {symptom.name}", "", "```text", *symptom.printed, "```", ""]
-    return [*lines, symptom.cause, "", f"- What to do: {symptom.remedy}"]
+def _symptom(symptom: Symptom) -> str:
+    printed = "\n".join(["```text", *symptom.printed, "```"])
+    return f"### {symptom.name}\n\n{printed}\n\n{symptom.cause}\n\n- What to do: {symptom.remedy}"
 
 
 def _escaped(words: str) -> str:

@@ -180,37 +180,28 @@ def toml() -> str:
 
 def markdown() -> str:
     """`OPTIONS.md`: both tables."""
-    lines = [
-        "# Options",
-        "",
-        "Made from the option tables by `keyrange options --output markdown > OPTIONS.md`; a test "
-        "holds it to them. Names are not case-sensitive. An option or a property that is not here "
-        "is refused with the nearest name, before the first connection.",
-        "",
-        "## Options of the source",
-        "",
-        "| option | default | in | values | what it does |",
-        "|---|---|---|---|---|",
-    ]
+    options = ["| option | default | in | values | what it does |", "|---|---|---|---|---|"]
     for row in _options():
         default = "" if row["default"] is None else f"`{row['default']}`"
         values, doc = _cell(row["values"]), _cell(row["doc"])
-        lines.append(f"| `{row['name']}` | {default} | {row['in']} | {values} | {doc} |")
-    lines += [
-        "",
+        options.append(f"| `{row['name']}` | {default} | {row['in']} | {values} | {doc} |")
+    properties = ["| property | what becomes of it | why |", "|---|---|---|"]
+    for row in _properties():
+        properties.append(f"| `{row['name']}` | {row['state']} | {_cell(row['reason'])} |")
+    paragraphs = [
+        "# Options",
+        "Made from the option tables by `keyrange options --output markdown > OPTIONS.md`; a test "
+        "holds it to them. Names are not case-sensitive. An option or a property that is not here "
+        "is refused with the nearest name, before the first connection.",
+        "## Options of the source",
+        "\n".join(options),
         "## Properties of Kafka's consumer",
-        "",
         "`kafka.` and the name that Java's consumer has for it. keyrange accepts a property that "
         "it ignores, for the reason given. A property that it refuses is an error before the first "
         "connection.",
-        "",
-        "| property | what becomes of it | why |",
-        "|---|---|---|",
+        "\n".join(properties),
     ]
-    lines += [
-        f"| `{row['name']}` | {row['state']} | {_cell(row['reason'])} |" for row in _properties()
-    ]
-    return "\n".join(lines) + "\n"
+    return "\n\n".join(paragraphs) + "\n"
 
 
 def _cell(words: str) -> str:

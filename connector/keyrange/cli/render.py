@@ -1,8 +1,10 @@
-"""How commands print: data on stdout as a table or as JSON, everything else on stderr.
+"""How commands print: data on stdout as a table or as JSON, everything else on stderr, where people
+see a bar for each step of a command while they wait.
 
 Rules of this file: commands hand over plain values and never format. rich is imported only when a
-table is really drawn, so that `--help` stays quick. Nothing else of the command line writes to a
-terminal (a test looks): here texts that others wrote lose what would move its cursor.
+table or a bar is really drawn, so that `--help` stays quick. Nothing else of the command line
+writes to a terminal (a test looks): here texts that others wrote lose what would move its cursor.
+No bar is drawn where stderr is no terminal, nor for programs (`--output json`, KEYRANGE_LOG=json).
 """
 
 from __future__ import annotations
@@ -12,10 +14,11 @@ import logging
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from enum import StrEnum
 from itertools import chain
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 
@@ -90,7 +93,12 @@ def _print(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) ->
     lines = [names, *cells] if columns else cells
     widths = _widths(lines, width) if width is not None else None
     if width is not None and widths is None:
-        _print_paragraphs(one_line(title), names, cells, width)
+        print_words(title)
+        for row in cells:
+            entry = as_paragraph(names, row, width) if columns else as_entry(row[0], row[1], width)
+            for line in entry:
+                print_text(line)
+        print_text()
         return
     # Text, not str: a path with "[/prod]" in it is no markup, and neither is a topic "[red]".
     table = Table(box=SIMPLE, show_header=bool(columns))
@@ -116,18 +124,6 @@ def _widths(lines: Sequence[Sequence[str]], width: int) -> list[int] | None:
     least = [max(map(cell_len, " ".join(each).split()), default=0) for each in columns]
     # A column has a space on either side, and one before it; the table has one at its end.
     return fitted(natural, least, width - 3 * len(columns) - 1)
-
-
-def _print_paragraphs(
-    title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], width: int
-) -> None:
-    for line in wrapped(title, width):
-        print_text(line)
-    for row in rows:
-        entry = as_paragraph(columns, row, width) if columns else as_entry(row[0], row[1], width)
-        for line in entry:
-            print_text(line)
-    print_text()
 
 
 def terminal_width() -> int | None:
@@ -206,10 +202,13 @@ def print_by(
     columns: Sequence[str],
     rows: Sequence[Sequence[str]],
     below: Sequence[Sequence[str]] = (),
+    nothing: str = "",
 ) -> None:
     """Print rows in columns under the head that they have in common, each with the lines below it
-    that are not empty."""
+    that are not empty. `nothing` is what is said where there are none."""
     names, lines = _lines_of(columns, rows, "  ")
+    if not rows:
+        print_text(nothing)
     for at, head in enumerate(heads):
         if not at or head != heads[at - 1]:
             print_words(head)
@@ -244,3 +243,65 @@ def _say(level: int, text: str, message: str, **fields: str) -> None:
         width = os.get_terminal_size(sys.stderr.fileno()).columns or 80
         text = "\n".join(wrapped(text, width))
     print(plain(text), file=sys.stderr, flush=True)
+
+
+T = TypeVar("T")
+
+# How wide a bar is, and how much of a line is for what stands beside it.
+_BAR: Final = 40
+_BAR_MIN: Final = 6
+_WORDS: Final = 46
+
+# Told of so many more that are done.
+Advance = Callable[[int], None]
+
+
+class Waiting:
+    """The steps of a command, one bar below the other; without `progress` nothing is shown."""
+
+    def __init__(self, progress: Any = None) -> None:
+        self._progress = progress
+
+    @contextmanager
+    def step(self, title: str, total: int | None = None) -> Iterator[Advance]:
+        """A step of `total` things, None where nobody knows how many; yields what counts them."""
+        if self._progress is None:
+            yield lambda _: None
+            return
+        task = self._progress.add_task(one_line(title), total=total)
+        yield lambda count: self._progress.advance(task, count)
+        # How many there were is known in the end.
+        done = self._progress.tasks[task].completed
+        whole = max(done, total or 0, 1)
+        self._progress.update(task, total=whole, completed=whole)
+
+    def over(self, title: str, things: Iterable[T], total: int | None = None) -> Iterator[T]:
+        """The things, counted as they are taken."""
+        with self.step(title, total) as advance:
+            for each in things:
+                yield each
+                advance(1)
+
+
+@contextmanager
+def waiting(output: OutputFormat = OutputFormat.TEXT) -> Iterator[Waiting]:
+    """Bars for as long as a command waits. They go when it is done, and what it says then stays."""
+    as_json = output is OutputFormat.JSON or logs.wanted_format() is logs.LogFormat.JSON
+    if as_json or not sys.stderr.isatty():
+        yield Waiting()
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = make_console(stderr=True)
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        # Words and counts come first where there is little room.
+        BarColumn(max(min(_BAR, console.width - _WORDS), _BAR_MIN)),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    # What is printed meanwhile stands above the bars; on stdout only where that is the same screen.
+    with Progress(
+        *columns, console=console, transient=True, redirect_stdout=sys.stdout.isatty()
+    ) as progress:
+        yield Waiting(progress)

@@ -16,7 +16,7 @@ from commit_samples import BEGAN_MS, GROUP, QUERY, RUN, SOURCE, TOPIC_ID, Query,
 from documents import read_document
 from keyrange.cli.commits import commands as commits
 from keyrange.cli.commits import reset as commits_reset
-from keyrange.cli.commits.picture import ASCII, BLOCKS, draw, marks_for
+from keyrange.cli.commits.document import ASCII, BLOCKS, draw, marks_for
 from keyrange.individual_commits.model.partition_progress import (
     KeyRangeState,
     PartitionState,

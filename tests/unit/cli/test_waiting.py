@@ -10,14 +10,13 @@ import sys
 
 import pytest
 
-from keyrange.cli.render import OutputFormat
-from keyrange.cli.waiting import Waiting, waiting
+from keyrange.cli.render import OutputFormat, Waiting, waiting
 from terminals import read_all
 
 PROGRAM = """
 import sys
 from keyrange.cli.render import OutputFormat, note
-from keyrange.cli.waiting import waiting
+from keyrange.cli.render import waiting
 
 with waiting(OutputFormat({output!r})) as bars:
     with bars.step("rows [red]", None) as advance:

@@ -18,7 +18,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from keyrange.cli import render, waiting
+from keyrange.cli import render
 from keyrange.cli.render import aligned, make_console, print_record, print_table
 from keyrange.cli.watch.view import line, screen
 from keyrange.errors import KeyrangeError, error
@@ -125,7 +125,7 @@ def _live() -> None:
 
 
 def _waiting() -> None:
-    with waiting.waiting() as bars, bars.step(EVIL, 3) as advance:
+    with render.waiting() as bars, bars.step(EVIL, 3) as advance:
         advance(1)
 
 

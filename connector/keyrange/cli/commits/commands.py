@@ -24,8 +24,16 @@ from keyrange.cli.commits.commit_source import (
     errors_of,
     known_at,
 )
-from keyrange.cli.commits.document import LogEnd, describe, event, kinds_of
-from keyrange.cli.commits.picture import WIDTH, draw, legend, marks_for
+from keyrange.cli.commits.document import (
+    WIDTH,
+    LogEnd,
+    describe,
+    draw,
+    event,
+    kinds_of,
+    legend,
+    marks_for,
+)
 from keyrange.cli.commits.reset import reset
 from keyrange.cli.commits.verify import verify
 from keyrange.cli.render import (
@@ -258,9 +266,8 @@ _GAPS: Final[Columns] = {
 def _show_gaps(document: Mapping[str, Any]) -> None:
     rows = document["gaps"]
     errors = [[one_line(row["error"] or "")[:_ERROR_SHOWN]] for row in rows]
-    print_by(list(map(partition_name, rows)), *table_of(_GAPS, rows), errors)
-    if not rows:
-        print_text("no pending records")
+    names = list(map(partition_name, rows))
+    print_by(names, *table_of(_GAPS, rows), errors, "no pending records")
 
 
 _HISTORY: Final[Columns] = {
@@ -280,9 +287,7 @@ _HISTORY: Final[Columns] = {
 def _show_history(document: Mapping[str, Any]) -> None:
     rows = document["commits"]
     days = [f"{day(row['committed_at'])} (UTC)" for row in rows]
-    print_by(days, *table_of(_HISTORY, rows))
-    if not rows:
-        print_text("no commits")
+    print_by(days, *table_of(_HISTORY, rows), nothing="no commits")
     for row in rows:
         if row["who"] or row["why"]:
             by = f", by {row['who']}" if row["who"] else ""

@@ -14,7 +14,6 @@ import typer
 from keyrange.cli.commits.commit_source import (
     Chosen,
     LettersOption,
-    Live,
     OfSourceShown,
     TableArgument,
     ask,
@@ -23,12 +22,14 @@ from keyrange.cli.commits.commit_source import (
 from keyrange.cli.exit_codes import FINDING
 from keyrange.cli.render import (
     Columns,
+    Waiting,
     note,
     print_as,
     print_table,
     print_text,
     print_words,
     table_of,
+    waiting,
 )
 from keyrange.cli.source_options import (
     LiveOption,
@@ -38,11 +39,10 @@ from keyrange.cli.source_options import (
     check_live,
     storage_of,
 )
-from keyrange.cli.waiting import Waiting, waiting
 from keyrange.individual_commits.model.commit import Commit, Snapshot
 from keyrange.individual_commits.model.commit_settings import OFFSET_HASH, CommitSettings
-from keyrange.individual_commits.model.partition_progress import PartitionState
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
+from keyrange.ranges.model.offset_splits import Split
 from keyrange.report.page_parts import partition_name
 from keyrange.text.formats import number
 
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from keyrange.individual_commits.table.commit_admin import Commits
 
 _IDS = "topic,partition,offset"
+_NOWHERE: Final[Mapping[str, Any]] = {"topic": None, "partition": None}
 
 
 def verify(
@@ -92,6 +93,8 @@ def verify(
     offset for a record; with it, it reads the log, so that offsets without a record (compaction,
     transactions) are not missed. Exit code 1: something differs.
     """
+    from keyrange.individual_commits.table.record_ids import read_record_ids
+
     if len(columns.split(",")) != 3:
         raise typer.BadParameter(f"--columns takes three names, such as {_IDS}")
     commits, named = of.open(table, bootstrap_servers)
@@ -103,7 +106,9 @@ def verify(
         recounts: dict[TopicPartition, Recount] = {}
         if sink:
             dead = _dead(table, dead_letters, commits, known, named)
-            in_sink = _in_sink(sink, columns, named, bars)
+            names = [name.strip() for name in columns.split(",")]
+            with bars.step("counting the rows of the sink") as advance:
+                in_sink = read_record_ids(sink, names, storage_of(named), advance)
             logs = _logs(known, named, bars) if live else {}
             recounts = _recount(commits, known, in_sink, begin, dead, logs)
     agrees = not findings and all(each.agrees(may_miss) for each in recounts.values())
@@ -137,61 +142,44 @@ def _contradictions(
         others[source] = list(table.history(max(table.known().seq - last + 1, 1)))
     found = audit(shown, Handovers(others))
     return [
-        {"seq": each.seq, **_place(each.partition), "said": each.said}
+        {
+            "seq": each.seq,
+            **(each.partition._asdict() if each.partition else _NOWHERE),
+            "said": each.said,
+        }
         for each in found
         if each.partition is None or each.partition in known.states
     ]
 
 
-def _place(partition: TopicPartition | None) -> dict[str, Any]:
-    return partition._asdict() if partition else {"topic": None, "partition": None}
-
-
-def _in_sink(
-    sink: str, columns: str, named: Mapping[str, str], bars: Waiting
-) -> dict[TopicPartition, Numbers]:
-    from keyrange.individual_commits.table.record_ids import read_record_ids
-
-    names = [name.strip() for name in columns.split(",")]
-    with bars.step("counting the rows of the sink") as advance:
-        return read_record_ids(sink, names, storage_of(named), advance)
-
-
 def _logs(known: Snapshot, named: Mapping[str, str], bars: Waiting) -> dict[TopicPartition, Log]:
-    check_live(True, named)
-    terms = known.terms or CommitSettings()
-    wanted = {"nullKeys": terms.null_keys, "columns": "topic,partition,offset,keyHash"}
-    with ask({**named, **wanted}, known.states) as asked:
-        return _read_places(asked, known.states, bars, terms.hash == OFFSET_HASH)
-
-
-def _read_places(
-    live: Live, states: Mapping[TopicPartition, PartitionState], bars: Waiting, by_offset: bool
-) -> dict[TopicPartition, Log]:
-    """The offsets of the records below the positions, and where their keys lie. The columns asked
-    for must be topic, partition, offset and keyHash."""
+    """The offsets of the records below the positions, and where their keys lie."""
     import numpy as np
 
     from keyrange.cli.commits.recount import Log
     from keyrange.kafka.fetching.fetch import SplitReader
     from keyrange.kafka.fetching.read_settings import read_settings
-    from keyrange.ranges.model.offset_splits import Split
 
-    reader = SplitReader(live.cluster, live.view, read_settings(live.options, by_offset))
+    check_live(True, named)
+    terms = known.terms or CommitSettings()
+    wanted = {"nullKeys": terms.null_keys, "columns": "topic,partition,offset,keyHash"}
     found: dict[TopicPartition, Log] = {}
-    for partition, held in sorted(live.logs().items()):
-        until = max(min(states[partition].position, held.until_offset), held.from_offset)
-        span = OffsetRange(held.from_offset, until)
-        pieces = [(np.empty(0, np.int64), np.empty(0, np.int64))]
-        if span.size:
-            split = Split(*partition, span.from_offset, span.until_offset, bytes_estimate=0)
-            with bars.step(f"reading {partition}", span.size) as advance:
-                for batch in reader.read([split]):
-                    pieces.append(_columns(batch))
-                    advance(batch.num_rows)
-        offsets, key_hashes = map(np.concatenate, zip(*pieces, strict=True))
-        found[partition] = Log(span, offsets, key_hashes)
-        note(f"{partition}: {len(offsets):,} records in {span} of the log")
+    with ask({**named, **wanted}, known.states) as live:
+        settings = read_settings(live.options, terms.hash == OFFSET_HASH)
+        reader = SplitReader(live.cluster, live.view, settings)
+        for partition, held in sorted(live.logs().items()):
+            until = max(min(known.states[partition].position, held.until_offset), held.from_offset)
+            span = OffsetRange(held.from_offset, until)
+            pieces = [(np.empty(0, np.int64), np.empty(0, np.int64))]
+            if span.size:
+                split = Split(*partition, span.from_offset, span.until_offset, bytes_estimate=0)
+                with bars.step(f"reading {partition}", span.size) as advance:
+                    for batch in reader.read([split]):
+                        pieces.append(_columns(batch))
+                        advance(batch.num_rows)
+            offsets, key_hashes = map(np.concatenate, zip(*pieces, strict=True))
+            found[partition] = Log(span, offsets, key_hashes)
+            note(f"{partition}: {len(offsets):,} records in {span} of the log")
     return found
 
 

@@ -38,9 +38,9 @@ from keyrange.cli.render import (
     print_by,
     print_document,
     print_record,
-    print_text,
     print_words,
     table_of,
+    waiting,
 )
 from keyrange.cli.source_options import (
     LiveOption,
@@ -51,7 +51,6 @@ from keyrange.cli.source_options import (
     storage_of,
 )
 from keyrange.cli.values import SinceOption, cut, in_json, iso, now, read_since, short_key, shown
-from keyrange.cli.waiting import waiting
 from keyrange.errors import invalid_options
 from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.kafka.model.offsets import TopicPartition
@@ -117,9 +116,7 @@ def print_letters(letters: Sequence[DeadLetter]) -> None:
         for each in letters
     ]
     names = [f"{each.topic}-{each.partition}" for each in letters]
-    print_by(names, *table_of(_LETTERS, letters), below)
-    if not letters:
-        print_text("no dead letters")
+    print_by(names, *table_of(_LETTERS, letters), below, "no dead letters")
 
 
 def fields_of(letter: DeadLetter, characters: int) -> dict[str, Any]:

@@ -282,6 +282,4 @@ _HISTORY: Final[Columns] = {
 def _show_history(document: Mapping[str, Any]) -> None:
     rows = document["events"]
     days = [f"{day(row['at'])} (UTC)" for row in rows]
-    print_by(days, *table_of(_HISTORY, rows), [[event_text(row)] for row in rows])
-    if not rows:
-        print_text("nothing")
+    print_by(days, *table_of(_HISTORY, rows), [[event_text(row)] for row in rows], "nothing")

@@ -106,18 +106,15 @@ def load_library() -> str:
     return str(get_plotlyjs())
 
 
+_CALLED: Final = {"ends": "Kafka", "letters": "dead letters"}
+
+
 def failures_of(sources: Sources) -> list[str]:
     """What was asked for and could not be read, with the name of what it is."""
-    named = {
-        "progress": sources.progress,
-        "Kafka": sources.ends,
-        "commits": sources.commits,
-        "members": sources.members,
-        "dead letters": sources.letters,
-        "volumes": sources.volumes,
-    }
-    found = [(name, " ".join(each.failure.split())) for name, each in named.items()]
-    failures = [f"not read: {name}: {failure}" for name, failure in found if failure]
+    failures = []
+    for name in ("progress", "ends", "commits", "members", "letters", "volumes"):
+        if failure := " ".join(getattr(sources, name).failure.split()):
+            failures.append(f"not read: {_CALLED.get(name, name)}: {failure}")
     looked = sources.volumes.document
     if looked is not None and looked["failure"] and not sources.volumes.failure:
         failures.append(f"not observed: volumes: {looked['failure']}")

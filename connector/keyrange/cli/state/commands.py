@@ -26,6 +26,7 @@ from keyrange.cli.render import (
     print_text,
     print_words,
     table_of,
+    waiting,
 )
 from keyrange.cli.source_options import ServersOption, folded, named_options, storage_of
 from keyrange.cli.state.verify import (
@@ -40,7 +41,6 @@ from keyrange.cli.state.verify import (
     verify_fold,
 )
 from keyrange.cli.values import KeyOption, in_json, iso, now, read_key, short_key
-from keyrange.cli.waiting import waiting
 from keyrange.errors import KeyrangeError, invalid_options
 from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.kafka.model.offsets import TopicPartition

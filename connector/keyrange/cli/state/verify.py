@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from keyrange.individual_commits.table.commit_admin import Commits
     from keyrange.individual_commits.table.dead_letters import DeadLetter
-    from keyrange.individual_commits.table.keyed_state_fold import FoldPlan
     from keyrange.individual_commits.table.keyed_state_rows import StoredState
     from keyrange.work.state_in_memory import FoldedState
 
@@ -126,6 +125,8 @@ def verify_fold(
     named: Mapping[str, str],
 ) -> dict[str, Any]:
     """What comes of the log, beside what is stored, as a document. Raises what reading does."""
+    from keyrange.individual_commits.table.dead_letter_replay import open_letters
+    from keyrange.individual_commits.table.dead_letters import Choice
     from keyrange.individual_commits.table.keyed_state_fold import StateFold, plan_fold
 
     plan = plan_fold(commits, known, stored, from_seq)
@@ -135,7 +136,12 @@ def verify_fold(
     if plan.spans:
         with open_reading(_options(named, plan.spans)) as reading:
             work.run(_batches(reading))
-    letters = _given_up(commits, plan, named)
+    letters: list[DeadLetter] = []
+    if plan.dead:
+        # Records that are done, and have changed nothing.
+        place = folded(named).get("deadlettertable", "")
+        stored_letters = open_letters(commits.path, place, storage_of(named))
+        letters = stored_letters.read(Choice(source_id=commits.source_id))
     left_out = {(each.topic, each.partition, each.key) for each in letters if each.key}
     given_up = {(each.topic, each.partition, each.offset) for each in letters}
     failed = [each for each in work.failures if (*each[0], each[1]) not in given_up]
@@ -196,17 +202,6 @@ def _batches(reading: ReadPlan) -> Iterator[pa.RecordBatch]:
                 said = time.monotonic()
                 note(f"folded {done + last - span.from_offset:,} of {total:,} offsets")
         done += span.size
-
-
-def _given_up(commits: Commits, plan: FoldPlan, named: Mapping[str, str]) -> list[DeadLetter]:
-    """Records that are done, and have changed nothing."""
-    if not plan.dead:
-        return []
-    from keyrange.individual_commits.table.dead_letter_replay import open_letters
-
-    place = folded(named).get("deadlettertable", "")
-    letters = open_letters(commits.path, place, storage_of(named))
-    return letters.read(source_id=commits.source_id)
 
 
 def print_fold(found: Mapping[str, Any]) -> None:

@@ -5,17 +5,18 @@ Rule of this file: as in `document`, no clock and no source.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
 from keyrange.cli.values import iso
 from keyrange.observing.model.query_progress import lost_text
+from keyrange.report.page_parts import partition_name
 from keyrange.text.formats import are, span
 
 if TYPE_CHECKING:
-    from keyrange.cli.watch.observers import Answers
+    from keyrange.cli.watch.observers import Answers, ToldBatch
     from keyrange.kafka.open_transactions import HeldBack
 
 # Over how long a rate is told, at the least; a batch that takes longer is taken whole.
@@ -117,57 +118,46 @@ def _hangs(held: Mapping[str, Any] | None) -> bool:
 
 def reasons(document: Mapping[str, Any], answers: Answers) -> list[Reason]:
     """What may hold a query up, the weightiest first, by its state and what else is known of it."""
-    return [*_reasons(document), *_lost(answers)]
+    return [Reason(*each) for each in _reasons(document, answers.progress.value or [])]
 
 
-def _lost(answers: Answers) -> Iterable[Reason]:
-    """What nobody will ever read, by the batches that the progress file knows of."""
-    told = answers.progress.value or []
-    if lost := [loss for each in told for loss in each.progress.lost]:
-        since = told[0].progress.batch_id
-        yield Reason(Cause.LOST, f"lost since batch {since}: {lost_text(lost)}")
-
-
-def _reasons(document: Mapping[str, Any]) -> Iterable[Reason]:
+def _reasons(document: Mapping[str, Any], told: Sequence[ToldBatch]) -> Iterable[tuple[Cause, str]]:
     throttle, commits, members = document["throttle"], document["commits"], document["members"]
     if throttle is not None and throttle["factor"] < 1:
-        text = f"the volume guard lets in {throttle['factor']:.0%}: {throttle['why']}"
-        yield Reason(Cause.GUARD, text)
+        yield Cause.GUARD, f"the volume guard lets in {throttle['factor']:.0%}: {throttle['why']}"
     if gone := [row for row in document["partitions"] if row["gone"]]:
-        names = ", ".join(f"{row['topic']}-{row['partition']}" for row in gone[:3])
-        text = f"{are(len(gone), 'partition')} not in the cluster any more: {names}"
-        yield Reason(Cause.GONE, text)
+        names = ", ".join(map(partition_name, gone[:3]))
+        yield Cause.GONE, f"{are(len(gone), 'partition')} not in the cluster any more: {names}"
     # A short transaction is nothing: what is held back by one that writes comes soon.
     for row in [row for row in document["partitions"] if _hangs(row["held_back"])][:_HELD_SHOWN]:
-        text = f"{row['topic']}-{row['partition']}: {held_text(row['held_back'])}"
-        yield Reason(Cause.TRANSACTION, text)
+        yield Cause.TRANSACTION, f"{partition_name(row)}: {held_text(row['held_back'])}"
     batch, is_stuck = document["batch"], document["state"] == "stuck"
     if is_stuck and batch["planned_not_committed"]:
         usual = f", others took {span(batch['usual_ms'])}" if batch["usual_ms"] else ""
-        text = (
+        yield (
+            Cause.LATE_BATCH,
             f"batch {batch['last_planned']} was planned {span(batch['for_ms'])} ago and is not "
-            f"done{usual}: a task that is slow, or a query that has ended"
+            f"done{usual}: a task that is slow, or a query that has ended",
         )
-        yield Reason(Cause.LATE_BATCH, text)
     elif is_stuck:
-        text = (
+        yield (
+            Cause.NO_BATCH,
             f"no batch was planned for {span(batch['for_ms'])}, and there is something to read: "
-            "the query has ended, or is held back"
+            "the query has ended, or is held back",
         )
-        yield Reason(Cause.NO_BATCH, text)
     if commits is not None and commits["oldest_pending"]:
         oldest = commits["oldest_pending"]
-        text = (
+        yield (
+            Cause.PENDING,
             f"{are(commits['pending'], 'record')} not done, the oldest for "
-            f"{span(oldest['age_ms'])}: "
-            f"offset {oldest['offset']} of {oldest['topic']}-{oldest['partition']}"
+            f"{span(oldest['age_ms'])}: offset {oldest['offset']} of {partition_name(oldest)}",
         )
-        yield Reason(Cause.PENDING, text)
     if commits is not None and commits["dead_letters"]:
-        text = f"{are(commits['dead_letters'], 'record')} given up, as dead letters"
-        yield Reason(Cause.DEAD, text)
+        yield Cause.DEAD, f"{are(commits['dead_letters'], 'record')} given up, as dead letters"
     if members is not None and members["away"]:
         names = ", ".join(row["name"] for row in members["away"][:3])
-        share = sum(row["share"] for row in members["away"])
-        text = f"{are(len(members['away']), 'member')} away, with {share:.0%} of the keys: {names}"
-        yield Reason(Cause.MEMBERS, text)
+        share = f"{sum(row['share'] for row in members['away']):.0%} of the keys"
+        yield Cause.MEMBERS, f"{are(len(members['away']), 'member')} away, with {share}: {names}"
+    # What nobody will ever read, by the batches that the progress file knows of.
+    if lost := [loss for each in told for loss in each.progress.lost]:
+        yield Cause.LOST, f"lost since batch {told[0].progress.batch_id}: {lost_text(lost)}"
