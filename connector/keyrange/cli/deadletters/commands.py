@@ -295,8 +295,8 @@ def replay(
             advance(len(found))
         found = [each for each in found if not offset or each.offset in offset]
         cuts = replaying.cuts_since(commits, found)
-        gone = _gone(found, known, named) if live else {}
-        wanted = [each for each in found if _name(each) not in gone]
+        gone = _gone(found, known, named) if live else [""] * len(found)
+        wanted = [each for each, why_gone in zip(found, gone, strict=True) if not why_gone]
         planning = bars.over("planning", wanted, len(wanted))
         plan = replaying.plan_replay(known, planning, now(), commits.source_id, cuts)
         if checkpoint:
@@ -305,7 +305,7 @@ def replay(
         if confirm and plan.taken:
             with bars.step("writing what comes again", len(plan.taken)):
                 seq = replaying.replay(commits, letters, known, plan, by, why, now())
-    left = [*plan.left, *((each, gone[_name(each)]) for each in found if _name(each) in gone)]
+    left = [*plan.left, *((each, said) for each, said in zip(found, gone, strict=True) if said)]
     if of.output is OutputFormat.JSON:
         rest = [{**located(each), "why": said} for each, said in left]
         values = {"written": seq, "replayed": list(map(located, plan.taken)), "left": rest}
@@ -321,23 +321,18 @@ def replay(
         say_what_is_next(commits, known, bool(plan.taken), seq)
 
 
-def _name(letter: DeadLetter) -> tuple[str, int, int]:
-    return letter.topic, letter.partition, letter.offset
-
-
-def _gone(
-    letters: Sequence[DeadLetter], known: Snapshot, named: Mapping[str, str]
-) -> dict[tuple[str, int, int], str]:
-    """Why Kafka cannot hand out some of the records any more."""
-    partitions = {TopicPartition(each.topic, each.partition) for each in letters}
-    states = {at: state for at, state in known.states.items() if at in partitions}
+def _gone(letters: Sequence[DeadLetter], known: Snapshot, named: Mapping[str, str]) -> list[str]:
+    """Why Kafka cannot hand out each of the records any more; "" where it can."""
+    places = [TopicPartition(each.topic, each.partition) for each in letters]
+    states = {at: known.states[at] for at in {*places} & known.states.keys()}
     with ask(named, states) as asked:
         logs = asked.logs()
-    gone = {}
-    for each in letters:
-        log = logs.get(TopicPartition(each.topic, each.partition))
+    gone = []
+    for each, place in zip(letters, places, strict=True):
+        log = logs.get(place)
         if log is None:
-            gone[_name(each)] = "Kafka does not have its partition any more"
-        elif not log.from_offset <= each.offset < log.until_offset:
-            gone[_name(each)] = f"the log holds {log}"
+            gone.append("Kafka does not have its partition any more")
+        else:
+            is_there = log.from_offset <= each.offset < log.until_offset
+            gone.append("" if is_there else f"the log holds {log}")
     return gone
