@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from keyrange.cli.arguments import named_values
 from keyrange.cli.exit_codes import FINDING
 from keyrange.cli.render import OutputFormat, OutputOption, by_name, print_as, print_table, table_of
-from keyrange.cli.source_options import named_values
 from keyrange.cli.values import now
 from keyrange.errors import KeyrangeError
 from keyrange.kafka.model.offsets import EARLIEST, LATEST

@@ -1,21 +1,19 @@
 """What commands that read a query's places share: the options of the source, and the cluster and
 the object store that they stand for.
 
-Rule of this file: nothing of Spark. Heavy modules are imported when a command runs. A value is
-never repeated in an error: it may be a secret.
+Rule of this file: nothing of Spark. Heavy modules are imported when a command runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from keyrange.errors import invalid_options
+from keyrange.cli.arguments import named_values
 from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.options import SourceOptions, check_names, parse_options
 from keyrange.options.commits import storage_in
@@ -24,31 +22,6 @@ from keyrange.options.parsing import KAFKA_PREFIX, prefix_of
 if TYPE_CHECKING:
     from keyrange.kafka.cluster import Cluster
     from keyrange.kafka.cluster_view import ClusterView
-
-
-def named_values(given: Iterable[str]) -> dict[str, str]:
-    """Values by name; `@FILE` stands for what the file holds, without spaces around it.
-
-    Raises one INVALID_OPTIONS for all that cannot be taken.
-    """
-    values: dict[str, str] = {}
-    violations = []
-    for each in given:
-        name, separator, value = each.partition("=")
-        if not separator or not name:
-            violations.append(f"--option takes NAME=VALUE, not '{name}{separator}'")
-            continue
-        try:
-            if value.startswith("@"):
-                value = Path(value[1:]).read_text(encoding="utf-8").strip()
-            values[name] = value
-        except (OSError, ValueError) as failure:
-            # Text of another encoding: what could not be decoded is part of the failure's own text.
-            reason = "it is not UTF-8 text" if isinstance(failure, UnicodeError) else str(failure)
-            violations.append(f"--option {name}: the file cannot be read: {reason}")
-    if violations:
-        raise invalid_options(violations)
-    return values
 
 
 ServersOption = Annotated[str, typer.Option(metavar="HOST:PORT,...", help="The Kafka cluster.")]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from commanding import run
-from keyrange.cli.source_options import named_values
+from keyrange.cli.arguments import named_values
 from keyrange.errors import InvalidError
 
 

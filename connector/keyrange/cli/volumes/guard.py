@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from keyrange.cli.arguments import named_values
 from keyrange.cli.commits.reset import ConfirmOption
 from keyrange.cli.exit_codes import THROTTLED
 from keyrange.cli.render import note, print_document
-from keyrange.cli.source_options import SourceOptionsOption, named_values
+from keyrange.cli.source_options import SourceOptionsOption
 from keyrange.cli.values import iso, now
 from keyrange.guard.model import quota_requests
 from keyrange.options.volume_checks import VolumeOptions, parse_volume_options
