@@ -6,7 +6,7 @@ Rule of this file: it reads the tables of a query; no Spark and no broker.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -43,16 +43,12 @@ class RangesPlan:
         """The bytes of log that are to be read of a partition."""
         return self.ranges[partition].size * self.bytes_per_offset[partition]
 
-    def readers(self, partition: TopicPartition, span: KeyRange | None = None) -> list[int]:
+    def readers(self, partition: TopicPartition, span: KeyRange | None = None) -> Iterator[int]:
         """The tasks that read a partition, or one key range of it."""
-        return [
-            number
-            for number, splits in enumerate(self.tasks)
-            if any(
-                split.topic_partition == partition and (span is None or _reads(split, span))
-                for split in splits
-            )
-        ]
+        for number, splits in enumerate(self.tasks):
+            of_partition = (each for each in splits if each.topic_partition == partition)
+            if any(span is None or _reads(each, span) for each in of_partition):
+                yield number
 
 
 def _reads(split: Split, span: KeyRange) -> bool:
@@ -74,7 +70,14 @@ def document(plan: RangesPlan, split_by: str, cores: int) -> dict[str, Any]:
             "without_sharing": _ratio(plan, splits, total),
         },
         "partitions": [_partition(plan, partition) for partition in sorted(plan.ranges)],
-        "tasks": [_task(number, splits) for number, splits in enumerate(plan.tasks)],
+        "tasks": [
+            {
+                "task": number,
+                "bytes": sum(split.bytes_estimate for split in splits),
+                "splits": list(map(_split, splits)),
+            }
+            for number, splits in enumerate(plan.tasks)
+        ],
     }
 
 
@@ -91,39 +94,30 @@ def _partition(plan: RangesPlan, partition: TopicPartition) -> dict[str, Any]:
         "until_offset": span.until_offset,
         "bytes": round(plan.size(partition)),
         "sampled_records": plan.samples.get(partition, 0),
-        "tasks": plan.readers(partition),
-        "ranges": [_range(plan, number, cell) for number, cell in enumerate(cells)],
-    }
-
-
-def _range(plan: RangesPlan, number: int, cell: RangeEstimate) -> dict[str, Any]:
-    return {
-        "index": number,
-        "range": write_ranges([cell.span])[0],
-        "records": round(cell.bytes / plan.bytes_per_offset[cell.partition]),
-        "bytes": round(cell.bytes),
-        "hot": cell.hot,
-        "task": plan.readers(cell.partition, cell.span)[0],
-    }
-
-
-def _task(number: int, splits: Sequence[Split]) -> dict[str, Any]:
-    return {
-        "task": number,
-        "bytes": sum(split.bytes_estimate for split in splits),
-        "splits": [
+        "tasks": list(plan.readers(partition)),
+        "ranges": [
             {
-                **split.topic_partition._asdict(),
-                "from_offset": split.from_offset,
-                "until_offset": split.until_offset,
-                # None where all keys are read.
-                "ranges": write_ranges(merge(split.placement.ranges()))
-                if split.placement
-                else None,
-                "bytes": split.bytes_estimate,
+                "index": number,
+                "range": write_ranges([cell.span])[0],
+                "records": round(cell.bytes / plan.bytes_per_offset[partition]),
+                "bytes": round(cell.bytes),
+                "hot": cell.hot,
+                "task": next(plan.readers(partition, cell.span)),
             }
-            for split in splits
+            for number, cell in enumerate(cells)
         ],
+    }
+
+
+def _split(split: Split) -> dict[str, Any]:
+    placement = split.placement
+    return {
+        **split.topic_partition._asdict(),
+        "from_offset": split.from_offset,
+        "until_offset": split.until_offset,
+        # None where all keys are read.
+        "ranges": write_ranges(merge(placement.ranges())) if placement else None,
+        "bytes": split.bytes_estimate,
     }
 
 

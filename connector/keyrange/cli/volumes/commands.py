@@ -28,8 +28,8 @@ from keyrange.cli.render import (
 from keyrange.cli.values import iso, now, read_pause
 from keyrange.cli.volumes.guard import GivenCluster, guard, reap, release
 from keyrange.guard.model.throttle_factor import Factor, Throttle
-from keyrange.guard.model.volume_readings import View, Volume, VolumeReading
-from keyrange.guard.model.volumes import Limit
+from keyrange.guard.model.volume_readings import View
+from keyrange.guard.model.volumes import Limit, Volume
 from keyrange.options.volume_checks import ADMIN_PREFIX, VolumeOptions, parse_volume_options
 from keyrange.options.volumes import VOLUME_ROWS
 from keyrange.report.wording import factor_text, volume_state
@@ -38,7 +38,7 @@ from keyrange.text.formats import moment, percent, size_text, span
 
 
 def looks(options: VolumeOptions, pause_ms: int) -> Iterator[dict[str, Any]]:
-    """One document a check, without an end."""
+    """One document a check, without an end. Without a limit there is no factor."""
     from keyrange.guard.clock import monotonic_ms
     from keyrange.guard.factor_sources import check_timeout_ms
     from keyrange.kafka.log_dirs import LogDirReader
@@ -50,10 +50,19 @@ def looks(options: VolumeOptions, pause_ms: int) -> Iterator[dict[str, Any]]:
     with closing(LogDirReader(options.client)) as reader:
         while True:
             reading = reader.read(check_timeout_ms(options.interval_ms))
-            now_ms = monotonic_ms()
+            # The same moment, of the view's clock and since 1970.
+            now_ms, wall_ms = monotonic_ms(), now()
             (view if throttle is None else throttle).observe(reading, now_ms)
             factor = None if throttle is None else throttle.factor(now_ms)
-            yield describe(reading, view, factor, limit, now_ms, now())
+            told = {(each.broker, each.log_dir) for each in reading.volumes}
+            yield {
+                "at": iso(wall_ms),
+                "brokers": sorted(reading.brokers),
+                "failure": reading.failure,
+                "limit": "" if limit is None else str(limit),
+                "factor": factor and _factor(factor, wall_ms - now_ms),
+                "volumes": [_volume(each, view, limit, told) for each in view.volumes(now_ms)],
+            }
             time.sleep(pause_ms / 1000)
 
 
@@ -89,33 +98,13 @@ class VolumeLooks:
         return begun
 
 
-def describe(
-    reading: VolumeReading,
-    view: View,
-    factor: Factor | None,
-    limit: Limit | None,
-    now_ms: int,
-    wall_ms: int,
-) -> dict[str, Any]:
-    """`now_ms` is of the view's clock, `wall_ms` the same moment since 1970. Without a limit there
-    is no factor."""
-    volumes = view.volumes(now_ms)
-    told = {(each.broker, each.log_dir) for each in reading.volumes}
+def _factor(factor: Factor, since_1970_ms: int) -> dict[str, Any]:
     return {
-        "at": iso(wall_ms),
-        "brokers": sorted(reading.brokers),
-        "failure": reading.failure,
-        "limit": "" if limit is None else str(limit),
-        "factor": None
-        if factor is None
-        else {
-            "value": factor.value,
-            "why": factor.why,
-            "since": iso(wall_ms - (now_ms - factor.since_ms)),
-            "fallback": factor.is_fallback,
-            "time_to_full_ms": factor.time_to_full_ms,
-        },
-        "volumes": [_volume(each, view, limit, told) for each in volumes],
+        "value": factor.value,
+        "why": factor.why,
+        "since": iso(since_1970_ms + factor.since_ms),
+        "fallback": factor.is_fallback,
+        "time_to_full_ms": factor.time_to_full_ms,
     }
 
 
