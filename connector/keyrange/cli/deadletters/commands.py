@@ -58,7 +58,7 @@ from keyrange.text.escaping import one_line, plain
 from keyrange.text.formats import moment
 
 if TYPE_CHECKING:
-    from keyrange.individual_commits.table.dead_letters import Choice, DeadLetter
+    from keyrange.individual_commits.table.dead_letters import DeadLetter
 
 # What a list shows of an error where it does not go to a terminal.
 _ERROR_CHARACTERS: Final = 500
@@ -189,12 +189,13 @@ def list_letters(
 
     JSON has keys, values and headers too.
     """
-    from keyrange.individual_commits.table.dead_letters import Choice
+    from keyrange.individual_commits.table.dead_letter_replay import chosen_letters
 
     since_ms = read_since(since, now())
     replayed = None if status is Status.ALL else status is Status.REPLAYED
-    choice = Choice(topic=chosen.topic or None, partition=chosen.partition, replayed=replayed)
-    found = _chosen(chosen.table, dead_letters, of, choice, error, since_ms)
+    having = {"topic": chosen.topic or None, "partition": chosen.partition}
+    letters = _read(chosen.table, dead_letters, of, replayed, **having)
+    found = chosen_letters(letters, of.group, of.source, error, since_ms)
     values = {"table": chosen.table, "dead_letters": [document(each) for each in found[:limit]]}
     print_as(of.output, "deadletters.list/1", values, lambda _: print_letters(found[:limit]))
     if len(found) > limit:
@@ -224,11 +225,11 @@ def show(
 
     The command prints it once for each time that it was given up.
     """
-    from keyrange.individual_commits.table.dead_letters import Choice
+    from keyrange.individual_commits.table.dead_letter_replay import chosen_letters
 
     name, number, at = read_record_id(record, "the record")
-    choice = Choice(topic=name, partition=number, from_offset=at, until_offset=at + 1)
-    found = _chosen(table, dead_letters, of, choice)
+    letters = _read(table, dead_letters, of, topic=name, partition=number, offset=at)
+    found = chosen_letters(letters, of.group, of.source, "", 0)
     if not found:
         raise invalid_options([f"offset {at} of {name}-{number} is no dead letter"])
     if of.output is OutputFormat.JSON:
@@ -239,13 +240,17 @@ def show(
         print_record(f"{name}-{number}, offset {at}", fields_of(each, characters))
 
 
-def _chosen(
-    table: str, path: str, of: OfSourceShown, choice: Choice, error: str = "", since_ms: int = 0
+def _read(
+    table: str,
+    path: str,
+    of: OfSourceShown,
+    replayed: bool | None = None,
+    **having: Any,
 ) -> list[DeadLetter]:
-    from keyrange.individual_commits.table.dead_letter_replay import chosen_letters, open_letters
+    from keyrange.individual_commits.table.dead_letter_replay import open_letters
 
     letters = open_letters(table, path, storage_of(named_options("", "", of.option)))
-    return chosen_letters(letters.read(choice), of.group, of.source, error, since_ms)
+    return letters.read(replayed=replayed, **having)
 
 
 @app.command()
@@ -275,7 +280,6 @@ def replay(
     """
     from keyrange.individual_commits.table import dead_letter_replay as replaying
     from keyrange.individual_commits.table.commit_admin import check_current, user_name
-    from keyrange.individual_commits.table.dead_letters import Choice
 
     if offset and chosen.partition is None:
         raise typer.BadParameter("--offset needs --topic and --partition")
@@ -288,10 +292,11 @@ def replay(
     commits, _ = of.open(chosen.table, bootstrap_servers)
     known = commits.table.known()
     own = check_current(commits, known)
-    choice = Choice(topic=chosen.topic or None, partition=chosen.partition, replayed=False)
+    having: dict[str, Any] = {"topic": chosen.topic or None, "partition": chosen.partition}
     with waiting(of.output) as bars:
         with bars.step("reading the dead letters") as advance:
-            found = replaying.chosen_letters(letters.read(choice), own, "", error, since_ms)
+            not_yet = letters.read(replayed=False, **having)
+            found = replaying.chosen_letters(not_yet, own, "", error, since_ms)
             advance(len(found))
         found = [each for each in found if not offset or each.offset in offset]
         cuts = replaying.cuts_since(commits, found)

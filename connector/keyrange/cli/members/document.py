@@ -22,7 +22,8 @@ from keyrange.members.model.join_metadata import MemberMetadata, read_metadata
 from keyrange.ranges.model.key_ranges import SPACE
 
 if TYPE_CHECKING:
-    from keyrange.members.coordinator_client import GroupMemberView, GroupView
+    from keyrange.members.coordinator_client import GroupView
+    from keyrange.members.model.group_messages import Peer
     from keyrange.members.table.assignment_admin import Members
     from keyrange.members.table.assignment_schema import Command, Stored, StoredMember
 
@@ -61,7 +62,7 @@ def ask(named: Mapping[str, str], stored: Stored) -> GroupView:
         return describe_members(cluster, stored.member_group or f"{stored.group}.members")
 
 
-def live_member(view: GroupMemberView) -> LiveMember:
+def live_member(view: Peer) -> LiveMember:
     """A member with what it says of itself; what is none of keyrange's has only its ids."""
     name = view.instance_id or view.member_id
     told = read_metadata(view.metadata) or MemberMetadata(name)

@@ -126,7 +126,6 @@ def verify_fold(
 ) -> dict[str, Any]:
     """What comes of the log, beside what is stored, as a document. Raises what reading does."""
     from keyrange.individual_commits.table.dead_letter_replay import open_letters
-    from keyrange.individual_commits.table.dead_letters import Choice
     from keyrange.individual_commits.table.keyed_state_fold import StateFold, plan_fold
 
     plan = plan_fold(commits, known, stored, from_seq)
@@ -141,7 +140,7 @@ def verify_fold(
         # Records that are done, and have changed nothing.
         place = folded(named).get("deadlettertable", "")
         stored_letters = open_letters(commits.path, place, storage_of(named))
-        letters = stored_letters.read(Choice(source_id=commits.source_id))
+        letters = stored_letters.read(source_id=commits.source_id)
     left_out = {(each.topic, each.partition, each.key) for each in letters if each.key}
     given_up = {(each.topic, each.partition, each.offset) for each in letters}
     failed = [each for each in work.failures if (*each[0], each[1]) not in given_up]
