@@ -22,14 +22,14 @@ from keyrange.individual_commits.model.commit import (
     Snapshot,
     known_at,
 )
-from keyrange.individual_commits.model.commit_settings import CommitSettings
 from keyrange.individual_commits.model.partition_progress import (
     KeyRangeState,
     PartitionState,
     PendingRecord,
 )
-from keyrange.kafka.model.offsets import OFFSET_MAX, TopicPartition
-from keyrange.ranges.model.key_ranges import HASH_MAX, SPACE, KeyRange, split_evenly
+from keyrange.model.commit_settings import CommitSettings
+from keyrange.model.key_ranges import HASH_MAX, SPACE, KeyRange, split_evenly
+from keyrange.model.offsets import OFFSET_MAX, TopicPartition
 from keyrange.work.model.outcome import Cause
 
 OpenTable = Callable[[str], CommitTable]

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from keyrange.individual_commits.model.commit_settings import DeliveryLimits, RedeliveryPolicy
 from keyrange.individual_commits.model.delivery_columns import DeliveryColumns, plan_deliveries
 from keyrange.individual_commits.model.delivery_splits import PartitionDelivery
 from keyrange.individual_commits.model.partition_progress import (
@@ -32,8 +31,9 @@ from keyrange.individual_commits.model.verdict_columns import (
     apply_verdicts,
     delivered_again,
 )
-from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.ranges.model.key_ranges import SPACE, KeyRange
+from keyrange.model.commit_settings import DeliveryLimits, RedeliveryPolicy
+from keyrange.model.key_ranges import SPACE, KeyRange
+from keyrange.model.offsets import TopicPartition
 from keyrange.ranges.model.plan_check import Area
 from keyrange.work.model.outcome import RecordOutcome
 

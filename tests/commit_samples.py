@@ -14,11 +14,6 @@ import pytest
 from commit_model import apply_verdict, plan_delivery
 from commit_tables import MemoryCommitTable
 from keyrange.individual_commits.model.commit import Commit, CommitCounts, CommitKind
-from keyrange.individual_commits.model.commit_settings import (
-    CommitSettings,
-    DeliveryLimits,
-    RedeliveryPolicy,
-)
 from keyrange.individual_commits.model.partition_progress import (
     PartitionState,
     PendingRecord,
@@ -27,8 +22,9 @@ from keyrange.individual_commits.model.partition_progress import (
 from keyrange.individual_commits.model.verdict_columns import PartitionVerdict
 from keyrange.individual_commits.table import commit_admin
 from keyrange.individual_commits.table.commit_admin import Commits, choose_source
-from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.ranges.model.key_ranges import HASH_MAX, SPACE, split_evenly
+from keyrange.model.commit_settings import CommitSettings, DeliveryLimits, RedeliveryPolicy
+from keyrange.model.key_ranges import HASH_MAX, SPACE, split_evenly
+from keyrange.model.offsets import TopicPartition
 from keyrange.work.model.outcome import Cause, RecordOutcome
 
 BEGAN_MS = 1_780_000_000_000

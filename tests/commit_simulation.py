@@ -20,16 +20,16 @@ from commit_tables import MemoryCommitTable
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.batch_deliveries import plan_batch_deliveries
 from keyrange.individual_commits.model.commit import Commit, CommitKind, Snapshot
-from keyrange.individual_commits.model.commit_settings import DeliveryLimits, RedeliveryPolicy
 from keyrange.individual_commits.model.delivery_columns import next_due_ms
 from keyrange.individual_commits.model.delivery_splits import PartitionDelivery
 from keyrange.individual_commits.model.partition_progress import PartitionState
 from keyrange.individual_commits.model.state_before_batch import state_of
 from keyrange.individual_commits.model.verdict_columns import PartitionVerdict
-from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.model.checkpoint import NEVER_DUE, Checkpoint, CommitMark
+from keyrange.model.commit_settings import DeliveryLimits, RedeliveryPolicy
+from keyrange.model.offsets import TopicPartition
 from keyrange.options import parse_options
 from keyrange.ranges.model.plan_check import Area
-from keyrange.source.model.checkpoint import NEVER_DUE, Checkpoint, CommitMark
 from keyrange.work.model.outcome import Cause, RecordOutcome
 
 SOURCE = "s"

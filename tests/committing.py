@@ -10,7 +10,6 @@ from commit_model import apply_verdict
 from commit_tables import MemoryCommitTable
 from keyrange.individual_commits.batch_deliveries import plan_batch_deliveries
 from keyrange.individual_commits.model.commit import Commit, CommitKind, CommitTable
-from keyrange.individual_commits.model.commit_settings import CommitSettings
 from keyrange.individual_commits.model.delivery_splits import PartitionDelivery
 from keyrange.individual_commits.model.partition_progress import (
     KeyRangeState,
@@ -19,11 +18,12 @@ from keyrange.individual_commits.model.partition_progress import (
 )
 from keyrange.individual_commits.model.state_before_batch import planned_from, state_of
 from keyrange.individual_commits.model.verdict_columns import PartitionVerdict
-from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.model.checkpoint import Checkpoint, read_checkpoint
+from keyrange.model.commit_settings import CommitSettings
+from keyrange.model.key_ranges import SPACE
+from keyrange.model.offsets import TopicPartition
 from keyrange.options import SourceOptions
 from keyrange.options.commits import CommitOptions
-from keyrange.ranges.model.key_ranges import SPACE
-from keyrange.source.model.checkpoint import Checkpoint, read_checkpoint
 from keyrange.work.model.outcome import Cause, RecordOutcome
 
 Verdicts = Mapping[TopicPartition, PartitionVerdict]

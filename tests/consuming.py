@@ -15,7 +15,7 @@ from typing import Any
 
 from keyrange import Consumer, TopicPartition
 from keyrange.kafka.cluster import Cluster
-from keyrange.kafka.model.offsets import LATEST
+from keyrange.model.offsets import LATEST
 
 GROUP = "consumers"
 

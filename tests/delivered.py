@@ -13,15 +13,15 @@ from itertools import pairwise
 from hypothesis import strategies as st
 
 from commit_model import plan_delivery
-from keyrange.individual_commits.model.commit_settings import DeliveryLimits
 from keyrange.individual_commits.model.delivery_splits import PartitionDelivery
 from keyrange.individual_commits.model.partition_progress import (
     KeyRangeState,
     PartitionState,
     PendingRecord,
 )
-from keyrange.ranges.model.key_ranges import HASH_MAX, SPACE, KeyRange, split_evenly
-from keyrange.ranges.model.offset_splits import Split
+from keyrange.model.commit_settings import DeliveryLimits
+from keyrange.model.key_ranges import HASH_MAX, SPACE, KeyRange, split_evenly
+from keyrange.model.offset_splits import Split
 
 PLACES = [0, 1, 2, 2**60, 2**61 - 1, 2**61, 2**62 - 1, 2**62, 2**62 + 5, HASH_MAX - 1, HASH_MAX]
 Log = Sequence[int]

@@ -17,9 +17,9 @@ import commanding
 from brokers import Topics, wait_until
 from keyrange.embedded.broker import EmbeddedCluster
 from keyrange.errors import KeyrangeError
+from keyrange.guard.client_quotas import alter_quotas, read_quotas
 from keyrange.guard.model.lease import Lease, read_lease
 from keyrange.guard.model.quota_entities import RATE, Alteration, QuotaEntity, Quotas
-from keyrange.kafka.client_quotas import alter_quotas, read_quotas
 from keyrange.kafka.cluster import Cluster
 from sources import client
 

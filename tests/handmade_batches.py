@@ -23,10 +23,10 @@ from keyrange.individual_commits.each_batch import EachBatch
 from keyrange.individual_commits.model.commit import Commit
 from keyrange.individual_commits.model.delivery_columns import next_due_ms
 from keyrange.individual_commits.model.partition_progress import PartitionState
-from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.model.checkpoint import NEVER_DUE, Checkpoint, CommitMark
+from keyrange.model.offsets import TopicPartition
 from keyrange.options import SourceOptions, parse_options
 from keyrange.options.commits import CommitOptions
-from keyrange.source.model.checkpoint import NEVER_DUE, Checkpoint, CommitMark
 
 # Executors cannot import this file: its functions travel whole.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

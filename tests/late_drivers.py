@@ -25,12 +25,12 @@ from keyrange.individual_commits.table.commit_table import DeltaCommitTable, ope
 from keyrange.jobs import batch_writer
 from keyrange.jobs.batch_writer import JobTable, WriteWhole
 from keyrange.jobs.definition import JobDefinition
-from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.keyed_state.state_files import FileBlocks, StateFileWriter
 from keyrange.keyed_state.variables import KEY_HASH, StateForm, variables_of
+from keyrange.model.checkpoint import Checkpoint, CommitMark
+from keyrange.model.key_ranges import SPACE
+from keyrange.model.offsets import TopicPartition
 from keyrange.options import SourceOptions, parse_options
-from keyrange.ranges.model.key_ranges import SPACE
-from keyrange.source.model.checkpoint import Checkpoint, CommitMark
 from keyrange.storage.data_files import DataFileWriter
 from keyrange.storage.delta_store import DeltaStore
 from keyrange.storage.directory import Directory

@@ -11,11 +11,11 @@ from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.connection import Connection, ConnectionLost
 from keyrange.kafka.fetching.fetch import SplitReader
 from keyrange.kafka.fetching.read_settings import ReadSettings
-from keyrange.kafka.model.offsets import LATEST, TopicPartition
 from keyrange.kafka.security import sasl_handshake
+from keyrange.model.offset_splits import Split
+from keyrange.model.offsets import LATEST, TopicPartition
 from keyrange.options.kafka_properties import ClientSettings, parse_client_options
 from keyrange.options.value_parsers import Violations
-from keyrange.ranges.model.offset_splits import Split
 from keyrange.wire.chunk_decoder import DecodeSettings
 
 KAFKA = "org.apache.kafka.common.security."

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.members.model.assignment import Assignment, Owned
 from keyrange.members.table.assignment_schema import Command, Stored, StoredMember
 from keyrange.members.table.assignments import AssignmentTable, open_assignments
-from keyrange.ranges.model.key_ranges import SPACE, split_evenly
+from keyrange.model.key_ranges import SPACE, split_evenly
+from keyrange.model.offsets import TopicPartition
 
 NOW_MS = 1_780_000_000_000
 GROUP = "orders"

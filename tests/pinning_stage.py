@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.members import pinning as module
 from keyrange.members.coordinator_client import GroupView
 from keyrange.members.model.group_messages import Peer
 from keyrange.members.model.join_metadata import MemberMetadata
 from keyrange.members.pinning import Pinning
 from keyrange.members.table.assignments import AssignmentTable, open_assignments
+from keyrange.model.offsets import TopicPartition
 from keyrange.options import parse_options
 
 PARTITIONS = [TopicPartition("t", number) for number in range(4)]

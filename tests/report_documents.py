@@ -15,8 +15,8 @@ from keyrange.individual_commits.model.partition_progress import (
     PendingRecord,
 )
 from keyrange.individual_commits.model.state_columns import columns_of
-from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.ranges.model.key_ranges import HASH_MAX, KeyRange
+from keyrange.model.key_ranges import HASH_MAX, KeyRange
+from keyrange.model.offsets import TopicPartition
 from keyrange.report.page_parts import Source
 from keyrange.work.model.outcome import Cause
 from report_samples import batch

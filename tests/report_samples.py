@@ -25,9 +25,9 @@ from keyrange.individual_commits.model.partition_progress import (
 from keyrange.individual_commits.model.state_columns import columns_of
 from keyrange.individual_commits.table.commit_table import open_commit_table
 from keyrange.individual_commits.table.dead_letters import DeadLetter, open_dead_letters
-from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.model.key_ranges import SPACE, split_evenly
+from keyrange.model.offsets import TopicPartition
 from keyrange.options.commits import CommitOptions
-from keyrange.ranges.model.key_ranges import SPACE, split_evenly
 from keyrange.report.page_parts import QueryState, Source, Sources
 from keyrange.work.model.outcome import Cause
 from member_samples import append_all, assignment, member, owned, stored, table_at

@@ -9,7 +9,7 @@ import pytest
 
 from keyrange.errors import KeyrangeError, error
 from keyrange.kafka.cluster_view import Broker, ClusterView, Leader, Topic
-from keyrange.kafka.model.offsets import LATEST, OffsetRange, TopicPartition
+from keyrange.model.offsets import LATEST, OffsetRange, TopicPartition
 from keyrange.options import parse_options
 from keyrange.options.kafka_properties import ClientSettings
 from keyrange.source import data_loss_in_planning as data_loss_check_module

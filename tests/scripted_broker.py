@@ -13,7 +13,7 @@ from kafka.protocol.consumer import FetchResponse
 from keyrange.errors import error
 from keyrange.kafka.cluster_view import Broker, ClusterView, Leader, Topic
 from keyrange.kafka.connection import ConnectionLost
-from keyrange.kafka.model.offsets import EARLIEST, LATEST, TopicPartition
+from keyrange.model.offsets import EARLIEST, LATEST, TopicPartition
 from keyrange.options.kafka_properties import ClientSettings
 
 ID = "0" * 31 + "1"

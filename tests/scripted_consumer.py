@@ -13,8 +13,8 @@ from keyrange.consumer.owned_ranges import OwnedRanges
 from keyrange.consumer.settings import parse_consumer_options
 from keyrange.individual_commits.model.auditing import Handovers, audit
 from keyrange.individual_commits.table.commit_table import LAYOUT, DeltaCommitTable
-from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.members.range_listener import KeyRangeListener
+from keyrange.model.offsets import TopicPartition
 from keyrange.storage.delta_store import DeltaStore
 from scripted_broker import Fetched, ScriptedCluster, World
 from strategies import Batch, Record, encode_batch

@@ -10,10 +10,10 @@ import pytest
 
 from committing import INDIVIDUAL, Committed, commit_batch
 from keyrange.errors import KeyrangeError
+from keyrange.model.checkpoint import read_checkpoint
+from keyrange.model.offset_splits import Split
 from keyrange.options import SourceOptions, parse_options
-from keyrange.ranges.model.offset_splits import Split
 from keyrange.source import individual_commit_strategy as individual_module
-from keyrange.source.model.checkpoint import read_checkpoint
 from keyrange.source.planning_session import PlanningSession
 from scripted import EARLIEST_START, GIVEN, ScriptedCluster, session
 

@@ -16,10 +16,10 @@ import pyarrow as pa
 
 from keyrange.kafka.fetching.fetch import SplitReader
 from keyrange.kafka.fetching.read_settings import ReadSettings
-from keyrange.ranges.model.key_ranges import hash_of
-from keyrange.ranges.model.offset_splits import Split
+from keyrange.model.key_ranges import hash_of
+from keyrange.model.offset_splits import Split
+from keyrange.model.reader_ranges import placement_of
 from keyrange.ranges.model.range_plan import even_ranges
-from keyrange.ranges.model.reader_ranges import placement_of
 from keyrange.ranges.sharing.shared_directory import ExecutorDirectory, HostSettings
 from keyrange.ranges.sharing.shared_reader import RangeReader
 from keyrange.wire.chunk_decoder import DecodeSettings

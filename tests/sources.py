@@ -15,9 +15,9 @@ from keyrange.embedded.broker import EmbeddedCluster
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.fetching.fetch import SplitReader
 from keyrange.kafka.fetching.read_settings import ReadSettings
-from keyrange.kafka.model.offsets import EARLIEST, LATEST
+from keyrange.model.offset_splits import Split
+from keyrange.model.offsets import EARLIEST, LATEST
 from keyrange.options.kafka_properties import ClientSettings
-from keyrange.ranges.model.offset_splits import Split
 from keyrange.wire.chunk_decoder import DecodeSettings
 
 Rows = list[tuple[Any, ...]]

@@ -8,7 +8,7 @@ from typing import Any
 from keyrange.kafka.cluster_view import ClusterView
 from keyrange.kafka.fetching.fetch import SplitReader
 from keyrange.kafka.fetching.read_settings import ReadSettings
-from keyrange.ranges.model.offset_splits import Split
+from keyrange.model.offset_splits import Split
 from keyrange.wire.chunk_decoder import DecodeSettings
 from scripted_broker import ScriptedCluster, World
 from strategies import Batch, Record, encode_batch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from keyrange.guard.model.throttle_factor import Factor, ThrottleState
 from keyrange.guard.model.volume_readings import LogDirs, VolumeReading
-from keyrange.guard.model.volumes import Volume
+from keyrange.model.volumes import Volume
 
 MINUTE = 60_000
 

@@ -10,7 +10,7 @@ from checkpoints import commit_batch, make_checkpoint, plan_batch
 from documents import read_document
 from keyrange.cli.watch.document import Seen, describe
 from keyrange.cli.watch.observers import Answer, Answers, ToldBatch
-from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.model.offsets import TopicPartition
 from keyrange.observing.model.query_progress import read_query_progress
 from keyrange.storage.checkpoint_files import load_progress, open_directory
 from progresses import progress, source

@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.ranges.model.key_ranges import KeyRange
+from keyrange.model.key_ranges import KeyRange
+from keyrange.model.offsets import TopicPartition
 from keyrange.work.model.outcome import Cause
 from keyrange.work.outcome_rows import HIDDEN
 from keyrange.work.record_timer import RecordTimeout

@@ -14,7 +14,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from bench.topics import KEY_BYTES
-from keyrange.source.model.columns import USUAL
+from keyrange.model.columns import USUAL
 from keyrange.source.schema import source_schema
 from keyrange.wire.columns import arrow_schema
 

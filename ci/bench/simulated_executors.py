@@ -31,10 +31,10 @@ from keyrange.members.model.group_member_states import GroupState
 from keyrange.members.model.join_metadata import MemberMetadata
 from keyrange.members.model.member_settings import MemberSettings
 from keyrange.members.model.task_greeting import Address
+from keyrange.members.read_tasks import read_bound_task
 from keyrange.members.status import MemberSetup
 from keyrange.options.kafka_properties import parse_client_options
 from keyrange.options.value_parsers import Violations
-from keyrange.ranges.read_tasks import read_bound_task
 from keyrange.ranges.sharing.shared_directory import start_time
 
 _SESSION_MS = 60_000

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from keyrange.individual_commits.table.dead_letter_replay import replay_dead_letters
     from keyrange.individual_commits.table.keyed_state_frames import state
     from keyrange.jobs.api import job
-    from keyrange.kafka.model.offsets import TopicPartition
     from keyrange.keyed_state.variables import ListState, MapState, ValueState
     from keyrange.members.range_listener import KeyRangeListener
     from keyrange.members.slot_directories import Slot, slot
+    from keyrange.model.key_ranges import KeyRange
+    from keyrange.model.offsets import TopicPartition
     from keyrange.observing.listener import ProgressListener
-    from keyrange.ranges.model.key_ranges import KeyRange
     from keyrange.source.data_source import register
     from keyrange.work.record_timer import RecordTimeout
 
@@ -58,14 +58,14 @@ __all__ = [
 # Looked up when asked for, so that the parts that need no Spark work without it.
 _PLACES = {
     "Consumer": "keyrange.consumer.api",
-    "KeyRange": "keyrange.ranges.model.key_ranges",
+    "KeyRange": "keyrange.model.key_ranges",
     "KeyRangeListener": "keyrange.members.range_listener",
     "ListState": "keyrange.keyed_state.variables",
     "MapState": "keyrange.keyed_state.variables",
     "ProgressListener": "keyrange.observing.listener",
     "RecordTimeout": "keyrange.work.record_timer",
     "Slot": "keyrange.members.slot_directories",
-    "TopicPartition": "keyrange.kafka.model.offsets",
+    "TopicPartition": "keyrange.model.offsets",
     "ValueState": "keyrange.keyed_state.variables",
     "acknowledge": "keyrange.individual_commits.api",
     "commits": "keyrange.individual_commits.table.commit_frames",

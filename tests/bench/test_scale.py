@@ -15,9 +15,9 @@ import pytest
 from bench_runs import CI
 from keyrange.embedded.process import HOST, free_ports
 from keyrange.errors import KeyrangeError, error
-from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.ranges.model.offset_splits import Split
-from keyrange.ranges.read_tasks import write_bound_task
+from keyrange.members.read_tasks import write_bound_task
+from keyrange.model.offset_splits import Split
+from keyrange.model.offsets import TopicPartition
 
 sys.path.insert(0, str(CI))
 

@@ -18,7 +18,7 @@ from commanding import document
 from individual import failure_of
 from keyrange.errors import CATALOGUE
 from keyrange.individual_commits.verdict_store import VerdictStore
-from keyrange.ranges.model.key_ranges import HASH_MAX
+from keyrange.model.key_ranges import HASH_MAX
 from table_jobs import TableJob, individual
 
 # Executors cannot import this file: its functions travel whole.

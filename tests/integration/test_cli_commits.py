@@ -16,7 +16,6 @@ from brokers import Record, Topics
 from documents import read_document
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.model.commit import Commit, CommitCounts, CommitKind
-from keyrange.individual_commits.model.commit_settings import CommitSettings
 from keyrange.individual_commits.model.partition_progress import (
     KeyRangeState,
     PartitionState,
@@ -24,9 +23,10 @@ from keyrange.individual_commits.model.partition_progress import (
 )
 from keyrange.individual_commits.table.commit_table import open_commit_table
 from keyrange.individual_commits.table.dead_letters import DeadLetter, open_dead_letters
-from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.model.commit_settings import CommitSettings
+from keyrange.model.key_ranges import HASH_MAX, KeyRange
+from keyrange.model.offsets import TopicPartition
 from keyrange.options.commits import CommitOptions
-from keyrange.ranges.model.key_ranges import HASH_MAX, KeyRange
 
 pytestmark = pytest.mark.broker
 LOW, HIGH = KeyRange(0, 2**62), KeyRange(2**62, HASH_MAX + 1)

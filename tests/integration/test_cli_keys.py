@@ -19,7 +19,7 @@ from documents import read_document
 from keyrange.cli import records as records_command
 from keyrange.errors import InvalidError, KeyrangeError
 from keyrange.kafka.messages.produce import partition_of
-from keyrange.ranges.model.key_ranges import (
+from keyrange.model.key_ranges import (
     SPACE,
     KeyRange,
     cover_once,

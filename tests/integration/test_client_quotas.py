@@ -9,8 +9,8 @@ import pytest
 from brokers import wait_until
 from keyrange.embedded.broker import EmbeddedBroker
 from keyrange.errors import KeyrangeError
+from keyrange.guard.client_quotas import alter_quotas, quota_callback, read_quotas
 from keyrange.guard.model.quota_entities import RATE, Alteration, QuotaEntity, Quotas
-from keyrange.kafka.client_quotas import alter_quotas, quota_callback, read_quotas
 from keyrange.kafka.cluster import Cluster
 from sources import client
 

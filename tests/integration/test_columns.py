@@ -9,7 +9,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from brokers import Record, Topics
-from keyrange.source.model.columns import COLUMNS
+from keyrange.model.columns import COLUMNS
 from sources import batch, options, stream
 
 

@@ -17,9 +17,9 @@ from keyrange.individual_commits.model.partition_progress import (
     PendingRecord,
 )
 from keyrange.individual_commits.table.commit_table import open_commit_table
-from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.model.key_ranges import HASH_MAX, KeyRange
+from keyrange.model.offsets import TopicPartition
 from keyrange.options.commits import CommitOptions
-from keyrange.ranges.model.key_ranges import HASH_MAX, KeyRange
 from keyrange.work.model.outcome import Cause
 
 KEPT = {"group": "g", "source_id": "s", "commit_seq": 2, "topic": "t", "partition": 0}

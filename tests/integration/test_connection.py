@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from brokers import PASSWORD, USER, Topics
 from keyrange.errors import KeyrangeError
 from keyrange.kafka.cluster import Cluster
-from keyrange.kafka.model.offsets import EARLIEST, LATEST, TopicPartition
+from keyrange.model.offsets import EARLIEST, LATEST, TopicPartition
 from keyrange.options.kafka_properties import ClientSettings
 from logins import parsed
 from secured_brokers import SecuredBroker

@@ -15,7 +15,7 @@ from brokers import Record, Topics, client_config, wait_until
 from consuming import GROUP, consumer_options
 from keyrange import Consumer, KeyRangeListener, TopicPartition
 from keyrange.errors import InvalidError, KeyrangeError
-from keyrange.ranges.model.key_ranges import HASH_MAX, SPACE, hash_of, split_evenly, write_ranges
+from keyrange.model.key_ranges import HASH_MAX, SPACE, hash_of, split_evenly, write_ranges
 
 RECORDS, KEYS = 600, 40
 

@@ -18,7 +18,7 @@ from brokers import Record, Topics, wait_until
 from consuming import read_journal
 from keyrange import Consumer, KeyRangeListener, TopicPartition
 from keyrange.errors import KeyrangeError
-from keyrange.ranges.model.key_ranges import SPACE, merge
+from keyrange.model.key_ranges import SPACE, merge
 from sharing_consumer import SHORT_SESSION_MS, sharing_options
 
 # The hash spaces of the three partitions.

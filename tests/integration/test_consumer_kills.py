@@ -17,7 +17,7 @@ from brokers import Record, Topics, send
 from consuming import consumer_options, read_journal
 from forms import by_form
 from keyrange import Consumer
-from keyrange.ranges.model.key_ranges import HASH_MAX
+from keyrange.model.key_ranges import HASH_MAX
 
 
 def start(arguments: list[str], run: int, given: list[str]) -> subprocess.Popen[bytes]:

@@ -19,7 +19,7 @@ from keyrange.consumer.settings import parse_consumer_options
 from keyrange.embedded.broker import EmbeddedBroker
 from keyrange.errors import KeyrangeError
 from keyrange.members.table.assignments import open_assignments
-from keyrange.ranges.model.key_ranges import SPACE
+from keyrange.model.key_ranges import SPACE
 from sharing_consumer import sharing_options
 
 

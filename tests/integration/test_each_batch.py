@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 import keyrange
 from handmade_batches import Sent, Sink, Stage, done, refused, upper, working
-from keyrange.individual_commits.model.commit_settings import RedeliveryPolicy
+from keyrange.model.commit_settings import RedeliveryPolicy
 
 # Executors cannot import this file: its functions travel whole.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

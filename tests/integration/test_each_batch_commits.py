@@ -10,12 +10,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from handmade_batches import PLACE, SCHEMA, SOURCE, Sent, Sink, Stage, done, refused, working
 from keyrange.individual_commits.model.commit import Commit, CommitKind
-from keyrange.individual_commits.model.commit_settings import RedeliveryPolicy
 from keyrange.individual_commits.model.offset_reset import rewind
-from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.model.commit_settings import RedeliveryPolicy
+from keyrange.model.key_ranges import KeyRange
+from keyrange.model.offsets import TopicPartition
+from keyrange.model.query_ranges import EVERY
 from keyrange.options.key_ranges import KeyRangeOptions
-from keyrange.ranges.model.key_ranges import KeyRange
-from keyrange.ranges.model.query_ranges import EVERY
 
 
 def test_what_is_set_by_hand_while_a_batch_runs_stays_set(stage: Stage) -> None:

@@ -17,8 +17,8 @@ from commit_tables import MemoryCommitTable
 from handmade_batches import Graveyard, Sent, Stage, done
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.each_batch import EachBatch
-from keyrange.individual_commits.model.commit_settings import RedeliveryPolicy
 from keyrange.individual_commits.verdict_store import VerdictStore
+from keyrange.model.commit_settings import RedeliveryPolicy
 
 # Executors cannot import this file: its functions travel whole.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

@@ -18,8 +18,8 @@ import keyrange
 from handmade_batches import PLACE, Sent, Stage, place_of
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.model.commit import CommitKind
-from keyrange.individual_commits.model.commit_settings import RedeliveryPolicy
 from keyrange.individual_commits.model.offset_reset import reopen, rewind
+from keyrange.model.commit_settings import RedeliveryPolicy
 
 # Executors cannot import this file: its functions travel whole.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

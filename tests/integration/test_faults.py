@@ -17,13 +17,13 @@ from pyspark.sql import DataFrame, SparkSession
 from brokers import Record, Topics, wait_until
 from ingesting import Ingest, assert_exactly_once, ingest, kill_when_busy
 from keyrange.embedded.broker import EmbeddedBroker
+from keyrange.guard.client_quotas import alter_quotas
 from keyrange.guard.model.quota_entities import EVERY_CLIENT, Alteration
-from keyrange.kafka.client_quotas import alter_quotas
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.fetching.fetch import SplitReader
 from keyrange.kafka.fetching.read_settings import ReadSettings
+from keyrange.model.offset_splits import Split
 from keyrange.options.kafka_properties import ClientSettings
-from keyrange.ranges.model.offset_splits import Split
 from keyrange.wire.chunk_decoder import DecodeSettings
 from sources import committed, run_available_now, stream
 

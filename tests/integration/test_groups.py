@@ -23,8 +23,8 @@ from keyrange.errors import KeyrangeError
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.groups import commit_group_offsets, epoch_ends, group_offsets
 from keyrange.kafka.model import offset_mirror_timing
-from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.kafka.offset_mirror import GroupMirror, new_mark
+from keyrange.model.offsets import TopicPartition
 from keyrange.observing.model.query_progress import QueryProgress
 from old_brokers import OldBroker
 from sources import Collected, client, run_available_now, stream

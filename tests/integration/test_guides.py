@@ -25,7 +25,7 @@ from brokers import Record, Topics
 from keyrange.cli.main import app
 from keyrange.embedded import jars
 from keyrange.errors import KeyrangeError
-from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.model.offsets import TopicPartition
 from member_samples import append_all, assignment, owned, stored, table_at
 from recipe_stage import REGISTRY, check_recipes, recipe_stage
 from snippets import DOCUMENTS, ROOT, Snippet, command_lines, snippets

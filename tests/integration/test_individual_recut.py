@@ -15,8 +15,8 @@ from pyspark.sql import SparkSession
 
 from brokers import Record, Topics, wait_until
 from individual import SOON, Job, Journal, mended, values
-from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.ranges.model.key_ranges import SPACE, hash_of, split_evenly
+from keyrange.model.key_ranges import SPACE, hash_of, split_evenly
+from keyrange.model.offsets import TopicPartition
 
 # Executors cannot import this file: its functions travel whole.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

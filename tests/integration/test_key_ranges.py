@@ -19,7 +19,7 @@ from pyspark.sql.functions import spark_partition_id
 
 from brokers import Record, Topics, wait_until
 from forms import by_form
-from keyrange.ranges.model.key_ranges import HASH_MAX
+from keyrange.model.key_ranges import HASH_MAX
 from keyrange.ranges.sharing.shared_directory import usual_settings
 from sources import Collected, batch, committed, run_available_now, stream
 

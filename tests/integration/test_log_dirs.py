@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from brokers import PASSWORD, USER
 from keyrange.embedded.broker import EmbeddedBroker
-from keyrange.kafka.log_dirs import LogDirReader
+from keyrange.guard.log_dirs import LogDirReader
 from keyrange.options.kafka_properties import Secret
 from secured_brokers import SecuredBroker, SecuredSettings
 from sources import client

@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 
 import mapped
 from brokers import Record, Topics, wait_until
-from keyrange.source.model.ddl import parse_ddl
+from keyrange.model.ddl import parse_ddl
 from sources import batch, committed, run_available_now, stream
 
 # A task for each range, several chunks in each partition, and several batches in each task.

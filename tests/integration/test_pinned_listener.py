@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 import keylistening
 from brokers import Topics
 from keyrange.members.slot_directories import slots_directory
-from keyrange.ranges.model.key_ranges import SPACE
+from keyrange.model.key_ranges import SPACE
 from pinning import PinnedQuery, members_metrics, produce_until
 
 

@@ -10,8 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import datasource as filters
 
 from brokers import Record, Topics
+from keyrange.members.read_tasks import ReadTask
 from keyrange.options import parse_options
-from keyrange.ranges.read_tasks import ReadTask
 from keyrange.source.pushdown import KeyRangePushdownReader
 from sources import batch, options
 

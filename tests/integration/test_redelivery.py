@@ -26,9 +26,9 @@ from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.individual_commits.model.delivery_splits import PartitionDelivery
 from keyrange.individual_commits.model.verdict_columns import PartitionVerdict
 from keyrange.individual_commits.table.commit_table import open_commit_table
-from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.model.key_ranges import SPACE, split_evenly
+from keyrange.model.offsets import TopicPartition
 from keyrange.options import SourceOptions, parse_options
-from keyrange.ranges.model.key_ranges import SPACE, split_evenly
 from keyrange.work.model.outcome import Cause, RecordOutcome
 from sources import batch, committed, options, planned_offsets, run_available_now, stream
 

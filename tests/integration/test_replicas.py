@@ -25,8 +25,8 @@ from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.fetching import fetch_request
 from keyrange.kafka.fetching.fetch import SplitReader
 from keyrange.kafka.fetching.read_settings import ReadSettings
-from keyrange.kafka.model.offsets import LATEST, TopicPartition
-from keyrange.ranges.model.offset_splits import Split
+from keyrange.model.offset_splits import Split
+from keyrange.model.offsets import LATEST, TopicPartition
 from keyrange.wire.chunk_decoder import DecodeSettings
 from sources import Collected, client, planned_offsets, read_all, run_available_now, stream
 

@@ -23,8 +23,8 @@ from keyrange.embedded.broker import EmbeddedCluster
 from keyrange.embedded.process import java_command
 from keyrange.guard.clock import monotonic_ms
 from keyrange.guard.factor_sources import ClusterVolumes
-from keyrange.guard.model.volumes import Limit, Policy, Recovery
-from keyrange.kafka.log_dirs import LogDirReader
+from keyrange.guard.log_dirs import LogDirReader
+from keyrange.model.volumes import Limit, Policy, Recovery
 from small_volumes import KEPT_MB, MB, SMALL, SmallVolume, three_brokers
 from sources import Collected, client, stream
 

@@ -14,8 +14,8 @@ from java import IGNORING_PLUGIN, compiled
 from keyrange.embedded import jars
 from keyrange.embedded.broker import EmbeddedBroker
 from keyrange.embedded.settings import BrokerSettings
+from keyrange.guard.client_quotas import brokers_that_ignore_quotas
 from keyrange.guard.model.quota_entities import CANARY, RATE, QuotaEntity
-from keyrange.kafka.client_quotas import brokers_that_ignore_quotas
 from keyrange.kafka.cluster import Cluster
 from keyrange.options.kafka_properties import ClientSettings, Secret
 from secured_brokers import SecuredBroker, SecuredSettings

@@ -9,7 +9,7 @@ import pytest
 from brokers import Topics
 from keyrange.errors import KeyrangeError
 from keyrange.kafka.cluster import Cluster
-from keyrange.kafka.model.offsets import LATEST
+from keyrange.model.offsets import LATEST
 from keyrange.options.kafka_properties import ClientSettings
 from platforms.host_cluster import INSIDE, WORKERS, HostBrokers, topics_on
 from platforms.hosts import Network, needs_hosts

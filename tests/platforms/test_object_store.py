@@ -18,8 +18,8 @@ from keyrange.errors import InvalidError, KeyrangeError, UnavailableError
 from keyrange.individual_commits.batch_in_checkpoint import read_offsets
 from keyrange.individual_commits.model.verdict_manifest import Manifest, planned
 from keyrange.individual_commits.verdict_store import VerdictStore, plan_attempt
-from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.source.model.checkpoint import Checkpoint, CommitMark
+from keyrange.model.checkpoint import Checkpoint, CommitMark
+from keyrange.model.offsets import TopicPartition
 from keyrange.storage.checkpoint_files import load_progress
 from keyrange.storage.data_files import DataFileWriter
 from keyrange.storage.directory import Directory

@@ -24,12 +24,12 @@ from ingesting import JOBS, TESTS, Ingest, ingest
 from keyrange.errors import UnavailableError
 from keyrange.individual_commits.model.verdict_manifest import Manifest, planned
 from keyrange.individual_commits.verdict_store import VerdictStore
-from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.keyed_state.model.state_runs import StateRun
 from keyrange.keyed_state.state_files import FileBlocks, StateFileWriter
 from keyrange.keyed_state.variables import KEY_HASH, StateForm, variables_of
-from keyrange.ranges.model.key_ranges import SPACE
-from keyrange.source.model.checkpoint import Checkpoint, CommitMark
+from keyrange.model.checkpoint import Checkpoint, CommitMark
+from keyrange.model.key_ranges import SPACE
+from keyrange.model.offsets import TopicPartition
 from keyrange.storage.directory import Directory
 from keyrange.work.outcome_rows import done_rows, other_rows
 from nemesis.work import COUNTED_SCHEMA, written

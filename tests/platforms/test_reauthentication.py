@@ -10,8 +10,8 @@ import pytest
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.fetching.fetch import SplitReader
 from keyrange.kafka.fetching.read_settings import ReadSettings
+from keyrange.model.offset_splits import Split
 from keyrange.options.kafka_properties import ClientSettings
-from keyrange.ranges.model.offset_splits import Split
 from keyrange.wire.chunk_decoder import DecodeSettings
 from logins import COUNT, Watched, create_numbers, parsed
 from platforms.every_login import EveryLogin

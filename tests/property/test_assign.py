@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 import strategies  # noqa: F401  registers the hypothesis profiles
 from assignment_changes import changes
-from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.members.model.assignment import Assignment, assign, moved
-from keyrange.ranges.model.key_ranges import SPACE, KeyRange
+from keyrange.model.key_ranges import SPACE, KeyRange
+from keyrange.model.offsets import TopicPartition
 
 NAMES = [f"slot-{number}" for number in range(12)]
 TOPICS = [TopicPartition(topic, number) for topic in "tu" for number in range(6)]

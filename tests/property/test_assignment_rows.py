@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 import strategies
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.table.commit_schema import MS_MAX
-from keyrange.kafka.model.offsets import PARTITION_MAX, TopicPartition
 from keyrange.members.model.assignment import Assignment, Owned
 from keyrange.members.table.assignment_schema import (
     SCHEMA,
@@ -24,7 +23,8 @@ from keyrange.members.table.assignment_schema import (
     rows_of,
     same,
 )
-from keyrange.ranges.model.key_ranges import HASH_MAX, KeyRange
+from keyrange.model.key_ranges import HASH_MAX, KeyRange
+from keyrange.model.offsets import PARTITION_MAX, TopicPartition
 from member_samples import command, stored
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)

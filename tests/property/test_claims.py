@@ -19,8 +19,8 @@ from keyrange.individual_commits.model.range_claims import (
     read_claim,
     write_claim,
 )
-from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.ranges.model.key_ranges import SPACE, KeyRange, merge, split_evenly
+from keyrange.model.key_ranges import SPACE, KeyRange, merge, split_evenly
+from keyrange.model.offsets import TopicPartition
 
 PARTITION = TopicPartition("t", 0)
 CELLS = split_evenly(SPACE, 8)

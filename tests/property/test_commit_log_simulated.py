@@ -16,8 +16,8 @@ from keyrange.individual_commits.model.auditing import Contradiction, Handovers,
 from keyrange.individual_commits.model.commit import Commit, CommitKind
 from keyrange.individual_commits.model.partition_progress import KeyRangeState, fresh
 from keyrange.individual_commits.table.commit_table import DeltaCommitTable
-from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.ranges.model.key_ranges import SPACE, KeyRange, merge, split_evenly
+from keyrange.model.key_ranges import SPACE, KeyRange, merge, split_evenly
+from keyrange.model.offsets import TopicPartition
 from memory_store import MemoryStore, Shared
 
 CELLS = split_evenly(SPACE, 4)

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 import strategies  # noqa: F401  registers the hypothesis profiles
 from commit_model import apply_verdict, plan_delivery
-from keyrange.individual_commits.model.commit_settings import DeliveryLimits, RedeliveryPolicy
 from keyrange.individual_commits.model.delivery_columns import next_due_ms
 from keyrange.individual_commits.model.delivery_splits import PartitionDelivery
 from keyrange.individual_commits.model.partition_progress import (
@@ -25,9 +24,10 @@ from keyrange.individual_commits.model.partition_progress import (
     fresh,
 )
 from keyrange.individual_commits.model.verdict_columns import PartitionVerdict
-from keyrange.kafka.model.offsets import OFFSET_MAX, TopicPartition
-from keyrange.ranges.model.key_ranges import HASH_MAX, KeyRange
-from keyrange.source.model.checkpoint import NEVER_DUE
+from keyrange.model.checkpoint import NEVER_DUE
+from keyrange.model.commit_settings import DeliveryLimits, RedeliveryPolicy
+from keyrange.model.key_ranges import HASH_MAX, KeyRange
+from keyrange.model.offsets import OFFSET_MAX, TopicPartition
 from keyrange.work.model.outcome import Cause, RecordOutcome
 
 PLACES = [0, 1, 2, 1000, 2**53, 2**62 - 1, 2**62, HASH_MAX - 1, HASH_MAX]

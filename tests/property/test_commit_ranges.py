@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import strategies  # noqa: F401  registers the hypothesis profiles
-from keyrange.kafka.model.offset_range_sets import Ranges, coalesce, subtract
-from keyrange.kafka.model.offsets import OFFSET_MAX, OffsetRange
+from keyrange.model.offset_range_sets import Ranges, coalesce, subtract
+from keyrange.model.offsets import OFFSET_MAX, OffsetRange
 
 WIDTH = 40
 BASES = [0, 2**31 - WIDTH // 2, 2**53 - WIDTH // 2, OFFSET_MAX - WIDTH]

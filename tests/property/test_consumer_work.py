@@ -15,7 +15,7 @@ from keyrange.individual_commits.model.partition_progress import (
     fresh,
 )
 from keyrange.individual_commits.model.range_claims import overlay
-from keyrange.ranges.model.key_ranges import SPACE, split_evenly
+from keyrange.model.key_ranges import SPACE, split_evenly
 
 END = 60
 GAP_MS = 10

@@ -19,8 +19,8 @@ from keyrange.individual_commits.model.delivery_splits import (
     plan_cells,
     plan_deliveries,
 )
-from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.ranges.model.key_ranges import KeyRange
+from keyrange.model.key_ranges import KeyRange
+from keyrange.model.offsets import TopicPartition
 from keyrange.ranges.model.plan_check import HandedOut, check_plan
 from keyrange.ranges.model.range_plan import cut_line
 

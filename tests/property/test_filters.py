@@ -30,7 +30,7 @@ from pyspark.sql.datasource import (
 )
 
 import strategies  # noqa: F401  the profiles of hypothesis
-from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
+from keyrange.model.offsets import OffsetRange, TopicPartition
 from keyrange.source.batch import narrow
 from keyrange.source.model.filters import constrain
 from keyrange.source.pushdown import conditions

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import strategies  # noqa: F401  registers the hypothesis profiles
-from keyrange.ranges.model.key_ranges import HASH_MAX, hash_of, hash_of_record
+from keyrange.model.key_ranges import HASH_MAX, hash_of, hash_of_record
 from keyrange.wire import record_batches, record_kernels
 from keyrange.wire.chunk_decoder import Decoder, DecodeSettings, scan_chunk
 from keyrange.wire.key_range_selection import Selection

@@ -7,8 +7,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keyrange.ranges.model.key_ranges import SPACE, split_evenly
-from keyrange.ranges.model.reader_ranges import placement_of
+from keyrange.model.key_ranges import SPACE, split_evenly
+from keyrange.model.reader_ranges import placement_of
 from keyrange.ranges.sharing.chunk_results import runs_of_readers
 from keyrange.wire.chunk_decoder import Decoder, DecodeSettings, scan_chunk
 from strategies import Log, array, logs

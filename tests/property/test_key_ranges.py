@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import strategies  # noqa: F401  registers the hypothesis profiles
 from keyrange.errors import KeyrangeError
-from keyrange.ranges.model.key_ranges import (
+from keyrange.model.key_ranges import (
     HASH_MAX,
     SPACE,
     KeyRange,
@@ -32,7 +32,7 @@ from keyrange.ranges.model.key_ranges import (
     split_evenly,
     write_ranges,
 )
-from keyrange.ranges.model.reader_ranges import NOBODY, Placement, placement_of
+from keyrange.model.reader_ranges import NOBODY, Placement, placement_of
 
 END = HASH_MAX + 1
 # Few, so that ranges often touch; some beside one another, some at the ends.

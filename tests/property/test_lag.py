@@ -8,7 +8,8 @@ import statistics
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.model.checkpoint import RESERVED
+from keyrange.model.offsets import TopicPartition
 from keyrange.observing.model.lag import (
     Lag,
     offsets_behind,
@@ -16,7 +17,6 @@ from keyrange.observing.model.lag import (
     total_behind,
 )
 from keyrange.observing.model.query_progress import read_source
-from keyrange.source.model.checkpoint import RESERVED
 
 PLACES = st.builds(TopicPartition, st.sampled_from(["a", "b.c"]), st.integers(0, 3))
 POSITIONS = st.dictionaries(PLACES, st.integers(0, 2**62))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import strategies  # noqa: F401 the profiles
 from keyrange.cli.members.commands import draw
-from keyrange.ranges.model.key_ranges import KeyRange
+from keyrange.model.key_ranges import KeyRange
 from keyrange.report.wording import OTHERS, slot_marks
 
 STEP = 2**63 // 64

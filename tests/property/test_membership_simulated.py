@@ -14,7 +14,6 @@ import pytest
 
 from assignment_changes import changes
 from forms import by_form
-from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.members.model.assignment import Assignment, assign, moved
 from keyrange.members.model.reassignment_timing import (
     ASSIGNED,
@@ -24,6 +23,7 @@ from keyrange.members.model.reassignment_timing import (
     Reassign,
     Timeouts,
 )
+from keyrange.model.offsets import TopicPartition
 
 SECOND = 1_000
 TIMEOUTS = Timeouts(registration_ms=300 * SECOND, expansion_ms=45 * SECOND)

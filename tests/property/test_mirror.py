@@ -15,7 +15,7 @@ from keyrange.kafka.model.offset_mirror_timing import (
     RETRY_MS,
     MirrorState,
 )
-from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.model.offsets import TopicPartition
 
 PLACES = [TopicPartition("t", number) for number in range(4)]
 

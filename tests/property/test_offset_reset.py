@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 import strategies  # noqa: F401  registers the hypothesis profiles
 from commit_model import apply_verdict, plan_delivery
-from keyrange.individual_commits.model.commit_settings import DeliveryLimits, RedeliveryPolicy
 from keyrange.individual_commits.model.offset_reset import carried, reopen, rewind, skip
 from keyrange.individual_commits.model.partition_progress import (
     KeyRangeState,
@@ -20,7 +19,8 @@ from keyrange.individual_commits.model.partition_progress import (
     PendingRecord,
 )
 from keyrange.individual_commits.model.verdict_columns import PartitionVerdict
-from keyrange.ranges.model.key_ranges import HASH_MAX, KeyRange, complement
+from keyrange.model.commit_settings import DeliveryLimits, RedeliveryPolicy
+from keyrange.model.key_ranges import HASH_MAX, KeyRange, complement
 from keyrange.work.model.outcome import Cause, RecordOutcome
 
 OFFSETS = range(12)

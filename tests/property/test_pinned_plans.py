@@ -12,10 +12,8 @@ from hypothesis import strategies as st
 import strategies  # noqa: F401  registers the hypothesis profiles
 from commit_model import plan_delivery
 from delivered import Log, cuts, delivered, handed_out, partitions
-from keyrange.individual_commits.model.commit_settings import DeliveryLimits
 from keyrange.individual_commits.model.delivery_splits import PartitionDelivery
 from keyrange.individual_commits.model.partition_progress import cut_span, fresh
-from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.members.model.assignment import Owned
 from keyrange.members.model.pinned_plan import (
     Shape,
@@ -24,7 +22,9 @@ from keyrange.members.model.pinned_plan import (
     plan_pinned_deliveries,
     portion_cuts,
 )
-from keyrange.ranges.model.key_ranges import SPACE, KeyRange, cover_once
+from keyrange.model.commit_settings import DeliveryLimits
+from keyrange.model.key_ranges import SPACE, KeyRange, cover_once
+from keyrange.model.offsets import OffsetRange, TopicPartition
 
 SLOTS = ("a", "b", "c")
 

@@ -17,16 +17,16 @@ from commit_model import apply_verdict
 from delivered import delivered
 from keyrange.individual_commits.batch_deliveries import plan_batch_deliveries, spans_of
 from keyrange.individual_commits.model.commit import Snapshot
-from keyrange.individual_commits.model.commit_settings import RedeliveryPolicy
 from keyrange.individual_commits.model.partition_progress import PartitionState, fresh
 from keyrange.individual_commits.model.state_columns import columns_of
 from keyrange.individual_commits.model.verdict_columns import PartitionVerdict
-from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.members.model.assignment import Owned
 from keyrange.members.model.pinned_plan import Shape, WorkUnit, plan_pinned_deliveries, portion_cuts
+from keyrange.model.checkpoint import Checkpoint, CommitMark
+from keyrange.model.commit_settings import RedeliveryPolicy
+from keyrange.model.key_ranges import HASH_MAX, KeyRange
+from keyrange.model.offsets import TopicPartition
 from keyrange.options import parse_options
-from keyrange.ranges.model.key_ranges import HASH_MAX, KeyRange
-from keyrange.source.model.checkpoint import Checkpoint, CommitMark
 from keyrange.work.model.outcome import Cause, RecordOutcome
 from keyrange.work.model.work_order import TaskPartition, WorkSettings
 from keyrange.work.task_context import Job

@@ -13,7 +13,6 @@ import pytest
 from failing_store import FailingStore, Fault
 from forms import by_form
 from keyrange.errors import KeyrangeError
-from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.kafka.subscribed_topics import retrying
 from keyrange.members import pinning as module
 from keyrange.members.coordinator_client import GroupView
@@ -21,6 +20,7 @@ from keyrange.members.model.group_messages import Peer
 from keyrange.members.model.join_metadata import MemberMetadata
 from keyrange.members.pinning import Pinning
 from keyrange.members.table.assignments import AssignmentTable
+from keyrange.model.offsets import TopicPartition
 from keyrange.options import parse_options
 
 PARTITIONS = [TopicPartition("t", number) for number in range(3)]

@@ -12,7 +12,7 @@ from random import Random
 import pytest
 
 from forms import by_form
-from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.model.offsets import TopicPartition
 from simulation import invariants
 from simulation.faults import Chances, Crash, Faults
 from simulation.kinds import Kind

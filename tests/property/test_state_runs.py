@@ -19,7 +19,7 @@ from keyrange.keyed_state.model.state_runs import (
     newest_first,
     to_merge,
 )
-from keyrange.ranges.model.key_ranges import SPACE, KeyRange, subtract
+from keyrange.model.key_ranges import SPACE, KeyRange, subtract
 
 KEYS = 64
 _STEP = SPACE.size // KEYS

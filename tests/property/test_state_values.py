@@ -21,7 +21,7 @@ from keyrange.keyed_state.exact_values import converter_of, form_of
 from keyrange.keyed_state.schema_document import struct_type
 from keyrange.keyed_state.state_entries import ABSENT, Entries
 from keyrange.keyed_state.variables import StateForm, variables_of
-from keyrange.source.model.ddl import parse_ddl
+from keyrange.model.ddl import parse_ddl
 from keyrange.testing import RecordsFailed, StateHarness
 from keyrange.work.records import UNFIT, RowForm
 

@@ -16,8 +16,8 @@ from keyrange.individual_commits.model.commit import Commit, CommitKind
 from keyrange.individual_commits.model.driver_takeover import begin
 from keyrange.individual_commits.model.partition_progress import fresh
 from keyrange.individual_commits.table.commit_table import DeltaCommitTable
-from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.source.model.checkpoint import CommitMark
+from keyrange.model.checkpoint import CommitMark
+from keyrange.model.offsets import TopicPartition
 from memory_store import MemoryStore, Shared
 
 PLACE = TopicPartition("t", 0)

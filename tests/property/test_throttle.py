@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from keyrange.guard.model.throttle_factor import Throttle
 from keyrange.guard.model.volume_readings import VolumeReading
-from keyrange.guard.model.volumes import Limit, Policy, Recovery
+from keyrange.model.volumes import Limit, Policy, Recovery
 from volume_samples import reading, volume
 
 SECOND = 1_000

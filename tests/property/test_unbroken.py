@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from forms import by_form
-from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.members import slot_directories
 from keyrange.members.model.assignment import Assignment, Since, assign, unbroken
 from keyrange.members.model.task_greeting import SlotRanges
 from keyrange.members.pinning import ranges_by_slot
 from keyrange.members.slot_directories import Slot, SlotLocation, note_slot, slot
+from keyrange.model.offsets import TopicPartition
 
 NAMES = ["a", "b", "c"]
 

@@ -12,10 +12,10 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keyrange.ranges.model.key_ranges import HASH_MAX
-from keyrange.ranges.model.offset_splits import Delivery
-from keyrange.ranges.model.reader_ranges import Placement
-from keyrange.source.model.columns import COLUMNS, USUAL
+from keyrange.model.columns import COLUMNS, USUAL
+from keyrange.model.key_ranges import HASH_MAX
+from keyrange.model.offset_splits import Delivery
+from keyrange.model.reader_ranges import Placement
 from keyrange.wire.chunk_decoder import Decoder, DecodeSettings
 from keyrange.wire.key_range_selection import Selection
 from scanned_logs import FEWER, place_of, scanned

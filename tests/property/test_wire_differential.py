@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record import MemoryRecords, MemoryRecordsBuilder
 
-from keyrange.source.model.columns import COLUMNS
+from keyrange.model.columns import COLUMNS
 from keyrange.wire.chunk_decoder import Decoder, DecodeSettings, scan_chunk
 from strategies import CONTROL, Log, Row, array, logs, records, rows_of
 

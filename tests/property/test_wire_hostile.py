@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keyrange.errors import CorruptError, InvalidError, KeyrangeError
-from keyrange.source.model.columns import chosen_columns
+from keyrange.model.columns import chosen_columns
 from keyrange.wire.chunk_decoder import Decoder, DecodeSettings, scan_chunk
 from strategies import Row, array, rows_of
 from unit.wire import mutations, reference

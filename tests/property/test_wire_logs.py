@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from keyrange.source.model.columns import COLUMNS, USUAL
+from keyrange.model.columns import COLUMNS, USUAL
 from keyrange.source.schema import source_schema
 from keyrange.wire.chunk_decoder import Decoder, DecodeSettings, scan_chunk
 from keyrange.wire.columns import arrow_schema

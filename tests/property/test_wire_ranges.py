@@ -13,9 +13,9 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keyrange.ranges.model.key_ranges import HASH_MAX
-from keyrange.ranges.model.reader_ranges import NOBODY, Placement
-from keyrange.source.model.columns import COLUMNS, USUAL
+from keyrange.model.columns import COLUMNS, USUAL
+from keyrange.model.key_ranges import HASH_MAX
+from keyrange.model.reader_ranges import NOBODY, Placement
 from keyrange.wire.chunk_decoder import Decoder, DecodeSettings, scan_chunk
 from keyrange.wire.key_range_selection import Selection
 from scanned_logs import FEWER, place_of, scanned

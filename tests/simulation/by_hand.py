@@ -15,7 +15,7 @@ from keyrange.cli.render import OutputFormat
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.table.commit_admin import open_commits
 from keyrange.individual_commits.table.dead_letter_replay import replay_dead_letters
-from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.model.offsets import TopicPartition
 from simulation.faults import Crash
 from simulation.kinds import COMMITS
 from simulation.topics import Place, places_in

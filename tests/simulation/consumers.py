@@ -13,8 +13,8 @@ from keyrange import KeyRangeListener
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.model.auditing import Handovers, audit
 from keyrange.individual_commits.table.commit_schema import commits_of
-from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.ranges.model.key_ranges import SPACE, merge, split_evenly
+from keyrange.model.key_ranges import SPACE, merge, split_evenly
+from keyrange.model.offsets import TopicPartition
 from simulation.faults import Chances, Crash
 from simulation.invariants import of_source
 from simulation.kinds import COMMITS, MEMBERS

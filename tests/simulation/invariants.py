@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 
 from keyrange.individual_commits.model.auditing import audit
 from keyrange.individual_commits.table.commit_schema import commits_of
-from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.members.table.assignment_schema import Stored, read_rows
-from keyrange.source.model.checkpoint import read_checkpoint
+from keyrange.model.checkpoint import read_checkpoint
+from keyrange.model.offsets import TopicPartition
 from simulation.by_hand import letters
 from simulation.kinds import COMMITS
 from simulation.topics import Place

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from keyrange.ranges.model.key_ranges import HASH_MAX
+from keyrange.model.key_ranges import HASH_MAX
 
 COMMITS, MEMBERS = "/simulated/commits", "/simulated/members"
 

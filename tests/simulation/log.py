@@ -13,7 +13,7 @@ from keyrange.errors import error
 from keyrange.kafka.cluster_view import Broker, ClusterView, Leader, Topic
 from keyrange.kafka.connection import ConnectionLost
 from keyrange.kafka.messages.protocol import Code
-from keyrange.kafka.model.offsets import EARLIEST, OffsetRange, TopicPartition
+from keyrange.model.offsets import EARLIEST, OffsetRange, TopicPartition
 from keyrange.options.kafka_properties import ClientSettings
 from simulation.faults import Faults
 from simulation.topics import PartitionLog, Topics

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import keyrange
+from keyrange.model.checkpoint import read_checkpoint
+from keyrange.model.lost_offset_counts import Lost
 from keyrange.source.data_source import KeyRangeDataSource
-from keyrange.source.model.checkpoint import read_checkpoint
-from keyrange.source.model.lost_offset_counts import Lost
 from simulation.frames import Frame, Session
 from simulation.jobs import Jobs
 

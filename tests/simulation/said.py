@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
-from keyrange.source.model.checkpoint import RESERVED, Checkpoint
-from keyrange.source.model.lost_offset_counts import Lost, read_lost
+from keyrange.model.checkpoint import RESERVED, Checkpoint
+from keyrange.model.lost_offset_counts import Lost, read_lost
+from keyrange.model.offsets import OffsetRange, TopicPartition
 from simulation.topics import Place, Topics
 
 _ROOT = logging.getLogger("keyrange")

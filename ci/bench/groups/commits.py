@@ -32,9 +32,9 @@ from keyrange.individual_commits.table.commit_table import (
     DeltaCommitTable,
     open_commit_table,
 )
-from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.model.key_ranges import SPACE, split_evenly
+from keyrange.model.offsets import TopicPartition
 from keyrange.options.commits import CommitOptions
-from keyrange.ranges.model.key_ranges import SPACE, split_evenly
 from keyrange.storage.delta_store import DeltaStore
 from keyrange.storage.table_store import Transaction
 

@@ -19,13 +19,13 @@ from bench.groups.scale import task_maker
 from bench.registry import Bench, Group
 from keyrange.individual_commits.batch_deliveries import plan_batch_deliveries, spans_of
 from keyrange.individual_commits.model.commit import Commit, CommitCounts, CommitKind
-from keyrange.individual_commits.model.commit_settings import RedeliveryPolicy
 from keyrange.individual_commits.model.verdict_columns import PartitionVerdict, apply_verdicts
 from keyrange.individual_commits.table.commit_table import DeltaCommitTable, open_commit_table
-from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.model.checkpoint import Checkpoint, CommitMark
+from keyrange.model.commit_settings import RedeliveryPolicy
+from keyrange.model.offsets import TopicPartition
 from keyrange.options import SourceOptions, parse_options
 from keyrange.options.commits import CommitOptions
-from keyrange.source.model.checkpoint import Checkpoint, CommitMark
 from keyrange.source.planning import Deliveries
 from keyrange.source.tasks import TaskPlans
 from keyrange.work.model.outcome import Cause, RecordOutcome

@@ -26,7 +26,7 @@ from bench.figures import Figure, at_most, from_runs, percentile, ratio
 from bench.groups.latency import PARTITIONS, steady_producer
 from bench.registry import Bench, Group
 from bench.work import TIMED, timed_record
-from keyrange.ranges.model.key_ranges import SPACE, index_of, split_evenly
+from keyrange.model.key_ranges import SPACE, index_of, split_evenly
 
 CORES = 2
 RANGES = 16

@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from bench.figures import Figure, at_least, from_runs
 from bench.registry import Bench, Group
-from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.ranges.model.key_ranges import HASH_MAX, SPACE, split_evenly
+from keyrange.model.key_ranges import HASH_MAX, SPACE, split_evenly
+from keyrange.model.offsets import TopicPartition
 from keyrange.work.model.work_order import TaskPartition, WorkSettings
 from keyrange.work.reported_offsets import BLOCKS, blocks_of, subtract_blocks
 from keyrange.work.task_context import Job

@@ -26,15 +26,15 @@ from bench import spark as sparks
 from bench import topics
 from bench.figures import Figure, at_least, at_most, from_runs
 from bench.registry import Bench, Group
-from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.members.binding.caller import Caller
 from keyrange.members.binding.service import BindingService
 from keyrange.members.model.assignment import Assignment, assign, moved
 from keyrange.members.model.late_binding import PinRule
 from keyrange.members.model.pinned_plan import Shape, plan_pinned
 from keyrange.members.table.assignments import open_assignments
+from keyrange.model.offset_splits import write_split
+from keyrange.model.offsets import OffsetRange, TopicPartition
 from keyrange.options.members import MEMBERS_SUFFIX
-from keyrange.ranges.model.offset_splits import write_split
 from keyrange.ranges.sharing.shared_directory import name_of
 
 PARTITIONS = 4

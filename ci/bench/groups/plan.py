@@ -15,8 +15,8 @@ from bench.figures import Figure, at_most, from_runs
 from bench.registry import Bench, Group
 from keyrange.embedded.broker import EmbeddedBroker
 from keyrange.embedded.settings import BrokerSettings
+from keyrange.members.read_tasks import ReadTask
 from keyrange.options import SourceOptions, parse_options
-from keyrange.ranges.read_tasks import ReadTask
 from keyrange.source.batch import KeyRangeBatchReader
 from keyrange.source.stream import KeyRangeStreamReader
 

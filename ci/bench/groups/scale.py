@@ -21,14 +21,14 @@ from bench.figures import Figure, at_most, from_runs, percentile
 from bench.registry import Bench, Group
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.cluster_view import Broker, ClusterView, Leader, Topic
-from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.members.model.assignment import assign
 from keyrange.members.model.pinned_plan import Shape
 from keyrange.members.pinning import Pinning
+from keyrange.members.read_tasks import BoundTask, write_bound_task
 from keyrange.members.table.assignment_schema import Command
 from keyrange.members.table.assignments import open_assignments
+from keyrange.model.offsets import OffsetRange, TopicPartition
 from keyrange.options import SourceOptions, parse_options
-from keyrange.ranges.read_tasks import BoundTask, write_bound_task
 from keyrange.source.planning import NewRecords
 from keyrange.source.tasks import PinnedTaskPlans, TaskMaker, TaskPlans
 

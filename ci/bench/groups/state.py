@@ -31,7 +31,6 @@ from bench import counts, topics
 from bench import spark as sparks
 from bench.figures import Figure, at_least, at_most, from_runs, percentile, ratio
 from bench.registry import Bench, Group
-from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.keyed_state import cache
 from keyrange.keyed_state.model.state_runs import StateRun, after_batch
 from keyrange.keyed_state.sorted_blocks import Keys
@@ -42,7 +41,8 @@ from keyrange.keyed_state.states_of_task import (
     TaskStates,
 )
 from keyrange.keyed_state.variables import StateForm, variables_of
-from keyrange.ranges.model.key_ranges import SPACE, KeyRange
+from keyrange.model.key_ranges import SPACE, KeyRange
+from keyrange.model.offsets import TopicPartition
 
 PARTITIONS = 4
 # A query with state runs for long: its first batch is one among many.

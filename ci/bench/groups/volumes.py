@@ -21,13 +21,13 @@ from bench.figures import Figure, at_most, from_runs
 from bench.log_dir_brokers import HOST
 from bench.registry import Bench, Group
 from keyrange.embedded.broker import EmbeddedBroker
+from keyrange.guard import log_dirs
+from keyrange.guard.client_quotas import read_quotas
 from keyrange.guard.factor_sources import ClusterVolumes
+from keyrange.guard.log_dirs import yield_gil
 from keyrange.guard.model.quota_ramp import WINDOW_MS, floor_rate
-from keyrange.guard.model.volumes import Limit, Policy
-from keyrange.kafka import log_dirs
-from keyrange.kafka.client_quotas import read_quotas
 from keyrange.kafka.cluster import Cluster
-from keyrange.kafka.log_dirs import yield_gil
+from keyrange.model.volumes import Limit, Policy
 from keyrange.options.kafka_properties import ClientSettings
 
 _DIRECTORIES = 10

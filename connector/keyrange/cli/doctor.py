@@ -18,8 +18,8 @@ from keyrange.cli.exit_codes import FINDING
 from keyrange.cli.render import OutputFormat, OutputOption, by_name, print_as, print_table, table_of
 from keyrange.cli.values import now
 from keyrange.errors import KeyrangeError
-from keyrange.kafka.model.offsets import EARLIEST, LATEST
-from keyrange.kafka.model.subscription import Subscribe
+from keyrange.model.offsets import EARLIEST, LATEST
+from keyrange.model.subscription import Subscribe
 from keyrange.options import check_names, parse_options
 from keyrange.text.packages import install_line
 

@@ -30,7 +30,7 @@ from keyrange.cli.render import (
 from keyrange.cli.source_options import GivenSource, ReadPlan, folded, open_reading, read_record_id
 from keyrange.cli.values import KeysOption, in_json, iso, keys_option, read_key, shown
 from keyrange.errors import invalid_options
-from keyrange.kafka.model.offsets import EARLIEST, LATEST, OffsetRange
+from keyrange.model.offsets import EARLIEST, LATEST, OffsetRange
 from keyrange.text.escaping import one_line
 from keyrange.text.formats import counted
 

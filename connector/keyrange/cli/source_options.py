@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from keyrange.cli.arguments import named_values
-from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
+from keyrange.model.offsets import OffsetRange, TopicPartition
 from keyrange.options import SourceOptions, check_names, parse_options
 from keyrange.options.commits import storage_in
 from keyrange.options.parsing import KAFKA_PREFIX, prefix_of

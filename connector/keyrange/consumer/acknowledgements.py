@@ -20,9 +20,9 @@ from keyrange.individual_commits.model.partition_progress import (
     by_offset,
     cut_at,
 )
-from keyrange.kafka.model.offset_range_sets import Ranges, coalesce
-from keyrange.kafka.model.offsets import OffsetRange
-from keyrange.ranges.model.key_ranges import KeyRange, complement, index_of
+from keyrange.model.key_ranges import KeyRange, complement, index_of
+from keyrange.model.offset_range_sets import Ranges, coalesce
+from keyrange.model.offsets import OffsetRange
 from keyrange.ranges.model.plan_check import Area
 from keyrange.work.model.outcome import Cause
 

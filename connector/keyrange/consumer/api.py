@@ -27,14 +27,14 @@ from keyrange.consumer.records import (
 from keyrange.consumer.settings import parse_consumer_options
 from keyrange.errors import KeyrangeError, error
 from keyrange.kafka.cluster import Cluster
-from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.kafka.security.exposure import warn_of_exposure
 from keyrange.members.coordinator_client import describe_members
 from keyrange.members.executor_names import Surroundings, find_name, name_settings
 from keyrange.members.model.consumer_messages import read_interest
 from keyrange.members.range_listener import KeyRangeListener
+from keyrange.model.key_ranges import SPACE, KeyRange
+from keyrange.model.offsets import TopicPartition
 from keyrange.options.option import OptionValue
-from keyrange.ranges.model.key_ranges import SPACE, KeyRange
 
 # How long an idle consumer sleeps before it asks for the ends of its partitions again.
 _PAUSE_S: Final = 0.005

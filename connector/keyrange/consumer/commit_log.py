@@ -29,7 +29,6 @@ from keyrange.consumer.settings import ConsumerSettings
 from keyrange.errors import KeyrangeError, error
 from keyrange.individual_commits.model import partition_progress
 from keyrange.individual_commits.model.commit import Commit, CommitKind
-from keyrange.individual_commits.model.commit_settings import OFFSET_HASH
 from keyrange.individual_commits.model.partition_progress import KeyRangeState, PartitionState
 from keyrange.individual_commits.model.range_claims import (
     Claim,
@@ -50,7 +49,8 @@ from keyrange.individual_commits.model.range_claims import (
 from keyrange.individual_commits.model.state_before_batch import check_group_terms
 from keyrange.individual_commits.table.commit_schema import CLAIM_COLUMNS, claims_of, fence_bounds
 from keyrange.individual_commits.table.commit_table import LAYOUT, DeltaCommitTable
-from keyrange.kafka.model.offsets import Positions, TopicPartition
+from keyrange.model.commit_settings import OFFSET_HASH
+from keyrange.model.offsets import Positions, TopicPartition
 from keyrange.storage.delta_store import DeltaStore
 from keyrange.storage.table_store import Store
 

@@ -20,8 +20,6 @@ from keyrange.consumer.settings import ConsumerSettings
 from keyrange.errors import KeyrangeError
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.cluster_view import ClusterView
-from keyrange.kafka.model.offsets import EARLIEST, LATEST, TopicPartition
-from keyrange.kafka.model.subscription import SubscribePattern
 from keyrange.members.assignment_log import AssignmentLog, Sighting
 from keyrange.members.model.assignment import Assignment, Owned, assign, tempered, without
 from keyrange.members.model.consumer_messages import (
@@ -37,7 +35,9 @@ from keyrange.members.model.reassignment_timing import Present
 from keyrange.members.status import now_ms as passed_ms
 from keyrange.members.table.assignment_schema import Stored
 from keyrange.members.table.assignments import AssignmentTable, open_assignments
-from keyrange.ranges.model.key_ranges import SPACE, common
+from keyrange.model.key_ranges import SPACE, common
+from keyrange.model.offsets import EARLIEST, LATEST, TopicPartition
+from keyrange.model.subscription import SubscribePattern
 
 _log = logging.getLogger(__name__)
 

@@ -12,8 +12,8 @@ from typing import Final
 
 from keyrange.individual_commits.model.partition_progress import KeyRangeState, PartitionState
 from keyrange.individual_commits.model.range_claims import Claims, overlay, pieces_done
-from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.ranges.model.key_ranges import KeyRange
+from keyrange.model.key_ranges import KeyRange
+from keyrange.model.offsets import TopicPartition
 
 States = Mapping[str, PartitionState]
 EpochEnds = Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, tuple[int, int]]]

@@ -19,13 +19,13 @@ from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.cluster_view import ClusterView
 from keyrange.kafka.fetching.read_settings import read_settings
 from keyrange.kafka.groups import epoch_ends
-from keyrange.kafka.model.offsets import EARLIEST, LATEST, Positions, TopicPartition
 from keyrange.kafka.offset_mirror import GroupMirror
 from keyrange.kafka.position_lookup import bind, resolve_positions
 from keyrange.members.model.assignment import without
 from keyrange.members.range_listener import KeyRangeListener
 from keyrange.members.status import now_ms as passed_ms
-from keyrange.ranges.model.key_ranges import KeyRange, merge
+from keyrange.model.key_ranges import KeyRange, merge
+from keyrange.model.offsets import EARLIEST, LATEST, Positions, TopicPartition
 
 _log = logging.getLogger(__name__)
 

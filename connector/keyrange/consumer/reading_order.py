@@ -26,10 +26,10 @@ from keyrange.kafka.cluster_view import ClusterView
 from keyrange.kafka.fetching.fetch import SplitReader
 from keyrange.kafka.fetching.read_settings import ReadSettings
 from keyrange.kafka.groups import epoch_ends
-from keyrange.kafka.model.offsets import LATEST, READ_UNCOMMITTED, OffsetRange, TopicPartition
 from keyrange.members.status import now_ms as passed_ms
-from keyrange.ranges.model.key_ranges import KeyRange
-from keyrange.ranges.model.offset_splits import Delivery, Split
+from keyrange.model.key_ranges import KeyRange
+from keyrange.model.offset_splits import Delivery, Split
+from keyrange.model.offsets import LATEST, READ_UNCOMMITTED, OffsetRange, TopicPartition
 
 _log = logging.getLogger(__name__)
 

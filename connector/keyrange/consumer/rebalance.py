@@ -27,16 +27,16 @@ from keyrange.errors import KeyrangeError, error
 from keyrange.individual_commits.model.range_claims import Claim, Spans
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.cluster_view import ClusterView
-from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.kafka.model.subscription import Subscribe, SubscribePattern
 from keyrange.members.coordinator_client import check_session_timeout
 from keyrange.members.executor_names import Name
 from keyrange.members.model.assignment import without
 from keyrange.members.model.consumer_messages import Interest, Share, read_share, write_interest
 from keyrange.members.model.member_settings import MemberSettings
 from keyrange.members.range_listener import KeyRangeListener
+from keyrange.model.key_ranges import KeyRange, merge, subtract
+from keyrange.model.offsets import TopicPartition
+from keyrange.model.subscription import Subscribe, SubscribePattern
 from keyrange.options import source_values
-from keyrange.ranges.model.key_ranges import KeyRange, merge, subtract
 
 _log = logging.getLogger(__name__)
 

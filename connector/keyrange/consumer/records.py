@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from keyrange.consumer.acknowledgements import Longs
 from keyrange.errors import error
-from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.ranges.model.key_ranges import SPACE, KeyRange, overlap
+from keyrange.model.key_ranges import SPACE, KeyRange, overlap
+from keyrange.model.offsets import TopicPartition
 
 _OFFSET_MAX: Final = 2**63 - 1
 

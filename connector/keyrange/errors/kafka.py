@@ -175,7 +175,7 @@ KAFKA_CONDITIONS: Final = (
         "not know from which rate on to slow producers.",
         "the file or the source, where the guard runs",
     ),
-    # Quotas, and what the cluster says to changes of them: kafka/client_quotas.py
+    # Quotas, and what the cluster says to changes of them: guard/client_quotas.py
     _volumes.invalid(
         "QUOTAS_REFUSED",
         "look the named Kafka error up; nothing more is altered until the next check",

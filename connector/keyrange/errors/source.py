@@ -234,7 +234,7 @@ SOURCE_CONDITIONS: Final = (
         "started.",
         "the arguments of spark-submit, and `spark.jars.packages`",
     ),
-    # Checkpoints: source/model/checkpoint.py, storage/checkpoint_files.py
+    # Checkpoints: model/checkpoint.py, storage/checkpoint_files.py
     _rows.invalid(
         "UNSUPPORTED_CHECKPOINT",
         "read the checkpoint with the keyrange version that wrote it, or a newer one",

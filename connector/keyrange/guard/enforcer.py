@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from keyrange.errors import KeyrangeError
+from keyrange.guard.client_quotas import alter_quotas, read_quotas
 from keyrange.guard.clock import monotonic_ms
 from keyrange.guard.model.enforcement import (
     Acked,
@@ -31,7 +32,6 @@ from keyrange.guard.model.quota_entities import Alteration, Quotas
 from keyrange.guard.model.quota_ramp import floor_rate
 from keyrange.guard.model.quota_requests import Alter
 from keyrange.guard.model.throttle_factor import Factor
-from keyrange.kafka.client_quotas import alter_quotas, read_quotas
 from keyrange.kafka.cluster import Cluster
 from keyrange.options.volumes import VolumeOptions
 

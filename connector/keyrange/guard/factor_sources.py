@@ -17,7 +17,7 @@ from keyrange.errors import KeyrangeError, error
 from keyrange.guard.clock import monotonic_ms
 from keyrange.guard.entry_points import open_source
 from keyrange.guard.model.throttle_factor import Factor, Throttle, ThrottleState
-from keyrange.guard.model.volumes import Policy, Volume
+from keyrange.model.volumes import Policy, Volume
 from keyrange.options.kafka_properties import ClientSettings
 from keyrange.options.volume_checks import VolumeOptions
 
@@ -73,7 +73,7 @@ class ClusterVolumes:
         policy: Policy,
         now_ms: Callable[[], int] = monotonic_ms,
     ) -> None:
-        from keyrange.kafka.log_dirs import LogDirReader, yield_gil
+        from keyrange.guard.log_dirs import LogDirReader, yield_gil
 
         self.throttle = Throttle(policy, now_ms())
         self._reader = LogDirReader(client)

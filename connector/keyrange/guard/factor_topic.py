@@ -7,11 +7,11 @@ from typing import Final
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.fetching.fetch import SplitReader
 from keyrange.kafka.fetching.read_settings import ReadSettings
-from keyrange.kafka.model.offsets import EARLIEST, LATEST, TopicPartition
 from keyrange.kafka.security.exposure import warn_of_exposure
+from keyrange.model.offset_splits import Split
+from keyrange.model.offsets import EARLIEST, LATEST, TopicPartition
 from keyrange.options.kafka_properties import ClientSettings
 from keyrange.options.volume_checks import ADMIN_PREFIX
-from keyrange.ranges.model.offset_splits import Split
 from keyrange.wire.chunk_decoder import DecodeSettings
 
 # How many offsets back a value is looked for: where a transaction ended, and what compaction has

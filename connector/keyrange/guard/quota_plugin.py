@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from keyrange.errors import KeyrangeError
+from keyrange.guard.client_quotas import brokers_that_ignore_quotas, quota_callback
 from keyrange.guard.enforcer import Say
-from keyrange.kafka.client_quotas import brokers_that_ignore_quotas, quota_callback
 from keyrange.kafka.cluster import Cluster
 
 

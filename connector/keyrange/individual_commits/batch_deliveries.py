@@ -15,7 +15,6 @@ import numpy as np
 
 from keyrange.errors import error
 from keyrange.individual_commits.model.commit import Snapshot
-from keyrange.individual_commits.model.commit_settings import DeliveryLimits, RedeliveryPolicy
 from keyrange.individual_commits.model.delivery_columns import DeliveryColumns, plan_deliveries
 from keyrange.individual_commits.model.delivery_splits import PartitionDelivery
 from keyrange.individual_commits.model.partition_progress import cut_span
@@ -26,13 +25,14 @@ from keyrange.individual_commits.model.verdict_columns import (
     StrangeVerdict,
     apply_verdicts,
 )
-from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.keyed_state.model.state_runs import StateRun
+from keyrange.model.checkpoint import NEVER_DUE, Checkpoint, CommitMark
+from keyrange.model.commit_settings import DeliveryLimits, RedeliveryPolicy
+from keyrange.model.key_ranges import KeyRange, complement
+from keyrange.model.offsets import TopicPartition
 from keyrange.options import SourceOptions
 from keyrange.options.commits import CommitOptions
-from keyrange.ranges.model.key_ranges import KeyRange, complement
 from keyrange.ranges.model.range_plan import even_ranges
-from keyrange.source.model.checkpoint import NEVER_DUE, Checkpoint, CommitMark
 from keyrange.work.model.work_order import TaskPartition, WorkSettings
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pyspark.sql import SparkSession
 
 from keyrange.errors import error
-from keyrange.source.model.checkpoint import Checkpoint, CommitMark
+from keyrange.model.checkpoint import Checkpoint, CommitMark
 from keyrange.storage.checkpoint_files import unreadable
 from keyrange.storage.directory import Directory
 from keyrange.storage.model.sink_driver import application_of

@@ -30,7 +30,7 @@ from keyrange.individual_commits.reported_outcomes import HIDDEN_SPARK, Reported
 from keyrange.individual_commits.transactional_output import floors_of, needed, released, staged
 from keyrange.individual_commits.verdict_files import Wanted
 from keyrange.individual_commits.verdict_store import VerdictStore
-from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.model.offsets import TopicPartition
 from keyrange.storage.model.sink_driver import Driver
 from keyrange.storage.sink_history import note_of
 from keyrange.work import appended_files

@@ -17,10 +17,10 @@ from keyrange.individual_commits.model.commit import CommitTable
 from keyrange.individual_commits.model.partition_progress import PendingRecord
 from keyrange.individual_commits.model.verdict_columns import Outcome
 from keyrange.individual_commits.reported_outcomes import rows_of
-from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.model.key_ranges import hash_of_record
+from keyrange.model.offsets import TopicPartition
 from keyrange.options import SourceOptions
 from keyrange.options.commits import CommitOptions
-from keyrange.ranges.model.key_ranges import hash_of_record
 from keyrange.work.model.outcome import Cause
 
 if TYPE_CHECKING:

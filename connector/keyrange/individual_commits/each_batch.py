@@ -48,7 +48,7 @@ from keyrange.individual_commits.model.state_columns import StateColumns
 from keyrange.individual_commits.model.verdict_columns import Outcome
 from keyrange.individual_commits.pending_errors import PendingErrors
 from keyrange.individual_commits.verdict_store import VerdictStore, unwritable
-from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.model.offsets import TopicPartition
 from keyrange.options import SourceOptions, parse_options
 from keyrange.options.commits import CommitOptions
 from keyrange.options.option import OptionValue

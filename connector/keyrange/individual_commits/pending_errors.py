@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from keyrange.individual_commits.model.batch_results import Failure, PendingError
 from keyrange.individual_commits.model.state_columns import OFFSET, StateColumns
-from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.model.offsets import TopicPartition
 from keyrange.storage.directory import Directory
 from keyrange.storage.object_store import FAILURES
 

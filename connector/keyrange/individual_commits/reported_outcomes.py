@@ -16,8 +16,8 @@ from pyspark.sql.types import StructType
 from keyrange.errors import error, invalid_options
 from keyrange.individual_commits.model.verdict_columns import PartitionVerdict
 from keyrange.individual_commits.model.verdict_manifest import Found
-from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.ranges.model.key_ranges import KeyRange
+from keyrange.model.key_ranges import KeyRange
+from keyrange.model.offsets import TopicPartition
 from keyrange.work.appended_files import HANDED_ON
 from keyrange.work.model.outcome import Cause, RecordOutcome
 from keyrange.work.outcome_rows import HIDDEN, HIDDEN_TYPE

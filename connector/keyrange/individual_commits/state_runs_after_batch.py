@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from keyrange.errors import error
 from keyrange.individual_commits.model.commit import Commit, CommitTable, Snapshot
 from keyrange.individual_commits.model.offset_reset import not_set_back
-from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.keyed_state.model.state_runs import MadeRun, StateRun, after_batch, files_of
+from keyrange.model.key_ranges import KeyRange, common, merge
+from keyrange.model.offsets import TopicPartition
 from keyrange.options.commits import CommitOptions
-from keyrange.ranges.model.key_ranges import KeyRange, common, merge
 from keyrange.storage.directory import Directory
 from keyrange.storage.object_store import FAILURES
 

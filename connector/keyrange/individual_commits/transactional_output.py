@@ -22,8 +22,8 @@ from keyrange.individual_commits.model.state_columns import StateColumns
 from keyrange.individual_commits.model.verdict_manifest import Floors, Manifest
 from keyrange.individual_commits.reported_outcomes import is_output
 from keyrange.individual_commits.verdict_store import VerdictStore
-from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.source.model.checkpoint import Checkpoint, read_checkpoint
+from keyrange.model.checkpoint import Checkpoint, read_checkpoint
+from keyrange.model.offsets import TopicPartition
 from keyrange.work.outcome_rows import HIDDEN
 
 Bounds = Mapping[TopicPartition, tuple[int, int]]

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from keyrange.individual_commits.model.batch_results import Failure
 from keyrange.individual_commits.model.verdict_manifest import Found
-from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.model.offsets import TopicPartition
 from keyrange.work.model.outcome import Cause
 from keyrange.work.outcome_rows import HIDDEN
 

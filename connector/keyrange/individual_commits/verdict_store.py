@@ -33,7 +33,7 @@ from keyrange.individual_commits.model.verdict_manifest import (
     read_manifest,
 )
 from keyrange.individual_commits.verdict_files import Wanted
-from keyrange.source.model.checkpoint import Checkpoint
+from keyrange.model.checkpoint import Checkpoint
 from keyrange.storage.directory import Directory
 from keyrange.storage.object_store import FAILURES, is_unanswered
 from keyrange.storage.sink_history import made_again

@@ -24,11 +24,11 @@ from keyrange.jobs.table_writer import TableWriter
 from keyrange.keyed_state.model.figures import OBSERVED_PREFIX
 from keyrange.keyed_state.schema_document import struct_type
 from keyrange.keyed_state.variables import State, Variable, variables_of
+from keyrange.model.columns import COLUMNS, chosen_columns
 from keyrange.options import SourceOptions, parse_options
 from keyrange.options.commits import path_mistake
 from keyrange.options.locations import misplaced
 from keyrange.options.option import OptionValue
-from keyrange.source.model.columns import COLUMNS, chosen_columns
 from keyrange.source.schema import source_schema
 from keyrange.storage.data_files import TARGET_BYTES
 from keyrange.storage.directory import no_place

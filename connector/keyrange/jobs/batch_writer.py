@@ -22,7 +22,7 @@ from keyrange.individual_commits.model.verdict_manifest import Manifest, check_o
 from keyrange.individual_commits.verdict_store import VerdictStore, check_table
 from keyrange.jobs.definition import JobDefinition
 from keyrange.jobs.query_table import store_of_whole_batches, warn_of_history
-from keyrange.kafka.model.offsets import nested
+from keyrange.model.offsets import nested
 from keyrange.storage.model.sink_driver import application_of
 from keyrange.storage.sink_history import made_again, note_of
 from keyrange.work import appended_files

@@ -20,16 +20,16 @@ from pyspark.sql.types import StructType
 
 from keyrange.individual_commits.verdict_store import plan_attempt
 from keyrange.jobs.definition import JobDefinition, digest_of
-from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.keyed_state.cache import copies_of, place_of
 from keyrange.keyed_state.model.figures import StateFigures
 from keyrange.keyed_state.model.state_runs import MadeRun
 from keyrange.keyed_state.states_of_task import PartitionRuns, StateSettings, TaskStates
 from keyrange.keyed_state.variables import StateForm
+from keyrange.members.read_tasks import ReadTask
 from keyrange.members.slot_directories import made_slots_directory, portion_of_process
+from keyrange.model.key_ranges import SPACE, KeyRange, complement, merge
+from keyrange.model.offsets import TopicPartition
 from keyrange.options import SourceOptions
-from keyrange.ranges.model.key_ranges import SPACE, KeyRange, complement, merge
-from keyrange.ranges.read_tasks import ReadTask
 from keyrange.source.task_reader import read_rows
 from keyrange.storage.data_files import FILE_SETTINGS, FileSettings
 from keyrange.work.appended_files import Target, write_output

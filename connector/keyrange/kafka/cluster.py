@@ -26,8 +26,8 @@ from keyrange.kafka.cluster_view import (
 )
 from keyrange.kafka.connection import Connection, ConnectionLost
 from keyrange.kafka.messages import protocol
-from keyrange.kafka.model.offsets import TopicPartition, by_topic, topic_name_fault
 from keyrange.kafka.retry_deadline import Deadline
+from keyrange.model.offsets import TopicPartition, by_topic, topic_name_fault
 from keyrange.options.kafka_properties import ClientSettings
 
 _log = logging.getLogger(__name__)

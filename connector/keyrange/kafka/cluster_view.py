@@ -10,7 +10,7 @@ from typing import Any
 from keyrange.errors import error
 from keyrange.kafka.messages import protocol
 from keyrange.kafka.messages.protocol import Code
-from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.model.offsets import TopicPartition
 
 # Two numbers per partition: offset and leader epoch, or the other way round.
 Answers = dict[TopicPartition, tuple[int, int]]

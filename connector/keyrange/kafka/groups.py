@@ -16,7 +16,7 @@ from keyrange.kafka.cluster_view import ClusterView, read_numbers
 from keyrange.kafka.connection import ConnectionLost
 from keyrange.kafka.messages import protocol
 from keyrange.kafka.messages.protocol import Code
-from keyrange.kafka.model.offsets import Positions, TopicPartition, by_topic, numbers_by_topic
+from keyrange.model.offsets import Positions, TopicPartition, by_topic, numbers_by_topic
 
 # How Kafka says that a group has members, to a commit by none of them.
 _HAS_MEMBERS: Final = frozenset(

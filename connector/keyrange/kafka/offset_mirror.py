@@ -18,7 +18,7 @@ from keyrange.errors import DeniedError, KeyrangeError, error
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.groups import commit_group_offsets, committed_offsets
 from keyrange.kafka.model.offset_mirror_timing import MARK, MirrorState
-from keyrange.kafka.model.offsets import Positions, TopicPartition
+from keyrange.model.offsets import Positions, TopicPartition
 
 _log = logging.getLogger(__name__)
 

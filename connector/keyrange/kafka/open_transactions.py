@@ -12,7 +12,7 @@ from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.cluster_view import ClusterView
 from keyrange.kafka.connection import ConnectionLost
 from keyrange.kafka.messages.admin import describe_producers
-from keyrange.kafka.model.offsets import (
+from keyrange.model.offsets import (
     LATEST,
     READ_COMMITTED,
     READ_UNCOMMITTED,

@@ -10,8 +10,9 @@ from keyrange.errors import error
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.cluster_view import ClusterView
 from keyrange.kafka.groups import group_offsets
-from keyrange.kafka.model.offsets import EARLIEST, LATEST, OffsetRange, Positions, TopicPartition
-from keyrange.kafka.model.position_options import (
+from keyrange.model.offset_splits import Split
+from keyrange.model.offsets import EARLIEST, LATEST, OffsetRange, Positions, TopicPartition
+from keyrange.model.position_options import (
     Everywhere,
     GroupOffsets,
     Offsets,
@@ -19,7 +20,6 @@ from keyrange.kafka.model.position_options import (
     Timestamp,
     Timestamps,
 )
-from keyrange.ranges.model.offset_splits import Split
 
 
 def resolve_positions(

@@ -15,8 +15,8 @@ from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.cluster_view import Broker, ClusterView
 from keyrange.kafka.connection import ConnectionLost
 from keyrange.kafka.messages import protocol
-from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.kafka.response_frames import ReceiveBuffer
+from keyrange.model.offsets import OffsetRange, TopicPartition
 from keyrange.wire import fetch_response
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from typing import Final, TypeVar
 from keyrange.errors import KeyrangeError, error
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.cluster_view import ClusterView
-from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.kafka.model.subscription import Assign, SubscribePattern, Subscription
+from keyrange.model.offsets import TopicPartition
+from keyrange.model.subscription import Assign, SubscribePattern, Subscription
 
 _log = logging.getLogger(__name__)
 

@@ -26,10 +26,10 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.keyed_state.model.state_runs import StateRun
 from keyrange.keyed_state.sorted_blocks import LoadedBlocks, within
-from keyrange.ranges.model.key_ranges import KeyRange, common, subtract
+from keyrange.model.key_ranges import KeyRange, common, subtract
+from keyrange.model.offsets import TopicPartition
 from keyrange.ranges.sharing.shared_directory import name_of
 
 _log = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from keyrange.source.model.ddl import parse_ddl
+from keyrange.model.ddl import parse_ddl
 
 _DECIMAL: Final = re.compile(r"decimal\((\d+),(\d+)\)")
 # In the metadata of a column: which of its texts are compared otherwise than by their bytes.

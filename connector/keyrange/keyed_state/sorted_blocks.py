@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from keyrange.keyed_state.variables import KEY, KEY_HASH, StateForm
-from keyrange.ranges.model.key_ranges import HASH_MAX, KeyRange
+from keyrange.model.key_ranges import HASH_MAX, KeyRange
 
 BLOCK_ROWS: Final = 32_768
 

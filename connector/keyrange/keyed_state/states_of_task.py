@@ -17,7 +17,6 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.keyed_state.cache import Draft, StateCache, sweep_idle
 from keyrange.keyed_state.expiry import alive, with_state
 from keyrange.keyed_state.model.figures import StateFigures
@@ -44,7 +43,8 @@ from keyrange.keyed_state.sorted_blocks import (
 )
 from keyrange.keyed_state.state_files import FileBlocks, StateFileWriter
 from keyrange.keyed_state.variables import KEY, KEY_HASH, StateForm
-from keyrange.ranges.model.key_ranges import KeyRange, merge, subtract
+from keyrange.model.key_ranges import KeyRange, merge, subtract
+from keyrange.model.offsets import TopicPartition
 from keyrange.storage.directory import Directory
 
 # From how many runs on somebody merges them who reads the key range for its owner.

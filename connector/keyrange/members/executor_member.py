@@ -24,6 +24,7 @@ from keyrange.members.launch import ensure_member, member_directory
 from keyrange.members.model.late_binding import NO_SLOT
 from keyrange.members.model.task_greeting import Greeting
 from keyrange.members.range_listener_calls import Held, Listening
+from keyrange.members.read_tasks import BoundTask, ReadTask, read_bound_task
 from keyrange.members.slot_directories import (
     ReadRecord,
     SlotLocation,
@@ -36,7 +37,6 @@ from keyrange.members.slot_directories import (
 )
 from keyrange.members.status import MemberSetup, MemberStatus, TaskProgress, now_ms, read_status
 from keyrange.options import SourceOptions
-from keyrange.ranges.read_tasks import BoundTask, ReadTask, read_bound_task
 
 if TYPE_CHECKING:
     import pyarrow as pa

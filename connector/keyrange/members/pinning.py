@@ -19,7 +19,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 from keyrange.kafka.cluster import Cluster
-from keyrange.kafka.model.offsets import TopicPartition, nested
 from keyrange.members.assignment_log import AssignmentLog, Sighting
 from keyrange.members.binding.service import BindingService
 from keyrange.members.coordinator_client import GroupView, describe_members, remove_member
@@ -29,14 +28,15 @@ from keyrange.members.model.late_binding import PinRule, count_tasks
 from keyrange.members.model.pinned_plan import Shape, WorkUnit, portion_cuts
 from keyrange.members.model.reassignment_timing import Membership, Present, Reassign
 from keyrange.members.model.task_greeting import Address, Greeting
+from keyrange.members.read_tasks import BoundTask, ReadTask, write_bound_task
 from keyrange.members.status import now_ms as passed_ms
 from keyrange.members.table.assignment_schema import REACHED, TRIED
 from keyrange.members.table.assignments import open_assignments
+from keyrange.model.key_ranges import write_ranges
+from keyrange.model.offsets import TopicPartition, nested
 from keyrange.options import SourceOptions
 from keyrange.options.kafka_properties import ClientSettings
 from keyrange.options.members import MemberOptions
-from keyrange.ranges.model.key_ranges import write_ranges
-from keyrange.ranges.read_tasks import BoundTask, ReadTask, write_bound_task
 
 _log = logging.getLogger(__name__)
 

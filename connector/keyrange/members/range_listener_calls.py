@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from keyrange.errors import error
-from keyrange.kafka.model.offsets import by_partition
 from keyrange.members.model.assignment import Ranges, without
 from keyrange.members.range_listener import KeyRangeListener
+from keyrange.model.key_ranges import read_ranges
+from keyrange.model.offsets import by_partition
 from keyrange.options.allowlist import NotAllowed, check_found, check_module, not_allowed
-from keyrange.ranges.model.key_ranges import read_ranges
 from keyrange.ranges.sharing.shared_directory import locked, name_of, put_in_place
 
 # By topic, by partition, both ends of each range included.

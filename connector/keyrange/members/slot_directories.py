@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from keyrange.errors import error
-from keyrange.kafka.model.offsets import TopicPartition, by_partition
 from keyrange.members.executor import executor_directory, task_attempt, task_property
 from keyrange.members.executor_names import user_state
 from keyrange.members.model.read_batches import ReadBatches
 from keyrange.members.model.task_greeting import SlotRanges
-from keyrange.ranges.model.key_ranges import KeyRange, read_ranges
+from keyrange.model.key_ranges import KeyRange, read_ranges
+from keyrange.model.offsets import TopicPartition, by_partition
 from keyrange.ranges.sharing.shared_directory import (
     locked,
     name_of,

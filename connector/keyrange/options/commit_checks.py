@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from keyrange.individual_commits.model.commit_settings import DeliveryLimits, RedeliveryPolicy
+from keyrange.model.commit_settings import DeliveryLimits, RedeliveryPolicy
 from keyrange.options.commits import (
     DEAD_LETTERS,
     PENDING_BYTES_MAX,

@@ -7,12 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from keyrange.individual_commits.model.commit_settings import (
-    CommitSettings,
-    DeliveryLimits,
-    RedeliveryPolicy,
-)
-from keyrange.kafka.model.offsets import topic_name_fault
+from keyrange.model.commit_settings import CommitSettings, DeliveryLimits, RedeliveryPolicy
+from keyrange.model.offsets import topic_name_fault
 from keyrange.options.option import BOTH, INT32_MAX, INT64_MAX, option
 from keyrange.options.secrets import Secret, parse_secret
 from keyrange.options.value_parsers import (

@@ -9,7 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from keyrange.kafka.model.offsets import TopicPartition, topic_name_fault
+from keyrange.model.key_ranges import HASH_MAX, KeyRange, complement
+from keyrange.model.offsets import TopicPartition, topic_name_fault
+from keyrange.model.query_ranges import EVERY, Ownership, owned, read_ownership
 from keyrange.options.option import INT32_MAX, INT64_MAX, option
 from keyrange.options.positions import SubscriptionOptions
 from keyrange.options.value_parsers import (
@@ -20,8 +22,6 @@ from keyrange.options.value_parsers import (
     one_of,
     size_between,
 )
-from keyrange.ranges.model.key_ranges import HASH_MAX, KeyRange, complement
-from keyrange.ranges.model.query_ranges import EVERY, Ownership, owned, read_ownership
 
 _RANGES_MAX: Final = 65_536
 _NO_RANGES: Final[Ownership] = {}

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
+from keyrange.model.columns import chosen_columns
 from keyrange.options.commit_checks import choose_commits
 from keyrange.options.commits import STORAGE_PREFIX, CommitOptions
 from keyrange.options.kafka_properties import (
@@ -35,7 +36,6 @@ from keyrange.options.source import OPTIONS, SourceOptions
 from keyrange.options.value_format import choose_values
 from keyrange.options.value_parsers import Violations
 from keyrange.options.volume_checks import ADMIN_PREFIX, choose_volumes
-from keyrange.source.model.columns import chosen_columns
 
 _log = logging.getLogger(__name__)
 

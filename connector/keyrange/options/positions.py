@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from keyrange.kafka.model.offsets import EARLIEST, LATEST, TopicPartition
-from keyrange.kafka.model.position_options import (
+from keyrange.model.offsets import EARLIEST, LATEST, TopicPartition
+from keyrange.model.position_options import (
     Everywhere,
     GroupOffsets,
     Offsets,
@@ -15,7 +15,7 @@ from keyrange.kafka.model.position_options import (
     Timestamp,
     Timestamps,
 )
-from keyrange.kafka.model.subscription import Assign, Subscribe, SubscribePattern, Subscription
+from keyrange.model.subscription import Assign, Subscribe, SubscribePattern, Subscription
 from keyrange.options import source_values
 from keyrange.options.option import INT64_MAX, GivenOptions, Mode, option
 from keyrange.options.value_parsers import Violations, int_between, one_of

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from keyrange.kafka.model.offsets import LATEST
-from keyrange.kafka.model.position_options import Everywhere, PositionSpec
-from keyrange.kafka.model.subscription import Subscribe, Subscription
+from keyrange.model.columns import COLUMNS, IDENTIFYING, chosen_columns, parse_columns
+from keyrange.model.offsets import LATEST
+from keyrange.model.position_options import Everywhere, PositionSpec
+from keyrange.model.subscription import Subscribe, Subscription
 from keyrange.options.commits import CommitOptions
 from keyrange.options.kafka_properties import ClientSettings
 from keyrange.options.key_ranges import KeyRangeOptions
@@ -37,7 +38,6 @@ from keyrange.options.value_parsers import (
     variable,
 )
 from keyrange.options.volumes import VolumeOptions
-from keyrange.source.model.columns import COLUMNS, IDENTIFYING, chosen_columns, parse_columns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

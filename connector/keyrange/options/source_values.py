@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from keyrange.errors import InvalidError
-from keyrange.kafka.model.offsets import EARLIEST, LATEST, TopicPartition, topic_name_fault
-from keyrange.kafka.model.position_options import Everywhere, GroupOffsets, Offsets
+from keyrange.model.checkpoint import read_partitions, read_positions
+from keyrange.model.ddl import parse_ddl
+from keyrange.model.offsets import EARLIEST, LATEST, TopicPartition, topic_name_fault
+from keyrange.model.position_options import Everywhere, GroupOffsets, Offsets
 from keyrange.options.value_parsers import NAME_BYTES_MAX, name_up_to, takes
-from keyrange.source.model.checkpoint import read_partitions, read_positions
-from keyrange.source.model.ddl import parse_ddl
 
 OFFSETS_TEXT = 'earliest, latest, or JSON {"topic": {"0": 23, "1": -2}} (-2 earliest, -1 latest)'
 ENDS_TEXT = 'latest, or JSON {"topic": {"0": 23, "1": -1}} (-1 latest)'

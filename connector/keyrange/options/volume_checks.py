@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from keyrange.guard.model.volumes import Policy
+from keyrange.model.volumes import Policy
 from keyrange.options.kafka_properties import parse_client_options
 from keyrange.options.option import GivenOptions, by_name, near_option
 from keyrange.options.value_parsers import Violations

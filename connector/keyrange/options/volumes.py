@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from keyrange.guard.model.volumes import Limit, Policy, VolumeName
+from keyrange.model.volumes import Limit, Policy, VolumeName
 from keyrange.options.kafka_properties import ClientSettings
 from keyrange.options.option import INT32_MAX, INT64_MAX, option, rows_of
 from keyrange.options.value_parsers import (

@@ -15,15 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from keyrange.kafka.model.offsets import (
-    EARLIEST,
-    READ_UNCOMMITTED,
-    OffsetRange,
-    TopicPartition,
-)
+from keyrange.members.read_tasks import ReadTask
+from keyrange.model.offset_splits import Split, plan_splits
+from keyrange.model.offsets import EARLIEST, READ_UNCOMMITTED, OffsetRange, TopicPartition
 from keyrange.options import SourceOptions
-from keyrange.ranges.model.offset_splits import Split, plan_splits
-from keyrange.ranges.read_tasks import ReadTask
 from keyrange.source.driver_version import with_version
 from keyrange.source.model.filters import Constraints
 from keyrange.source.task_reader import read_task

@@ -16,11 +16,11 @@ from keyrange.individual_commits.model.partition_progress import PartitionState
 from keyrange.individual_commits.model.state_before_batch import check_agreement, check_all_done
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.cluster_view import ClusterView
-from keyrange.kafka.model.offsets import Positions, TopicPartition, pending
 from keyrange.kafka.position_lookup import earliest
+from keyrange.model.checkpoint import Checkpoint
+from keyrange.model.offsets import Positions, TopicPartition, pending
 from keyrange.options import SourceOptions
 from keyrange.options.commits import CommitOptions
-from keyrange.source.model.checkpoint import Checkpoint
 from keyrange.source.planning import BatchReads, NewRecords, check_partitions
 from keyrange.source.trigger_limits import SizesOf, TriggerLimits
 from keyrange.work.model.work_order import StateOrder, WorkSettings

@@ -11,11 +11,11 @@ from keyrange.errors import KeyrangeError, error
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.cluster_view import ClusterView
 from keyrange.kafka.groups import epoch_ends
-from keyrange.kafka.model.offsets import OffsetRange, Positions, TopicPartition, pending
 from keyrange.kafka.position_lookup import earliest
+from keyrange.model.checkpoint import Checkpoint
+from keyrange.model.lost_offset_counts import Lost, LostOffsets, left_behind, passed_over
+from keyrange.model.offsets import OffsetRange, Positions, TopicPartition, pending
 from keyrange.options import SourceOptions
-from keyrange.source.model.checkpoint import Checkpoint
-from keyrange.source.model.lost_offset_counts import Lost, LostOffsets, left_behind, passed_over
 from keyrange.source.model.partition_changes import ABSENT_MAX, Findings, compare
 
 _log = logging.getLogger(__name__)

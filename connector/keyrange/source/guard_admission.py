@@ -18,16 +18,10 @@ from keyrange.guard.model.throttle_factor import Factor
 from keyrange.guard.volume_watch import Watch, leave_watch, take_watch
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.cluster_view import ClusterView
-from keyrange.kafka.model.offsets import (
-    READ_UNCOMMITTED,
-    OffsetRange,
-    Positions,
-    TopicPartition,
-    pending,
-)
 from keyrange.kafka.model.retention_deadline import Retention, must_reach, young_since_ms
 from keyrange.kafka.record_sizes import RecordSizes
 from keyrange.kafka.retention import retentions
+from keyrange.model.offsets import READ_UNCOMMITTED, OffsetRange, Positions, TopicPartition, pending
 from keyrange.options import SourceOptions
 from keyrange.source.trigger_limits import SizesOf
 

@@ -45,12 +45,12 @@ from keyrange.individual_commits.model.state_columns import (
     StateColumns,
 )
 from keyrange.kafka.cluster_view import ClusterView
-from keyrange.kafka.model.offsets import OffsetRange, Positions, TopicPartition, nested
 from keyrange.keyed_state.model.state_runs import last_seq
+from keyrange.model.checkpoint import NEVER_DUE, Checkpoint, CommitMark
+from keyrange.model.key_ranges import KeyRange
+from keyrange.model.offsets import OffsetRange, Positions, TopicPartition, nested
 from keyrange.options import SourceOptions
-from keyrange.ranges.model.key_ranges import KeyRange
 from keyrange.source.commit_strategy import CommitStrategy, NextBatch, OpenTable
-from keyrange.source.model.checkpoint import NEVER_DUE, Checkpoint, CommitMark
 from keyrange.source.model.partition_changes import grown
 from keyrange.source.model.resuming import check_same
 from keyrange.source.planning import Deliveries, check_partitions, count_ranges

@@ -7,8 +7,8 @@ from typing import Final
 
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.cluster_view import ClusterView
-from keyrange.kafka.model.offsets import Positions, TopicPartition
 from keyrange.kafka.subscribed_topics import describe
+from keyrange.model.offsets import Positions, TopicPartition
 from keyrange.options import SourceOptions
 
 # A question to the cluster may take this part of one core's time while nothing comes.

@@ -18,12 +18,12 @@ from keyrange.errors import error
 from keyrange.individual_commits.batch_deliveries import work_of
 from keyrange.individual_commits.model import delivery_splits
 from keyrange.individual_commits.model.delivery_splits import PartitionDeliveries
-from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.members.model import pinned_plan
 from keyrange.members.model.pinned_plan import Owners, Shape, WorkUnit
+from keyrange.model.key_ranges import SPACE, KeyRange
+from keyrange.model.offset_splits import Split, deal, plan_splits
+from keyrange.model.offsets import OffsetRange, TopicPartition
 from keyrange.options import SourceOptions
-from keyrange.ranges.model.key_ranges import SPACE, KeyRange
-from keyrange.ranges.model.offset_splits import Split, deal, plan_splits
 from keyrange.ranges.model.plan_check import Area, HandedOut, check_plan
 from keyrange.ranges.model.range_plan import (
     RangeEstimate,

@@ -24,18 +24,18 @@ from keyrange.errors import InvalidError, KeyrangeError
 from keyrange.individual_commits.model.state_before_batch import check_mode
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.cluster_view import ClusterView
-from keyrange.kafka.model.offsets import LATEST, Positions, TopicPartition
 from keyrange.kafka.offset_mirror import GroupMirror, new_mark, own_group
 from keyrange.kafka.position_lookup import earliest, resolve
 from keyrange.kafka.record_sizes import RecordSizes
 from keyrange.kafka.subscribed_topics import describe, retrying
+from keyrange.model.checkpoint import RESERVED, Checkpoint, read_checkpoint
+from keyrange.model.offset_splits import Split
+from keyrange.model.offsets import LATEST, Positions, TopicPartition
 from keyrange.options import SourceOptions
-from keyrange.ranges.model.offset_splits import Split
 from keyrange.source.commit_strategy import BatchCommits, CommitStrategy, NextBatch, OpenTable
 from keyrange.source.data_loss_in_planning import DataLossCheck
 from keyrange.source.individual_commit_strategy import IndividualCommits
 from keyrange.source.metadata_cache import IDLE_SHARE, PATIENCE_S, Metadata
-from keyrange.source.model.checkpoint import RESERVED, Checkpoint, read_checkpoint
 from keyrange.source.model.partition_changes import Findings
 from keyrange.source.model.resuming import check_foreign, check_ownership, check_works
 from keyrange.source.planning import BatchReads, Ranges

@@ -24,9 +24,9 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from keyrange.model.checkpoint import read_checkpoint
 from keyrange.options import SourceOptions
 from keyrange.source.driver_version import with_version
-from keyrange.source.model.checkpoint import read_checkpoint
 from keyrange.source.task_reader import read_task
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
+from keyrange.members.read_tasks import BoundTask, ReadTask
+from keyrange.model.offset_splits import Split
 from keyrange.options import KeyRangeOptions, SourceOptions
-from keyrange.ranges.model.offset_splits import Split
-from keyrange.ranges.read_tasks import BoundTask, ReadTask
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import InputPartition
 
 from keyrange.kafka.cluster_view import ClusterView
-from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.members.read_tasks import ReadTask
+from keyrange.model.offset_splits import Split
+from keyrange.model.offsets import TopicPartition
 from keyrange.options import SourceOptions
-from keyrange.ranges.model.offset_splits import Split
 from keyrange.ranges.model.plan_figures import plan_figures
-from keyrange.ranges.read_tasks import ReadTask
 from keyrange.source.planning import BatchReads, SampledHashes, Sizes, check_accepted
 from keyrange.work.model.work_order import WorkOrder
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
-from keyrange.kafka.model.offsets import OFFSET_MAX, OffsetRange, Positions, TopicPartition, pending
+from keyrange.model.offsets import OFFSET_MAX, OffsetRange, Positions, TopicPartition, pending
 from keyrange.options import SourceOptions
 
 # The bytes of an offset of each partition of some ranges.

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from keyrange.errors import KeyrangeError, error
-from keyrange.kafka.model.offsets import Positions
+from keyrange.model.offsets import Positions
 from keyrange.storage.directory import Directory
 from keyrange.storage.model.spark_log import (
     CheckpointProgress,

@@ -20,9 +20,9 @@ import numpy as np
 import pyarrow as pa
 
 from keyrange.errors import KeyrangeError, error
-from keyrange.ranges.model.offset_splits import Delivery
-from keyrange.ranges.model.reader_ranges import Placement
-from keyrange.source.model.columns import USUAL
+from keyrange.model.columns import USUAL
+from keyrange.model.offset_splits import Delivery
+from keyrange.model.reader_ranges import Placement
 from keyrange.wire import record_batches, record_kernels
 from keyrange.wire.columns import ColumnWriter
 from keyrange.wire.compression import Bytes, Scratch

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from keyrange.ranges.model.key_ranges import hash_of
-from keyrange.ranges.model.offset_splits import Delivery
-from keyrange.ranges.model.reader_ranges import Placement
+from keyrange.model.key_ranges import hash_of
+from keyrange.model.offset_splits import Delivery
+from keyrange.model.reader_ranges import Placement
 from keyrange.wire import record_kernels
 from keyrange.wire.compression import Bytes
 

@@ -14,13 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from keyrange.errors import KeyrangeError, error
-from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.keyed_state.exact_columns import cast_exactly, check_state
 from keyrange.keyed_state.exact_values import row_converter_of
 from keyrange.keyed_state.sorted_blocks import Keys, Numbers
 from keyrange.keyed_state.state_entries import Entries, Entry, normalized
 from keyrange.keyed_state.state_handles import Current, KeyState
 from keyrange.keyed_state.variables import StateForm, Variable
+from keyrange.model.offsets import TopicPartition
 from keyrange.work.function_workers import ArrowWorker, RecordWorker
 from keyrange.work.model.outcome import Cause
 from keyrange.work.outcome_rows import OutcomeRows

@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 
 from keyrange.errors import KeyrangeError, error
-from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.keyed_state.exact_columns import cast_exactly
 from keyrange.keyed_state.exact_values import converter_of
+from keyrange.model.offsets import TopicPartition
 from keyrange.work.record_stretches import RecordStretch
 
 # What Arrow raises for a value that a column does not take.

@@ -8,7 +8,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.keyed_state.expiry import alive, with_state
 from keyrange.keyed_state.sorted_blocks import (
     Blocks,
@@ -22,7 +21,8 @@ from keyrange.keyed_state.sorted_blocks import (
     within,
 )
 from keyrange.keyed_state.variables import StateForm
-from keyrange.ranges.model.key_ranges import SPACE, KeyRange
+from keyrange.model.key_ranges import SPACE, KeyRange
+from keyrange.model.offsets import TopicPartition
 from keyrange.work.outcome_rows import HIDDEN
 
 Below = Callable[[TopicPartition, KeyRange], Sequence[Blocks]]

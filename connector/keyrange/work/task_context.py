@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from keyrange.errors import error
-from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.model.offsets import TopicPartition
 from keyrange.work.model.outcome import Cause
 from keyrange.work.model.time_limits import TimeLimits
 from keyrange.work.model.work_order import TaskPartition, WorkSettings

@@ -19,9 +19,9 @@ from keyrange.individual_commits.model.partition_progress import (
     PendingRecord,
 )
 from keyrange.individual_commits.table.commit_table import open_commit_table
-from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.model.key_ranges import SPACE
+from keyrange.model.offsets import TopicPartition
 from keyrange.options.commits import CommitOptions
-from keyrange.ranges.model.key_ranges import SPACE
 from keyrange.storage import directory
 from old_checkpoints import make_old_checkpoint
 

@@ -23,8 +23,8 @@ from keyrange.individual_commits.model.partition_progress import (
     PendingRecord,
 )
 from keyrange.individual_commits.table.commit_table import open_commit_table
+from keyrange.model.key_ranges import HASH_MAX, KeyRange
 from keyrange.options.commits import CommitOptions
-from keyrange.ranges.model.key_ranges import HASH_MAX, KeyRange
 from keyrange.work.model.outcome import Cause
 
 LATER_MS = 90_000

@@ -19,8 +19,8 @@ from keyrange.individual_commits.model.partition_progress import (
 from keyrange.individual_commits.model.state_columns import columns_of
 from keyrange.individual_commits.pending_errors import PendingErrors
 from keyrange.individual_commits.table.commit_admin import Commits
-from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.ranges.model.key_ranges import SPACE
+from keyrange.model.key_ranges import SPACE
+from keyrange.model.offsets import TopicPartition
 from keyrange.work.model.outcome import Cause
 from report_samples import Lake, read_at
 

@@ -15,9 +15,9 @@ from commit_samples import GROUP, QUERY, RUN, SOURCE, Query, put_in_place
 from keyrange.cli.commits import reset as commits_reset
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.model.commit import CommitKind
-from keyrange.individual_commits.model.commit_settings import CommitSettings
 from keyrange.individual_commits.table import commit_admin
-from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.model.commit_settings import CommitSettings
+from keyrange.model.offsets import TopicPartition
 
 RESET = ("commits", "reset", "/t", "--topic", "flights")
 WHY = ("--why", "bad prices since noon")

@@ -31,8 +31,8 @@ from keyrange.individual_commits.model.partition_progress import (
     PartitionState,
     PendingRecord,
 )
-from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
-from keyrange.ranges.model.key_ranges import HASH_MAX, SPACE, KeyRange, split_evenly
+from keyrange.model.key_ranges import HASH_MAX, SPACE, KeyRange, split_evenly
+from keyrange.model.offsets import OffsetRange, TopicPartition
 
 A, B = TopicPartition("flights", 0), TopicPartition("flights", 1)
 NOTHING = np.empty(0, np.int64)

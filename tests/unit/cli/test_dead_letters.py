@@ -29,7 +29,7 @@ from keyrange.individual_commits.table.dead_letters import (
     DeadLetters,
     open_dead_letters,
 )
-from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.model.offsets import TopicPartition
 from keyrange.options.commits import CommitOptions
 from keyrange.work.model.outcome import Cause
 
@@ -341,7 +341,7 @@ def test_jobs_replay_without_a_command_line(lake: Lake) -> None:
 
 
 def test_null_keys_lie_where_the_commits_say(tmp_path: Path, lake: Lake) -> None:
-    from keyrange.individual_commits.model.commit_settings import CommitSettings
+    from keyrange.model.commit_settings import CommitSettings
 
     known = replace(lake.table.known(), terms=CommitSettings(null_keys="first"))
     plan = plan_replay(known, [letter(41, None)], 0, SOURCE)

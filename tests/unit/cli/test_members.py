@@ -15,10 +15,10 @@ from commanding import document, refusal, run, text
 from keyrange.cli.members import commands as members
 from keyrange.cli.members.document import events, natural, owner
 from keyrange.errors import KeyrangeError
-from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.members.model.assignment import Owned
 from keyrange.members.table.assignment_admin import open_members, write_command
-from keyrange.ranges.model.key_ranges import SPACE, KeyRange, hash_of
+from keyrange.model.key_ranges import SPACE, KeyRange, hash_of
+from keyrange.model.offsets import TopicPartition
 from member_samples import (
     NOW_MS,
     PARTITIONS,

@@ -16,9 +16,9 @@ from keyrange.cli.ranges import commands as ranges
 from keyrange.cli.ranges.commands import sample
 from keyrange.cli.ranges.document import RangesPlan, document
 from keyrange.errors import InvalidError
-from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
+from keyrange.model.key_ranges import HASH_MAX
+from keyrange.model.offsets import OffsetRange, TopicPartition
 from keyrange.options import parse_options
-from keyrange.ranges.model.key_ranges import HASH_MAX
 from keyrange.source.planning import plan_cells, plan_read
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -19,7 +19,7 @@ from keyrange.cli.report import report_inputs
 from keyrange.cli.report.document import event, last_events
 from keyrange.cli.report.report_inputs import Collector, ReportWhere
 from keyrange.errors import KeyrangeError
-from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.model.offsets import TopicPartition
 from keyrange.report.sections.lag import standings
 from progresses import WORK
 from report_samples import BATCHES, HOSTILE, RECORDS, Lake

@@ -22,8 +22,8 @@ from keyrange.cli.watch.document import Seen
 from keyrange.cli.watch.observers import Answer, Answers, Ends, ToldBatch, Where
 from keyrange.cli.watch.reasons import Cause
 from keyrange.cli.watch.view import facts, state_text
-from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.kafka.open_transactions import HeldBack
+from keyrange.model.offsets import OffsetRange, TopicPartition
 from keyrange.observing.model.query_progress import read_query_progress
 from keyrange.report.page_parts import QueryState
 from keyrange.storage.checkpoint_files import load_progress, open_directory

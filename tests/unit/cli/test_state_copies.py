@@ -15,13 +15,13 @@ from commit_samples import SOURCE, TOPIC_ID, Query, put_in_place
 from documents import read_document
 from keyrange.jobs.job_task import partitions_of, state_settings
 from keyrange.kafka.messages.produce import partition_of
-from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.keyed_state.cache import StateCache
 from keyrange.keyed_state.model.state_runs import StateRun
+from keyrange.members.read_tasks import ReadTask
+from keyrange.model.key_ranges import SPACE, KeyRange, hash_of
+from keyrange.model.offset_splits import Split
+from keyrange.model.offsets import TopicPartition
 from keyrange.options import SourceOptions, parse_options
-from keyrange.ranges.model.key_ranges import SPACE, KeyRange, hash_of
-from keyrange.ranges.model.offset_splits import Split
-from keyrange.ranges.read_tasks import ReadTask
 from keyrange.ranges.sharing.shared_directory import make_private, private_name
 from keyrange.work.model.work_order import StateOrder, WorkOrder, WorkSettings
 from member_samples import PARTITIONS, append_all, assignment, member, owned, stored, table_at

@@ -12,8 +12,8 @@ from checkpoints import commit_batch, make_checkpoint, plan_batch
 from keyrange.cli.watch.document import Seen
 from keyrange.cli.watch.observers import Answer, Answers, Ends, ToldBatch
 from keyrange.cli.watch.view import line
-from keyrange.kafka.model.offsets import OffsetRange
 from keyrange.kafka.open_transactions import HeldBack
+from keyrange.model.offsets import OffsetRange
 from keyrange.observing.model.query_progress import read_query_progress
 from keyrange.storage.checkpoint_files import load_progress, open_directory
 from progresses import FULL, KEPT, progress, source

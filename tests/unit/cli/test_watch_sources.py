@@ -28,8 +28,8 @@ from keyrange.errors import CATALOGUE, KeyrangeError, error
 from keyrange.individual_commits.model.batch_results import Failure
 from keyrange.individual_commits.model.state_columns import columns_of
 from keyrange.individual_commits.pending_errors import PendingErrors
-from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.members.coordinator_client import GroupView
+from keyrange.model.offsets import TopicPartition
 from keyrange.observing.progress_file import ProgressFile
 from keyrange.storage.directory import Directory
 from keyrange.work.model.outcome import Cause

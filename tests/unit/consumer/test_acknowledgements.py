@@ -6,7 +6,7 @@ import numpy as np
 
 from keyrange.consumer.acknowledgements import PartitionWork
 from keyrange.individual_commits.model.partition_progress import KeyRangeState
-from keyrange.ranges.model.key_ranges import SPACE
+from keyrange.model.key_ranges import SPACE
 
 
 def handed_out(work: PartitionWork, begin: int, end: int) -> None:

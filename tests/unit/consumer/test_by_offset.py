@@ -11,7 +11,7 @@ from keyrange.consumer import owned_ranges, reading_order
 from keyrange.consumer.owned_ranges import OwnedRanges
 from keyrange.errors import KeyrangeError
 from keyrange.members.range_listener import KeyRangeListener
-from keyrange.ranges.model.key_ranges import SPACE, KeyRange, hash_of, split_evenly
+from keyrange.model.key_ranges import SPACE, KeyRange, hash_of, split_evenly
 from scripted_broker import Fetched, World
 from scripted_consumer import FIRST, batches, commits_fit, done, holding, polled
 from strategies import Batch, Record, encode_batch

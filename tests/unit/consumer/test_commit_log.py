@@ -16,11 +16,11 @@ from keyrange.consumer.leader_epoch_agreement import Turn
 from keyrange.consumer.settings import parse_consumer_options
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.model.partition_progress import KeyRangeState
-from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.members.coordinator_client import GroupView
 from keyrange.members.model.consumer_messages import Interest, write_interest
 from keyrange.members.model.group_messages import Peer
-from keyrange.ranges.model.key_ranges import SPACE, split_evenly
+from keyrange.model.key_ranges import SPACE, split_evenly
+from keyrange.model.offsets import TopicPartition
 
 PREFIX = "g-dynamic-"
 FIRST, OTHER = TopicPartition("t", 0), TopicPartition("u", 0)

@@ -23,7 +23,7 @@ from keyrange.errors import KeyrangeError, error
 from keyrange.members.model.consumer_messages import Interest, Share, read_interest, write_share
 from keyrange.members.model.group_member_states import GroupState
 from keyrange.members.range_listener import KeyRangeListener
-from keyrange.ranges.model.key_ranges import SPACE
+from keyrange.model.key_ranges import SPACE
 from scripted_broker import ScriptedCluster, World
 from scripted_consumer import FIRST, a_key_each
 

@@ -14,12 +14,12 @@ from keyrange.consumer.settings import parse_consumer_options
 from keyrange.errors import error
 from keyrange.kafka.cluster_view import Broker, ClusterView, Topic
 from keyrange.kafka.cluster_view import Leader as PartitionLeader
-from keyrange.kafka.model.offsets import LATEST, TopicPartition
 from keyrange.members.model.consumer_messages import Interest, Share, read_share, write_interest
 from keyrange.members.model.group_messages import Peer
 from keyrange.members.table.assignment_admin import open_members, write_command
 from keyrange.members.table.assignments import AssignmentTable, open_assignments
-from keyrange.ranges.model.key_ranges import SPACE
+from keyrange.model.key_ranges import SPACE
+from keyrange.model.offsets import LATEST, TopicPartition
 
 MINUTE = 60_000
 

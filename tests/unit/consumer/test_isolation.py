@@ -10,7 +10,7 @@ import pytest
 from forms import by_form
 from keyrange.consumer.owned_ranges import OwnedRanges
 from keyrange.errors import KeyrangeError
-from keyrange.ranges.model.key_ranges import SPACE, split_evenly
+from keyrange.model.key_ranges import SPACE, split_evenly
 from scripted_consumer import FIRST, acknowledged, commits_fit, done, holding, polled
 from transactional_log import TransactionalLog
 

@@ -21,9 +21,9 @@ from keyrange.individual_commits.model.partition_progress import (
     fresh,
 )
 from keyrange.kafka.cluster_view import ClusterView
-from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.members.range_listener import KeyRangeListener
-from keyrange.ranges.model.key_ranges import SPACE, split_evenly
+from keyrange.model.key_ranges import SPACE, split_evenly
+from keyrange.model.offsets import TopicPartition
 from scripted_broker import Fetched, World
 from scripted_consumer import FIRST, batches, commits_fit, done, holding
 from strategies import Batch, Record, encode_batch

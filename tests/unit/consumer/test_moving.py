@@ -12,7 +12,7 @@ import pytest
 from keyrange.consumer.commit_log import CommitLog
 from keyrange.errors import KeyrangeError, error
 from keyrange.members.range_listener import KeyRangeListener
-from keyrange.ranges.model.key_ranges import SPACE, split_evenly
+from keyrange.model.key_ranges import SPACE, split_evenly
 from scripted_broker import World
 from scripted_consumer import FIRST, a_key_each, acknowledged, holding, polled
 

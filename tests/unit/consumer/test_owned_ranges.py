@@ -19,11 +19,11 @@ from keyrange.consumer.settings import parse_consumer_options
 from keyrange.errors import KeyrangeError, error
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.cluster_view import ClusterView, Topic
-from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.members.model.consumer_messages import Interest, Share, write_share
 from keyrange.members.model.group_member_states import GroupState
 from keyrange.members.range_listener import KeyRangeListener
-from keyrange.ranges.model.key_ranges import SPACE
+from keyrange.model.key_ranges import SPACE
+from keyrange.model.offsets import OffsetRange, TopicPartition
 
 FIRST, SECOND = TopicPartition("t", 0), TopicPartition("t", 1)
 AWAY = error("BROKER_UNREACHABLE", "no broker answers")

@@ -11,9 +11,9 @@ import pytest
 from keyrange.consumer import reading_order as reading_module
 from keyrange.consumer.owned_ranges import OwnedRanges
 from keyrange.errors import KeyrangeError
-from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.members.range_listener import KeyRangeListener
-from keyrange.ranges.model.key_ranges import SPACE, split_evenly
+from keyrange.model.key_ranges import SPACE, split_evenly
+from keyrange.model.offsets import TopicPartition
 from scripted_broker import World
 from scripted_consumer import FIRST, a_key_each, acknowledged, commits_fit, done, holding, polled
 

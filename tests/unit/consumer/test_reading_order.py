@@ -14,11 +14,11 @@ from keyrange.consumer import reading_order as reading_module
 from keyrange.consumer.owned_ranges import OwnedRanges
 from keyrange.consumer.settings import parse_consumer_options
 from keyrange.kafka.cluster_view import ClusterView
-from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.members import status
 from keyrange.members.range_listener import KeyRangeListener
-from keyrange.ranges.model.key_ranges import SPACE
-from keyrange.ranges.model.offset_splits import Split
+from keyrange.model.key_ranges import SPACE
+from keyrange.model.offset_splits import Split
+from keyrange.model.offsets import TopicPartition
 
 FIRST = TopicPartition("t", 0)
 END = 10

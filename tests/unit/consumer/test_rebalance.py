@@ -16,11 +16,11 @@ from keyrange.consumer.rebalance import Sharing
 from keyrange.errors import KeyrangeError, error
 from keyrange.individual_commits.model.range_claims import Claim
 from keyrange.kafka.cluster_view import ClusterView, Topic
-from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.members.model.consumer_messages import Interest, Share, read_interest, write_share
 from keyrange.members.model.group_member_states import GroupState
 from keyrange.members.range_listener import KeyRangeListener
-from keyrange.ranges.model.key_ranges import SPACE, KeyRange, split_evenly
+from keyrange.model.key_ranges import SPACE, KeyRange, split_evenly
+from keyrange.model.offsets import TopicPartition
 
 FIRST = TopicPartition("t", 0)
 LOW, HIGH = split_evenly(SPACE, 2)

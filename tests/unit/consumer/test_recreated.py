@@ -15,7 +15,7 @@ import scripted_consumer
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.model.commit import CommitKind
 from keyrange.members.range_listener import KeyRangeListener
-from keyrange.ranges.model.key_ranges import SPACE, split_evenly
+from keyrange.model.key_ranges import SPACE, split_evenly
 from scripted_broker import Fetched, World
 from scripted_consumer import FIRST, a_key_each, commits_fit, commits_of, done, polled
 

@@ -9,7 +9,7 @@ import pytest
 
 from keyrange.consumer.leader_epoch_agreement import Turn
 from keyrange.errors import KeyrangeError
-from keyrange.ranges.model.key_ranges import SPACE, split_evenly
+from keyrange.model.key_ranges import SPACE, split_evenly
 from scripted_broker import World
 from scripted_consumer import FIRST, a_key_each, commits_fit, done, holding, polled
 

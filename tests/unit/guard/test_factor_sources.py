@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from keyrange.errors import InvalidError, KeyrangeError, error
-from keyrange.guard import entry_points
+from keyrange.guard import entry_points, log_dirs
 from keyrange.guard.factor_sources import (
     ClusterVolumes,
     Figures,
@@ -23,8 +23,7 @@ from keyrange.guard.factor_sources import (
 from keyrange.guard.model import volume_readings
 from keyrange.guard.model.throttle_factor import Factor, ThrottleState
 from keyrange.guard.model.volume_readings import LogDirs, VolumeReading
-from keyrange.guard.model.volumes import Limit, Policy, Volume
-from keyrange.kafka import log_dirs
+from keyrange.model.volumes import Limit, Policy, Volume
 from keyrange.options.kafka_properties import ClientSettings
 from keyrange.options.volume_checks import VolumeOptions, parse_volume_options
 

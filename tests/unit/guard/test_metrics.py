@@ -6,7 +6,7 @@ import pytest
 
 from keyrange.guard.factor_sources import Figures
 from keyrange.guard.model.throttle_factor import Factor
-from keyrange.guard.model.volumes import Volume
+from keyrange.model.volumes import Volume
 from keyrange.volumes import VolumeCollector
 
 prometheus_client = pytest.importorskip("prometheus_client")

@@ -7,7 +7,7 @@ import gc
 import pytest
 
 from keyrange.guard.model.volume_readings import LogDirs, View, VolumeReading
-from keyrange.guard.model.volumes import Volume
+from keyrange.model.volumes import Volume
 from volume_samples import MINUTE, answer, reading, volume
 
 VALIDITY = 5 * MINUTE

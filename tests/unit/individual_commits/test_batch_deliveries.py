@@ -9,7 +9,6 @@ import pytest
 
 from keyrange.individual_commits.batch_deliveries import plan_batch_deliveries
 from keyrange.individual_commits.model.commit import Snapshot
-from keyrange.individual_commits.model.commit_settings import DeliveryLimits
 from keyrange.individual_commits.model.delivery_splits import PartitionDelivery
 from keyrange.individual_commits.model.partition_progress import (
     KeyRangeState,
@@ -19,11 +18,12 @@ from keyrange.individual_commits.model.partition_progress import (
 )
 from keyrange.individual_commits.model.state_before_batch import cut_of, cuts_of, state_of
 from keyrange.individual_commits.model.state_columns import columns_of
-from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.model.checkpoint import Checkpoint, CommitMark
+from keyrange.model.commit_settings import DeliveryLimits
+from keyrange.model.key_ranges import SPACE, split_evenly
+from keyrange.model.offsets import TopicPartition
 from keyrange.options import SourceOptions, parse_options
-from keyrange.ranges.model.key_ranges import SPACE, split_evenly
 from keyrange.ranges.model.plan_check import Area
-from keyrange.source.model.checkpoint import Checkpoint, CommitMark
 
 TP, NEW = TopicPartition("t", 0), TopicPartition("t", 1)
 HOLED = PartitionState(

@@ -32,10 +32,10 @@ from keyrange.individual_commits.model.partition_progress import (
 )
 from keyrange.individual_commits.model.state_columns import columns_of
 from keyrange.individual_commits.pending_errors import PendingErrors, pending_errors
-from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.model.checkpoint import Checkpoint, CommitMark
+from keyrange.model.key_ranges import SPACE
+from keyrange.model.offsets import TopicPartition
 from keyrange.options import parse_options
-from keyrange.ranges.model.key_ranges import SPACE
-from keyrange.source.model.checkpoint import Checkpoint, CommitMark
 from keyrange.work.appended_files import HANDED_ON
 from keyrange.work.model.outcome import Cause
 from keyrange.work.outcome_rows import member_rows, other_rows

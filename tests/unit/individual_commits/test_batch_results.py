@@ -16,8 +16,8 @@ from keyrange.individual_commits.model.partition_progress import (
     PartitionState,
     PendingRecord,
 )
-from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.ranges.model.key_ranges import SPACE
+from keyrange.model.key_ranges import SPACE
+from keyrange.model.offsets import TopicPartition
 from keyrange.work.model.outcome import UNFIT_TEXT, Cause
 
 PLACE = TopicPartition("t", 0)

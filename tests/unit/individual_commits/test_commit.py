@@ -17,10 +17,10 @@ from keyrange.individual_commits.model.commit import (
     check_next,
     known_at,
 )
-from keyrange.individual_commits.model.commit_settings import CommitSettings
 from keyrange.individual_commits.model.partition_progress import PartitionState, fresh
 from keyrange.individual_commits.model.state_columns import columns_of
-from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.model.commit_settings import CommitSettings
+from keyrange.model.offsets import TopicPartition
 
 ONE, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
 

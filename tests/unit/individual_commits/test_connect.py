@@ -23,7 +23,7 @@ from keyrange import individual_commits
 from keyrange.errors import InvalidError
 from keyrange.individual_commits.batch_in_checkpoint import Planned, check_query
 from keyrange.individual_commits.each_batch import EachBatch
-from keyrange.source.model.checkpoint import Checkpoint
+from keyrange.model.checkpoint import Checkpoint
 
 HERE = Path(individual_commits.__file__).parent
 CONNECT = Path(pyspark.__file__).parent / "sql" / "connect"

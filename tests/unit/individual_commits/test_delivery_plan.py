@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 from keyrange.individual_commits.model.delivery_splits import PartitionDelivery, plan_deliveries
 from keyrange.individual_commits.model.partition_progress import PendingRecord
-from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.ranges.model.key_ranges import SPACE
+from keyrange.model.key_ranges import SPACE
+from keyrange.model.offsets import TopicPartition
 from keyrange.ranges.model.plan_check import Area
 from keyrange.ranges.model.range_plan import RangeEstimate
 

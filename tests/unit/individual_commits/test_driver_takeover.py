@@ -11,10 +11,10 @@ from commit_tables import MemoryCommitTable
 from committing import state
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.model.commit import Commit, CommitKind
-from keyrange.individual_commits.model.commit_settings import CommitSettings
 from keyrange.individual_commits.model.driver_takeover import begin
-from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.source.model.checkpoint import CommitMark
+from keyrange.model.checkpoint import CommitMark
+from keyrange.model.commit_settings import CommitSettings
+from keyrange.model.offsets import TopicPartition
 from keyrange.storage.model.sink_driver import Driver
 
 PLACE = TopicPartition("t", 0)

@@ -22,7 +22,6 @@ from keyrange.individual_commits.batch_in_checkpoint import LastRead, Planned
 from keyrange.individual_commits.batch_run import BatchRun, current
 from keyrange.individual_commits.each_batch import EachBatch, _Run
 from keyrange.individual_commits.model.commit import CommitKind
-from keyrange.individual_commits.model.commit_settings import DeliveryLimits
 from keyrange.individual_commits.model.delivery_columns import plan_deliveries
 from keyrange.individual_commits.model.partition_progress import (
     KeyRangeState,
@@ -34,11 +33,12 @@ from keyrange.individual_commits.model.state_columns import columns_of, spread
 from keyrange.individual_commits.model.verdict_manifest import Manifest, planned
 from keyrange.individual_commits.reported_outcomes import ReportedResults
 from keyrange.individual_commits.verdict_store import VerdictStore
-from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.model.checkpoint import Checkpoint, CommitMark
+from keyrange.model.commit_settings import DeliveryLimits
+from keyrange.model.key_ranges import SPACE
+from keyrange.model.offsets import TopicPartition
 from keyrange.options import parse_options
 from keyrange.options.commits import CommitOptions
-from keyrange.ranges.model.key_ranges import SPACE
-from keyrange.source.model.checkpoint import Checkpoint, CommitMark
 from keyrange.storage.model.sink_driver import Driver
 from keyrange.work.appended_files import HANDED_ON
 

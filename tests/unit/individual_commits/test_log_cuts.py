@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from keyrange.individual_commits.model.commit import read_cuts, write_cuts
-from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.model.offsets import TopicPartition
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "commit-cuts-v1.json"
 CUTS = {TopicPartition("orders", 0): 988, TopicPartition("orders", 12): 0}

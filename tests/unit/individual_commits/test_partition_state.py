@@ -16,8 +16,8 @@ from keyrange.individual_commits.model.partition_progress import (
     cut_span,
     fresh,
 )
-from keyrange.kafka.model.offsets import OffsetRange
-from keyrange.ranges.model.key_ranges import SPACE, KeyRange, split_evenly
+from keyrange.model.key_ranges import SPACE, KeyRange, split_evenly
+from keyrange.model.offsets import OffsetRange
 
 END = SPACE.until_hash
 LOWER, UPPER = split_evenly(SPACE, 2)

@@ -15,8 +15,8 @@ from keyrange.individual_commits.model.partition_progress import (
 )
 from keyrange.individual_commits.model.state_columns import StateColumns, columns_of
 from keyrange.individual_commits.pending_errors import PendingErrors, pending_errors
-from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.ranges.model.key_ranges import SPACE
+from keyrange.model.key_ranges import SPACE
+from keyrange.model.offsets import TopicPartition
 from keyrange.work.model.outcome import Cause
 
 PLACE = TopicPartition("t", 0)

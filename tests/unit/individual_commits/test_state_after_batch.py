@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import pytest
 
 from commit_model import Outcome, apply_verdict, plan_delivery
-from keyrange.individual_commits.model.commit_settings import DeliveryLimits, RedeliveryPolicy
 from keyrange.individual_commits.model.delivery_splits import PartitionDelivery
 from keyrange.individual_commits.model.partition_progress import (
     KeyRangeState,
@@ -16,8 +15,9 @@ from keyrange.individual_commits.model.partition_progress import (
     fresh,
 )
 from keyrange.individual_commits.model.verdict_columns import PartitionVerdict
-from keyrange.kafka.model.offsets import OffsetRange
-from keyrange.ranges.model.key_ranges import SPACE, KeyRange, split_evenly
+from keyrange.model.commit_settings import DeliveryLimits, RedeliveryPolicy
+from keyrange.model.key_ranges import SPACE, KeyRange, split_evenly
+from keyrange.model.offsets import OffsetRange
 from keyrange.work.model.outcome import Cause, RecordOutcome
 
 LOWER, UPPER = split_evenly(SPACE, 2)

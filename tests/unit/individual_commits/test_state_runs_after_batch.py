@@ -20,11 +20,11 @@ from keyrange.individual_commits.model.partition_progress import (
 )
 from keyrange.individual_commits.state_runs_after_batch import runs_after
 from keyrange.individual_commits.table.commit_schema import commits_of, rows_of
-from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.keyed_state.model.state_runs import StateRun
-from keyrange.ranges.model.key_ranges import SPACE, KeyRange
+from keyrange.model.checkpoint import Checkpoint, CommitMark
+from keyrange.model.key_ranges import SPACE, KeyRange
+from keyrange.model.offsets import TopicPartition
 from keyrange.ranges.model.range_plan import even_ranges
-from keyrange.source.model.checkpoint import Checkpoint, CommitMark
 
 AT = TopicPartition("t", 0)
 RUN = StateRun("s/a.parquet", (0, 1), SPACE, 1, 2, 1, 1)

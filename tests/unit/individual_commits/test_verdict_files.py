@@ -14,9 +14,9 @@ from keyrange.individual_commits import verdict_files
 from keyrange.individual_commits.model.verdict_manifest import Manifest, planned
 from keyrange.individual_commits.reported_outcomes import REPORTED, reported_in
 from keyrange.individual_commits.verdict_store import VerdictStore
-from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.ranges.model.key_ranges import KeyRange
-from keyrange.source.model.checkpoint import Checkpoint, CommitMark
+from keyrange.model.checkpoint import Checkpoint, CommitMark
+from keyrange.model.key_ranges import KeyRange
+from keyrange.model.offsets import TopicPartition
 from keyrange.work.model.outcome import Cause, RecordOutcome
 from keyrange.work.outcome_rows import (
     done_rows,

@@ -14,8 +14,8 @@ from keyrange.errors import KeyrangeError
 from keyrange.individual_commits import verdict_store
 from keyrange.individual_commits.model.verdict_manifest import Manifest, planned
 from keyrange.individual_commits.verdict_store import VerdictStore, plan_attempt
-from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.source.model.checkpoint import Checkpoint, CommitMark
+from keyrange.model.checkpoint import Checkpoint, CommitMark
+from keyrange.model.offsets import TopicPartition
 from keyrange.storage.directory import Directory
 from keyrange.storage.locations import as_spark_names
 from racing_writers import in_threads

@@ -24,9 +24,9 @@ from keyrange.individual_commits.model.partition_progress import (
     PendingRecord,
 )
 from keyrange.jobs.run_summary import is_of_a_job, pending_records
-from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.model.key_ranges import SPACE
+from keyrange.model.offsets import TopicPartition
 from keyrange.options import parse_options
-from keyrange.ranges.model.key_ranges import SPACE
 from keyrange.storage.directory import Directory
 from keyrange.storage.object_store import StoreFailed
 from notebooks import load_job

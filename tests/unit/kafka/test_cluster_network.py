@@ -22,10 +22,10 @@ from keyrange.kafka import cluster as cluster_module
 from keyrange.kafka import socket_opening
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.fetching.fetch import ReadSettings, SplitReader
-from keyrange.kafka.model.offsets import LATEST
+from keyrange.model.checkpoint import read_checkpoint
+from keyrange.model.offsets import LATEST
 from keyrange.options.kafka_properties import ClientSettings, Secret
 from keyrange.ranges.sharing.shared_reader import RangeReader
-from keyrange.source.model.checkpoint import read_checkpoint
 from keyrange.wire.chunk_decoder import DecodeSettings
 from loopback_broker import FETCH, LIST_OFFSETS, METADATA, LoopbackCluster, loopback_cluster
 from scripted import EARLIEST_START, GIVEN, planned, session

@@ -18,8 +18,8 @@ from keyrange.kafka import socket_opening
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.connection import Connection, ConnectionLost
 from keyrange.kafka.messages import protocol
-from keyrange.kafka.model.offsets import LATEST
 from keyrange.kafka.response_frames import ReceiveBuffer
+from keyrange.model.offsets import LATEST
 from keyrange.options.kafka_properties import ClientSettings, Secret
 from loopback_broker import (
     HOST,

@@ -14,8 +14,8 @@ from keyrange.kafka.cluster_view import Broker, ClusterView, Leader, Topic
 from keyrange.kafka.connection import ConnectionLost
 from keyrange.kafka.groups import commit_group_offsets, committed_offsets, epoch_ends, group_offsets
 from keyrange.kafka.messages.protocol import Code
-from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.kafka.retry_deadline import Deadline
+from keyrange.model.offsets import TopicPartition
 from keyrange.options.kafka_properties import ClientSettings
 
 NOT_COORDINATOR, LOADING, NOT_AVAILABLE = 16, 14, 15

@@ -9,8 +9,8 @@ import pytest
 
 from keyrange.errors import KeyrangeError, error
 from keyrange.kafka import offset_mirror
-from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.kafka.offset_mirror import GroupMirror, new_mark
+from keyrange.model.offsets import TopicPartition
 
 PLACE = TopicPartition("t", 0)
 

@@ -9,7 +9,7 @@ from keyrange.kafka.model.offset_mirror_timing import (
     RETRY_MS,
     MirrorState,
 )
-from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.model.offsets import TopicPartition
 
 PLACE = TopicPartition("t", 0)
 

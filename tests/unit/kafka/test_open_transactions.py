@@ -9,8 +9,8 @@ import pytest
 
 from keyrange.errors import error
 from keyrange.kafka.connection import ConnectionLost
-from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.kafka.open_transactions import HeldBack, held_back
+from keyrange.model.offsets import OffsetRange, TopicPartition
 from scripted import T0
 from scripted import ScriptedCluster as Scripted
 

@@ -10,8 +10,9 @@ import pytest
 from keyrange.errors import InvalidError
 from keyrange.kafka import position_lookup, subscribed_topics
 from keyrange.kafka.cluster_view import Broker, ClusterView, Leader, Topic
-from keyrange.kafka.model.offsets import EARLIEST, LATEST, TopicPartition
-from keyrange.kafka.model.position_options import (
+from keyrange.model.offset_splits import Split
+from keyrange.model.offsets import EARLIEST, LATEST, TopicPartition
+from keyrange.model.position_options import (
     Everywhere,
     GroupOffsets,
     Offsets,
@@ -19,8 +20,7 @@ from keyrange.kafka.model.position_options import (
     Timestamp,
     Timestamps,
 )
-from keyrange.kafka.model.subscription import Assign, Subscribe, SubscribePattern
-from keyrange.ranges.model.offset_splits import Split
+from keyrange.model.subscription import Assign, Subscribe, SubscribePattern
 
 T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
 VIEW = ClusterView(

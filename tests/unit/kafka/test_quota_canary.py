@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from keyrange.errors import KeyrangeError, error
+from keyrange.guard import client_quotas
+from keyrange.guard.client_quotas import brokers_that_ignore_quotas
 from keyrange.guard.model.quota_entities import CANARY, RATE, Alteration, QuotaEntity, Quotas
-from keyrange.kafka import client_quotas
-from keyrange.kafka.client_quotas import brokers_that_ignore_quotas
 from keyrange.kafka.cluster_view import Broker
 from keyrange.kafka.connection import Connection, ConnectionLost
 from keyrange.kafka.retry_deadline import Deadline

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import mmh3
 
-from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.kafka.record_sizes import bytes_per_offset, key_hashes
+from keyrange.model.offsets import TopicPartition
 from keyrange.wire.chunk_decoder import scan_chunk
 from strategies import Batch, Record, array, encode_batch, marker
 

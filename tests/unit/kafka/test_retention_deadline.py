@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.kafka.model.retention_deadline import Retention, must_reach, young_since_ms
+from keyrange.model.offsets import TopicPartition
 
 P = TopicPartition("t", 0)
 DAY_MS = 86_400_000

@@ -13,14 +13,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.keyed_state import cache
 from keyrange.keyed_state.model.state_runs import StateRun, after_batch
 from keyrange.keyed_state.sorted_blocks import Keys
 from keyrange.keyed_state.states_of_task import PartitionRuns, StateSettings, TaskStates
 from keyrange.keyed_state.variables import StateForm, ValueState, variables_of
 from keyrange.members.slot_directories import made_slots_directory
-from keyrange.ranges.model.key_ranges import SPACE
+from keyrange.model.key_ranges import SPACE
+from keyrange.model.offsets import TopicPartition
 
 AT = TopicPartition("t", 0)
 FORM = StateForm(variables_of({"n": ValueState("n long")}))

@@ -10,7 +10,6 @@ import pytest
 
 from assignment_changes import changes
 from keyrange.errors import KeyrangeError
-from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.members.model.assignment import (
     Assignment,
     Owned,
@@ -20,7 +19,8 @@ from keyrange.members.model.assignment import (
 )
 from keyrange.members.model.balance import Balance
 from keyrange.members.pinning import ranges_by_slot
-from keyrange.ranges.model.key_ranges import HASH_MAX, SPACE, KeyRange
+from keyrange.model.key_ranges import HASH_MAX, SPACE, KeyRange
+from keyrange.model.offsets import TopicPartition
 
 HALF = 2**62
 END = HASH_MAX + 1

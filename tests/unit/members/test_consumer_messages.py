@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from keyrange.errors import KeyrangeError
-from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.members.model.consumer_messages import (
     INTEREST_BYTES_MAX,
     Interest,
@@ -17,7 +16,8 @@ from keyrange.members.model.consumer_messages import (
     write_interest,
     write_share,
 )
-from keyrange.ranges.model.key_ranges import HASH_MAX, KeyRange
+from keyrange.model.key_ranges import HASH_MAX, KeyRange
+from keyrange.model.offsets import TopicPartition
 
 SPANS = [KeyRange(0, 5), KeyRange(9, HASH_MAX + 1)]
 SHARE = Share(4, {TopicPartition("t", 1): SPANS}, frozenset("ab"), frozenset("b"), wish=7)

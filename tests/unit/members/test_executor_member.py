@@ -21,10 +21,10 @@ from keyrange.members.executor_names import NameSettings
 from keyrange.members.launch import member_directory
 from keyrange.members.model.late_binding import PinRule, WorkUnitCounts
 from keyrange.members.model.task_greeting import Greeting
+from keyrange.members.read_tasks import BoundTask, ReadTask
 from keyrange.members.slot_directories import Slot, slot
 from keyrange.members.status import MemberSetup, MemberStatus, now_ms, write_status
 from keyrange.options import SourceOptions, parse_options
-from keyrange.ranges.read_tasks import BoundTask, ReadTask
 
 HELD = MemberStatus(name="g-0", is_static=True, state="STABLE", joined=1)
 TASK: dict[str, Any] = {"splits": [], "brokers": [], "leaders": [], "topicIds": {}}

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from keyrange.errors import KeyrangeError
-from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.members.table.assignment_admin import open_members, write_command
+from keyrange.model.offsets import TopicPartition
 from pinning_stage import PARTITIONS, SIZES, Stage, assigned, owners, staged
 
 

@@ -11,18 +11,18 @@ import pytest
 
 from commit_model import plan_delivery
 from keyrange.individual_commits.batch_deliveries import spans_of
-from keyrange.individual_commits.model.commit_settings import DeliveryLimits
 from keyrange.individual_commits.model.partition_progress import fresh
 from keyrange.kafka.cluster_view import ClusterView, Leader, Topic
-from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.members.binding.caller import Caller, greet
 from keyrange.members.model.pinned_plan import plan_pinned
 from keyrange.members.pinning import Pinning, route_to
+from keyrange.members.read_tasks import BoundTask, ReadTask, read_bound_task
+from keyrange.model.checkpoint import CommitMark
+from keyrange.model.commit_settings import DeliveryLimits
+from keyrange.model.offset_splits import Split
+from keyrange.model.offsets import OffsetRange, TopicPartition
 from keyrange.options import parse_options
 from keyrange.options.kafka_properties import ClientSettings
-from keyrange.ranges.model.offset_splits import Split
-from keyrange.ranges.read_tasks import BoundTask, ReadTask, read_bound_task
-from keyrange.source.model.checkpoint import CommitMark
 from keyrange.source.planning import Deliveries
 from keyrange.source.tasks import PinnedTaskPlans, TaskMaker
 from pinning_stage import PARTITIONS, SIZES, Stage, assigned, staged

@@ -13,10 +13,10 @@ import pytest
 
 from keyrange import KeyRangeListener
 from keyrange.errors import KeyrangeError
-from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.members import range_listener_calls as module
 from keyrange.members.range_listener_calls import Held, Listening
-from keyrange.ranges.model.key_ranges import HASH_MAX, SPACE, KeyRange
+from keyrange.model.key_ranges import HASH_MAX, SPACE, KeyRange
+from keyrange.model.offsets import TopicPartition
 
 HALF = HASH_MAX // 2
 LOWER = [[0, HALF]]

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from keyrange.errors import KeyrangeError
-from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.members import slot_directories
 from keyrange.members.model.task_greeting import SlotRanges
 from keyrange.members.slot_directories import (
@@ -25,7 +24,8 @@ from keyrange.members.slot_directories import (
     slots_directory,
 )
 from keyrange.members.slot_directories import noted as noted_slot
-from keyrange.ranges.model.key_ranges import HASH_MAX, KeyRange
+from keyrange.model.key_ranges import HASH_MAX, KeyRange
+from keyrange.model.offsets import TopicPartition
 
 HALF = HASH_MAX // 2
 LOWER: dict[str, Any] = {"t": {"0": [[0, HALF]]}}

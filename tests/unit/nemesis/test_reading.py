@@ -14,7 +14,7 @@ from consuming import Journal, read_journal
 from keyrange.individual_commits.model.commit import Commit, CommitKind
 from keyrange.individual_commits.model.partition_progress import fresh
 from keyrange.individual_commits.table.commit_table import open_commit_table
-from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.model.offsets import TopicPartition
 from keyrange.options.commits import CommitOptions
 from nemesis.consumers import consumed
 from nemesis.driver import cause_of

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from keyrange.individual_commits.model.batch_results import BatchResult
-from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.model.offsets import TopicPartition
 from keyrange.observing.model.query_progress import (
     QueryProgress,
     WorkDone,

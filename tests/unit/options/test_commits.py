@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from keyrange.errors import InvalidError
-from keyrange.individual_commits.model.commit_settings import DeliveryLimits, RedeliveryPolicy
+from keyrange.model.columns import COLUMNS, USUAL
+from keyrange.model.commit_settings import DeliveryLimits, RedeliveryPolicy
 from keyrange.options import Mode, parse_options
 from keyrange.options.commits import CommitOptions
 from keyrange.options.option import rows_of
 from keyrange.options.secrets import Secret
-from keyrange.source.model.columns import COLUMNS, USUAL
 
 REQUIRED = {"subscribe": "t", "kafka.bootstrap.servers": "h:9092"}
 INDIVIDUAL = {"commitMode": "individual", "commitTable": "/lake/commits"}

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from keyrange.errors import InvalidError
-from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.model.key_ranges import HASH_MAX, SPACE, KeyRange, split_evenly, write_ranges
+from keyrange.model.offsets import TopicPartition
 from keyrange.options import KeyRangeOptions, SourceOptions, parse_options
 from keyrange.options.option import rows_of
-from keyrange.ranges.model.key_ranges import HASH_MAX, SPACE, KeyRange, split_evenly, write_ranges
 
 REQUIRED = {"subscribe": "t", "kafka.bootstrap.servers": "h:9092"}
 BY_KEY = {"splitBy": "keyRange"}

@@ -7,13 +7,10 @@ from typing import Any
 import pytest
 
 from keyrange.errors import InvalidError
-from keyrange.kafka.model.offsets import EARLIEST, LATEST, TopicPartition
-from keyrange.kafka.model.position_options import (
-    Everywhere,
-    Offsets,
-    PositionSpec,
-)
-from keyrange.kafka.model.subscription import Subscribe
+from keyrange.model.columns import COLUMNS, USUAL
+from keyrange.model.offsets import EARLIEST, LATEST, TopicPartition
+from keyrange.model.position_options import Everywhere, Offsets, PositionSpec
+from keyrange.model.subscription import Subscribe
 from keyrange.options import OPTIONS, KeyRangeOptions, Mode, SourceOptions, parse_options
 from keyrange.options.commits import CommitOptions
 from keyrange.options.members import MemberOptions
@@ -21,7 +18,6 @@ from keyrange.options.option import rows_of
 from keyrange.options.value_format import ValueOptions
 from keyrange.options.volume_checks import VolumeOptions
 from keyrange.options.volumes import VOLUME_ROWS
-from keyrange.source.model.columns import COLUMNS, USUAL
 
 REQUIRED = {"subscribe": "t", "kafka.bootstrap.servers": "h:9092"}
 PASSWORD = "hunter2-\\\"';=,é"

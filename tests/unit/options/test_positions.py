@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from keyrange.errors import InvalidError
-from keyrange.kafka.model.offsets import EARLIEST, LATEST, TopicPartition
-from keyrange.kafka.model.position_options import (
+from keyrange.model.offsets import EARLIEST, LATEST, TopicPartition
+from keyrange.model.position_options import (
     GroupOffsets,
     Offsets,
     PositionSpec,
     Timestamp,
     Timestamps,
 )
-from keyrange.kafka.model.subscription import Assign, SubscribePattern
+from keyrange.model.subscription import Assign, SubscribePattern
 from keyrange.options import Mode, parse_options
 
 REQUIRED = {"subscribe": "t", "kafka.bootstrap.servers": "h:9092"}

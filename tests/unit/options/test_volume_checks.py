@@ -8,7 +8,7 @@ import pytest
 
 from keyrange.errors import InvalidError
 from keyrange.guard.enforcer import settings_of
-from keyrange.guard.model.volumes import Limit, Policy, VolumeName
+from keyrange.model.volumes import Limit, Policy, VolumeName
 from keyrange.options import SourceOptions, check_names, parse_options
 from keyrange.options.volume_checks import VolumeOptions, parse_volume_options
 from keyrange.options.volumes import VOLUME_ROWS

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from keyrange.kafka.model.offset_range_sets import merged
-from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.ranges.model.key_ranges import SPACE, split_evenly
-from keyrange.ranges.model.offset_splits import Split
+from keyrange.model.key_ranges import SPACE, split_evenly
+from keyrange.model.offset_range_sets import merged
+from keyrange.model.offset_splits import Split
+from keyrange.model.offsets import TopicPartition
+from keyrange.model.reader_ranges import placement_of
 from keyrange.ranges.model.plan_figures import plan_figures
-from keyrange.ranges.model.reader_ranges import placement_of
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 

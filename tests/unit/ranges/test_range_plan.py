@@ -11,8 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import strategies  # noqa: F401  registers the hypothesis profiles
-from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
-from keyrange.ranges.model.key_ranges import (
+from keyrange.model.key_ranges import (
     HASH_MAX,
     SPACE,
     KeyRange,
@@ -21,7 +20,8 @@ from keyrange.ranges.model.key_ranges import (
     overlap,
     split_evenly,
 )
-from keyrange.ranges.model.offset_splits import Split
+from keyrange.model.offset_splits import Split
+from keyrange.model.offsets import OffsetRange, TopicPartition
 from keyrange.ranges.model.range_plan import (
     RangeEstimate,
     auto_ranges,

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import strategies  # noqa: F401  registers the hypothesis profiles
-from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
-from keyrange.ranges.model.offset_splits import Split, cut, deal, plan_splits
+from keyrange.model.offset_splits import Split, cut, deal, plan_splits
+from keyrange.model.offsets import OffsetRange, TopicPartition
 
 TP = [TopicPartition("t", number) for number in range(6)]
 

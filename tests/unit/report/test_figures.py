@@ -16,7 +16,7 @@ from keyrange.cli.values import iso
 from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.individual_commits.model.partition_progress import KeyRangeState, PartitionState
 from keyrange.individual_commits.model.state_columns import columns_of
-from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.model.offsets import TopicPartition
 from keyrange.report import chart_shapes
 from keyrange.report.page_parts import ROWS_MAX, Source
 from keyrange.report.sections import batches, failed_records, lag, offsets, ring, volumes

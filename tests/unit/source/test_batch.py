@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from keyrange.kafka.model.offsets import EARLIEST, LATEST, OffsetRange, TopicPartition
-from keyrange.ranges.model.offset_splits import plan_splits
+from keyrange.model.offset_splits import plan_splits
+from keyrange.model.offsets import EARLIEST, LATEST, OffsetRange, TopicPartition
 from keyrange.source.batch import late_bound
 
 T0, T1, T2 = (TopicPartition("t", number) for number in range(3))

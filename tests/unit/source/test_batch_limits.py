@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import strategies  # noqa: F401  registers the hypothesis profiles
-from keyrange.kafka.model.offsets import OFFSET_MAX, TopicPartition
+from keyrange.model.offsets import OFFSET_MAX, TopicPartition
 from keyrange.source.trigger_limits import admit, holds_back, left_for_new
 
 

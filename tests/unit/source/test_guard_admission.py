@@ -12,12 +12,12 @@ from keyrange.errors import KeyrangeError, error
 from keyrange.guard.factor_sources import Figures
 from keyrange.guard.model.throttle_factor import Factor
 from keyrange.kafka.cluster_view import ClusterView
-from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.kafka.model.retention_deadline import Retention
+from keyrange.model.checkpoint import RESERVED
+from keyrange.model.offsets import OffsetRange, TopicPartition
 from keyrange.options import parse_options
 from keyrange.source import guard_admission as guard_hold_module
 from keyrange.source.guard_admission import Admission
-from keyrange.source.model.checkpoint import RESERVED
 from keyrange.source.planning_session import PlanningSession
 from scripted import EARLIEST_START, GIVEN, T0, FixedSizes, ScriptedCluster
 from scripted_query import Clock, Query, ranges_of

@@ -8,14 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
-from keyrange.source.model.lost_offset_counts import (
-    Lost,
-    LostOffsets,
-    left_behind,
-    passed_over,
-    read_lost,
-)
+from keyrange.model.lost_offset_counts import Lost, LostOffsets, left_behind, passed_over, read_lost
+from keyrange.model.offsets import OffsetRange, TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 

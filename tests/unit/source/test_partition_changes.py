@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 import strategies  # noqa: F401  registers the hypothesis profiles
 from keyrange.errors import DataLossError
-from keyrange.kafka.model.offsets import OffsetRange, TopicPartition, pending
-from keyrange.kafka.model.subscription import Assign, Subscribe, SubscribePattern, Subscription
-from keyrange.source.model.checkpoint import Checkpoint
+from keyrange.model.checkpoint import Checkpoint
+from keyrange.model.offsets import OffsetRange, TopicPartition, pending
+from keyrange.model.subscription import Assign, Subscribe, SubscribePattern, Subscription
 from keyrange.source.model.partition_changes import ABSENT_MAX, Findings, compare
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)

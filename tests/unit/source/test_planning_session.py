@@ -9,10 +9,10 @@ import pytest
 
 from keyrange.errors import InvalidError
 from keyrange.kafka.cluster_view import ClusterView
-from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.ranges.model.offset_splits import read_split, write_split
+from keyrange.model.checkpoint import read_checkpoint
+from keyrange.model.offset_splits import read_split, write_split
+from keyrange.model.offsets import TopicPartition
 from keyrange.source import planning_session as session_module
-from keyrange.source.model.checkpoint import read_checkpoint
 from scripted import (
     EARLIEST_START,
     PATTERN,

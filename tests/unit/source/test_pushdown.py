@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import datasource as spark
 from pyspark.sql.datasource import DataSourceReader
 
-from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
+from keyrange.model.offsets import OffsetRange, TopicPartition
 from keyrange.options import parse_options
 from keyrange.source.batch import KeyRangeBatchReader, narrow
 from keyrange.source.data_source import KeyRangeDataSource

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from keyrange.model.offset_splits import Split
 from keyrange.options import parse_options
-from keyrange.ranges.model.offset_splits import Split
 from keyrange.ranges.sharing import shared_reader as ranges_module
 from keyrange.source import task_reader as read_module
 

@@ -9,9 +9,9 @@ import pytest
 
 from keyrange.errors import InvalidError
 from keyrange.kafka.fetching import fetch as fetch_module
+from keyrange.members.read_tasks import ReadTask
+from keyrange.model.offset_splits import Split
 from keyrange.options import parse_options
-from keyrange.ranges.model.offset_splits import Split
-from keyrange.ranges.read_tasks import ReadTask
 from keyrange.source.task_reader import read_task
 from scripted import SERVERS
 

@@ -9,10 +9,10 @@ import pytest
 
 from committing import INDIVIDUAL, Committed, commit_states, rejected, state
 from keyrange.errors import DataLossError, InvalidError, KeyrangeError
-from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.model.checkpoint import Checkpoint, read_checkpoint
+from keyrange.model.offsets import TopicPartition
 from keyrange.observing.model.query_progress import read_source
 from keyrange.source import metadata_cache as metadata_module
-from keyrange.source.model.checkpoint import Checkpoint, read_checkpoint
 from keyrange.source.planning_session import PlanningSession
 from keyrange.storage.model.spark_log import PlannedBatch, next_positions, ranges_of, read_progress
 from scripted import (

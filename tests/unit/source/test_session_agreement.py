@@ -14,10 +14,10 @@ from committing import commit_batch, commit_states, rejected, state
 from delta_commits import in_epoch
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.model.commit import CommitKind
-from keyrange.individual_commits.model.commit_settings import CommitSettings
-from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.model.checkpoint import read_checkpoint
+from keyrange.model.commit_settings import CommitSettings
+from keyrange.model.offsets import TopicPartition
 from keyrange.source import planning_session as session_module
-from keyrange.source.model.checkpoint import read_checkpoint
 from scripted import (
     EARLIEST_START,
     GIVEN,

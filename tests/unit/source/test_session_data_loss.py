@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from keyrange.errors import DataLossError, UnavailableError, error
-from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.model.checkpoint import Checkpoint, read_checkpoint
+from keyrange.model.offsets import TopicPartition
 from keyrange.source import planning_session as session_module
-from keyrange.source.model.checkpoint import Checkpoint, read_checkpoint
 from scripted import (
     EARLIEST_START,
     GIVEN,

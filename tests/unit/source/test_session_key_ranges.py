@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from keyrange.errors import InvalidError
-from keyrange.source.model.checkpoint import read_checkpoint
+from keyrange.model.checkpoint import read_checkpoint
 from scripted import EARLIEST_START, PATTERN, ScriptedCluster, planned, session
 from scripted_query import Query
 

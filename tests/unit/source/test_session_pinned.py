@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from committing import INDIVIDUAL, Committed
-from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.members.model.assignment import Assignment, Owned
 from keyrange.members.model.pinned_plan import Shape, WorkUnit, portion_cuts
 from keyrange.members.model.task_greeting import Address, Greeting
+from keyrange.members.read_tasks import ReadTask
+from keyrange.model.checkpoint import read_checkpoint
+from keyrange.model.key_ranges import SPACE, split_evenly
+from keyrange.model.offsets import TopicPartition
 from keyrange.options import parse_options
-from keyrange.ranges.model.key_ranges import SPACE, split_evenly
-from keyrange.ranges.read_tasks import ReadTask
-from keyrange.source.model.checkpoint import read_checkpoint
 from keyrange.source.planning_session import PlanningSession
 from scripted import EARLIEST_START, GIVEN, T0, FixedSizes, ScriptedCluster
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from keyrange.members.read_tasks import ReadTask
 from keyrange.options import parse_options
-from keyrange.ranges.read_tasks import ReadTask
 from keyrange.source import task_reader
 from scripted import SERVERS
 

@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from keyrange.errors import InvalidError
-from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
+from keyrange.members.read_tasks import ReadTask
+from keyrange.model.checkpoint import read_checkpoint
+from keyrange.model.key_ranges import HASH_MAX, SPACE, KeyRange, merge, split_evenly
+from keyrange.model.offset_splits import Split
+from keyrange.model.offsets import OffsetRange, TopicPartition
 from keyrange.options import parse_options
-from keyrange.ranges.model.key_ranges import HASH_MAX, SPACE, KeyRange, merge, split_evenly
-from keyrange.ranges.model.offset_splits import Split
-from keyrange.ranges.read_tasks import ReadTask
-from keyrange.source.model.checkpoint import read_checkpoint
 from keyrange.source.planning import plan_read
 from keyrange.source.tasks import TaskMaker
 from scripted import PATTERN, SERVERS, ScriptedCluster, planned, session

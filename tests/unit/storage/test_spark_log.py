@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 import strategies  # noqa: F401  registers the hypothesis profiles
 from keyrange.errors import InvalidError
-from keyrange.kafka.model.offsets import OFFSET_MAX, OffsetRange, TopicPartition
-from keyrange.source.model.checkpoint import Checkpoint
+from keyrange.model.checkpoint import Checkpoint
+from keyrange.model.offsets import OFFSET_MAX, OffsetRange, TopicPartition
 from keyrange.storage.model.spark_log import (
     CheckpointProgress,
     as_jvm_offsets,

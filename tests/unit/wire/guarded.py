@@ -20,9 +20,9 @@ import numpy as np
 import pyarrow as pa
 
 from keyrange.errors import KeyrangeError
-from keyrange.ranges.model.key_ranges import HASH_MAX
-from keyrange.ranges.model.reader_ranges import Placement
-from keyrange.source.model.columns import COLUMNS, USUAL
+from keyrange.model.columns import COLUMNS, USUAL
+from keyrange.model.key_ranges import HASH_MAX
+from keyrange.model.reader_ranges import Placement
 from keyrange.wire import (
     chunk_decoder,
     columns,

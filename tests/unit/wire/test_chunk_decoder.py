@@ -7,7 +7,7 @@ import struct
 import pytest
 
 from keyrange.errors import CorruptError, KeyrangeError
-from keyrange.source.model.columns import COLUMNS, chosen_columns
+from keyrange.model.columns import COLUMNS, chosen_columns
 from keyrange.wire.chunk_decoder import Decoder, DecodeSettings, scan_chunk
 from strategies import (
     COMPRESS,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from keyrange.source.model.columns import COLUMNS
+from keyrange.model.columns import COLUMNS
 from keyrange.wire import columns as module
 from keyrange.wire import record_kernels
 from keyrange.wire.chunk_decoder import Decoder, DecodeSettings, scan_chunk

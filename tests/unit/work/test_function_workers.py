@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 from keyrange.errors import KeyrangeError
-from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.ranges.model.key_ranges import SPACE, split_evenly
+from keyrange.model.key_ranges import SPACE, split_evenly
+from keyrange.model.offsets import TopicPartition
 from keyrange.work.model.outcome import Cause
 from keyrange.work.model.work_order import TaskPartition, WorkSettings
 from keyrange.work.outcome_rows import HIDDEN

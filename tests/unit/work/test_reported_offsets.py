@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pyarrow as pa
 
-from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.model.offsets import TopicPartition
 from keyrange.work.reported_offsets import (
     BLOCKS,
     Blocks,

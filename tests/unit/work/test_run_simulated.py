@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from forms import by_form
-from keyrange.ranges.model.key_ranges import SPACE, KeyRange, split_evenly
+from keyrange.model.key_ranges import SPACE, KeyRange, split_evenly
 from keyrange.work.model.outcome import Cause
 from keyrange.work.model.work_order import TaskPartition, WorkSettings
 from keyrange.work.task_context import Job

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from keyrange.errors import KeyrangeError
-from keyrange.ranges.model.key_ranges import SPACE
+from keyrange.model.key_ranges import SPACE
 from keyrange.work.model.outcome import Cause
 from keyrange.work.model.work_order import TaskPartition, WorkSettings
 from keyrange.work.outcome_rows import HIDDEN

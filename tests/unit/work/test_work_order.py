@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from random import Random
 
-from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.ranges.model.key_ranges import SPACE
+from keyrange.model.key_ranges import SPACE
+from keyrange.model.offsets import TopicPartition
 from keyrange.ranges.model.range_plan import even_ranges
 from keyrange.work.model.work_order import (
     TaskPartition,

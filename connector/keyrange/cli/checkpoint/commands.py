@@ -32,8 +32,8 @@ from keyrange.cli.render import (
     table_of,
 )
 from keyrange.cli.values import iso
-from keyrange.kafka.model.offsets import Positions, TopicPartition
-from keyrange.source.model.checkpoint import Checkpoint
+from keyrange.model.checkpoint import Checkpoint
+from keyrange.model.offsets import Positions, TopicPartition
 from keyrange.storage.checkpoint_files import load_progress, open_directory
 from keyrange.storage.directory import Directory
 from keyrange.storage.model.spark_log import CheckpointProgress, PlannedBatch, jvm_offset, ranges_of

@@ -16,9 +16,9 @@ from keyrange.individual_commits.model.state_before_batch import (
     check_all_done,
     lacking,
 )
-from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.model.checkpoint import Checkpoint, CommitMark
+from keyrange.model.offsets import TopicPartition
 from keyrange.options.commits import CommitOptions
-from keyrange.source.model.checkpoint import Checkpoint, CommitMark
 from keyrange.storage.directory import Directory
 from keyrange.storage.model.spark_log import (
     CheckpointProgress,

@@ -53,7 +53,7 @@ from keyrange.cli.source_options import LiveOption, ServersOption, check_live
 from keyrange.cli.values import SinceOption, ms_of, now, read_since
 from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.individual_commits.model.partition_progress import PartitionState
-from keyrange.kafka.model.offsets import LATEST, TopicPartition
+from keyrange.model.offsets import LATEST, TopicPartition
 from keyrange.report.page_parts import partition_name
 from keyrange.text.escaping import one_line
 from keyrange.text.formats import clock, day, moment, number, percent_of_hashes, span

@@ -28,7 +28,7 @@ from keyrange.errors import invalid_options
 from keyrange.individual_commits.model.batch_results import ErrorsByOffset
 from keyrange.individual_commits.model.commit import Commit, Snapshot
 from keyrange.individual_commits.model.partition_progress import PartitionState
-from keyrange.kafka.model.offsets import EARLIEST, LATEST, OffsetRange, TopicPartition
+from keyrange.model.offsets import EARLIEST, LATEST, OffsetRange, TopicPartition
 from keyrange.options import SourceOptions
 from keyrange.options.commits import beside
 

@@ -30,9 +30,9 @@ from keyrange.individual_commits.model.partition_progress import (
     PartitionState,
     PendingRecord,
 )
-from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.model.key_ranges import KeyRange
+from keyrange.model.offsets import TopicPartition
 from keyrange.observing.model.lag import offsets_behind
-from keyrange.ranges.model.key_ranges import KeyRange
 from keyrange.work.model.outcome import Cause
 
 _COUNTS: Final = ("done", "rejected", "held_back", "dead", "redelivered")

@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from keyrange.individual_commits.model.partition_progress import PartitionState
-from keyrange.kafka.model.offsets import OffsetRange
+from keyrange.model.offsets import OffsetRange
 
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
 

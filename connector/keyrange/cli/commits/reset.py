@@ -24,7 +24,7 @@ from keyrange.errors import error, invalid_options
 from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.individual_commits.model.offset_reset import Reset, rewind, skip
 from keyrange.individual_commits.model.partition_progress import PartitionState
-from keyrange.kafka.model.offsets import LATEST, TopicPartition
+from keyrange.model.offsets import LATEST, TopicPartition
 from keyrange.report.page_parts import partition_name
 from keyrange.storage.checkpoint_files import load_progress, open_directory
 from keyrange.storage.directory import Directory

@@ -40,9 +40,9 @@ from keyrange.cli.source_options import (
     storage_of,
 )
 from keyrange.individual_commits.model.commit import Commit, Snapshot
-from keyrange.individual_commits.model.commit_settings import OFFSET_HASH, CommitSettings
-from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
-from keyrange.ranges.model.offset_splits import Split
+from keyrange.model.commit_settings import OFFSET_HASH, CommitSettings
+from keyrange.model.offset_splits import Split
+from keyrange.model.offsets import OffsetRange, TopicPartition
 from keyrange.report.page_parts import partition_name
 from keyrange.text.formats import number
 

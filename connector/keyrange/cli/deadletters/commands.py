@@ -53,7 +53,7 @@ from keyrange.cli.source_options import (
 from keyrange.cli.values import SinceOption, cut, in_json, iso, now, read_since, short_key, shown
 from keyrange.errors import invalid_options
 from keyrange.individual_commits.model.commit import Snapshot
-from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.model.offsets import TopicPartition
 from keyrange.text.escaping import one_line, plain
 from keyrange.text.formats import moment
 

@@ -41,7 +41,7 @@ from keyrange.cli.source_options import (
     named_options,
 )
 from keyrange.cli.values import SinceOption, now, read_since
-from keyrange.ranges.model.key_ranges import SPACE, KeyRange, split_evenly
+from keyrange.model.key_ranges import SPACE, KeyRange, split_evenly
 from keyrange.report.page_parts import partition_name
 from keyrange.report.wording import command_text, event_text, moved_text, slot_marks
 from keyrange.text.escaping import one_line

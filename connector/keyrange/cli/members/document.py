@@ -17,9 +17,9 @@ import typer
 from keyrange.cli.commits.document import bounds_of
 from keyrange.cli.source_options import connected, storage_of
 from keyrange.cli.values import iso
-from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.members.model.join_metadata import MemberMetadata, read_metadata
-from keyrange.ranges.model.key_ranges import SPACE
+from keyrange.model.key_ranges import SPACE
+from keyrange.model.offsets import TopicPartition
 
 if TYPE_CHECKING:
     from keyrange.members.coordinator_client import GroupView

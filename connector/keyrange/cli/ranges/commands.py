@@ -40,15 +40,9 @@ from keyrange.cli.source_options import SERVERS, GivenSource, ReadPlan, folded, 
 from keyrange.cli.values import KeyOption, read_key
 from keyrange.errors import invalid_options
 from keyrange.kafka.messages.produce import partition_of
-from keyrange.kafka.model.offsets import OffsetRange, TopicPartition, nested
-from keyrange.ranges.model.key_ranges import (
-    SPACE,
-    KeyRange,
-    index_of,
-    split_at_weights,
-    write_ranges,
-)
-from keyrange.ranges.model.offset_splits import Split, cut
+from keyrange.model.key_ranges import SPACE, KeyRange, index_of, split_at_weights, write_ranges
+from keyrange.model.offset_splits import Split, cut
+from keyrange.model.offsets import OffsetRange, TopicPartition, nested
 from keyrange.ranges.model.range_plan import auto_ranges, even_ranges
 from keyrange.text.formats import number, percent
 
@@ -325,7 +319,7 @@ def _owner(
     partition is the producer's choice, its place that of the offset."""
     partition, place = None, 0 if nulls_first else None
     if content is not None:
-        from keyrange.ranges.model.key_ranges import hash_of
+        from keyrange.model.key_ranges import hash_of
 
         partition, place = partition_of(content, partitions), hash_of(content)
     spans = ranges_of(partition or 0)

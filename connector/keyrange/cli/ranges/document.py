@@ -14,10 +14,10 @@ from keyrange.cli.commits.commit_source import open_commits
 from keyrange.cli.render import print_record
 from keyrange.cli.source_options import folded
 from keyrange.cli.values import shown
-from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.keyed_state.model.state_runs import clipped
-from keyrange.ranges.model.key_ranges import KeyRange, merge, write_ranges
-from keyrange.ranges.model.offset_splits import Split
+from keyrange.model.key_ranges import KeyRange, merge, write_ranges
+from keyrange.model.offset_splits import Split
+from keyrange.model.offsets import TopicPartition
 from keyrange.ranges.model.plan_figures import fetched_bytes, fetched_once
 
 if TYPE_CHECKING:

@@ -20,10 +20,10 @@ from keyrange.cli.watch.observers import Answer, Answers
 from keyrange.cli.watch.reasons import Cause, Reason, reasons
 from keyrange.cli.watch.view import all_read_text, facts, failure_text, read_lag_text, state_text
 from keyrange.errors import KeyrangeError
-from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
+from keyrange.model.checkpoint import RESERVED, Checkpoint, read_positions
+from keyrange.model.offsets import OffsetRange, TopicPartition
 from keyrange.observing.model.query_progress import is_figure, work_done
 from keyrange.report.page_parts import QueryState, Source
-from keyrange.source.model.checkpoint import RESERVED, Checkpoint, read_positions
 from keyrange.storage.model.spark_log import CheckpointProgress, PlannedBatch, ranges_of
 from keyrange.text.formats import span
 

@@ -40,8 +40,8 @@ from keyrange.errors import KeyrangeError, invalid_options
 from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.individual_commits.model.partition_progress import fresh
 from keyrange.individual_commits.table.dead_letter_replay import chosen_letters, open_letters
-from keyrange.kafka.model.offsets import LATEST
 from keyrange.kafka.open_transactions import held_back
+from keyrange.model.offsets import LATEST
 from keyrange.observing.progress_file import documents
 from keyrange.report.page_parts import Source, Sources, partition_name
 from keyrange.report.sections.offsets import PENDING_MAX

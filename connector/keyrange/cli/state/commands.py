@@ -43,7 +43,7 @@ from keyrange.cli.state.verify import (
 from keyrange.cli.values import KeyOption, in_json, iso, now, read_key, short_key
 from keyrange.errors import KeyrangeError, invalid_options
 from keyrange.individual_commits.model.commit import Snapshot
-from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.model.offsets import TopicPartition
 from keyrange.report.page_parts import partition_name
 from keyrange.text.formats import counted, exact_span, number, size_text
 

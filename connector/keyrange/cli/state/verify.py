@@ -16,8 +16,8 @@ from keyrange.cli.render import note, print_table, print_text, print_words, tabl
 from keyrange.cli.source_options import ReadPlan, folded, open_reading, storage_of
 from keyrange.cli.values import in_json
 from keyrange.individual_commits.model.commit import Snapshot
-from keyrange.kafka.model.offsets import OffsetRange, TopicPartition, by_topic, nested
-from keyrange.ranges.model.key_ranges import SPACE, split_evenly
+from keyrange.model.key_ranges import SPACE, split_evenly
+from keyrange.model.offsets import OffsetRange, TopicPartition, by_topic, nested
 from keyrange.report.page_parts import partition_name
 from keyrange.text.formats import number
 
@@ -188,7 +188,7 @@ def _batches(reading: ReadPlan) -> Iterator[pa.RecordBatch]:
     while."""
     from keyrange.kafka.fetching.fetch import SplitReader
     from keyrange.kafka.fetching.read_settings import read_settings
-    from keyrange.ranges.model.offset_splits import Split
+    from keyrange.model.offset_splits import Split
 
     reader = SplitReader(reading.cluster, reading.view, read_settings(reading.options))
     total = sum(span.size for span in reading.pending.values())

@@ -29,7 +29,7 @@ from keyrange.cli.values import iso, now, read_pause
 from keyrange.cli.volumes.guard import GivenCluster, guard, reap, release
 from keyrange.guard.model.throttle_factor import Factor, Throttle
 from keyrange.guard.model.volume_readings import View
-from keyrange.guard.model.volumes import Limit, Volume
+from keyrange.model.volumes import Limit, Volume
 from keyrange.options.volume_checks import ADMIN_PREFIX, VolumeOptions, parse_volume_options
 from keyrange.options.volumes import VOLUME_ROWS
 from keyrange.report.wording import factor_text, volume_state
@@ -41,7 +41,7 @@ def looks(options: VolumeOptions, pause_ms: int) -> Iterator[dict[str, Any]]:
     """One document a check, without an end. Without a limit there is no factor."""
     from keyrange.guard.clock import monotonic_ms
     from keyrange.guard.factor_sources import check_timeout_ms
-    from keyrange.kafka.log_dirs import LogDirReader
+    from keyrange.guard.log_dirs import LogDirReader
 
     assert options.client is not None
     throttle = None if options.policy is None else Throttle(options.policy, monotonic_ms())

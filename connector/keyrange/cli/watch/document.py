@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from keyrange.cli.checkpoint.commands import describe as describe_checkpoint
 from keyrange.cli.values import iso, ms_of
 from keyrange.cli.watch.reasons import RATE_MS, describe_held, judged, late_after_ms
-from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.model.offsets import TopicPartition
 from keyrange.observing.model.catching_up import LagAt, catching_up
 from keyrange.observing.model.lag import offsets_behind, total_behind
 from keyrange.observing.model.query_progress import state_figures

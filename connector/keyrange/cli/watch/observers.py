@@ -21,8 +21,8 @@ from keyrange.cli.source_options import SERVERS, folded, names, of_kafka, storag
 from keyrange.cli.values import ms_of, now
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.table import commit_admin
-from keyrange.kafka.model.offsets import LATEST, TopicPartition
 from keyrange.kafka.open_transactions import HeldBack, held_back
+from keyrange.model.offsets import LATEST, TopicPartition
 from keyrange.observing.model.query_progress import QueryProgress, read_query_progress
 from keyrange.observing.progress_file import read_last
 from keyrange.options import parse_options

@@ -20,7 +20,7 @@ from enum import StrEnum
 from typing import Final
 
 from keyrange.guard.model.volume_readings import Rest, View, VolumeReading, no_rest, with_rests
-from keyrange.guard.model.volumes import Policy, Volume
+from keyrange.model.volumes import Policy, Volume
 from keyrange.text.formats import size_text
 from keyrange.text.transitions import transitions
 

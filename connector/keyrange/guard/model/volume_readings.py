@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from keyrange.guard.model.volumes import Volume
+from keyrange.model.volumes import Volume
 
 # Readings that growth is taken from: at one a minute, the last ten minutes.
 _READINGS_KEPT: Final = 10

@@ -17,8 +17,8 @@ from keyrange.individual_commits.model.partition_progress import (
     cut_span,
 )
 from keyrange.individual_commits.model.range_claims import Claim, is_of_consumer, read_claim
-from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.ranges.model.key_ranges import SPACE, KeyRange, index_of
+from keyrange.model.key_ranges import SPACE, KeyRange, index_of
+from keyrange.model.offsets import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

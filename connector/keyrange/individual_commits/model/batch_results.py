@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from keyrange.individual_commits.model.partition_progress import PartitionState
-from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.model.offsets import TopicPartition
 from keyrange.work.model.outcome import UNFIT_TEXT, Cause
 
 _KINDS_SHOWN: Final = 5

@@ -14,12 +14,12 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from keyrange.errors import KeyrangeError, error
-from keyrange.individual_commits.model.commit_settings import CommitSettings
 from keyrange.individual_commits.model.driver_order import Fence
 from keyrange.individual_commits.model.partition_progress import PartitionState
-from keyrange.kafka.model.offsets import OFFSET_MAX, TopicPartition, by_partition, nested
 from keyrange.keyed_state.model.state_runs import StateRun
-from keyrange.ranges.model.query_ranges import Ownership
+from keyrange.model.commit_settings import CommitSettings
+from keyrange.model.offsets import OFFSET_MAX, TopicPartition, by_partition, nested
+from keyrange.model.query_ranges import Ownership
 
 if TYPE_CHECKING:
     from keyrange.individual_commits.model.state_columns import StateColumns

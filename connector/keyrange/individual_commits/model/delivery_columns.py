@@ -15,7 +15,6 @@ from typing import Final
 
 import numpy as np
 
-from keyrange.individual_commits.model.commit_settings import DeliveryLimits
 from keyrange.individual_commits.model.delivery_splits import PartitionDelivery
 from keyrange.individual_commits.model.partition_progress import (
     PartitionState,
@@ -36,8 +35,9 @@ from keyrange.individual_commits.model.state_columns import (
     records_of,
     united,
 )
-from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.ranges.model.key_ranges import HASH_MAX, KeyRange
+from keyrange.model.commit_settings import DeliveryLimits
+from keyrange.model.key_ranges import HASH_MAX, KeyRange
+from keyrange.model.offsets import TopicPartition
 from keyrange.ranges.model.plan_check import Area
 
 # A clock that is corrected by less makes nothing due.

@@ -17,9 +17,9 @@ from operator import itemgetter
 from typing import Final
 
 from keyrange.individual_commits.model.partition_progress import PendingRecord
-from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
-from keyrange.ranges.model.key_ranges import HASH_MAX, SPACE, KeyRange
-from keyrange.ranges.model.offset_splits import Delivery, Split
+from keyrange.model.key_ranges import HASH_MAX, SPACE, KeyRange
+from keyrange.model.offset_splits import Delivery, Split
+from keyrange.model.offsets import OffsetRange, TopicPartition
 from keyrange.ranges.model.plan_check import Area, HandedOut
 from keyrange.ranges.model.range_plan import RangeEstimate, among_readers, shared_first, weigh
 

@@ -20,7 +20,7 @@ from keyrange.individual_commits.model.driver_order import (
     next_group_seq,
 )
 from keyrange.individual_commits.model.state_before_batch import lacking
-from keyrange.source.model.checkpoint import CommitMark
+from keyrange.model.checkpoint import CommitMark
 from keyrange.storage.model.sink_driver import Driver, application_of
 
 TableOf = Callable[[str], CommitTable]

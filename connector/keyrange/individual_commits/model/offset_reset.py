@@ -14,9 +14,9 @@ from keyrange.individual_commits.model.partition_progress import (
     PartitionState,
     PendingRecord,
 )
-from keyrange.kafka.model.offset_range_sets import Ranges, coalesce, subtract
-from keyrange.kafka.model.offsets import OffsetRange
-from keyrange.ranges.model.key_ranges import KeyRange
+from keyrange.model.key_ranges import KeyRange
+from keyrange.model.offset_range_sets import Ranges, coalesce, subtract
+from keyrange.model.offsets import OffsetRange
 from keyrange.work.model.outcome import Cause
 
 

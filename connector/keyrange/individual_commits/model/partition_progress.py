@@ -24,9 +24,9 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Final
 
-from keyrange.kafka.model.offset_range_sets import Ranges
-from keyrange.kafka.model.offsets import OffsetRange
-from keyrange.ranges.model.key_ranges import SPACE, KeyRange
+from keyrange.model.key_ranges import SPACE, KeyRange
+from keyrange.model.offset_range_sets import Ranges
+from keyrange.model.offsets import OffsetRange
 from keyrange.work.model.outcome import Cause
 
 # Up to how many pending records two pieces become one although they have some.

@@ -19,13 +19,7 @@ from keyrange.individual_commits.model.partition_progress import (
     cut_at,
     cut_span,
 )
-from keyrange.kafka.model.offsets import (
-    OFFSET_MAX,
-    TopicPartition,
-    by_partition,
-    nested,
-)
-from keyrange.ranges.model.key_ranges import (
+from keyrange.model.key_ranges import (
     SPACE,
     KeyRange,
     common,
@@ -34,6 +28,7 @@ from keyrange.ranges.model.key_ranges import (
     read_ranges,
     subtract,
 )
+from keyrange.model.offsets import OFFSET_MAX, TopicPartition, by_partition, nested
 
 VERSION: Final = 1
 TEXT_CHARACTERS_MAX: Final = 4 * 1024 * 1024

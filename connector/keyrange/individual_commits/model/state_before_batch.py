@@ -12,7 +12,6 @@ from collections.abc import Callable, Container, Mapping
 
 from keyrange.errors import KeyrangeError, error
 from keyrange.individual_commits.model.commit import Snapshot
-from keyrange.individual_commits.model.commit_settings import KEY_HASH, OFFSET_HASH, CommitSettings
 from keyrange.individual_commits.model.partition_progress import PartitionState, fresh
 from keyrange.individual_commits.model.range_claims import (
     Claims,
@@ -21,9 +20,10 @@ from keyrange.individual_commits.model.range_claims import (
     of_topic,
     pieces_of,
 )
-from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.ranges.model.key_ranges import SPACE
-from keyrange.source.model.checkpoint import Checkpoint, CommitMark
+from keyrange.model.checkpoint import Checkpoint, CommitMark
+from keyrange.model.commit_settings import KEY_HASH, OFFSET_HASH, CommitSettings
+from keyrange.model.key_ranges import SPACE
+from keyrange.model.offsets import TopicPartition
 
 
 def planned_from(mark: CommitMark, known_at: Callable[[str, int], Snapshot]) -> Snapshot:

@@ -18,8 +18,8 @@ from keyrange.individual_commits.model.partition_progress import (
     PartitionState,
     PendingRecord,
 )
-from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.ranges.model.key_ranges import HASH_MAX, KeyRange
+from keyrange.model.key_ranges import HASH_MAX, KeyRange
+from keyrange.model.offsets import TopicPartition
 from keyrange.work.model.outcome import Cause
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]

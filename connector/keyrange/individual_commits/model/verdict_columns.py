@@ -8,7 +8,6 @@ from itertools import chain
 
 import numpy as np
 
-from keyrange.individual_commits.model.commit_settings import RedeliveryPolicy
 from keyrange.individual_commits.model.delivery_columns import DeliveryColumns
 from keyrange.individual_commits.model.partition_progress import (
     MERGED_PENDING_MAX,
@@ -26,8 +25,9 @@ from keyrange.individual_commits.model.state_columns import (
     placed,
     united,
 )
-from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.ranges.model.key_ranges import HASH_MAX, SPACE, KeyRange
+from keyrange.model.commit_settings import RedeliveryPolicy
+from keyrange.model.key_ranges import HASH_MAX, SPACE, KeyRange
+from keyrange.model.offsets import TopicPartition
 from keyrange.work.model.outcome import Cause, RecordOutcome
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
 from keyrange.errors import KeyrangeError, error
-from keyrange.source.model.checkpoint import Checkpoint
+from keyrange.model.checkpoint import Checkpoint
 
 _VERSION: Final = 1
 # They are put into paths. A verdict without rows has no attempt.

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from keyrange.errors import invalid_options
 from keyrange.individual_commits.model.commit import Commit, CommitKind, Snapshot
-from keyrange.individual_commits.model.commit_settings import CommitSettings
-from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.model.commit_settings import CommitSettings
+from keyrange.model.offsets import TopicPartition
 
 if TYPE_CHECKING:
     from keyrange.individual_commits.model.commit import CommitTable

@@ -24,7 +24,6 @@ from keyrange.individual_commits.model.commit import (
     read_cuts,
     write_cuts,
 )
-from keyrange.individual_commits.model.commit_settings import CommitSettings
 from keyrange.individual_commits.model.driver_order import Fence
 from keyrange.individual_commits.model.state_columns import NO_STATES, StateColumns, columns_of
 from keyrange.individual_commits.table.state_rows import (
@@ -38,9 +37,10 @@ from keyrange.individual_commits.table.state_rows import (
     read_states,
     write_states,
 )
-from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.keyed_state.model.state_runs import StateRun
-from keyrange.ranges.model.query_ranges import Ownership, read_ownership, write_ownership
+from keyrange.model.commit_settings import CommitSettings
+from keyrange.model.offsets import TopicPartition
+from keyrange.model.query_ranges import Ownership, read_ownership, write_ownership
 from keyrange.storage.table_store import Bounds
 
 # Key ranges have both ends in them, as in all columns that people read.

@@ -30,10 +30,10 @@ from keyrange.individual_commits.table.commit_admin import (
 )
 from keyrange.individual_commits.table.commit_schema import commits_of
 from keyrange.individual_commits.table.dead_letters import DeadLetter, DeadLetters
-from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.model.key_ranges import hash_of_record
+from keyrange.model.offsets import TopicPartition
 from keyrange.options.commits import DEAD_LETTERS, beside
 from keyrange.options.secrets import parse_secret
-from keyrange.ranges.model.key_ranges import hash_of_record
 from keyrange.storage.delta_store import DeltaStore
 from keyrange.storage.table_store import Bounds
 

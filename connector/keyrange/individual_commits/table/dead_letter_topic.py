@@ -19,7 +19,7 @@ from keyrange.kafka.messages.produce import (
     produce,
     record_batch,
 )
-from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.model.offsets import TopicPartition
 from keyrange.options.kafka_properties import ClientSettings
 
 _log = logging.getLogger(__name__)

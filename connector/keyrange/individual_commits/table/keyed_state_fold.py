@@ -15,10 +15,10 @@ from keyrange.individual_commits.model.commit import CommitKind, Snapshot
 from keyrange.individual_commits.model.partition_progress import PartitionState, fresh
 from keyrange.individual_commits.table.commit_admin import Commits
 from keyrange.individual_commits.table.keyed_state_rows import StoredState
-from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.keyed_state.model.state_runs import files_of
 from keyrange.keyed_state.variables import StateForm
-from keyrange.ranges.model.key_ranges import SPACE
+from keyrange.model.key_ranges import SPACE
+from keyrange.model.offsets import OffsetRange, TopicPartition
 from keyrange.storage.directory import Directory
 from keyrange.work.model.outcome import Cause
 from keyrange.work.model.work_order import TaskPartition, WorkSettings

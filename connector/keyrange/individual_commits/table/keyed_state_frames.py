@@ -13,11 +13,11 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from keyrange.errors import invalid_options
 from keyrange.individual_commits.table.keyed_state_rows import StoredState, state_directory
-from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.keyed_state.model.state_runs import StateRun
 from keyrange.keyed_state.variables import StateForm, Variable
+from keyrange.model.key_ranges import SPACE, KeyRange, split_evenly
+from keyrange.model.offsets import TopicPartition
 from keyrange.options.commits import storage_in
-from keyrange.ranges.model.key_ranges import SPACE, KeyRange, split_evenly
 
 # About as many keys are read by one task.
 _TASK_ROWS: Final = 500_000

@@ -14,14 +14,14 @@ import pyarrow as pa
 from keyrange.errors import KeyrangeError, invalid_options
 from keyrange.individual_commits.model.commit import Commit, CommitKind, Snapshot
 from keyrange.individual_commits.table.commit_admin import Commits
-from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.keyed_state.expiry import with_state
 from keyrange.keyed_state.model.state_runs import StateRun, clipped
 from keyrange.keyed_state.sorted_blocks import Blocks, Keys, look_up, merged
 from keyrange.keyed_state.state_files import FileBlocks
 from keyrange.keyed_state.variables import KEY, StateForm, form_of
+from keyrange.model.key_ranges import SPACE, KeyRange, hash_of
+from keyrange.model.offsets import TopicPartition
 from keyrange.options.commits import beside
-from keyrange.ranges.model.key_ranges import SPACE, KeyRange, hash_of
 from keyrange.storage.directory import Directory
 
 # How many commits that a partition can be taken back to are named to who asks for another.

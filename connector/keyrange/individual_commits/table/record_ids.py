@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from keyrange.errors import KeyrangeError, error, invalid_options
-from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.model.offsets import TopicPartition
 from keyrange.storage.failure_text import text_of
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from keyrange.individual_commits.model.state_columns import (
     StateColumns,
     begins_of_runs,
 )
-from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.model.offsets import TopicPartition
 
 TIME: Final = pa.timestamp("us", tz="UTC")
 # In the order of the rows of `StateColumns.pending`.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from keyrange.kafka.connection import Connection
-from keyrange.ranges.model.offset_splits import Split
+from keyrange.model.offset_splits import Split
 from keyrange.wire.chunk_decoder import Chunk, Decoder
 
 _LEAST_ASK_BYTES: Final = 64 * 1024

@@ -16,13 +16,7 @@ from keyrange.kafka.connection import ConnectionLost
 from keyrange.kafka.fetching.cursor import Cursor
 from keyrange.kafka.fetching.read_settings import ReadSettings
 from keyrange.kafka.groups import epoch_ends
-from keyrange.kafka.model.offsets import (
-    EARLIEST,
-    LATEST,
-    READ_UNCOMMITTED,
-    OffsetRange,
-    TopicPartition,
-)
+from keyrange.model.offsets import EARLIEST, LATEST, READ_UNCOMMITTED, OffsetRange, TopicPartition
 
 _log = logging.getLogger(__name__)
 

@@ -30,11 +30,11 @@ from keyrange.kafka.fetching.fetch_request import receive_fetch, send_fetch, wai
 from keyrange.kafka.fetching.read_settings import ReadSettings
 from keyrange.kafka.messages import protocol
 from keyrange.kafka.messages.protocol import Code
-from keyrange.kafka.model.offsets import EARLIEST
 from keyrange.kafka.position_lookup import bind_splits
 from keyrange.kafka.response_frames import ReceiveBuffer
 from keyrange.kafka.retry_deadline import Deadline
-from keyrange.ranges.model.offset_splits import Split
+from keyrange.model.offset_splits import Split
+from keyrange.model.offsets import EARLIEST
 from keyrange.wire import fetch_response
 from keyrange.wire.chunk_decoder import Chunk, Decoder, Workspace, scan_chunk
 

@@ -34,7 +34,7 @@ from kafka.protocol.metadata import (
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
 import keyrange
-from keyrange.kafka.model.offsets import READ_COMMITTED, READ_UNCOMMITTED
+from keyrange.model.offsets import READ_COMMITTED, READ_UNCOMMITTED
 from keyrange.options.kafka_properties import ClientSettings
 
 

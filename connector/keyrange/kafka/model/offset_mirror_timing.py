@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final, Literal
 
-from keyrange.kafka.model.offsets import Positions, TopicPartition
+from keyrange.model.offsets import Positions, TopicPartition
 
 # What the text begins with that a query writes beside each offset: the rest names the run.
 MARK: Final = "keyrange: "

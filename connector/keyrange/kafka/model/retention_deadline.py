@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from keyrange.kafka.model.offsets import Positions, TopicPartition
+from keyrange.model.offsets import Positions, TopicPartition
 
 # Of what retention.bytes allows, so much may wait: sizes of records are sampled, and the log grows.
 _BYTES_SHARE: Final = 0.5

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from keyrange.ranges.model.key_ranges import KeyRange, common, subtract
+from keyrange.model.key_ranges import KeyRange, common, subtract
 
 # A run is merged with newer ones that have as many rows as it has. So a state of n rows lies in
 # log2(n / rows of a batch) runs at the most, and a row is written as often.

@@ -23,9 +23,9 @@ from itertools import pairwise
 from typing import Any, Final
 
 from keyrange.errors import error
-from keyrange.kafka.model.offsets import TopicPartition, by_partition, nested
 from keyrange.members.model.balance import SLACK, Balance
-from keyrange.ranges.model.key_ranges import HASH_MAX, SPACE, KeyRange, common, merge, subtract
+from keyrange.model.key_ranges import HASH_MAX, SPACE, KeyRange, common, merge, subtract
+from keyrange.model.offsets import TopicPartition, by_partition, nested
 
 _VERSION: Final = 1
 _NO_SLACK: Final = Fraction(0)

@@ -13,8 +13,8 @@ from itertools import groupby
 from math import lcm
 from typing import Final, TypeVar
 
-from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.ranges.model.key_ranges import SPACE, KeyRange, merge
+from keyrange.model.key_ranges import SPACE, KeyRange, merge
+from keyrange.model.offsets import TopicPartition
 
 # By how much of its share a member may have more or less, where a partition stays whole for it.
 SLACK: Final = Fraction(1, 10)

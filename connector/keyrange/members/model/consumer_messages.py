@@ -13,13 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from keyrange.errors import error
-from keyrange.kafka.model.offsets import (
-    OFFSET_MAX,
-    TopicPartition,
-    by_partition,
-    nested,
-)
-from keyrange.ranges.model.key_ranges import KeyRange, read_ranges, write_ranges
+from keyrange.model.key_ranges import KeyRange, read_ranges, write_ranges
+from keyrange.model.offsets import OFFSET_MAX, TopicPartition, by_partition, nested
 
 VERSION: Final = 1
 # A group's members and assignments stand in one record of Kafka's, of 1 MB by default.

@@ -14,10 +14,10 @@ from typing import Final
 
 from keyrange.individual_commits.model import delivery_splits
 from keyrange.individual_commits.model.delivery_splits import PartitionDeliveries
-from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
 from keyrange.members.model.assignment import Owned
-from keyrange.ranges.model.key_ranges import KeyRange, split_evenly
-from keyrange.ranges.model.offset_splits import Split
+from keyrange.model.key_ranges import KeyRange, split_evenly
+from keyrange.model.offset_splits import Split
+from keyrange.model.offsets import OffsetRange, TopicPartition
 from keyrange.ranges.model.range_plan import RangeEstimate, cut_line, plan_tasks, weigh
 
 Owners = Mapping[TopicPartition, Sequence[Owned]]

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from keyrange.kafka.model.offsets import Positions, TopicPartition
+from keyrange.model.offsets import Positions, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,16 +18,16 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Final, TypeGuard
 
 from keyrange.individual_commits.model.batch_results import BatchResult
-from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.keyed_state.model.figures import OBSERVED_PREFIX, StateFigures
+from keyrange.model.checkpoint import RESERVED, read_positions
+from keyrange.model.lost_offset_counts import Lost, read_lost
+from keyrange.model.offsets import TopicPartition
 from keyrange.observing.model.lag import (
     Lag,
     behind_by_partition,
     offsets_behind_latest,
     total_behind,
 )
-from keyrange.source.model.checkpoint import RESERVED, read_positions
-from keyrange.source.model.lost_offset_counts import Lost, read_lost
 from keyrange.text.escaping import one_line
 
 # What is larger counts nothing that there is.

@@ -20,9 +20,9 @@ from itertools import chain
 from typing import Final
 
 from keyrange.errors import error
-from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.ranges.model.key_ranges import SPACE, KeyRange
-from keyrange.ranges.model.offset_splits import Split
+from keyrange.model.key_ranges import SPACE, KeyRange
+from keyrange.model.offset_splits import Split
+from keyrange.model.offsets import TopicPartition
 
 _Corners = Counter[tuple[int, int]]
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from keyrange.kafka.model.offset_range_sets import merged
-from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.ranges.model.offset_splits import Split
+from keyrange.model.offset_range_sets import merged
+from keyrange.model.offset_splits import Split
+from keyrange.model.offsets import TopicPartition
 
 
 def plan_figures(

@@ -14,10 +14,10 @@ from itertools import pairwise
 from math import sqrt
 from typing import Final, TypeVar
 
-from keyrange.kafka.model.offsets import OffsetRange, TopicPartition
-from keyrange.ranges.model.key_ranges import SPACE, KeyRange, cover_once, split_evenly
-from keyrange.ranges.model.offset_splits import Split
-from keyrange.ranges.model.reader_ranges import placement_of
+from keyrange.model.key_ranges import SPACE, KeyRange, cover_once, split_evenly
+from keyrange.model.offset_splits import Split
+from keyrange.model.offsets import OffsetRange, TopicPartition
+from keyrange.model.reader_ranges import placement_of
 
 # A range that has so many times its share of the partition is hot.
 _HOT: Final = 2.0

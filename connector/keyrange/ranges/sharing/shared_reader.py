@@ -24,7 +24,7 @@ import pyarrow as pa
 from keyrange.kafka.fetching.cursor import Cursor
 from keyrange.kafka.fetching.fetch import SplitReader
 from keyrange.kafka.retry_deadline import Deadline
-from keyrange.ranges.model.offset_splits import Split
+from keyrange.model.offset_splits import Split
 from keyrange.ranges.sharing.chunk_chain import Chain, ChainEnd, ChunkState, Link
 from keyrange.ranges.sharing.chunk_results import (
     RUNS,

@@ -8,7 +8,7 @@ from math import cos, pi, sin
 from operator import itemgetter
 from typing import Any, Final
 
-from keyrange.ranges.model.key_ranges import SPACE
+from keyrange.model.key_ranges import SPACE
 from keyrange.report.chart_shapes import Path, area, axis, bar_axis, bar_marker, plot
 from keyrange.report.page_parts import (
     Columns,

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from operator import eq, ge, gt, le, lt
 from typing import Any, Final
 
-from keyrange.kafka.model.offsets import OFFSET_MAX, OffsetRange, TopicPartition
+from keyrange.model.offsets import OFFSET_MAX, OffsetRange, TopicPartition
 
 # A function of Python's, `among` or `str.startswith`. Text is compared by code points, which is
 # Spark's order of UTF-8 bytes.

@@ -13,9 +13,9 @@ from types import MappingProxyType
 from typing import Final
 
 from keyrange.errors import KeyrangeError, error
-from keyrange.kafka.model.offsets import Positions, TopicPartition
-from keyrange.kafka.model.subscription import Assign, Subscription
-from keyrange.source.model.checkpoint import Checkpoint
+from keyrange.model.checkpoint import Checkpoint
+from keyrange.model.offsets import Positions, TopicPartition
+from keyrange.model.subscription import Assign, Subscription
 
 # An offset is written with every batch: of what went long ago no more than so many are kept.
 ABSENT_MAX: Final = 1_000

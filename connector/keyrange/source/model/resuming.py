@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from keyrange.errors import error
-from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.kafka.model.position_options import Offsets, PositionSpec
-from keyrange.ranges.model.key_ranges import SPACE, KeyRange
-from keyrange.ranges.model.query_ranges import Ownership, first_change, owned
-from keyrange.source.model.checkpoint import Checkpoint
+from keyrange.model.checkpoint import Checkpoint
+from keyrange.model.key_ranges import SPACE, KeyRange
+from keyrange.model.offsets import TopicPartition
+from keyrange.model.position_options import Offsets, PositionSpec
+from keyrange.model.query_ranges import Ownership, first_change, owned
 
 
 def check_ownership(known: Checkpoint, now: Ownership) -> None:

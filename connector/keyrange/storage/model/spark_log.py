@@ -17,8 +17,8 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from keyrange.errors import InvalidError, KeyrangeError, error
-from keyrange.kafka.model.offsets import OffsetRange, Positions, TopicPartition
-from keyrange.source.model.checkpoint import RESERVED, Checkpoint, read_checkpoint, read_positions
+from keyrange.model.checkpoint import RESERVED, Checkpoint, read_checkpoint, read_positions
+from keyrange.model.offsets import OffsetRange, Positions, TopicPartition
 
 _KNOWN: Final = "v1"
 # The end of the year 9999, the last that can be shown as a date.

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import astuple, dataclass, field
 from typing import Any
 
-from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.keyed_state.model.state_runs import StateRun
-from keyrange.ranges.model.key_ranges import KeyRange
+from keyrange.model.key_ranges import KeyRange
+from keyrange.model.offsets import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

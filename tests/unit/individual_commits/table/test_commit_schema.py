@@ -17,9 +17,9 @@ from keyrange.individual_commits.model.partition_progress import (
     PendingRecord,
 )
 from keyrange.individual_commits.table.commit_schema import SCHEMA, commits_of, rows_of
-from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.ranges.model.key_ranges import HASH_MAX, SPACE, KeyRange
-from keyrange.ranges.model.query_ranges import EVERY
+from keyrange.model.key_ranges import HASH_MAX, SPACE, KeyRange
+from keyrange.model.offsets import TopicPartition
+from keyrange.model.query_ranges import EVERY
 
 Rows = list[dict[str, Any]]
 

@@ -17,7 +17,7 @@ from delta_commits import COMMITS, table_at
 from keyrange.errors import DeniedError, KeyrangeError
 from keyrange.individual_commits.model.commit import known_at
 from keyrange.individual_commits.table.commit_table import LAYOUT
-from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.model.offsets import TopicPartition
 from keyrange.storage import delta_store
 from keyrange.storage.delta_store import DeltaStore
 from racing_writers import Writes, before_the_next_write, in_threads

@@ -15,7 +15,7 @@ from keyrange.individual_commits.table.dead_letters import (
     DeadLetters,
     open_dead_letters,
 )
-from keyrange.kafka.model.offsets import OFFSET_MAX, PARTITION_MAX
+from keyrange.model.offsets import OFFSET_MAX, PARTITION_MAX
 from keyrange.options.commits import CommitOptions
 from keyrange.storage.delta_log import DeltaLog
 from keyrange.work.model.outcome import Cause

@@ -13,7 +13,7 @@ from keyrange.individual_commits.model.commit import Commit, CommitKind
 from keyrange.individual_commits.model.driver_order import Fence, begun, living
 from keyrange.individual_commits.model.driver_takeover import begin
 from keyrange.individual_commits.table.commit_table import DeltaCommitTable
-from keyrange.source.model.checkpoint import CommitMark
+from keyrange.model.checkpoint import CommitMark
 from memory_store import MemoryStore, Shared
 
 HOUR_MS = 3_600_000

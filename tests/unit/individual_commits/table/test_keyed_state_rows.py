@@ -17,9 +17,9 @@ from keyrange.individual_commits.model.partition_progress import (
 )
 from keyrange.individual_commits.table.commit_admin import Commits
 from keyrange.individual_commits.table.keyed_state_rows import runs_to_return_to
-from keyrange.kafka.model.offsets import TopicPartition
 from keyrange.keyed_state.model.state_runs import StateRun
-from keyrange.ranges.model.key_ranges import SPACE
+from keyrange.model.key_ranges import SPACE
+from keyrange.model.offsets import TopicPartition
 from keyrange.storage.directory import Directory
 
 AT = TopicPartition("t", 0)

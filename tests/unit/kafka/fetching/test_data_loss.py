@@ -7,8 +7,8 @@ import re
 import pytest
 
 from keyrange.errors import KeyrangeError
-from keyrange.kafka.model.offsets import EARLIEST, LATEST
-from keyrange.ranges.model.offset_splits import Split
+from keyrange.model.offset_splits import Split
+from keyrange.model.offsets import EARLIEST, LATEST
 from scripted_broker import Fetched, World
 from split_reads import log, offsets, reader, small
 

@@ -10,7 +10,7 @@ import pytest
 from keyrange.errors import KeyrangeError
 from keyrange.kafka.connection import ConnectionLost
 from keyrange.kafka.fetching.cursor import Cursor
-from keyrange.ranges.model.offset_splits import Split
+from keyrange.model.offset_splits import Split
 from scripted_broker import Fetched, World
 from split_reads import log, offsets, reader, small
 

@@ -21,8 +21,8 @@ from keyrange.errors import KeyrangeError
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.fetching.fetch import SplitReader
 from keyrange.kafka.fetching.read_settings import ReadSettings
+from keyrange.model.offset_splits import Split
 from keyrange.options.kafka_properties import ClientSettings
-from keyrange.ranges.model.offset_splits import Split
 from keyrange.wire.chunk_decoder import DecodeSettings
 from loopback_broker import FETCH, LoopbackCluster, loopback_cluster
 from scripted_broker import Fetched

@@ -14,8 +14,8 @@ from keyrange.kafka.connection import ConnectionLost
 from keyrange.kafka.fetching import data_loss
 from keyrange.kafka.fetching.fetch import SplitReader
 from keyrange.kafka.fetching.read_settings import ReadSettings
-from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.ranges.model.offset_splits import Split
+from keyrange.model.offset_splits import Split
+from keyrange.model.offsets import TopicPartition
 from keyrange.wire.chunk_decoder import DecodeSettings
 from scripted_broker import ID, Fetched, ScriptedCluster, World
 from strategies import Batch, Record, encode_batch

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import keyrange
-from keyrange.kafka.log_dirs import LogDirReader
+from keyrange.guard.log_dirs import LogDirReader
 from keyrange.kafka.security.exposure import exposures
 from keyrange.options import SourceOptions, parse_options
 from keyrange.source.batch import KeyRangeBatchReader

@@ -15,9 +15,9 @@ from keyrange.members.binding.caller import Caller, greet
 from keyrange.members.binding.channel import ASK_BYTES_MAX, BadLine, Channel
 from keyrange.members.binding.service import BindingService
 from keyrange.members.model.late_binding import PinRule, WorkUnitCounts
-from keyrange.ranges.model.key_ranges import HASH_MAX
-from keyrange.ranges.model.offset_splits import Delivery, Split, read_split, write_split
-from keyrange.ranges.model.reader_ranges import Placement
+from keyrange.model.key_ranges import HASH_MAX
+from keyrange.model.offset_splits import Delivery, Split, read_split, write_split
+from keyrange.model.reader_ranges import Placement
 
 QUICK = PinRule(wait_ms=40, pause_ms=5)
 

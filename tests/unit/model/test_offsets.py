@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keyrange.kafka.model.offsets import PARTITION_MAX, TopicPartition, by_partition, nested
+from keyrange.model.offsets import PARTITION_MAX, TopicPartition, by_partition, nested
 
 PARTITIONS = st.builds(TopicPartition, st.text(max_size=3), st.integers(0, PARTITION_MAX))
 

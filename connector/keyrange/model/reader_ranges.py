@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from keyrange.errors import error
-from keyrange.ranges.model.key_ranges import HASH_MAX, KeyRange
+from keyrange.model.key_ranges import HASH_MAX, KeyRange
 
 NOBODY: Final = -1
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from keyrange.guard.model.throttle_factor import Throttle
-from keyrange.guard.model.volumes import Limit, Policy, Recovery, Volume, VolumeName
+from keyrange.model.volumes import Limit, Policy, Recovery, Volume, VolumeName
 from volume_samples import MINUTE, reading, volume
 
 

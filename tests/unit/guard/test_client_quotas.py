@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from keyrange.errors import KeyrangeError, error
+from keyrange.guard.client_quotas import alter_quotas, quota_callback, read_quotas
 from keyrange.guard.model.quota_entities import RATE, Alteration, QuotaEntity
-from keyrange.kafka.client_quotas import alter_quotas, quota_callback, read_quotas
 from keyrange.kafka.cluster_view import Broker, ClusterView
 from keyrange.kafka.connection import ConnectionLost
 from keyrange.kafka.retry_deadline import Deadline

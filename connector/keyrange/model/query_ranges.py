@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from keyrange.kafka.model.offsets import PARTITION_MAX, TopicPartition
-from keyrange.ranges.model.key_ranges import SPACE, KeyRange, merge, read_ranges, write_ranges
+from keyrange.model.key_ranges import SPACE, KeyRange, merge, read_ranges, write_ranges
+from keyrange.model.offsets import PARTITION_MAX, TopicPartition
 
 # In the place of a partition's number: all partitions of the topic.
 EVERY: Final = -1

@@ -7,13 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from keyrange.kafka.model.offsets import (
-    OFFSET_MAX,
-    PARTITION_MAX,
-    OffsetRange,
-    Positions,
-    TopicPartition,
-)
+from keyrange.model.offsets import OFFSET_MAX, PARTITION_MAX, OffsetRange, Positions, TopicPartition
 
 # So many intervals are told with one batch; all are counted, and logged.
 _TOLD_MAX: Final = 100

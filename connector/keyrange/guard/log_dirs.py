@@ -21,7 +21,6 @@ from typing import Any, Final
 
 from keyrange.errors import KeyrangeError
 from keyrange.guard.model.volume_readings import LogDirs, VolumeReading
-from keyrange.guard.model.volumes import Volume
 from keyrange.kafka.cluster import FIRST_CONTACT_MS, Cluster
 from keyrange.kafka.cluster_view import Broker
 from keyrange.kafka.connection import Connection, ConnectionLost
@@ -29,6 +28,7 @@ from keyrange.kafka.messages import protocol
 from keyrange.kafka.messages.admin import describe_log_dirs
 from keyrange.kafka.retry_deadline import Deadline
 from keyrange.kafka.security.exposure import warn_of_exposure
+from keyrange.model.volumes import Volume
 from keyrange.options.kafka_properties import ClientSettings
 from keyrange.options.volume_checks import ADMIN_PREFIX
 

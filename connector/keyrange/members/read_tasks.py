@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import InputPartition
 
-from keyrange.ranges.model.offset_splits import Split, read_split, write_split
+from keyrange.model.offset_splits import Split, read_split, write_split
 from keyrange.work.model.work_order import WorkOrder, read_work_order, write_work_order
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from keyrange.kafka.model.offsets import TopicPartition
+from keyrange.model.offsets import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

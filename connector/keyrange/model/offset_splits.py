@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
 
-from keyrange.kafka.model.offsets import OFFSET_MAX, OffsetRange, TopicPartition
-from keyrange.ranges.model.reader_ranges import Placement
+from keyrange.model.offsets import OFFSET_MAX, OffsetRange, TopicPartition
+from keyrange.model.reader_ranges import Placement
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import mmh3
 
-from keyrange.kafka.model.offset_range_sets import merged, outside, without
+from keyrange.model.offset_range_sets import merged, outside, without
 
 HASH_MAX: Final = 2**63 - 1
 _UNTIL_MAX: Final = HASH_MAX + 1

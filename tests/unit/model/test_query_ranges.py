@@ -6,15 +6,9 @@ import json
 
 import pytest
 
-from keyrange.kafka.model.offsets import TopicPartition
-from keyrange.ranges.model.key_ranges import HASH_MAX, SPACE, KeyRange
-from keyrange.ranges.model.query_ranges import (
-    EVERY,
-    first_change,
-    owned,
-    read_ownership,
-    write_ownership,
-)
+from keyrange.model.key_ranges import HASH_MAX, SPACE, KeyRange
+from keyrange.model.offsets import TopicPartition
+from keyrange.model.query_ranges import EVERY, first_change, owned, read_ownership, write_ownership
 
 HALF = 2**62
 LOW, HIGH = KeyRange(0, HALF), KeyRange(HALF, HASH_MAX + 1)

@@ -1,5 +1,5 @@
 """The algebra of sets of whole numbers as sorted half-open spans that do not touch: of offsets
-here, of hashes in `keyrange.ranges.model.key_ranges`."""
+here, of hashes in `keyrange.model.key_ranges`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from operator import attrgetter
 from typing import Final
 
-from keyrange.kafka.model.offsets import OffsetRange
+from keyrange.model.offsets import OffsetRange
 
 Ranges = tuple[OffsetRange, ...]
 Spans = list[tuple[int, int]]

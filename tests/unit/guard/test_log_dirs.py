@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import pytest
 
 from keyrange.errors import KeyrangeError
+from keyrange.guard import log_dirs
+from keyrange.guard.log_dirs import TIMED_OUT, LogDirReader
 from keyrange.guard.model.volume_readings import LogDirs, VolumeReading
-from keyrange.guard.model.volumes import Volume
-from keyrange.kafka import log_dirs
-from keyrange.kafka.log_dirs import TIMED_OUT, LogDirReader
+from keyrange.model.volumes import Volume
 from keyrange.options.kafka_properties import ClientSettings
 from scripted_admin import GB, HOST, ScriptedBrokers, Told, scripted_brokers
 

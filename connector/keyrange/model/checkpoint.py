@@ -24,7 +24,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from keyrange.errors import KeyrangeError, error
-from keyrange.kafka.model.offsets import (
+from keyrange.model.offsets import (
     EARLIEST,
     OFFSET_MAX,
     PARTITION_MAX,
@@ -33,7 +33,7 @@ from keyrange.kafka.model.offsets import (
     nested,
     topic_name_fault,
 )
-from keyrange.ranges.model.query_ranges import Ownership, read_ownership, write_ownership
+from keyrange.model.query_ranges import Ownership, read_ownership, write_ownership
 
 RESERVED: Final = "@keyrange"
 VERSION: Final = 1

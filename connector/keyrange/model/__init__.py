@@ -1,0 +1,1 @@
+"""What everything speaks of: partitions, offsets, key ranges, positions, volumes."""
