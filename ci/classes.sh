@@ -14,7 +14,7 @@ printf '==> archiving classes\n' >&2
 
 # From the root directory with -P, so that the installed wheel is what is imported.
 made() {
-  cd / && "$root/.venv/bin/python" -P - "$home" "$root/tests/worker-python" >"$home/log" 2>&1 <<'PYTHON'
+  cd / && "$root/.venv/bin/python" -P - "$home" "$root/tests/spark/worker-python" >"$home/log" 2>&1 <<'PYTHON'
 import os
 import sys
 

@@ -25,7 +25,7 @@ IN_SDIST = {
     *("README.md", "MIGRATION.md", "OPTIONS.md", "CHANGELOG.md", "CONTRIBUTING.md"),
     *("ARCHITECTURE.md", "LICENSE", "pyproject.toml", "PKG-INFO"),
     *("connector/keyrange/__init__.py", "connector/guides/reading.md", "jobs/ingest.py"),
-    *("conf/spark-defaults.conf", "tests/snippets.py"),
+    *("conf/spark-defaults.conf", "tests/project/snippets.py"),
 }
 IN_WHEEL = {
     *("keyrange/__init__.py", "keyrange/py.typed", "keyrange/schemas/documents.json"),

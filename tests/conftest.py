@@ -17,11 +17,10 @@ import typer.testing
 from hypothesis import HealthCheck, settings
 from pyspark.sql import SparkSession
 
-import forked_queries
-import jvms
-from forms import EXAMPLES, FORM, LONGER, left_out
 from keyrange.embedded import process
-from worker_python import WORKER_PYTHON
+from project.forms import EXAMPLES, FORM, LONGER, left_out
+from spark import forked_queries, jvms
+from spark.worker_python import WORKER_PYTHON
 
 # What a process imports and collects stays: looking over it again and again takes 2 s of its CPU.
 gc.disable()
@@ -40,7 +39,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, lambda *_: None)
 
-pytest_plugins = ["brokers", "damaged_tables", "executors", "handmade_batches"]
+pytest_plugins = [
+    "brokers.real_broker",
+    "faults.damaged_tables",
+    "queries.executors",
+    "spark.handmade_batches",
+]
 
 settings.register_profile(
     "keyrange",

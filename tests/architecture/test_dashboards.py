@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from keyrange.observing.model.metric_table import TABLE, Metric, MetricKind, prometheus_name
-from snippets import ROOT
+from project.snippets import ROOT
 
 RULES = (ROOT / "conf" / "prometheus-rules.yaml").read_text()
 DASHBOARD = json.loads((ROOT / "conf" / "grafana-dashboard.json").read_text())

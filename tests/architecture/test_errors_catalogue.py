@@ -11,7 +11,7 @@ from keyrange import errors
 from keyrange.errors import CATALOGUE
 from keyrange.individual_commits.table import commit_table, dead_letters
 from keyrange.members.table import assignments
-from source_files import ROOT, parsed
+from project.source_files import ROOT, parsed
 
 CODE = sorted([*(ROOT / "connector").rglob("*.py"), *(ROOT / "jobs").rglob("*.py")])
 ERRORS = ROOT / "connector" / "keyrange" / "errors"

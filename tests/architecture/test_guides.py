@@ -14,7 +14,7 @@ from keyrange.cli.exit_codes import EXIT_CODES
 from keyrange.consumer.settings import CONSUMER_OPTIONS
 from keyrange.errors import CATALOGUE, Kind
 from keyrange.options import OPTIONS
-from snippets import DOCUMENTS, PAGES, ROOT, Snippet, command_lines, snippets
+from project.snippets import DOCUMENTS, PAGES, ROOT, Snippet, command_lines, snippets
 
 GUIDES = ROOT / "connector" / "guides"
 LANGUAGES = {"python", "bash", "toml", "properties", "json", "sql", "mermaid", "text"}

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pyspark
 
-from commit_contract import SOURCE
-from delta_commits import COMMITS, table_at
+from tables.commit_contract import SOURCE
+from tables.delta_commits import COMMITS, table_at
 
 ROOT = Path(__file__).parents[2]
 BLOCKED = ("kafka", "numba", "llvmlite", "numpy", "pyarrow", "cramjam", "deltalake", "pandas")

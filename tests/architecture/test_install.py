@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from brokers.old_brokers import OLDEST
 from keyrange.embedded import jars
 from keyrange.text.packages import install_line
-from old_brokers import OLDEST
 from platforms import versions
-from snippets import PAGES, ROOT
+from project.snippets import PAGES, ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"].keys()

@@ -14,7 +14,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from keyrange.observing.model.metric_table import TABLE, MetricKind, prometheus_name
 from keyrange.observing.model.query_progress import read_query_progress
-from progresses import progress, source
+from samples.progresses import progress, source
 
 ROOT = Path(__file__).parents[2]
 GUIDE = ROOT / "connector" / "guides" / "observing.md"

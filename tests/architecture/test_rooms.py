@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 
 import keyrange
-from source_files import ROOT, imported, module_of, parsed
+from project.source_files import ROOT, imported, module_of, parsed
 
 PACKAGE = ROOT / "connector" / "keyrange"
 # What models stand on besides one another: errors to raise, and text that goes into them.

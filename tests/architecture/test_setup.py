@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from terminals import read_all, read_until
+from commands.terminals import read_all, read_until
 
 SETUP = Path(__file__).parents[2] / "ci" / "setup.sh"
 

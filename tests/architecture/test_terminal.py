@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-from source_files import text_of
+from project.source_files import text_of
 
 ROOT = Path(__file__).parents[2] / "connector" / "keyrange"
 WRITERS = {

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from source_files import ROOT, imported, module_of, parsed, text_of
+from project.source_files import ROOT, imported, module_of, parsed, text_of
 
 FOLDERS = ("connector", "jobs", "conf", "ci", "tests")
 PYTHON = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
@@ -48,7 +48,7 @@ def name(path: Path) -> str:
 
 def test_there_is_something_to_check() -> None:
     assert len(SOURCES) > 20
-    assert {name(path) for path in PYTHON} >= {"tests/strategies.py", *LARGE_FILES}
+    assert {name(path) for path in PYTHON} >= {"tests/samples/strategies.py", *LARGE_FILES}
 
 
 def test_nothing_stands_beside_the_folders() -> None:
@@ -56,6 +56,10 @@ def test_nothing_stands_beside_the_folders() -> None:
     ignored = {line.strip().rstrip("/") for line in text_of(ROOT / ".gitignore").splitlines()}
     folders = {path.name for path in ROOT.iterdir() if path.is_dir()}
     assert {each for each in folders - ignored if not each.startswith(".")} == set(FOLDERS)
+
+
+def test_what_tests_share_is_in_packages() -> None:
+    assert [path.name for path in (ROOT / "tests").glob("*.py")] == ["conftest.py"]
 
 
 def test_files_stay_small() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bench_runs import CI, bench, tiny_figures
+from project.bench_runs import CI, bench, tiny_figures
 
 sys.path.insert(0, str(CI))
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bench_runs import CI, tiny_figures
 from platforms.s3_server import Call
+from project.bench_runs import CI, tiny_figures
 
 sys.path.insert(0, str(CI))
 

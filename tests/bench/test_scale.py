@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from bench_runs import CI
 from keyrange.embedded.process import HOST, free_ports
 from keyrange.errors import KeyrangeError, error
 from keyrange.members.read_tasks import write_bound_task
 from keyrange.model.offset_splits import Split
 from keyrange.model.offsets import TopicPartition
+from project.bench_runs import CI
 
 sys.path.insert(0, str(CI))
 

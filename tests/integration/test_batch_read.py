@@ -10,9 +10,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import spark_partition_id
 
-from brokers import Record, Topics
-from forms import by_form
-from sources import batch, options
+from brokers.real_broker import Record, Topics
+from project.forms import by_form
+from spark.sources import batch, options
 
 
 @pytest.fixture(scope="module")

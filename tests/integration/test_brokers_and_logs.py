@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from brokers import Topics, flip_byte
-from commanding import run
-from documents import read_document
+from brokers.old_brokers import OldBroker
+from brokers.real_broker import Topics, flip_byte
+from commands.commanding import run
+from commands.documents import read_document
 from keyrange.errors import KeyrangeError
-from old_brokers import OldBroker
-from sources import batch, client, read_all
+from spark.sources import batch, client, read_all
 
 
 def numbered(count: int, size: int = 0) -> list[bytes]:

@@ -13,13 +13,13 @@ from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
 import keyrange
-from brokers import Record, Topics
-from commanding import document
-from individual import failure_of
+from brokers.real_broker import Record, Topics
+from commands.commanding import document
 from keyrange.errors import CATALOGUE
 from keyrange.individual_commits.verdict_store import VerdictStore
 from keyrange.model.key_ranges import HASH_MAX
-from table_jobs import TableJob, individual
+from queries.individual import failure_of
+from queries.table_jobs import TableJob, individual
 
 # Executors cannot import this file: its functions travel whole.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

@@ -13,12 +13,12 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from typer.testing import Result
 
-from brokers import Record, Topics
-from commanding import run
-from documents import read_document
+from brokers.real_broker import Record, Topics
+from commands.commanding import run
+from commands.documents import read_document
 from keyrange.embedded import jars
 from keyrange.errors import InvalidError, KeyrangeError
-from sources import Collected, committed, options, run_available_now, stream
+from spark.sources import Collected, committed, options, run_available_now, stream
 
 
 @pytest.fixture(scope="module")

@@ -11,9 +11,9 @@ import pytest
 from deltalake import write_deltalake
 from typer.testing import Result
 
-import commanding
-from brokers import Record, Topics
-from documents import read_document
+from brokers.real_broker import Record, Topics
+from commands import commanding
+from commands.documents import read_document
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.model.commit import Commit, CommitCounts, CommitKind
 from keyrange.individual_commits.model.partition_progress import (

@@ -13,9 +13,9 @@ import mmh3
 import pytest
 from typer.testing import Result
 
-from brokers import Record, Topics
-from commanding import run
-from documents import read_document
+from brokers.real_broker import Record, Topics
+from commands.commanding import run
+from commands.documents import read_document
 from keyrange.cli import records as records_command
 from keyrange.errors import InvalidError, KeyrangeError
 from keyrange.kafka.messages.produce import partition_of

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from checkpoints import make_checkpoint, plan_batch
-from commanding import document, run
-from documents import read_document
-from executors import Start, named, setup_at
+from commands.commanding import document, run
+from commands.documents import read_document
 from keyrange.embedded.broker import EmbeddedBroker
-from member_samples import NOW_MS, append_all, member, stored, table_at
+from queries.executors import Start, named, setup_at
+from samples.checkpoints import make_checkpoint, plan_batch
+from samples.member_samples import NOW_MS, append_all, member, stored, table_at
 
 
 def test_who_the_coordinator_knows_is_told_from_who_is_gone(

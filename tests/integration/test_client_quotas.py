@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from brokers import wait_until
+from brokers.real_broker import wait_until
 from keyrange.embedded.broker import EmbeddedBroker
 from keyrange.errors import KeyrangeError
 from keyrange.guard.client_quotas import alter_quotas, quota_callback, read_quotas
 from keyrange.guard.model.quota_entities import RATE, Alteration, QuotaEntity, Quotas
 from keyrange.kafka.cluster import Cluster
-from sources import client
+from spark.sources import client
 
 ENTITIES = [
     QuotaEntity("alice", None),

@@ -8,9 +8,9 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from brokers import Record, Topics
+from brokers.real_broker import Record, Topics
 from keyrange.model.columns import COLUMNS
-from sources import batch, options, stream
+from spark.sources import batch, options, stream
 
 
 @pytest.fixture(scope="module")

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from commit_contract import SOURCE
-from commit_writer import STEPS, expected
-from forms import by_form
 from keyrange.individual_commits.model.commit import known_at
 from keyrange.individual_commits.table.commit_table import open_commit_table
 from keyrange.options.commits import CommitOptions
+from project.forms import by_form
+from tables.commit_contract import SOURCE
+from tables.commit_writer import STEPS, expected
 
 TESTS = Path(__file__).parents[1]
 Acknowledged = list[tuple[int, str, int]]
@@ -35,7 +35,7 @@ class Writers:
         search = os.pathsep.join(filter(None, [str(TESTS), os.environ.get("PYTHONPATH")]))
         with self._errors.open("wb") as errors:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "commit_writer", str(path)],
+                [sys.executable, "-m", "tables.commit_writer", str(path)],
                 env=os.environ | {"PYTHONPATH": search},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,

@@ -8,15 +8,15 @@ import time
 import pytest
 from pyspark.sql import SparkSession
 
-from brokers import PASSWORD, USER, Topics
+from brokers.logins import parsed
+from brokers.real_broker import PASSWORD, USER, Topics
+from brokers.secured_brokers import SecuredBroker
+from brokers.serving import answers, server
 from keyrange.errors import KeyrangeError
 from keyrange.kafka.cluster import Cluster
 from keyrange.model.offsets import EARLIEST, LATEST, TopicPartition
 from keyrange.options.kafka_properties import ClientSettings
-from logins import parsed
-from secured_brokers import SecuredBroker
-from serving import answers, server
-from sources import batch
+from spark.sources import batch
 
 NAMED_WITHIN_S = 45.0
 

@@ -11,11 +11,11 @@ import pytest
 from kafka import KafkaConsumer
 from kafka import TopicPartition as KafkaPartition
 
-from brokers import Record, Topics, client_config, wait_until
-from consuming import GROUP, consumer_options
+from brokers.real_broker import Record, Topics, client_config, wait_until
 from keyrange import Consumer, KeyRangeListener, TopicPartition
 from keyrange.errors import InvalidError, KeyrangeError
 from keyrange.model.key_ranges import HASH_MAX, SPACE, hash_of, split_evenly, write_ranges
+from queries.consuming import GROUP, consumer_options
 
 RECORDS, KEYS = 600, 40
 

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from brokers import Record, Topics, wait_until
-from consuming import read_journal
+from brokers.real_broker import Record, Topics, wait_until
 from keyrange import Consumer, KeyRangeListener, TopicPartition
 from keyrange.errors import KeyrangeError
 from keyrange.model.key_ranges import SPACE, merge
-from sharing_consumer import SHORT_SESSION_MS, sharing_options
+from queries.consuming import read_journal
+from queries.sharing_consumer import SHORT_SESSION_MS, sharing_options
 
 # The hash spaces of the three partitions.
 ALL = 3 * SPACE.size
@@ -32,7 +32,7 @@ class Process:
         self.journal = journal
         tests = Path(__file__).parents[1]
         paths = os.pathsep.join([str(tests), str(tests.parent / "connector")])
-        command = [sys.executable, "-P", "-m", "sharing_consumer", *arguments, str(journal)]
+        command = [sys.executable, "-P", "-m", "queries.sharing_consumer", *arguments, str(journal)]
         self.popen = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": paths})
 
     def lines(self, what: str) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from brokers import Record, Topics
+from brokers.real_broker import Record, Topics
 from keyrange import Consumer, TopicPartition
 
 GUIDE = Path(__file__).parents[2] / "connector" / "guides" / "consumer.md"

@@ -13,17 +13,17 @@ from pathlib import Path
 
 import pytest
 
-from brokers import Record, Topics, send
-from consuming import consumer_options, read_journal
-from forms import by_form
+from brokers.real_broker import Record, Topics, send
 from keyrange import Consumer
 from keyrange.model.key_ranges import HASH_MAX
+from project.forms import by_form
+from queries.consuming import consumer_options, read_journal
 
 
 def start(arguments: list[str], run: int, given: list[str]) -> subprocess.Popen[bytes]:
     tests = Path(__file__).parents[1]
     paths = os.pathsep.join([str(tests), str(tests.parent / "connector")])
-    command = [sys.executable, "-P", "-m", "consuming", *arguments, str(run), *given]
+    command = [sys.executable, "-P", "-m", "queries.consuming", *arguments, str(run), *given]
     return subprocess.Popen(command, env=os.environ | {"PYTHONPATH": paths})
 
 
@@ -101,7 +101,7 @@ def test_kills_where_transactions_are_aborted_and_open(
 
 KILLED_IN_A_COMMIT = """
 import os, sys
-from consuming import consumer_options
+from queries.consuming import consumer_options
 from keyrange import Consumer
 from keyrange.individual_commits.table.commit_table import DeltaCommitTable
 

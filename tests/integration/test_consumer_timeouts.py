@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from brokers import Record, Topics, wait_until
-from consuming import GROUP
+from brokers.real_broker import Record, Topics, wait_until
 from keyrange import Consumer
 from keyrange.consumer.commit_log import CommitLog
 from keyrange.consumer.settings import parse_consumer_options
@@ -20,7 +19,8 @@ from keyrange.embedded.broker import EmbeddedBroker
 from keyrange.errors import KeyrangeError
 from keyrange.members.table.assignments import open_assignments
 from keyrange.model.key_ranges import SPACE
-from sharing_consumer import sharing_options
+from queries.consuming import GROUP
+from queries.sharing_consumer import sharing_options
 
 
 class Stage:

@@ -7,13 +7,13 @@ import logging
 import pytest
 from kafka import KafkaConsumer, TopicPartition
 
-from brokers import Topics, client_config
+from brokers.real_broker import Topics, client_config
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.table.dead_letter_topic import send_dead_letters
 from keyrange.individual_commits.table.dead_letters import DeadLetter
 from keyrange.kafka.messages.produce import partition_of
 from keyrange.work.model.outcome import Cause
-from sources import client
+from spark.sources import client
 
 
 def letter(

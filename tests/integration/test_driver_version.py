@@ -6,9 +6,9 @@ from pathlib import Path
 
 import keyrange
 import pyspark_keyrange
-from brokers import Record, Topics
-from ingesting import Ingest
-from worker_python import WORKER_PYTHON
+from brokers.real_broker import Record, Topics
+from queries.ingesting import Ingest
+from spark.worker_python import WORKER_PYTHON
 
 # Tasks run in processes of a daemon of their own, beside those that plan.
 PYTHON = """#!/bin/sh

@@ -13,8 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import keyrange
-from handmade_batches import Sent, Sink, Stage, done, refused, upper, working
 from keyrange.model.commit_settings import RedeliveryPolicy
+from spark.handmade_batches import Sent, Sink, Stage, done, refused, upper, working
 
 # Executors cannot import this file: its functions travel whole.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

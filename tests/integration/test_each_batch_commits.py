@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from handmade_batches import PLACE, SCHEMA, SOURCE, Sent, Sink, Stage, done, refused, working
 from keyrange.individual_commits.model.commit import Commit, CommitKind
 from keyrange.individual_commits.model.offset_reset import rewind
 from keyrange.model.commit_settings import RedeliveryPolicy
@@ -16,6 +15,7 @@ from keyrange.model.key_ranges import KeyRange
 from keyrange.model.offsets import TopicPartition
 from keyrange.model.query_ranges import EVERY
 from keyrange.options.key_ranges import KeyRangeOptions
+from spark.handmade_batches import PLACE, SCHEMA, SOURCE, Sent, Sink, Stage, done, refused, working
 
 
 def test_what_is_set_by_hand_while_a_batch_runs_stays_set(stage: Stage) -> None:

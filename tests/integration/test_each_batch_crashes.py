@@ -13,12 +13,12 @@ from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 
 import keyrange
-from commit_tables import MemoryCommitTable
-from handmade_batches import Graveyard, Sent, Stage, done
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.each_batch import EachBatch
 from keyrange.individual_commits.verdict_store import VerdictStore
 from keyrange.model.commit_settings import RedeliveryPolicy
+from spark.handmade_batches import Graveyard, Sent, Stage, done
+from tables.commit_tables import MemoryCommitTable
 
 # Executors cannot import this file: its functions travel whole.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

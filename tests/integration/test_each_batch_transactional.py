@@ -15,11 +15,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import keyrange
-from handmade_batches import PLACE, Sent, Stage, place_of
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.model.commit import CommitKind
 from keyrange.individual_commits.model.offset_reset import reopen, rewind
 from keyrange.model.commit_settings import RedeliveryPolicy
+from spark.handmade_batches import PLACE, Sent, Stage, place_of
 
 # Executors cannot import this file: its functions travel whole.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

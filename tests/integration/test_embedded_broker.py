@@ -16,15 +16,15 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.errors import KafkaError
 
-from brokers import Record, Topics, client_config, wait_until
-from commanding import document, run, succeed, text
+from brokers.old_brokers import OldBroker
+from brokers.real_broker import Record, Topics, client_config, wait_until
+from brokers.secured_brokers import SecuredBroker, SecuredSettings
+from commands.commanding import document, run, succeed, text
 from keyrange.embedded import daemon
 from keyrange.embedded.broker import EmbeddedBroker, EmbeddedCluster
 from keyrange.embedded.process import answers_api_versions, is_free
 from keyrange.embedded.settings import BrokerSettings
 from keyrange.errors import InvalidError, KeyrangeError
-from old_brokers import OldBroker
-from secured_brokers import SecuredBroker, SecuredSettings
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from brokers import Topics
+from brokers.real_broker import Topics
 from keyrange.guard.factor_sources import SaidFactor, open_factor_source
 from keyrange.options.volume_checks import parse_volume_options
 

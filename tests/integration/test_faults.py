@@ -14,8 +14,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
-from brokers import Record, Topics, wait_until
-from ingesting import Ingest, assert_exactly_once, ingest, kill_when_busy
+from brokers.real_broker import Record, Topics, wait_until
 from keyrange.embedded.broker import EmbeddedBroker
 from keyrange.guard.client_quotas import alter_quotas
 from keyrange.guard.model.quota_entities import EVERY_CLIENT, Alteration
@@ -25,7 +24,8 @@ from keyrange.kafka.fetching.read_settings import ReadSettings
 from keyrange.model.offset_splits import Split
 from keyrange.options.kafka_properties import ClientSettings
 from keyrange.wire.chunk_decoder import DecodeSettings
-from sources import committed, run_available_now, stream
+from queries.ingesting import Ingest, assert_exactly_once, ingest, kill_when_busy
+from spark.sources import committed, run_available_now, stream
 
 
 @pytest.fixture(scope="module")

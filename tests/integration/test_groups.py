@@ -16,7 +16,8 @@ from kafka import KafkaConsumer
 from kafka import TopicPartition as KafkaPartition
 from pyspark.sql import SparkSession
 
-from brokers import Record, Topics, client_config, wait_until
+from brokers.old_brokers import OldBroker
+from brokers.real_broker import Record, Topics, client_config, wait_until
 from keyrange import ProgressListener
 from keyrange.embedded.broker import EmbeddedBroker, EmbeddedCluster
 from keyrange.errors import KeyrangeError
@@ -26,8 +27,7 @@ from keyrange.kafka.model import offset_mirror_timing
 from keyrange.kafka.offset_mirror import GroupMirror, new_mark
 from keyrange.model.offsets import TopicPartition
 from keyrange.observing.model.query_progress import QueryProgress
-from old_brokers import OldBroker
-from sources import Collected, client, run_available_now, stream
+from spark.sources import Collected, client, run_available_now, stream
 
 # A coordinator takes a while to load when its topic has just been made.
 PATIENCE_MS = 20_000

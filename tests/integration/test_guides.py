@@ -21,14 +21,14 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from pyspark.sql.streaming.query import StreamingQueryManager
 from typer.testing import CliRunner
 
-from brokers import Record, Topics
+from brokers.real_broker import Record, Topics
 from keyrange.cli.main import app
 from keyrange.embedded import jars
 from keyrange.errors import KeyrangeError
 from keyrange.model.offsets import TopicPartition
-from member_samples import append_all, assignment, owned, stored, table_at
-from recipe_stage import REGISTRY, check_recipes, recipe_stage
-from snippets import DOCUMENTS, ROOT, Snippet, command_lines, snippets
+from project.snippets import DOCUMENTS, ROOT, Snippet, command_lines, snippets
+from queries.recipe_stage import REGISTRY, check_recipes, recipe_stage
+from samples.member_samples import append_all, assignment, owned, stored, table_at
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 

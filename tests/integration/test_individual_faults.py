@@ -15,11 +15,11 @@ from deltalake import DeltaTable
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
-from brokers import Topics
-from damaged_tables import Undo, fill, make_read_only, set_property
-from individual import LATER, Job, failure_of, mended, values
+from brokers.real_broker import Topics
+from faults.damaged_tables import Undo, fill, make_read_only, set_property
 from keyrange.errors import CATALOGUE
-from sources import committed
+from queries.individual import LATER, Job, failure_of, mended, values
+from spark.sources import committed
 
 # Executors cannot import this file: its functions travel whole.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

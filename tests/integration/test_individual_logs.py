@@ -12,8 +12,8 @@ from pyspark import cloudpickle
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from brokers import Record, Topics, wait_until
-from individual import SOON, Job, Journal, values
+from brokers.real_broker import Record, Topics, wait_until
+from queries.individual import SOON, Job, Journal, values
 
 # Executors cannot import this file: its functions travel whole.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

@@ -14,13 +14,13 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
-from brokers import Topics, wait_until
-from commanding import succeed
-from individual import AT_ONCE, LATER, Job, failure_of, mended, parse, values
+from brokers.real_broker import Topics, wait_until
+from commands.commanding import succeed
 from keyrange.individual_commits.model import driver_takeover
 from keyrange.individual_commits.model.commit import Commit, CommitKind
 from keyrange.individual_commits.table.commit_table import DeltaCommitTable
 from keyrange.storage.model.sink_driver import Driver
+from queries.individual import AT_ONCE, LATER, Job, failure_of, mended, parse, values
 
 # Executors cannot import this file: its functions travel whole.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

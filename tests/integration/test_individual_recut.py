@@ -13,10 +13,10 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
-from brokers import Record, Topics, wait_until
-from individual import SOON, Job, Journal, mended, values
+from brokers.real_broker import Record, Topics, wait_until
 from keyrange.model.key_ranges import SPACE, hash_of, split_evenly
 from keyrange.model.offsets import TopicPartition
+from queries.individual import SOON, Job, Journal, mended, values
 
 # Executors cannot import this file: its functions travel whole.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

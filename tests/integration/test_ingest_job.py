@@ -13,9 +13,9 @@ from deltalake.schema import PrimitiveType
 from pyspark.sql import SparkSession
 
 import keyrange
-from brokers import Record, Topics
-from notebooks import load_job
-from sources import options
+from brokers.real_broker import Record, Topics
+from spark.notebooks import load_job
+from spark.sources import options
 
 
 class Ingest:

@@ -13,11 +13,11 @@ from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 
 import keyrange
-from brokers import Topics
-from individual import failure_of
+from brokers.real_broker import Topics
 from keyrange.storage.sink_table import SinkTable
-from sources import options
-from table_jobs import TableJob, individual
+from queries.individual import failure_of
+from queries.table_jobs import TableJob, individual
+from spark.sources import options
 
 # Executors cannot import this file: its functions travel whole.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from keyrange.wire.json_values import JsonDecoder
-from snippets import ROOT
+from project.snippets import ROOT
 from unit.wire.json_cases import BAD, CASES, LOCAL_TIMES, ZONES
 
 pytestmark = pytest.mark.spark

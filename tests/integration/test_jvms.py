@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-import jvms
-from forms import FORM
 from keyrange.embedded.broker import EmbeddedCluster
+from project.forms import FORM
+from spark import jvms
 
 
 @pytest.mark.skipif(not jvms.SPARK_CLASSES.exists(), reason="ci/classes.sh was not run")

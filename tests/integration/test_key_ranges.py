@@ -17,11 +17,11 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import spark_partition_id
 
-from brokers import Record, Topics, wait_until
-from forms import by_form
+from brokers.real_broker import Record, Topics, wait_until
 from keyrange.model.key_ranges import HASH_MAX
 from keyrange.ranges.sharing.shared_directory import usual_settings
-from sources import Collected, batch, committed, run_available_now, stream
+from project.forms import by_form
+from spark.sources import Collected, batch, committed, run_available_now, stream
 
 # A task for each range, and several chunks in each partition.
 SPLIT = {

@@ -12,9 +12,10 @@ import psutil
 import pytest
 from pyspark.sql import SparkSession
 
-from brokers import Topics, wait_until
-from commanding import document
-from ingesting import (
+from brokers.real_broker import Topics, wait_until
+from commands.commanding import document
+from keyrange.ranges.sharing.shared_directory import ExecutorDirectory, usual_settings
+from queries.ingesting import (
     SPLIT,
     Ingest,
     assert_exactly_once,
@@ -22,7 +23,6 @@ from ingesting import (
     produce_by_key,
     wait_for_sharing,
 )
-from keyrange.ranges.sharing.shared_directory import ExecutorDirectory, usual_settings
 
 # Its rows are those that `assert_exactly_once` counts.
 FUNCTION = ("--function", "processing:as_it_is", "--schema", "value string")

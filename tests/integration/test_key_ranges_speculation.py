@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from brokers import Topics
-from ingesting import (
+from brokers.real_broker import Topics
+from queries.ingesting import (
     SPLIT,
     Ingest,
     assert_exactly_once,
@@ -21,7 +21,7 @@ from ingesting import (
     produce_by_key,
     wait_for_sharing,
 )
-from standalone import SPECULATION, standalone_cluster
+from spark.standalone import SPECULATION, standalone_cluster
 
 
 @pytest.mark.slow

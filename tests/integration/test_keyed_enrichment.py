@@ -16,10 +16,10 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from brokers import Record, Topics, wait_until
-from ingesting import Ingest, ingest
-from notebooks import load_job
-from standalone import ON_LOOPBACK, standalone_cluster
+from brokers.real_broker import Record, Topics, wait_until
+from queries.ingesting import Ingest, ingest
+from spark.notebooks import load_job
+from spark.standalone import ON_LOOPBACK, standalone_cluster
 
 JOB = "keyed_enrichment.py"
 COUNT, KEYS = 300, 25

@@ -6,12 +6,12 @@ import os
 import shutil
 from dataclasses import replace
 
-from brokers import PASSWORD, USER
+from brokers.real_broker import PASSWORD, USER
+from brokers.secured_brokers import SecuredBroker, SecuredSettings
 from keyrange.embedded.broker import EmbeddedBroker
 from keyrange.guard.log_dirs import LogDirReader
 from keyrange.options.kafka_properties import Secret
-from secured_brokers import SecuredBroker, SecuredSettings
-from sources import client
+from spark.sources import client
 
 AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 

@@ -13,9 +13,9 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.types import StructType
 
 import mapped
-from brokers import Record, Topics, wait_until
+from brokers.real_broker import Record, Topics, wait_until
 from keyrange.model.ddl import parse_ddl
-from sources import batch, committed, run_available_now, stream
+from spark.sources import batch, committed, run_available_now, stream
 
 # A task for each range, several chunks in each partition, and several batches in each task.
 SPLIT = {

@@ -11,9 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from brokers import wait_until
-from executors import SESSION_MS, Start, client_of, described, end_member, named, setup_at
-from forms import by_form
+from brokers.real_broker import wait_until
 from keyrange.embedded.broker import EmbeddedBroker
 from keyrange.errors import UnavailableError
 from keyrange.members.coordinator_client import GroupView, remove_member
@@ -22,6 +20,8 @@ from keyrange.members.launch import member_directory
 from keyrange.members.model.join_metadata import MemberMetadata, read_metadata
 from keyrange.members.status import MemberSetup, TaskProgress, now_ms
 from keyrange.ranges.sharing.shared_directory import is_alive
+from project.forms import by_form
+from queries.executors import SESSION_MS, Start, client_of, described, end_member, named, setup_at
 
 
 def test_a_member_is_shown_by_its_group(broker: EmbeddedBroker, executor: Start) -> None:

@@ -8,12 +8,12 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from brokers import wait_until
-from executors import described, end_member, setup_at
+from brokers.real_broker import wait_until
 from keyrange.embedded.broker import EmbeddedBroker
 from keyrange.members.launch import member_directory
 from keyrange.members.status import read_status
 from keyrange.ranges.sharing.shared_directory import is_alive
+from queries.executors import described, end_member, setup_at
 
 
 def test_tasks_have_one_member_which_outlives_them(

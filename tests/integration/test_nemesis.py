@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from forms import by_form
-from nemesis_runs import CLEANING_S, LIMIT_S, nemesis
+from project.forms import by_form
+from project.nemesis_runs import CLEANING_S, LIMIT_S, nemesis
 
 
 @pytest.mark.broker

@@ -13,8 +13,8 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from brokers import Topics
-from notebooks import JOBS, Databricks, load_job, run_alone, run_notebook
+from brokers.real_broker import Topics
+from spark.notebooks import JOBS, Databricks, load_job, run_alone, run_notebook
 
 
 @pytest.fixture(scope="module")

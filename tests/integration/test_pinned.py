@@ -17,9 +17,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 import keyrange
-from brokers import Topics, wait_until
+from brokers.real_broker import Topics, wait_until
 from keyrange.members.table.assignments import open_assignments
-from pinning import Numbers, PinnedQuery, members_metrics, metrics_of, produce_until
+from queries.pinning import Numbers, PinnedQuery, members_metrics, metrics_of, produce_until
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -9,11 +9,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from brokers import Topics
-from key_feeder import Feeder
+from brokers.real_broker import Topics
+from faults.key_feeder import Feeder
 from keyrange.members.model.assignment import Assignment
-from pinned_checks import restart_oldest
-from pinned_cluster import BRIEF, PinnedCluster, PinnedRun, pinned_cluster, share_moved
+from queries.pinned_checks import restart_oldest
+from queries.pinned_cluster import BRIEF, PinnedCluster, PinnedRun, pinned_cluster, share_moved
 
 PARTITIONS = 3
 

@@ -10,10 +10,10 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from brokers import Topics, wait_until
+from brokers.real_broker import Topics, wait_until
 from keyrange.embedded.broker import EmbeddedBroker, EmbeddedCluster
 from keyrange.embedded.settings import BrokerSettings
-from pinning import Numbers, PinnedQuery, members_metrics, produce_until
+from queries.pinning import Numbers, PinnedQuery, members_metrics, produce_until
 
 # Longer than a broker needs for a restart on a busy machine.
 LONG_SESSION = {"session.timeout.ms": "120000"}

@@ -10,10 +10,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 import keylistening
-from brokers import Topics
+from brokers.real_broker import Topics
 from keyrange.members.slot_directories import slots_directory
 from keyrange.model.key_ranges import SPACE
-from pinning import PinnedQuery, members_metrics, produce_until
+from queries.pinning import PinnedQuery, members_metrics, produce_until
 
 
 @pytest.fixture

@@ -16,13 +16,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from brokers import Topics
-from executors import Start
-from key_feeder import Feeder
+from brokers.real_broker import Topics
+from faults.key_feeder import Feeder
 from keyrange.members.executor_names import NameSettings
 from keyrange.members.status import MemberSetup
-from pinned_cluster import PinnedRun, pinned_cluster
-from standalone import SPECULATION, standalone_cluster
+from queries.executors import Start
+from queries.pinned_cluster import PinnedRun, pinned_cluster
+from spark.standalone import SPECULATION, standalone_cluster
 
 PARTITIONS = 3
 SESSION_MS = 10_000

@@ -9,14 +9,14 @@ import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
 
-from brokers import Record, Topics, send
-from delta_commits import table_at
-from forms import by_form
-from key_feeder import Feeder
+from brokers.real_broker import Record, Topics, send
+from faults.key_feeder import Feeder
 from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.members.model.assignment import Assignment
-from pinned_checks import check_counts, restart_oldest
-from pinned_cluster import BRIEF, PinnedRun, pinned_cluster, share_moved
+from project.forms import by_form
+from queries.pinned_checks import check_counts, restart_oldest
+from queries.pinned_cluster import BRIEF, PinnedRun, pinned_cluster, share_moved
+from tables.delta_commits import table_at
 
 PARTITIONS = 3
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from brokers import Record, Topics
-from notebooks import run_alone
+from brokers.real_broker import Record, Topics
+from spark.notebooks import run_alone
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

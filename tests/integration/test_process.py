@@ -7,8 +7,8 @@ from pathlib import Path
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from brokers import Topics
-from individual import AT_ONCE, Job, values
+from brokers.real_broker import Topics
+from queries.individual import AT_ONCE, Job, values
 
 
 def test_what_fails_ends_in_the_dead_letters_and_all_else_in_the_sink(

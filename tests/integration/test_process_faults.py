@@ -13,14 +13,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from brokers import Record, Topics
-from ingesting import cmdline, kill_when_busy
+from brokers.real_broker import Record, Topics
 from keyrange.embedded import jars
-from processed import check
-from worker_python import WORKER_PYTHON
+from queries.ingesting import cmdline, kill_when_busy
+from samples.processed import check
+from spark.worker_python import WORKER_PYTHON
 
 RECORDS = 2000
-JOB = Path(__file__).parents[1] / "processing.py"
+JOB = Path(__file__).parents[1] / "handed" / "processing.py"
 
 
 class Job:

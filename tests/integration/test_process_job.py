@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from brokers import Record, Topics
-from commanding import document
-from ingesting import ingest
+from brokers.real_broker import Record, Topics
+from commands.commanding import document
 from keyrange.observing.progress_file import read_last
-from notebooks import load_job
+from queries.ingesting import ingest
+from spark.notebooks import load_job
 
 COUNT = 600
 BROKEN = ("7", "150", "151")

@@ -10,11 +10,11 @@ from prometheus_client import CollectorRegistry
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from brokers import Record, Topics
-from commanding import document
+from brokers.real_broker import Record, Topics
+from commands.commanding import document
 from keyrange import ProgressListener
 from keyrange.observing.progress_file import read_last
-from sources import Collected, run_available_now, stream
+from spark.sources import Collected, run_available_now, stream
 
 
 def test_a_query_is_followed_over_a_failure(

@@ -9,11 +9,11 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import datasource as filters
 
-from brokers import Record, Topics
+from brokers.real_broker import Record, Topics
 from keyrange.members.read_tasks import ReadTask
 from keyrange.options import parse_options
 from keyrange.source.pushdown import KeyRangePushdownReader
-from sources import batch, options
+from spark.sources import batch, options
 
 CONF = "spark.sql.python.filterPushdown.enabled"
 BASE_MS = 1_700_000_000_000

@@ -19,9 +19,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.functions import spark_partition_id
 
-from brokers import Record, Topics, wait_until
-from committing import commit_batch
-from forms import by_form
+from brokers.real_broker import Record, Topics, wait_until
 from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.individual_commits.model.delivery_splits import PartitionDelivery
 from keyrange.individual_commits.model.verdict_columns import PartitionVerdict
@@ -30,7 +28,9 @@ from keyrange.model.key_ranges import SPACE, split_evenly
 from keyrange.model.offsets import TopicPartition
 from keyrange.options import SourceOptions, parse_options
 from keyrange.work.model.outcome import Cause, RecordOutcome
-from sources import batch, committed, options, planned_offsets, run_available_now, stream
+from project.forms import by_form
+from spark.sources import batch, committed, options, planned_offsets, run_available_now, stream
+from tables.committing import commit_batch
 
 Verdict = Callable[[int, list[Row]], Mapping[TopicPartition, PartitionVerdict]]
 # Three tasks for two partitions: there is one that two tasks share.

@@ -17,7 +17,7 @@ from kafka import TopicPartition as Place
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from brokers import Topics, flip_byte, wait_until
+from brokers.real_broker import Topics, flip_byte, wait_until
 from keyrange.embedded.broker import EmbeddedCluster
 from keyrange.embedded.settings import BrokerSettings
 from keyrange.errors import KeyrangeError
@@ -28,7 +28,7 @@ from keyrange.kafka.fetching.read_settings import ReadSettings
 from keyrange.model.offset_splits import Split
 from keyrange.model.offsets import LATEST, TopicPartition
 from keyrange.wire.chunk_decoder import DecodeSettings
-from sources import Collected, client, planned_offsets, read_all, run_available_now, stream
+from spark.sources import Collected, client, planned_offsets, read_all, run_available_now, stream
 
 MOVES = 8
 RACKS = ("a", "b", "c")

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from brokers import Record, Topics
-from commit_samples import BEGAN_MS, QUERY
+from brokers.real_broker import Record, Topics
 from keyrange.cli.report.report_inputs import Collector, ReportWhere
 from keyrange.report.sections.batches import batches_of
 from keyrange.report.sections.lag import standings
+from samples.commit_samples import BEGAN_MS, QUERY
 
 pytestmark = pytest.mark.broker
 

@@ -15,8 +15,9 @@ from typing import cast
 
 import pytest
 
-from chromium import Page, browser
-from commanding import succeed
+from brokers.scripted_admin import GB, Told, scripted_brokers
+from commands.chromium import Page, browser
+from commands.commanding import succeed
 from keyrange.cli.report.commands import load_library
 from keyrange.cli.report.report_inputs import Collector
 from keyrange.cli.report.server import ADDRESS, Press, _Server
@@ -24,8 +25,7 @@ from keyrange.errors import error
 from keyrange.report.html import page as make_page
 from keyrange.report.html import report
 from keyrange.report.page_parts import Sources
-from report_samples import HOSTILE, Lake, many_ranges, samples, sources
-from scripted_admin import GB, Told, scripted_brokers
+from samples.report_samples import HOSTILE, Lake, many_ranges, samples, sources
 
 pytest.importorskip("plotly", reason="plotly is not installed")
 _TAB = "\ue004"

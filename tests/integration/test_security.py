@@ -16,13 +16,8 @@ from cryptography.hazmat.primitives.serialization import (
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
-from brokers import PASSWORD, USER, Record, Topics, wait_until
-from certificates import KEY_PASSWORD, STORE_PASSWORD, keytool
-from checkpoints import commit_batch, make_checkpoint, plan_batch
-from keyrange.cli.main import app
-from keyrange.errors import CATALOGUE, DeniedError
-from keyrange.kafka.security import tokens
-from logins import (
+from brokers.certificates import KEY_PASSWORD, STORE_PASSWORD, keytool
+from brokers.logins import (
     COUNT,
     OAUTH,
     PLAIN,
@@ -34,10 +29,15 @@ from logins import (
     parsed,
     read_slowly,
 )
-from secured_brokers import SecuredBroker, SecuredSettings
-from sources import Collected, batch, stream
-from token_endpoint import Endpoint, token_endpoint
-from unseen import MARK
+from brokers.real_broker import PASSWORD, USER, Record, Topics, wait_until
+from brokers.secured_brokers import SecuredBroker, SecuredSettings
+from brokers.token_endpoint import Endpoint, token_endpoint
+from keyrange.cli.main import app
+from keyrange.errors import CATALOGUE, DeniedError
+from keyrange.kafka.security import tokens
+from project.unseen import MARK
+from samples.checkpoints import commit_batch, make_checkpoint, plan_batch
+from spark.sources import Collected, batch, stream
 
 LIFETIME_S = 3.0
 UNSECURED = OAUTH + 'unsecuredLoginStringClaim_sub="reader";'

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from brokers import Record, Topics
-from connecting import Place, connect_server, run_client
-from processed import check
+from brokers.real_broker import Record, Topics
+from samples.processed import check
+from spark.connecting import Place, connect_server, run_client
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def test_records_are_worked_on_one_by_one(
 
     run_client(
         server,
-        "processing.py",
+        "handed/processing.py",
         *(topics.cluster.bootstrap_servers, topic, str(tmp_path), by, "2"),
         home=tmp_path,
     )
@@ -67,7 +67,7 @@ def test_notebooks(server: str, topics: Topics, tmp_path: Path) -> None:
 
     said = run_client(
         server,
-        "notebooks.py",
+        "spark/notebooks.py",
         *("quickstart.py", "inspect_query.py"),
         home=tmp_path,
         place=Place(
@@ -90,7 +90,7 @@ def test_a_listener_runs_beside_the_client(server: str, topics: Topics, tmp_path
 
     printed = run_client(
         server,
-        "listening.py",
+        "handed/listening.py",
         *(topics.cluster.bootstrap_servers, topic, str(tmp_path)),
         home=tmp_path,
     )

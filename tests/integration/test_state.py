@@ -18,15 +18,15 @@ from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
 import keyrange
-from brokers import Record, Topics
-from commanding import document, refusal, run, succeed, text
-from individual import SOON, failure_of
+from brokers.real_broker import Record, Topics
+from commands.commanding import document, refusal, run, succeed, text
 from keyrange.individual_commits.each_batch import EachBatch
 from keyrange.individual_commits.table.commit_table import DeltaCommitTable
 from keyrange.individual_commits.verdict_store import VerdictStore
 from keyrange.storage.sink_table import SinkTable
-from sources import committed
-from table_jobs import TableJob, individual
+from queries.individual import SOON, failure_of
+from queries.table_jobs import TableJob, individual
+from spark.sources import committed
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 

@@ -19,9 +19,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 import keyrange
-from brokers import Record, Topics
-from sources import options
-from table_jobs import TableJob, individual
+from brokers.real_broker import Record, Topics
+from queries.table_jobs import TableJob, individual
+from spark.sources import options
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 

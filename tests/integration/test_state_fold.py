@@ -11,11 +11,11 @@ from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
 import keyrange
-from brokers import Record, Topics
-from commanding import document, run
-from documents import read_document
-from individual import SOON
-from table_jobs import TableJob, individual
+from brokers.real_broker import Record, Topics
+from commands.commanding import document, run
+from commands.documents import read_document
+from queries.individual import SOON
+from queries.table_jobs import TableJob, individual
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 

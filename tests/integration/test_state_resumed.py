@@ -12,9 +12,9 @@ from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
 import keyrange
-from brokers import Record, Topics, wait_until
-from commanding import document
-from table_jobs import TableJob, individual
+from brokers.real_broker import Record, Topics, wait_until
+from commands.commanding import document
+from queries.table_jobs import TableJob, individual
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 

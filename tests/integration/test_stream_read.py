@@ -11,9 +11,9 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from brokers import Record, Topics
-from old_checkpoints import make_old_checkpoint
-from sources import Collected, committed, planned_offsets, run_available_now, stream
+from brokers.real_broker import Record, Topics
+from samples.old_checkpoints import make_old_checkpoint
+from spark.sources import Collected, committed, planned_offsets, run_available_now, stream
 
 
 def test_available_now_restart_and_new_partition(

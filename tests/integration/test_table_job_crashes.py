@@ -13,14 +13,14 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
 import keyrange
-from brokers import Record, Topics
-from individual import AT_ONCE, failure_of
+from brokers.real_broker import Record, Topics
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.each_batch import EachBatch
 from keyrange.individual_commits.table.commit_table import DeltaCommitTable
 from keyrange.individual_commits.verdict_store import VerdictStore
 from keyrange.storage.sink_table import SinkTable
-from sources import committed, options, planned_offsets, run_available_now, stream
+from queries.individual import AT_ONCE, failure_of
+from spark.sources import committed, options, planned_offsets, run_available_now, stream
 
 SCHEMA = "at long, text string"
 MODES = ["batch", "individual"]

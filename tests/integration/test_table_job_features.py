@@ -13,11 +13,11 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
-from brokers import Record, Topics
-from individual import AT_ONCE, LATER
+from brokers.real_broker import Record, Topics
 from keyrange.errors import KeyrangeError
-from sources import committed
-from table_jobs import TableJob, individual
+from queries.individual import AT_ONCE, LATER
+from queries.table_jobs import TableJob, individual
+from spark.sources import committed
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 

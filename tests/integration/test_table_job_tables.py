@@ -16,9 +16,9 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from brokers import Record, Topics
-from sources import committed
-from table_jobs import TableJob
+from brokers.real_broker import Record, Topics
+from queries.table_jobs import TableJob
+from spark.sources import committed
 
 FIRST_MS = int(datetime(2026, 1, 30, 22, 30, tzinfo=UTC).timestamp() * 1000)
 HOUR_MS = 3_600_000

@@ -11,11 +11,11 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from brokers import Record, Topics
-from individual import SOON, failure_of
+from brokers.real_broker import Record, Topics
 from keyrange.errors import InvalidError
-from sources import options
-from table_jobs import TableJob, individual
+from queries.individual import SOON, failure_of
+from queries.table_jobs import TableJob, individual
+from spark.sources import options
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 
 import keyrange
-from brokers import Topics
-from sources import options
-from table_jobs import TableJob, individual
+from brokers.real_broker import Topics
+from queries.table_jobs import TableJob, individual
+from spark.sources import options
 
 # Executors cannot import this file: its function travels whole.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

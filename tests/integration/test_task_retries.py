@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from brokers import Record, Topics
+from brokers.real_broker import Record, Topics
 from keyrange.errors import KeyrangeError
 from keyrange.options import parse_options
 from keyrange.source.stream import KeyRangeStreamReader
-from sources import options
+from spark.sources import options
 
 Rows = list[tuple[int, int]]
 

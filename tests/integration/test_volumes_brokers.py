@@ -15,9 +15,18 @@ import pytest
 from kafka import KafkaProducer
 from pyspark.sql import SparkSession
 
-from brokers import Topics, wait_until
-from guards import EVERYBODY, PRIOR, ClusterQuotas, Producing, guarding, quotas_at, said
-from java import PRODUCER, compiled
+from brokers.java import PRODUCER, compiled
+from brokers.real_broker import Topics, wait_until
+from faults.small_volumes import KEPT_MB, MB, SMALL, SmallVolume, three_brokers
+from guards.guard_processes import (
+    EVERYBODY,
+    PRIOR,
+    ClusterQuotas,
+    Producing,
+    guarding,
+    quotas_at,
+    said,
+)
 from keyrange.embedded import jars
 from keyrange.embedded.broker import EmbeddedCluster
 from keyrange.embedded.process import java_command
@@ -25,8 +34,7 @@ from keyrange.guard.clock import monotonic_ms
 from keyrange.guard.factor_sources import ClusterVolumes
 from keyrange.guard.log_dirs import LogDirReader
 from keyrange.model.volumes import Limit, Policy, Recovery
-from small_volumes import KEPT_MB, MB, SMALL, SmallVolume, three_brokers
-from sources import Collected, client, stream
+from spark.sources import Collected, client, stream
 
 INTERVAL_S = 2.0
 MUTE_S = 22.0

@@ -10,17 +10,17 @@ from typing import Final
 
 import pytest
 
-from brokers import wait_until
-from guards import ALICE, APP, ClusterQuotas, by_file, guarding, quotas_at, said
+from brokers.real_broker import wait_until
+from guards.guard_processes import ALICE, APP, ClusterQuotas, by_file, guarding, quotas_at, said
 from keyrange.embedded.broker import EmbeddedBroker
 from keyrange.guard.enforcer import QuotaStore
 from keyrange.guard.model.lease import is_held
 from keyrange.guard.model.quota_entities import RATE, QuotaEntity, Quotas
 from keyrange.guard.reaper import reap_dead
 from keyrange.kafka.cluster import Cluster
-from sources import client
+from spark.sources import client
 
-CRASHING = (str(Path(__file__).parents[1] / "crashing_guard.py"),)
+CRASHING = (str(Path(__file__).parents[1] / "faults" / "crashing_guard.py"),)
 # Three steps above the floor, most of which take several requests.
 PRIOR: Final[Quotas] = {
     ALICE: {RATE: 100_000.0, "consumer_byte_rate": 123_456_789.0},

@@ -22,8 +22,9 @@ from kafka.admin import (
     ResourceType,
 )
 
-from brokers import PASSWORD, USER, Topics, wait_until
-from guards import (
+from brokers.real_broker import PASSWORD, USER, Topics, wait_until
+from faults.small_volumes import three_brokers
+from guards.guard_processes import (
     ALICE,
     APP,
     EVERYBODY,
@@ -37,12 +38,11 @@ from guards import (
 )
 from keyrange.embedded.broker import BrokerNode, EmbeddedCluster
 from keyrange.guard.model.quota_entities import RATE
-from small_volumes import three_brokers
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
-PAUSED = (str(Path(__file__).parents[1] / "paused_guard.py"),)
+PAUSED = (str(Path(__file__).parents[1] / "faults" / "paused_guard.py"),)
 FOR_REAL = {"guard.dry.run": "false"}
 # What a guard needs to see what it is to alter.
 SEEING = (ACLOperation.DESCRIBE, ACLOperation.DESCRIBE_CONFIGS)

@@ -9,8 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from brokers import wait_until
-from guards import ALICE, APP, PRIOR, ClusterQuotas, by_file, guarding, quotas_at, run, said
+from brokers.real_broker import wait_until
+from guards.guard_processes import (
+    ALICE,
+    APP,
+    PRIOR,
+    ClusterQuotas,
+    by_file,
+    guarding,
+    quotas_at,
+    run,
+    said,
+)
 from keyrange.embedded.broker import EmbeddedBroker
 from keyrange.guard.model.quota_entities import RATE
 

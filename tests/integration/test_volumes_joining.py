@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from brokers import wait_until
-from guards import ALICE, PRIOR, ClusterQuotas, guarding, said
+from brokers.real_broker import wait_until
+from faults.small_volumes import KEPT_MB, SmallVolume, joining_broker
+from guards.guard_processes import ALICE, PRIOR, ClusterQuotas, guarding, said
 from keyrange.embedded.process import HOST, free_ports
 from keyrange.guard.model.quota_entities import RATE
 from keyrange.kafka.cluster import Cluster
-from small_volumes import KEPT_MB, SmallVolume, joining_broker
-from sources import client
+from spark.sources import client
 
 JOINING = 4
 INTERVAL_S, VALIDITY_S = 5.0, 15.0

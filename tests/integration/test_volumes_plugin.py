@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from brokers import wait_until
-from guards import ALICE, ClusterQuotas, by_file, guarding, run, said
-from java import IGNORING_PLUGIN, compiled
+from brokers.java import IGNORING_PLUGIN, compiled
+from brokers.real_broker import wait_until
+from brokers.secured_brokers import SecuredBroker, SecuredSettings
+from guards.guard_processes import ALICE, ClusterQuotas, by_file, guarding, run, said
 from keyrange.embedded import jars
 from keyrange.embedded.broker import EmbeddedBroker
 from keyrange.embedded.settings import BrokerSettings
@@ -18,8 +19,7 @@ from keyrange.guard.client_quotas import brokers_that_ignore_quotas
 from keyrange.guard.model.quota_entities import CANARY, RATE, QuotaEntity
 from keyrange.kafka.cluster import Cluster
 from keyrange.options.kafka_properties import ClientSettings, Secret
-from secured_brokers import SecuredBroker, SecuredSettings
-from sources import client
+from spark.sources import client
 
 PLUGIN = "client.quota.callback.class"
 

@@ -15,9 +15,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import keyrange
-from brokers import Record, Topics, wait_until
-from sources import Collected, committed, run_available_now, stream
-from table_jobs import TableJob, individual
+from brokers.real_broker import Record, Topics, wait_until
+from queries.table_jobs import TableJob, individual
+from spark.sources import Collected, committed, run_available_now, stream
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 

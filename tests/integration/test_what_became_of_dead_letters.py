@@ -13,11 +13,11 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 import keyrange
-from brokers import Record, Topics
-from commanding import document, succeed
-from individual import failure_of
+from brokers.real_broker import Record, Topics
+from commands.commanding import document, succeed
 from keyrange.individual_commits.table.commit_table import DeltaCommitTable
-from table_jobs import TableJob, individual
+from queries.individual import failure_of
+from queries.table_jobs import TableJob, individual
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 

@@ -11,10 +11,10 @@ import sys
 import time
 from pathlib import Path
 
-from consuming import Journal
 from keyrange import Consumer
 from keyrange.errors import KeyrangeError
 from nemesis.work import content
+from queries.consuming import Journal
 
 # Whoever was away too long is told so, and goes on with what it has then.
 _LOST = {"RANGES_LOST", "COMMITS_FENCED", "MEMBERSHIP_ENDED"}

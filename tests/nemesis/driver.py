@@ -12,15 +12,15 @@ from pathlib import Path
 
 import psutil
 
-import jvms
-from ingesting import JOBS, TESTS, Ingest
 from nemesis.facts import End
 from nemesis.kinds import KINDS
 from nemesis.schedule import Met, explained
 from nemesis.victims import MARK, everyone, send
 from nemesis.work import COUNTED_SCHEMA, SCHEMA
 from nemesis.world import World
-from worker_python import WORKER_PYTHON
+from queries.ingesting import JOBS, TESTS, Ingest
+from spark import jvms
+from spark.worker_python import WORKER_PYTHON
 
 _PAUSE_S = 2.0
 _TABLE_JOB = Path(__file__).parent / "jobs" / "table_job.py"

@@ -9,7 +9,7 @@ from typing import Any
 from kafka import KafkaProducer
 from kafka.errors import KafkaError
 
-from brokers import Topics
+from brokers.real_broker import Topics
 from nemesis.facts import Place
 from nemesis.work import written
 

@@ -26,7 +26,7 @@ from nemesis.steps import StepHung, end_after, step
 from nemesis.tables import SinkRows, committed_offsets, is_assigned, letters, positions
 from nemesis.truth import read_log
 from nemesis.world import World
-from standalone import standalone_cluster
+from spark.standalone import standalone_cluster
 
 _TICK_S = 0.2
 _LOOK_S = 4.0

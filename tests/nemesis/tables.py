@@ -18,7 +18,7 @@ from keyrange.options.commits import CommitOptions
 from nemesis.facts import Letter, Place, Position, ResetCommit, Row
 from nemesis.work import content
 from nemesis.world import World
-from sources import committed, planned_offsets
+from spark.sources import committed, planned_offsets
 
 _LETTER = ("source_id", "batch_id", "topic", "partition", "offset")
 

@@ -6,7 +6,7 @@ import time
 
 from kafka import KafkaConsumer, TopicPartition
 
-from brokers import client_config
+from brokers.real_broker import client_config
 from nemesis.facts import Place
 from nemesis.work import content
 from nemesis.world import World

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import psutil
 
-from ingesting import cmdline
+from queries.ingesting import cmdline
 
 # What every process that a job starts inherits; its value is the run.
 MARK = "NEMESIS_RUN"

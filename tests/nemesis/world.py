@@ -10,13 +10,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from brokers import Topics
+from brokers.real_broker import Topics
+from brokers.secured_brokers import SecuredCluster, SecuredSettings
+from faults.tcp_proxy import TcpProxy
 from nemesis.facts import Again, Gone, Place, ResetCommit
 from nemesis.feeder import Feeder
 from nemesis.modes import Mode
 from nemesis.store import Bucket, Files, Store
-from secured_brokers import SecuredCluster, SecuredSettings
-from tcp_proxy import TcpProxy
 
 PARTITIONS = 3
 USER = "nemesis"

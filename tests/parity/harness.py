@@ -20,7 +20,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from brokers import wait_until
+from brokers.real_broker import wait_until
 from parity.causes import cause_of, text_of, texts_of
 from parity.outcome import Outcome, Rows, Run, Scenario
 from parity.stage import Stage

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from brokers import Record
+from brokers.real_broker import Record
 from parity.harness import Side
 from parity.outcome import Scenario
 from parity.stage import SINCE_MS, numbered, transaction

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from brokers import send
+from brokers.real_broker import send
 from parity.harness import Side, SinkFailure
 from parity.stage import SINCE_MS, numbered, transaction
 from parity.tables import COMMITTED, EARLIEST, HEADERS, at, own, stream, time_at, with_long

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from kafka import KafkaProducer
 from pyspark.sql import SparkSession
 
-from brokers import Record, Topics, kafka_is_before, send, wait_until
+from brokers.real_broker import Record, Topics, kafka_is_before, send, wait_until
 from keyrange.embedded.broker import EmbeddedCluster
 
 SINCE_MS = 1_700_000_000_000

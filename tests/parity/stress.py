@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from brokers import Record
+from brokers.real_broker import Record
 from parity.harness import RUN_TIMEOUT_S, Following, Side
 from parity.stage import SINCE_MS
 

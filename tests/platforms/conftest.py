@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from brokers import Topics
-from certificates import Identity, issue
-from forms import FORM
-from logins import OAUTH, create_numbers
+from brokers.certificates import Identity, issue
+from brokers.logins import OAUTH, create_numbers
+from brokers.real_broker import Topics
+from brokers.token_endpoint import token_endpoint
 from platforms.every_login import EveryLogin, every_login
 from platforms.kdc import TICKET_S, Kdc
 from platforms.s3_server import S3Server
 from platforms.signed_tokens import CLIENT_SECRET, Provider, Signer
-from token_endpoint import token_endpoint
+from project.forms import FORM
 
 # They import what only ci/platforms.sh installs.
 collect_ignore_glob = [] if FORM == "platforms" else ["test_*.py"]

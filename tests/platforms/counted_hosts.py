@@ -13,14 +13,12 @@ from pathlib import Path
 from deltalake import DeltaTable
 from kafka import KafkaAdminClient, TopicPartition
 
-from brokers import Topics, client_config
-from key_feeder import Feeder
+from brokers.real_broker import Topics, client_config
+from faults.key_feeder import Feeder
 from keyrange.members.model.assignment import Assignment
 from keyrange.members.status import oldest_progress
 from keyrange.options.members import MEMBERS_SUFFIX
 from keyrange.ranges.sharing.shared_directory import name_of
-from pinned_checks import check_counts
-from pinned_cluster import PinnedRun
 from platforms.host_cluster import (
     WORKERS,
     HostBrokers,
@@ -30,6 +28,8 @@ from platforms.host_cluster import (
     shared_memory,
 )
 from platforms.hosts import Host, Network
+from queries.pinned_checks import check_counts
+from queries.pinned_cluster import PinnedRun
 
 PARTITIONS = 3
 SESSION_S = 15.0

@@ -10,7 +10,7 @@ import sys
 
 from pyspark.sql import SparkSession
 
-from notebooks import Databricks, run_notebook
+from spark.notebooks import Databricks, run_notebook
 
 if __name__ == "__main__":
     databricks = Databricks(SparkSession.builder.getOrCreate(), json.loads(sys.argv[2]))

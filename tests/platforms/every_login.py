@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from brokers import USER, Topics
-from certificates import Identity, issue
-from logins import PLAIN, SCRAM, login_options
+from brokers.certificates import Identity, issue
+from brokers.logins import PLAIN, SCRAM, login_options
+from brokers.real_broker import USER, Topics
+from brokers.secured_brokers import SecuredBroker, SecuredSettings
 from platforms.kdc import REALM, SERVICE, Kdc, by_key_tab
 from platforms.signed_tokens import Provider, checking_tokens
-from secured_brokers import SecuredBroker, SecuredSettings
-from unseen import MARK
+from project.unseen import MARK
 
 WAYS = ("GSSAPI", "OAUTHBEARER", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "SSL")
 # Sessions of the mechanisms that have short ones, beside those that end with their tokens.

@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pyspark
 
-from brokers import Topics, wait_until
+from brokers.real_broker import Topics, wait_until
 from keyrange.embedded import jars
 from keyrange.embedded.broker import EmbeddedCluster
 from keyrange.embedded.process import java_command, run_java
@@ -24,9 +24,9 @@ from keyrange.embedded.settings import BrokerSettings, NodePorts, server_propert
 from keyrange.members.status import MemberStatus, read_status
 from keyrange.options.members import MEMBERS_SUFFIX
 from keyrange.ranges.sharing.shared_directory import name_of
-from pinned_cluster import PinnedCluster, PinnedRun
 from platforms.hosts import Host, Network, log_to
-from worker_python import WORKER_PYTHON
+from queries.pinned_cluster import PinnedCluster, PinnedRun
+from spark.worker_python import WORKER_PYTHON
 
 WORKERS = ("one", "two", "three")
 # For this machine by address, for clients on the hosts by name, and for the brokers themselves.

@@ -12,10 +12,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from brokers import wait_until
+from brokers.logins import KERBEROS
+from brokers.real_broker import wait_until
 from keyrange.embedded.orphan_cleanup import OrphanCleanup
 from keyrange.embedded.process import HOST, free_ports, is_free
-from logins import KERBEROS
 
 REALM = "KEYRANGE.TEST"
 SERVICE = f"kafka/{HOST}"

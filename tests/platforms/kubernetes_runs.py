@@ -11,12 +11,12 @@ from typing import Protocol
 
 import pytest
 
-from brokers import Topics
-from key_feeder import Feeder
+from brokers.real_broker import Topics
+from faults.key_feeder import Feeder
 from keyrange.members.model.assignment import Assignment
 from kubelet import kubelet
 from kubernetes_client import NAMESPACE, KubernetesClient
-from pinned_cluster import PinnedCluster, PinnedRun, pinned_cluster
+from queries.pinned_cluster import PinnedCluster, PinnedRun, pinned_cluster
 
 ROOT = Path(__file__).parent.parent.parent
 MEMBERS = ROOT / "conf" / "members"

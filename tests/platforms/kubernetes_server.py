@@ -22,7 +22,7 @@ import yaml
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from brokers import wait_until
+from brokers.real_broker import wait_until
 from keyrange.embedded.process import HOST, free_ports
 from kubernetes_client import NAMESPACE, KubernetesClient
 

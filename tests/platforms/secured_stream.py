@@ -19,8 +19,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 import keyrange
-from pinned_cluster import CONFS
-from worker_python import WORKER_PYTHON
+from queries.pinned_cluster import CONFS
+from spark.worker_python import WORKER_PYTHON
 
 _WAITS_S = 450.0
 # Longer than a session in all, and each wait shorter than one.

@@ -13,11 +13,11 @@ from typing import Any
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
-from brokers import Topics
+from brokers.logins import OAUTH, login_options, parsed
+from brokers.real_broker import Topics
+from brokers.token_endpoint import Endpoint
 from keyrange.options.kafka_properties import ClientSettings
-from logins import OAUTH, login_options, parsed
-from token_endpoint import Endpoint
-from unseen import MARK
+from project.unseen import MARK
 
 # Of each token that a provider grants.
 TOKEN_S = 3

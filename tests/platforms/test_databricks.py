@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from brokers import Record, Topics
-from connecting import Place, connect_server, run_client
+from brokers.real_broker import Record, Topics
 from keyrange.embedded import jars
 from platforms.environments import constraints, install_wheel, made
-from processed import check
+from samples.processed import check
+from spark.connecting import Place, connect_server, run_client
 
 HERE = Path(__file__).parent
 JOBS = HERE.parents[1] / "jobs"
@@ -97,7 +97,7 @@ def test_records_are_worked_on(
     topics.produce(topic, [Record(v, key=b"k%d" % (n % 30)) for n, v in enumerate(values)])
 
     arguments = (topics.cluster.bootstrap_servers, topic, str(tmp_path), "job", "2")
-    run_client(url, "processing.py", *arguments, home=tmp_path, place=place)
+    run_client(url, "handed/processing.py", *arguments, home=tmp_path, place=place)
 
     check(tmp_path, values)
     refused = ("Read-only file system", "Permission denied", "cannot cache")

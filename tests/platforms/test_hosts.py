@@ -14,9 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from brokers import Topics
-from key_feeder import Feeder
-from pinned_checks import restart
+from brokers.real_broker import Topics
+from faults.key_feeder import Feeder
 from platforms.counted_hosts import GIVEN, PARTITIONS, PAUSE_S, SESSION_S, Counting
 from platforms.host_cluster import (
     BINDING,
@@ -28,6 +27,7 @@ from platforms.host_cluster import (
     topics_on,
 )
 from platforms.hosts import Network, needs_hosts
+from queries.pinned_checks import restart
 
 pytestmark = needs_hosts
 

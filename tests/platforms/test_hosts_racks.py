@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from brokers import Topics
+from brokers.real_broker import Topics
 from keyrange.errors import KeyrangeError
 from keyrange.kafka.cluster import Cluster
 from keyrange.model.offsets import LATEST
 from keyrange.options.kafka_properties import ClientSettings
 from platforms.host_cluster import INSIDE, WORKERS, HostBrokers, topics_on
 from platforms.hosts import Network, needs_hosts
-from sources import client, read_all
+from spark.sources import client, read_all
 
 pytestmark = needs_hosts
 

@@ -15,14 +15,15 @@ from pathlib import Path
 
 import pytest
 
-from brokers import PASSWORD, USER, Record, Topics, wait_until
-from guards import ALICE, ClusterQuotas, by_file, guarding, quotas_at
+from brokers.logins import COUNT, ends, for_spark, login_options, parsed, read_slowly
+from brokers.real_broker import PASSWORD, USER, Record, Topics, wait_until
+from brokers.secured_brokers import SecuredBroker, SecuredSettings
+from guards.guard_processes import ALICE, ClusterQuotas, by_file, guarding, quotas_at
 from keyrange import Consumer
 from keyrange.embedded.process import HOST
 from keyrange.errors import DeniedError, InvalidError, UnavailableError
 from keyrange.guard.model.quota_entities import RATE
 from keyrange.options.kafka_properties import ClientSettings
-from logins import COUNT, ends, for_spark, login_options, parsed, read_slowly
 from platforms.kdc import (
     REALM,
     SERVICE,
@@ -34,8 +35,7 @@ from platforms.kdc import (
     with_clock,
 )
 from platforms.secured_stream import SLOWLY, run_streams
-from secured_brokers import SecuredBroker, SecuredSettings
-from sharing_consumer import sharing_options
+from queries.sharing_consumer import sharing_options
 
 SESSION_S = 4.0
 READER = f"reader@{REALM}"

@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from brokers import Topics
+from brokers.real_broker import Topics
 from keyrange.embedded.process import HOST
 from keyrange.members.executor_names import NameSettings, Surroundings, find_name
 from kubelet import let_in
 from kubernetes_api import KubernetesApi, check, kubernetes_api
 from kubernetes_runs import CLAIMS, MEMBERS, ROOT, Api, by_root, executors, names_of
 from kubernetes_server import kubernetes_server
-from worker_python import WORKER_PYTHON
+from spark.worker_python import WORKER_PYTHON
 
 LEGACY = "spark.kubernetes.legacy.useReadWriteOnceAccessMode"
 

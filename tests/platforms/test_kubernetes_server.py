@@ -13,13 +13,13 @@ from urllib.error import HTTPError
 import pytest
 import yaml
 
-from brokers import wait_until
+from brokers.real_broker import wait_until
 from keyrange.embedded.process import HOST
 from kubelet import kubelet
 from kubernetes_client import Object
 from kubernetes_runs import CLAIMS, MEMBERS, by_root, driver_pod, properties
 from kubernetes_server import RIGHTS, ROLE, KubernetesServer, kubernetes_server
-from worker_python import WORKER_PYTHON
+from spark.worker_python import WORKER_PYTHON
 
 JOB = """
 import time

@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 from kafka.admin import KafkaAdminClient, UserScramCredentialUpsertion
 
-from brokers import PASSWORD, USER, Topics, client_config
-from certificates import Identity, issue
+from brokers.certificates import Identity, issue
+from brokers.logins import COUNT, OAUTH, SCRAM, ends, for_spark, login_options, parsed, read_slowly
+from brokers.real_broker import PASSWORD, USER, Topics, client_config
+from brokers.secured_brokers import SecuredBroker, SecuredSettings
 from keyrange.errors import DeniedError, UnavailableError
 from keyrange.kafka.security import tokens
 from keyrange.options.kafka_properties import ClientSettings
-from logins import COUNT, OAUTH, SCRAM, ends, for_spark, login_options, parsed, read_slowly
 from platforms.secured_stream import SLOWLY, run_streams
 from platforms.signed_tokens import CLIENT_SECRET, TOKEN_S, Provider, Signer, checking_tokens
-from secured_brokers import SecuredBroker, SecuredSettings
 
 DAY = datetime.timedelta(days=1)
 

@@ -26,9 +26,9 @@ from keyrange.storage.directory import Directory
 from keyrange.storage.sink_table import SinkTable
 from keyrange.work.appended_files import data_file
 from keyrange.work.outcome_rows import done_rows, other_rows
-from numbered_logs import COMMITS, SUBJECTS, Subject
-from racing_writers import in_threads
 from s3_server import S3Server, by_kind
+from tables.numbered_logs import COMMITS, SUBJECTS, Subject
+from tables.racing_writers import in_threads
 
 PLACE = TopicPartition("t", 0)
 START, END = Checkpoint({PLACE: 5}), Checkpoint({PLACE: 9}, commits=CommitMark("s", 1))

@@ -10,11 +10,11 @@ from typing import Final
 
 import pytest
 
-from checkpoints import commit_batch, make_checkpoint, plan_batch
-from commanding import run, succeed
+from commands.commanding import run, succeed
 from keyrange.storage.directory import Directory
-from numbered_logs import COMMITS
 from platforms.s3_server import S3Server
+from samples.checkpoints import commit_batch, make_checkpoint, plan_batch
+from tables.numbered_logs import COMMITS
 
 TABLE: Final = ("commits", "show", "s3://lake/commits")
 CHECKPOINT: Final = ("checkpoint", "show", "s3://lake/checkpoint")

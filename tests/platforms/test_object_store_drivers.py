@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from keyrange.errors import KeyrangeError
-from late_drivers import NOTHING, OF_COMMIT, OF_OUTPUT, Drivers
-from numbered_logs import SUBJECTS, Subject
-from racing_writers import check_late_append
+from queries.late_drivers import NOTHING, OF_COMMIT, OF_OUTPUT, Drivers
+from tables.numbered_logs import SUBJECTS, Subject
+from tables.racing_writers import check_late_append
 
 pytestmark = pytest.mark.usefixtures("s3")
 

@@ -15,11 +15,11 @@ from typing import Final
 import pytest
 from deltalake import DeltaTable
 
-from brokers import Record, Topics, wait_until
-from commanding import document, succeed
-from ingesting import Ingest, ingest
+from brokers.real_broker import Record, Topics, wait_until
+from commands.commanding import document, succeed
 from platforms.s3_server import Call, S3Server
 from platforms.s3a import confs_of
+from queries.ingesting import Ingest, ingest
 
 COUNT: Final = 600
 BROKEN: Final = ("7", "150", "151")

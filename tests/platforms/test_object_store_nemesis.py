@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nemesis_runs import CLEANING_S, LIMIT_S, nemesis
+from project.nemesis_runs import CLEANING_S, LIMIT_S, nemesis
 
 FAULTS = ("fail-store", "throttle-store", "lose-answers", "kill-executor", "kill-driver")
 

@@ -9,14 +9,14 @@ import pytest
 from deltalake import DeltaTable
 from typer.testing import CliRunner
 
-from brokers import Topics
-from key_feeder import Feeder
+from brokers.real_broker import Topics
+from faults.key_feeder import Feeder
 from keyrange.cli.main import app
 from keyrange.members.table.assignments import AssignmentTable, open_assignments
-from pinned_checks import check_counts, restart_oldest
-from pinned_cluster import PinnedCluster, PinnedRun
 from platforms.s3_server import BUCKET, S3Server
 from platforms.s3a import confs_of
+from queries.pinned_checks import check_counts, restart_oldest
+from queries.pinned_cluster import PinnedCluster, PinnedRun
 
 PARTITIONS = 3
 

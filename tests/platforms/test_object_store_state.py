@@ -18,9 +18,8 @@ import pytest
 from deltalake import DeltaTable
 
 import keyrange
-from brokers import Record, Topics, wait_until
-from commanding import document, succeed
-from ingesting import JOBS, TESTS, Ingest, ingest
+from brokers.real_broker import Record, Topics, wait_until
+from commands.commanding import document, succeed
 from keyrange.errors import UnavailableError
 from keyrange.individual_commits.model.verdict_manifest import Manifest, planned
 from keyrange.individual_commits.verdict_store import VerdictStore
@@ -35,6 +34,7 @@ from keyrange.work.outcome_rows import done_rows, other_rows
 from nemesis.work import COUNTED_SCHEMA, written
 from platforms.s3_server import S3Server
 from platforms.s3a import confs_of
+from queries.ingesting import JOBS, TESTS, Ingest, ingest
 
 PLACE = TopicPartition("t", 0)
 END = Checkpoint({PLACE: 9}, commits=CommitMark("s", 1))

@@ -7,13 +7,13 @@ from statistics import median
 
 import pytest
 
+from brokers.logins import COUNT, Watched, create_numbers, parsed
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.fetching.fetch import SplitReader
 from keyrange.kafka.fetching.read_settings import ReadSettings
 from keyrange.model.offset_splits import Split
 from keyrange.options.kafka_properties import ClientSettings
 from keyrange.wire.chunk_decoder import DecodeSettings
-from logins import COUNT, Watched, create_numbers, parsed
 from platforms.every_login import EveryLogin
 
 SECONDS = 20.0

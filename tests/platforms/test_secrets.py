@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from certificates import issue
+from brokers.certificates import issue
+from brokers.logins import COUNT, create_numbers, for_spark
 from keyrange.errors import KeyrangeError
 from keyrange.kafka.security import tokens
 from keyrange.options import SourceOptions, parse_options
 from keyrange.source.stream import KeyRangeStreamReader
-from logins import COUNT, create_numbers, for_spark
 from platforms.every_login import WAYS, EveryLogin
 from platforms.kdc import by_key_tab
 from platforms.signed_tokens import CLIENT_SECRET, Signer
-from unseen import MARK, check_log, log_everything, whole_text
+from project.unseen import MARK, check_log, log_everything, whole_text
 
 
 @pytest.fixture(scope="module")

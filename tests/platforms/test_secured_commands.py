@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from checkpoints import commit_batch, make_checkpoint, plan_batch
-from logins import COUNT, create_numbers
-from member_samples import append_all, stored, table_at
+from brokers.logins import COUNT, create_numbers
 from platforms.every_login import EveryLogin
 from platforms.kdc import Kdc, by_cache, by_key_tab
-from unseen import MARK
+from project.unseen import MARK
+from samples.checkpoints import commit_batch, make_checkpoint, plan_batch
+from samples.member_samples import append_all, stored, table_at
 
 
 @pytest.fixture(scope="module")

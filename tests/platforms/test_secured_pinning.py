@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from brokers import Record
-from key_feeder import KEYS, Feeder
-from logins import for_spark
-from pinned_checks import check_counts, restart_oldest
-from pinned_cluster import PinnedCluster, pinned_cluster
+from brokers.logins import for_spark
+from brokers.real_broker import Record
+from faults.key_feeder import KEYS, Feeder
 from platforms.every_login import EveryLogin
 from platforms.kdc import repeated
-from unseen import MARK
+from project.unseen import MARK
+from queries.pinned_checks import check_counts, restart_oldest
+from queries.pinned_cluster import PinnedCluster, pinned_cluster
 
 PARTITIONS = 2
 DEFAULTS = Path(__file__).parents[2] / "conf" / "spark-defaults.conf"

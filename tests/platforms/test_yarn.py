@@ -14,14 +14,14 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
-from brokers import Topics
-from ingesting import Ingest
-from key_feeder import Feeder
+from brokers.real_broker import Topics
+from faults.key_feeder import Feeder
 from keyrange.embedded import jars
 from keyrange.members.model.assignment import Assignment
 from keyrange.members.table.assignments import open_assignments
-from pinned_cluster import PATIENCE_S, STEADY, pinned_cluster
 from platforms import environments
+from queries.ingesting import Ingest
+from queries.pinned_cluster import PATIENCE_S, STEADY, pinned_cluster
 from yarn import NODES, YarnCluster, yarn_cluster
 
 ROOT = Path(__file__).parent.parent.parent

@@ -15,10 +15,10 @@ from xml.sax.saxutils import escape
 
 import psutil
 
-from brokers import wait_until
-from ingesting import cmdline
+from brokers.real_broker import wait_until
 from keyrange.embedded import jars
 from keyrange.embedded.process import HOST, free_ports
+from queries.ingesting import cmdline
 
 # The Hadoop of Spark 4.2's own client.
 HADOOP_VERSION = "3.5.0"

@@ -10,11 +10,11 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-import strategies  # noqa: F401  registers the hypothesis profiles
-from assignment_changes import changes
 from keyrange.members.model.assignment import Assignment, assign, moved
 from keyrange.model.key_ranges import SPACE, KeyRange
 from keyrange.model.offsets import TopicPartition
+from samples import strategies  # noqa: F401  registers the hypothesis profiles
+from tables.assignment_changes import changes
 
 NAMES = [f"slot-{number}" for number in range(12)]
 TOPICS = [TopicPartition(topic, number) for topic in "tu" for number in range(6)]

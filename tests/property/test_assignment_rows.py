@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import strategies
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.table.commit_schema import MS_MAX
 from keyrange.members.model.assignment import Assignment, Owned
@@ -25,7 +24,8 @@ from keyrange.members.table.assignment_schema import (
 )
 from keyrange.model.key_ranges import HASH_MAX, KeyRange
 from keyrange.model.offsets import PARTITION_MAX, TopicPartition
-from member_samples import command, stored
+from samples import strategies
+from samples.member_samples import command, stored
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 NAMES = st.text("abc-019.", min_size=1, max_size=8)

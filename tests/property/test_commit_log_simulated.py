@@ -8,7 +8,6 @@ from random import Random
 
 import pytest
 
-from forms import by_form
 from keyrange.consumer.commit_log import CommitLog, Taken
 from keyrange.consumer.settings import parse_consumer_options
 from keyrange.errors import KeyrangeError
@@ -18,7 +17,8 @@ from keyrange.individual_commits.model.partition_progress import KeyRangeState, 
 from keyrange.individual_commits.table.commit_table import DeltaCommitTable
 from keyrange.model.key_ranges import SPACE, KeyRange, merge, split_evenly
 from keyrange.model.offsets import TopicPartition
-from memory_store import MemoryStore, Shared
+from project.forms import by_form
+from tables.memory_store import MemoryStore, Shared
 
 CELLS = split_evenly(SPACE, 4)
 PARTITIONS = [TopicPartition("t", 0), TopicPartition("u", 0)]

@@ -13,8 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import strategies  # noqa: F401  registers the hypothesis profiles
-from commit_model import apply_verdict, plan_delivery
 from keyrange.individual_commits.model.delivery_columns import next_due_ms
 from keyrange.individual_commits.model.delivery_splits import PartitionDelivery
 from keyrange.individual_commits.model.partition_progress import (
@@ -29,6 +27,8 @@ from keyrange.model.commit_settings import DeliveryLimits, RedeliveryPolicy
 from keyrange.model.key_ranges import HASH_MAX, KeyRange
 from keyrange.model.offsets import OFFSET_MAX, TopicPartition
 from keyrange.work.model.outcome import Cause, RecordOutcome
+from samples import strategies  # noqa: F401  registers the hypothesis profiles
+from tables.commit_model import apply_verdict, plan_delivery
 
 PLACES = [0, 1, 2, 1000, 2**53, 2**62 - 1, 2**62, HASH_MAX - 1, HASH_MAX]
 BORDERS = sorted({at + step for at in PLACES for step in (0, 1)} - {0, HASH_MAX + 1})

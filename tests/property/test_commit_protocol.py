@@ -7,9 +7,9 @@ from random import Random
 
 import pytest
 
-from commit_simulation import STEPS, World, check_sinks, run
-from forms import by_form
 from keyrange.individual_commits.model.commit import CommitKind, known_at
+from project.forms import by_form
+from tables.commit_simulation import STEPS, World, check_sinks, run
 
 SEEDS = range(by_form(3, 6, 12))
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import strategies  # noqa: F401  registers the hypothesis profiles
 from keyrange.model.offset_range_sets import Ranges, coalesce, subtract
 from keyrange.model.offsets import OFFSET_MAX, OffsetRange
+from samples import strategies  # noqa: F401  registers the hypothesis profiles
 
 WIDTH = 40
 BASES = [0, 2**31 - WIDTH // 2, 2**53 - WIDTH // 2, OFFSET_MAX - WIDTH]

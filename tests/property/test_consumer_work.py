@@ -7,7 +7,6 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from forms import by_form
 from keyrange.consumer.acknowledgements import PartitionWork
 from keyrange.individual_commits.model.partition_progress import (
     KeyRangeState,
@@ -16,6 +15,7 @@ from keyrange.individual_commits.model.partition_progress import (
 )
 from keyrange.individual_commits.model.range_claims import overlay
 from keyrange.model.key_ranges import SPACE, split_evenly
+from project.forms import by_form
 
 END = 60
 GAP_MS = 10

@@ -9,9 +9,6 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-import strategies  # noqa: F401  registers the hypothesis profiles
-from commit_model import is_empty
-from delivered import Log, delivered, handed_out, partitions
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.model import delivery_splits
 from keyrange.individual_commits.model.delivery_splits import (
@@ -23,6 +20,9 @@ from keyrange.model.key_ranges import KeyRange
 from keyrange.model.offsets import TopicPartition
 from keyrange.ranges.model.plan_check import HandedOut, check_plan
 from keyrange.ranges.model.range_plan import cut_line
+from samples import strategies  # noqa: F401  registers the hypothesis profiles
+from tables.commit_model import is_empty
+from tables.delivered import Log, delivered, handed_out, partitions
 
 
 @given(

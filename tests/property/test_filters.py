@@ -29,11 +29,11 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-import strategies  # noqa: F401  the profiles of hypothesis
 from keyrange.model.offsets import OffsetRange, TopicPartition
 from keyrange.source.batch import narrow
 from keyrange.source.model.filters import constrain
 from keyrange.source.pushdown import conditions
+from samples import strategies  # noqa: F401  the profiles of hypothesis
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 ZONES = [UTC, timezone(timedelta(hours=5, minutes=45)), timezone(timedelta(hours=-11))]

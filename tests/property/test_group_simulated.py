@@ -11,8 +11,7 @@ from random import Random
 
 import pytest
 
-from forms import by_form
-from group_coordinator import STABLE, CoordinatorModel
+from brokers.group_coordinator import STABLE, CoordinatorModel
 from keyrange.members.model.group_member import GroupMember, MemberSettings
 from keyrange.members.model.group_member_states import ENDS, GroupState
 from keyrange.members.model.group_messages import (
@@ -26,6 +25,7 @@ from keyrange.members.model.group_messages import (
     Request,
     Sync,
 )
+from project.forms import by_form
 
 SESSION_MS = 10_000
 BEAT_MS = 1_000

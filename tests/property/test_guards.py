@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from forms import by_form
+from brokers.quota_store import RequestRefusedError, Store, allowed, mute_ms, without_reserved
 from keyrange.guard.model.enforcement import (
     Acked,
     EnforcementState,
@@ -31,8 +31,8 @@ from keyrange.guard.model.quota_entities import (
 )
 from keyrange.guard.model.quota_ramp import floor_rate
 from keyrange.guard.model.quota_requests import Alter, reap, release
-from quota_store import RequestRefusedError, Store, allowed, mute_ms, without_reserved
-from volume_samples import factor
+from project.forms import by_form
+from samples.volume_samples import factor
 
 SECOND = 1_000
 WINDOW, LEASE, MUTE, CONNECTIONS, REQUEST = 11 * SECOND, 60 * SECOND, 60 * SECOND, 2, 2**20

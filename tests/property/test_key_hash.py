@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import strategies  # noqa: F401  registers the hypothesis profiles
 from keyrange.model.key_ranges import HASH_MAX, hash_of, hash_of_record
 from keyrange.wire import record_batches, record_kernels
 from keyrange.wire.chunk_decoder import Decoder, DecodeSettings, scan_chunk
 from keyrange.wire.key_range_selection import Selection
-from strategies import Batch, Record, array, encode_batch
+from samples import strategies  # noqa: F401  registers the hypothesis profiles
+from samples.strategies import Batch, Record, array, encode_batch
 
 OFFSETS = [0, 1, 255, 256, 2**31, 2**32 + 7, 2**53, 2**63 - 2]
 LENGTHS = [*range(70), 127, 128, 255, 4095, 4096, 65_537, 1 << 20, (1 << 20) - 1, (1 << 20) - 9]

@@ -11,7 +11,7 @@ from keyrange.model.key_ranges import SPACE, split_evenly
 from keyrange.model.reader_ranges import placement_of
 from keyrange.ranges.sharing.chunk_results import runs_of_readers
 from keyrange.wire.chunk_decoder import Decoder, DecodeSettings, scan_chunk
-from strategies import Log, array, logs
+from samples.strategies import Log, array, logs
 
 
 @given(log=logs(transactions=False), readers=st.integers(1, 5), data=st.data())

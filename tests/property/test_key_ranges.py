@@ -17,7 +17,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import strategies  # noqa: F401  registers the hypothesis profiles
 from keyrange.errors import KeyrangeError
 from keyrange.model.key_ranges import (
     HASH_MAX,
@@ -33,6 +32,7 @@ from keyrange.model.key_ranges import (
     write_ranges,
 )
 from keyrange.model.reader_ranges import NOBODY, Placement, placement_of
+from samples import strategies  # noqa: F401  registers the hypothesis profiles
 
 END = HASH_MAX + 1
 # Few, so that ranges often touch; some beside one another, some at the ends.

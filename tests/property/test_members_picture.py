@@ -7,10 +7,10 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-import strategies  # noqa: F401 the profiles
 from keyrange.cli.members.commands import draw
 from keyrange.model.key_ranges import KeyRange
 from keyrange.report.wording import OTHERS, slot_marks
+from samples import strategies  # noqa: F401 the profiles
 
 STEP = 2**63 // 64
 SLOTS = st.sampled_from(["a", "b", "c"])

@@ -12,8 +12,6 @@ from typing import Any
 
 import pytest
 
-from assignment_changes import changes
-from forms import by_form
 from keyrange.members.model.assignment import Assignment, assign, moved
 from keyrange.members.model.reassignment_timing import (
     ASSIGNED,
@@ -24,6 +22,8 @@ from keyrange.members.model.reassignment_timing import (
     Timeouts,
 )
 from keyrange.model.offsets import TopicPartition
+from project.forms import by_form
+from tables.assignment_changes import changes
 
 SECOND = 1_000
 TIMEOUTS = Timeouts(registration_ms=300 * SECOND, expansion_ms=45 * SECOND)

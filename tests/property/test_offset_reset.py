@@ -10,8 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import strategies  # noqa: F401  registers the hypothesis profiles
-from commit_model import apply_verdict, plan_delivery
 from keyrange.individual_commits.model.offset_reset import carried, reopen, rewind, skip
 from keyrange.individual_commits.model.partition_progress import (
     KeyRangeState,
@@ -22,6 +20,8 @@ from keyrange.individual_commits.model.verdict_columns import PartitionVerdict
 from keyrange.model.commit_settings import DeliveryLimits, RedeliveryPolicy
 from keyrange.model.key_ranges import HASH_MAX, KeyRange, complement
 from keyrange.work.model.outcome import Cause, RecordOutcome
+from samples import strategies  # noqa: F401  registers the hypothesis profiles
+from tables.commit_model import apply_verdict, plan_delivery
 
 OFFSETS = range(12)
 # One of every piece that the bounds below can make.

@@ -9,9 +9,6 @@ from itertools import count, pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-import strategies  # noqa: F401  registers the hypothesis profiles
-from commit_model import plan_delivery
-from delivered import Log, cuts, delivered, handed_out, partitions
 from keyrange.individual_commits.model.delivery_splits import PartitionDelivery
 from keyrange.individual_commits.model.partition_progress import cut_span, fresh
 from keyrange.members.model.assignment import Owned
@@ -25,6 +22,9 @@ from keyrange.members.model.pinned_plan import (
 from keyrange.model.commit_settings import DeliveryLimits
 from keyrange.model.key_ranges import SPACE, KeyRange, cover_once
 from keyrange.model.offsets import OffsetRange, TopicPartition
+from samples import strategies  # noqa: F401  registers the hypothesis profiles
+from tables.commit_model import plan_delivery
+from tables.delivered import Log, cuts, delivered, handed_out, partitions
 
 SLOTS = ("a", "b", "c")
 

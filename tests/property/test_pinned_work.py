@@ -12,9 +12,6 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-import strategies  # noqa: F401  registers the hypothesis profiles
-from commit_model import apply_verdict
-from delivered import delivered
 from keyrange.individual_commits.batch_deliveries import plan_batch_deliveries, spans_of
 from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.individual_commits.model.partition_progress import PartitionState, fresh
@@ -30,7 +27,10 @@ from keyrange.options import parse_options
 from keyrange.work.model.outcome import Cause, RecordOutcome
 from keyrange.work.model.work_order import TaskPartition, WorkSettings
 from keyrange.work.task_context import Job
-from working import OUTPUT, Sent, VirtualHands, batches_of, run
+from samples import strategies  # noqa: F401  registers the hypothesis profiles
+from samples.working import OUTPUT, Sent, VirtualHands, batches_of, run
+from tables.commit_model import apply_verdict
+from tables.delivered import delivered
 
 PARTITION = TopicPartition("t", 0)
 SLOTS = ("a", "b")

@@ -10,8 +10,7 @@ from random import Random
 
 import pytest
 
-from failing_store import FailingStore, Fault
-from forms import by_form
+from faults.failing_store import FailingStore, Fault
 from keyrange.errors import KeyrangeError
 from keyrange.kafka.subscribed_topics import retrying
 from keyrange.members import pinning as module
@@ -22,6 +21,7 @@ from keyrange.members.pinning import Pinning
 from keyrange.members.table.assignments import AssignmentTable
 from keyrange.model.offsets import TopicPartition
 from keyrange.options import parse_options
+from project.forms import by_form
 
 PARTITIONS = [TopicPartition("t", number) for number in range(3)]
 NAMES = ["a", "b", "c", "d"]

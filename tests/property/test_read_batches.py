@@ -11,8 +11,8 @@ from random import Random
 
 import pytest
 
-from forms import by_form
 from keyrange.members.model.read_batches import ReadBatches
+from project.forms import by_form
 
 
 @dataclass

@@ -10,10 +10,10 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forms import by_form
 from keyrange.ranges.sharing import shared_directory
 from keyrange.ranges.sharing.chunk_results import ResultWriter, read_results
 from keyrange.ranges.sharing.shared_directory import ExecutorDirectory, HostSettings
+from project.forms import by_form
 
 SCHEMA = pa.schema([("offset", pa.int64()), ("value", pa.binary())])
 MEMORY_BYTES = 100_000

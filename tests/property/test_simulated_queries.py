@@ -11,8 +11,8 @@ from random import Random
 
 import pytest
 
-from forms import by_form
 from keyrange.model.offsets import TopicPartition
+from project.forms import by_form
 from simulation import invariants
 from simulation.faults import Chances, Crash, Faults
 from simulation.kinds import Kind

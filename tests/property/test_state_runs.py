@@ -8,7 +8,6 @@ from random import Random
 
 import pytest
 
-from forms import by_form
 from keyrange.keyed_state.model.state_runs import (
     MadeRun,
     StateRun,
@@ -20,6 +19,7 @@ from keyrange.keyed_state.model.state_runs import (
     to_merge,
 )
 from keyrange.model.key_ranges import SPACE, KeyRange, subtract
+from project.forms import by_form
 
 KEYS = 64
 _STEP = SPACE.size // KEYS

@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from forms import by_form
 from keyrange.keyed_state import cache, sorted_blocks
 from keyrange.keyed_state.model.state_runs import StateRun, after_batch
 from keyrange.keyed_state.sorted_blocks import Keys
@@ -20,6 +19,7 @@ from keyrange.keyed_state.states_of_task import PartitionRuns, StateSettings, Ta
 from keyrange.keyed_state.variables import StateForm, ValueState, variables_of
 from keyrange.model.key_ranges import SPACE, KeyRange, complement
 from keyrange.model.offsets import TopicPartition
+from project.forms import by_form
 
 AT = TopicPartition("t", 0)
 FORM = StateForm(variables_of({"n": ValueState("n long"), "soon": ValueState("n long", "1s")}))

@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import keyrange
-import strategies  # noqa: F401  registers the hypothesis profiles
 from keyrange.errors import KeyrangeError
 from keyrange.keyed_state.exact_columns import VALUE_BYTES_MAX, cast_exactly, check_state
 from keyrange.keyed_state.exact_values import converter_of, form_of
@@ -24,6 +23,7 @@ from keyrange.keyed_state.variables import StateForm, variables_of
 from keyrange.model.ddl import parse_ddl
 from keyrange.testing import RecordsFailed, StateHarness
 from keyrange.work.records import UNFIT, RowForm
+from samples import strategies  # noqa: F401  registers the hypothesis profiles
 
 _ZONE = timezone(timedelta(hours=2))
 # What functions were seen to give, whatever the column: few of these fit, and none may be changed

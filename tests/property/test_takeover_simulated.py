@@ -10,7 +10,6 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from forms import by_form
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.model.commit import Commit, CommitKind
 from keyrange.individual_commits.model.driver_takeover import begin
@@ -18,7 +17,8 @@ from keyrange.individual_commits.model.partition_progress import fresh
 from keyrange.individual_commits.table.commit_table import DeltaCommitTable
 from keyrange.model.checkpoint import CommitMark
 from keyrange.model.offsets import TopicPartition
-from memory_store import MemoryStore, Shared
+from project.forms import by_form
+from tables.memory_store import MemoryStore, Shared
 
 PLACE = TopicPartition("t", 0)
 GROUP = "orders"

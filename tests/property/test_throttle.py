@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from keyrange.guard.model.throttle_factor import Throttle
 from keyrange.guard.model.volume_readings import VolumeReading
 from keyrange.model.volumes import Limit, Policy, Recovery
-from volume_samples import reading, volume
+from samples.volume_samples import reading, volume
 
 SECOND = 1_000
 LIMIT = Limit(min_available_bytes=100)

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from keyrange.errors import KeyrangeError
 from keyrange.wire.compression import Scratch
-from strategies import array, xerial
+from samples.strategies import array, xerial
 from unit.wire import reference
 from unit.wire.lz4_frames import BLOCK_CHECKSUMS, CONTENT_CHECKSUM, INDEPENDENT, Block, frame
 

@@ -18,8 +18,8 @@ from keyrange.model.offset_splits import Delivery
 from keyrange.model.reader_ranges import Placement
 from keyrange.wire.chunk_decoder import Decoder, DecodeSettings
 from keyrange.wire.key_range_selection import Selection
-from scanned_logs import FEWER, place_of, scanned
-from strategies import Log, Row, logs, rows_of, within
+from samples.scanned_logs import FEWER, place_of, scanned
+from samples.strategies import Log, Row, logs, rows_of, within
 
 SIZES = st.builds(
     DecodeSettings,

@@ -11,7 +11,7 @@ from kafka.record import MemoryRecords, MemoryRecordsBuilder
 
 from keyrange.model.columns import COLUMNS
 from keyrange.wire.chunk_decoder import Decoder, DecodeSettings, scan_chunk
-from strategies import CONTROL, Log, Row, array, logs, records, rows_of
+from samples.strategies import CONTROL, Log, Row, array, logs, records, rows_of
 
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 

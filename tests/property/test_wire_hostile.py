@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from keyrange.errors import CorruptError, InvalidError, KeyrangeError
 from keyrange.model.columns import chosen_columns
 from keyrange.wire.chunk_decoder import Decoder, DecodeSettings, scan_chunk
-from strategies import Row, array, rows_of
+from samples.strategies import Row, array, rows_of
 from unit.wire import mutations, reference
 
 BATCHES_MAX = 1 << 20

@@ -15,7 +15,7 @@ from keyrange.source.schema import source_schema
 from keyrange.wire.chunk_decoder import Decoder, DecodeSettings, scan_chunk
 from keyrange.wire.columns import arrow_schema
 from keyrange.wire.fetch_response import AbortedTransaction
-from strategies import Log, array, logs, rows_of, within
+from samples.strategies import Log, array, logs, rows_of, within
 
 SIZES = st.builds(
     DecodeSettings,

@@ -18,8 +18,8 @@ from keyrange.model.key_ranges import HASH_MAX
 from keyrange.model.reader_ranges import NOBODY, Placement
 from keyrange.wire.chunk_decoder import Decoder, DecodeSettings, scan_chunk
 from keyrange.wire.key_range_selection import Selection
-from scanned_logs import FEWER, place_of, scanned
-from strategies import Batch, Log, Record, Row, array, encode_batch, logs, rows_of, within
+from samples.scanned_logs import FEWER, place_of, scanned
+from samples.strategies import Batch, Log, Record, Row, array, encode_batch, logs, rows_of, within
 
 SIZES = st.builds(
     DecodeSettings,

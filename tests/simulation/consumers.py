@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 import keyrange
-from group_coordinator import CoordinatorModel
+from brokers.group_coordinator import CoordinatorModel
 from keyrange import KeyRangeListener
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.model.auditing import Handovers, audit

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from group_coordinator import CoordinatorModel
+from brokers.group_coordinator import CoordinatorModel
 from keyrange.consumer.member import GroupMembership
 from keyrange.errors import KeyrangeError
 from keyrange.members.model.group_member import Assignor, GroupMember, MemberSettings

@@ -10,7 +10,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from keyrange.model.offsets import TopicPartition
-from strategies import Batch, Record, encode_batch
+from samples.strategies import Batch, Record, encode_batch
 
 _BATCHES_AT_ONCE = 3
 

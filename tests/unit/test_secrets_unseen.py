@@ -17,6 +17,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from brokers.logins import OAUTH, PLAIN, parsed
+from brokers.token_endpoint import token_endpoint
 from keyrange.errors import KeyrangeError
 from keyrange.kafka.security import sasl_handshake
 from keyrange.members.binding.caller import Caller, greet
@@ -30,9 +32,7 @@ from keyrange.options import SourceOptions, parse_options
 from keyrange.options.kafka_properties import PROPERTIES
 from keyrange.options.value_parsers import Property
 from keyrange.source.stream import KeyRangeStreamReader
-from logins import OAUTH, PLAIN, parsed
-from token_endpoint import token_endpoint
-from unseen import MARK, check_log, log_everything, whole_text
+from project.unseen import MARK, check_log, log_everything, whole_text
 
 
 def closed_port() -> int:

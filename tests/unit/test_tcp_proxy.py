@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-import tcp_proxy
-from tcp_proxy import TcpProxy
+from faults import tcp_proxy
+from faults.tcp_proxy import TcpProxy
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from commanding import run
+from commands.commanding import run
 from keyrange.cli.arguments import named_values
 from keyrange.errors import InvalidError
 

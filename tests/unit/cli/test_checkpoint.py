@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from obstore.store import LocalStore
 
-from commanding import document, refusal, run, succeed, text
-from documents import read_document
+from commands.commanding import document, refusal, run, succeed, text
+from commands.documents import read_document
 from keyrange.individual_commits.model.commit import Commit, CommitKind
 from keyrange.individual_commits.model.partition_progress import (
     KeyRangeState,
@@ -23,7 +23,7 @@ from keyrange.model.key_ranges import SPACE
 from keyrange.model.offsets import TopicPartition
 from keyrange.options.commits import CommitOptions
 from keyrange.storage import directory
-from old_checkpoints import make_old_checkpoint
+from samples.old_checkpoints import make_old_checkpoint
 
 METADATA = '{"batchWatermarkMs":0,"batchTimestampMs":1700000000123,"conf":{}}'
 JVM_INITIAL = b'\0v1\n{"t":{"0":2}}'

@@ -10,10 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from checkpoints import make_checkpoint, plan_batch
-from commanding import document, refusal, run, text
-from commit_samples import BEGAN_MS, GROUP, QUERY, RUN, SOURCE, TOPIC_ID, Query, put_in_place
-from documents import read_document
+from commands.commanding import document, refusal, run, text
+from commands.documents import read_document
 from keyrange.cli.commits import commands as commits
 from keyrange.cli.commits import reset as commits_reset
 from keyrange.cli.commits.document import ASCII, BLOCKS, draw, marks_for
@@ -26,6 +24,17 @@ from keyrange.individual_commits.table.commit_table import open_commit_table
 from keyrange.model.key_ranges import HASH_MAX, KeyRange
 from keyrange.options.commits import CommitOptions
 from keyrange.work.model.outcome import Cause
+from samples.checkpoints import make_checkpoint, plan_batch
+from samples.commit_samples import (
+    BEGAN_MS,
+    GROUP,
+    QUERY,
+    RUN,
+    SOURCE,
+    TOPIC_ID,
+    Query,
+    put_in_place,
+)
 
 LATER_MS = 90_000
 

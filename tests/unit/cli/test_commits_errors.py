@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-import commanding
-from commit_samples import SOURCE, Query, put_in_place
+from commands import commanding
 from keyrange.cli.commits.commit_source import errors_of
 from keyrange.individual_commits.model.batch_results import Failure
 from keyrange.individual_commits.model.partition_progress import (
@@ -22,7 +21,8 @@ from keyrange.individual_commits.table.commit_admin import Commits
 from keyrange.model.key_ranges import SPACE
 from keyrange.model.offsets import TopicPartition
 from keyrange.work.model.outcome import Cause
-from report_samples import Lake, read_at
+from samples.commit_samples import SOURCE, Query, put_in_place
+from samples.report_samples import Lake, read_at
 
 PLACE = TopicPartition("flights", 0)
 LONG = "s3cret" * 30

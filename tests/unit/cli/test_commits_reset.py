@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
-import commanding
-from commit_samples import GROUP, QUERY, RUN, SOURCE, Query, put_in_place
+from commands import commanding
 from keyrange.cli.commits import reset as commits_reset
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.model.commit import CommitKind
 from keyrange.individual_commits.table import commit_admin
 from keyrange.model.commit_settings import CommitSettings
 from keyrange.model.offsets import TopicPartition
+from samples.commit_samples import GROUP, QUERY, RUN, SOURCE, Query, put_in_place
 
 RESET = ("commits", "reset", "/t", "--topic", "flights")
 WHY = ("--why", "bad prices since noon")

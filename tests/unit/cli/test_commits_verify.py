@@ -13,9 +13,8 @@ import pytest
 from deltalake import write_deltalake
 from typer.testing import Result
 
-import commanding
-from commit_samples import Query, place_of, put_in_place
-from documents import read_document
+from commands import commanding
+from commands.documents import read_document
 from keyrange.cli.commits import verify as commits_verify
 from keyrange.cli.commits.recount import Log, recount
 from keyrange.consumer import leader_epoch_agreement
@@ -33,6 +32,7 @@ from keyrange.individual_commits.model.partition_progress import (
 )
 from keyrange.model.key_ranges import HASH_MAX, SPACE, KeyRange, split_evenly
 from keyrange.model.offsets import OffsetRange, TopicPartition
+from samples.commit_samples import Query, place_of, put_in_place
 
 A, B = TopicPartition("flights", 0), TopicPartition("flights", 1)
 NOTHING = np.empty(0, np.int64)

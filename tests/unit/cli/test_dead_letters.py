@@ -10,10 +10,9 @@ import mmh3
 import pytest
 from typer.testing import Result
 
-import commanding
 import keyrange
-from commit_samples import BEGAN_MS, GROUP, QUERY, SOURCE, TOPIC_ID, Query
-from documents import read_document
+from commands import commanding
+from commands.documents import read_document
 from keyrange.cli.commits import reset as commits_reset
 from keyrange.cli.commits import verify as commits_verify
 from keyrange.cli.deadletters import commands as dead_letters
@@ -32,6 +31,7 @@ from keyrange.individual_commits.table.dead_letters import (
 from keyrange.model.offsets import TopicPartition
 from keyrange.options.commits import CommitOptions
 from keyrange.work.model.outcome import Cause
+from samples.commit_samples import BEGAN_MS, GROUP, QUERY, SOURCE, TOPIC_ID, Query
 
 A = TopicPartition("flights", 0)
 

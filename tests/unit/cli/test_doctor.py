@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-import commanding
-from documents import read_document
+from commands import commanding
+from commands.documents import read_document
 from keyrange.cli import doctor
 from keyrange.errors import CATALOGUE, error
 

@@ -13,11 +13,11 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from command_words import COMMANDS, leaves
+from commands.command_words import COMMANDS, leaves
 from keyrange.cli.examples import EXAMPLES
 from keyrange.cli.exit_codes import EXIT_CODES
 from keyrange.cli.main import app
-from snippets import command_lines
+from project.snippets import command_lines
 
 
 def help_of(*words: str, **settings: Any) -> str:

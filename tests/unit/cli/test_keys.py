@@ -9,9 +9,9 @@ import typer
 from hypothesis import given
 from hypothesis import strategies as st
 
-import strategies  # noqa: F401  registers the hypothesis profiles
 from keyrange.cli.values import in_json, keys_option, read_key, shown
 from keyrange.options import parse_options
+from samples import strategies  # noqa: F401  registers the hypothesis profiles
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from commit_samples import SOURCE
 from keyrange.cli.commits.document import LogEnd, describe
 from keyrange.cli.report import report_inputs
 from keyrange.cli.report.report_inputs import Collector, ReportWhere
@@ -21,7 +20,8 @@ from keyrange.report.html import overview_section
 from keyrange.report.page_parts import Source
 from keyrange.report.sections.lag import lag_section, series, standings
 from keyrange.storage.checkpoint_files import load_progress, open_directory
-from report_samples import Lake
+from samples.commit_samples import SOURCE
+from samples.report_samples import Lake
 
 
 @pytest.mark.ordinary

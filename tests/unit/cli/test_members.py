@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from commanding import document, refusal, run, text
+from commands.commanding import document, refusal, run, text
 from keyrange.cli.members import commands as members
 from keyrange.cli.members.document import events, natural, owner
 from keyrange.errors import KeyrangeError
@@ -19,7 +19,7 @@ from keyrange.members.model.assignment import Owned
 from keyrange.members.table.assignment_admin import open_members, write_command
 from keyrange.model.key_ranges import SPACE, KeyRange, hash_of
 from keyrange.model.offsets import TopicPartition
-from member_samples import (
+from samples.member_samples import (
     NOW_MS,
     PARTITIONS,
     append_all,

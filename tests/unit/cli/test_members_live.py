@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from commanding import text
-from documents import read_document
+from commands.commanding import text
+from commands.documents import read_document
 from keyrange.cli.members import document as members_opening
 from keyrange.cli.members.document import live_member
 from keyrange.kafka.cluster import Cluster
@@ -16,7 +16,7 @@ from keyrange.members import coordinator_client
 from keyrange.members.coordinator_client import GroupView
 from keyrange.members.model.group_messages import Peer
 from keyrange.members.model.join_metadata import MemberMetadata
-from member_samples import member, stored, table_at
+from samples.member_samples import member, stored, table_at
 
 SERVERS = ("--bootstrap-servers", "h:1")
 

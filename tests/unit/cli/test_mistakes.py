@@ -18,11 +18,11 @@ import pytest
 from _pytest.mark import ParameterSet
 from deltalake import write_deltalake
 
-from command_words import COMMANDS
+from commands.command_words import COMMANDS
+from commands.terminals import read_all
 from keyrange.cli import main
 from keyrange.embedded import daemon
-from member_samples import append_all, stored, table_at
-from terminals import read_all
+from samples.member_samples import append_all, stored, table_at
 
 # Nothing listens there: the port is one that no service has.
 NOWHERE = "127.0.0.1:1"

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from checkpoints import commit_batch, make_checkpoint, plan_batch
-from commanding import text
-from commit_samples import BEGAN_MS, Query, put_in_place
+from commands.commanding import text
 from keyrange.cli import render
 from keyrange.cli.commits import commands as commits
 from keyrange.cli.members import commands as members
-from member_samples import append_all, assignment, member, owned, stored, table_at
+from samples.checkpoints import commit_batch, make_checkpoint, plan_batch
+from samples.commit_samples import BEGAN_MS, Query, put_in_place
+from samples.member_samples import append_all, assignment, member, owned, stored, table_at
 
 WIDTH = 60
 COLUMNS = ["check", "state", "what is to be said of it"]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-import commanding
+from commands import commanding
 from keyrange.cli.option_reference import _cell, markdown, text, toml
 from keyrange.options import OPTIONS, parse_options
 from keyrange.options.kafka_properties import PROPERTIES

@@ -11,7 +11,7 @@ from typing import Any
 import mmh3
 import pytest
 
-import commanding
+from commands import commanding
 from keyrange.cli.ranges import commands as ranges
 from keyrange.cli.ranges.commands import sample
 from keyrange.cli.ranges.document import RangesPlan, document

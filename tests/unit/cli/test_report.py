@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
-import commanding
-from commit_samples import QUERY
+from brokers.scripted_admin import GB, HOST, Told, scripted_brokers
+from commands import commanding
 from keyrange.cli.report import commands as command
 from keyrange.cli.report import document as report_document
 from keyrange.cli.report import report_inputs
@@ -21,9 +21,9 @@ from keyrange.cli.report.report_inputs import Collector, ReportWhere
 from keyrange.errors import KeyrangeError
 from keyrange.model.offsets import TopicPartition
 from keyrange.report.sections.lag import standings
-from progresses import WORK
-from report_samples import BATCHES, HOSTILE, RECORDS, Lake
-from scripted_admin import GB, HOST, Told, scripted_brokers
+from samples.commit_samples import QUERY
+from samples.progresses import WORK
+from samples.report_samples import BATCHES, HOSTILE, RECORDS, Lake
 
 pytestmark = pytest.mark.ordinary
 

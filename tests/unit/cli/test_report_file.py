@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from commanding import run
+from commands.commanding import run
 from keyrange.cli.report import commands as command
-from report_samples import small_checkpoint
+from samples.report_samples import small_checkpoint
 
 pytestmark = pytest.mark.ordinary
 

@@ -18,12 +18,12 @@ from typing import Any, cast
 
 import pytest
 
-from brokers import wait_until
+from brokers.real_broker import wait_until
 from keyrange.cli.report.report_inputs import Collector
 from keyrange.cli.report.server import ADDRESS, Press, _Server, hosts_of, serve_report
 from keyrange.errors import KeyrangeError, error
 from keyrange.report.page_parts import Source, Sources
-from report_samples import small_checkpoint, sources
+from samples.report_samples import small_checkpoint, sources
 
 LIBRARY = "window.Plotly = {};"
 

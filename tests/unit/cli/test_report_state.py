@@ -11,9 +11,7 @@ from unittest.mock import patch
 import pytest
 import typer
 
-from checkpoints import commit_batch, make_checkpoint, plan_batch
-from command_words import leaves
-from commit_samples import BATCH_MS, BEGAN_MS
+from commands.command_words import leaves
 from keyrange.cli.main import app
 from keyrange.cli.report.document import query_state
 from keyrange.cli.watch import observers as watch_sources
@@ -27,9 +25,11 @@ from keyrange.model.offsets import OffsetRange, TopicPartition
 from keyrange.observing.model.query_progress import read_query_progress
 from keyrange.report.page_parts import QueryState
 from keyrange.storage.checkpoint_files import load_progress, open_directory
-from progresses import FULL, progress, source
-from report_samples import BATCHES, Lake, alone, read_at
-from watch_samples import kinds
+from samples.checkpoints import commit_batch, make_checkpoint, plan_batch
+from samples.commit_samples import BATCH_MS, BEGAN_MS
+from samples.progresses import FULL, progress, source
+from samples.report_samples import BATCHES, Lake, alone, read_at
+from samples.watch_samples import kinds
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 WHERE = Where(

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from brokers.scripted_admin import HOST, Told, scripted_brokers
 from keyrange.cli.main import app
 from keyrange.cli.report import commands as command
-from report_samples import Lake
-from scripted_admin import HOST, Told, scripted_brokers
+from samples.report_samples import Lake
 
 pytestmark = pytest.mark.ordinary
 

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator, ValidationError
 
-from command_words import COMMANDS
-from commanding import document, text
-from documents import document_schemas, read_document, read_schema
+from commands.command_words import COMMANDS
+from commands.commanding import document, text
+from commands.documents import document_schemas, read_document, read_schema
 from keyrange.cli import render
 from keyrange.embedded import daemon
 from keyrange.embedded.daemon import Daemon

@@ -10,9 +10,8 @@ import pyarrow as pa
 import pytest
 from typer.testing import Result
 
-from commanding import succeed
-from commit_samples import SOURCE, TOPIC_ID, Query, put_in_place
-from documents import read_document
+from commands.commanding import succeed
+from commands.documents import read_document
 from keyrange.jobs.job_task import partitions_of, state_settings
 from keyrange.kafka.messages.produce import partition_of
 from keyrange.keyed_state.cache import StateCache
@@ -24,7 +23,16 @@ from keyrange.model.offsets import TopicPartition
 from keyrange.options import SourceOptions, parse_options
 from keyrange.ranges.sharing.shared_directory import make_private, private_name
 from keyrange.work.model.work_order import StateOrder, WorkOrder, WorkSettings
-from member_samples import PARTITIONS, append_all, assignment, member, owned, stored, table_at
+from samples.commit_samples import SOURCE, TOPIC_ID, Query, put_in_place
+from samples.member_samples import (
+    PARTITIONS,
+    append_all,
+    assignment,
+    member,
+    owned,
+    stored,
+    table_at,
+)
 
 AT = TopicPartition("flights", 1)
 KEPT = KeyRange(2**62, SPACE.until_hash)

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from commanding import run
-from documents import read_document
+from brokers.scripted_admin import GB, HOST, ScriptedBrokers, Told, scripted_brokers
+from commands.commanding import run
+from commands.documents import read_document
 from keyrange.cli.volumes.commands import bar
-from scripted_admin import GB, HOST, ScriptedBrokers, Told, scripted_brokers
 
 
 @pytest.fixture

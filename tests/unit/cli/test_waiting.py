@@ -10,8 +10,8 @@ import sys
 
 import pytest
 
+from commands.terminals import read_all
 from keyrange.cli.render import OutputFormat, Waiting, waiting
-from terminals import read_all
 
 PROGRAM = """
 import sys

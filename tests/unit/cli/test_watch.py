@@ -21,9 +21,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-import commanding
-from checkpoints import commit_batch, make_checkpoint, plan_batch
-from documents import read_document
+from commands import commanding
+from commands.documents import read_document
 from keyrange.cli.watch.view import (
     all_read_text,
     commit_lag_text,
@@ -36,7 +35,8 @@ from keyrange.cli.watch.view import (
 from keyrange.errors import CATALOGUE
 from keyrange.observing.progress_file import ProgressFile
 from keyrange.text.formats import short
-from progresses import progress, source
+from samples.checkpoints import commit_batch, make_checkpoint, plan_batch
+from samples.progresses import progress, source
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from checkpoints import commit_batch, make_checkpoint, plan_batch
 from keyrange.cli.watch.document import Seen
 from keyrange.cli.watch.observers import Answer, Answers, Ends, ToldBatch
 from keyrange.cli.watch.view import line
@@ -16,8 +15,9 @@ from keyrange.kafka.open_transactions import HeldBack
 from keyrange.model.offsets import OffsetRange
 from keyrange.observing.model.query_progress import read_query_progress
 from keyrange.storage.checkpoint_files import load_progress, open_directory
-from progresses import FULL, KEPT, progress, source
-from watch_samples import BEGAN_MS, T0, T1, answers, at, kinds, look, told
+from samples.checkpoints import commit_batch, make_checkpoint, plan_batch
+from samples.progresses import FULL, KEPT, progress, source
+from samples.watch_samples import BEGAN_MS, T0, T1, answers, at, kinds, look, told
 
 
 def test_a_checkpoint_alone(tmp_path: Path) -> None:

@@ -6,14 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
-from checkpoints import commit_batch, make_checkpoint, plan_batch
-from documents import read_document
+from commands.documents import read_document
 from keyrange.cli.watch.document import Seen, describe
 from keyrange.cli.watch.observers import Answer, Answers, ToldBatch
 from keyrange.cli.watch.view import line
 from keyrange.observing.model.query_progress import read_query_progress
 from keyrange.storage.checkpoint_files import load_progress, open_directory
-from progresses import FULL, progress, source
+from samples.checkpoints import commit_batch, make_checkpoint, plan_batch
+from samples.progresses import FULL, progress, source
 
 AT_MS = 1_750_000_000_000
 

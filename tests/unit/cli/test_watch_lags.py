@@ -8,11 +8,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from checkpoints import commit_batch, make_checkpoint, plan_batch
 from keyrange.cli.watch.observers import Answer, Answers, Ends
 from keyrange.cli.watch.view import line, screen
 from keyrange.storage.checkpoint_files import load_progress, open_directory
-from watch_samples import T0, answers, at, individual, look, told
+from samples.checkpoints import commit_batch, make_checkpoint, plan_batch
+from samples.watch_samples import T0, answers, at, individual, look, told
 
 
 def test_with_pending_records_all_is_read_and_nobody_says_caught_up(tmp_path: Path) -> None:

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from checkpoints import commit_batch, make_checkpoint, plan_batch
-from commit_samples import GROUP, SOURCE, Query, put_in_place
+from brokers.scripted_admin import HOST, scripted_brokers
 from keyrange.cli.volumes.commands import VolumeLooks
 from keyrange.cli.watch.observers import (
     CommitsSource,
@@ -33,10 +32,11 @@ from keyrange.model.offsets import TopicPartition
 from keyrange.observing.progress_file import ProgressFile
 from keyrange.storage.directory import Directory
 from keyrange.work.model.outcome import Cause
-from member_samples import append_all, assignment, owned, stored, table_at
-from progresses import progress, source
-from scripted import ScriptedCluster
-from scripted_admin import HOST, scripted_brokers
+from queries.scripted import ScriptedCluster
+from samples.checkpoints import commit_batch, make_checkpoint, plan_batch
+from samples.commit_samples import GROUP, SOURCE, Query, put_in_place
+from samples.member_samples import append_all, assignment, owned, stored, table_at
+from samples.progresses import progress, source
 
 REMEDY = CATALOGUE["BROKER_UNREACHABLE"].remedy
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -7,14 +7,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from brokers.scripted_broker import Fetched, World
 from keyrange.consumer import owned_ranges, reading_order
 from keyrange.consumer.owned_ranges import OwnedRanges
 from keyrange.errors import KeyrangeError
 from keyrange.members.range_listener import KeyRangeListener
 from keyrange.model.key_ranges import SPACE, KeyRange, hash_of, split_evenly
-from scripted_broker import Fetched, World
-from scripted_consumer import FIRST, batches, commits_fit, done, holding, polled
-from strategies import Batch, Record, encode_batch
+from queries.scripted_consumer import FIRST, batches, commits_fit, done, holding, polled
+from samples.strategies import Batch, Record, encode_batch
 
 LOW, HIGH = split_evenly(SPACE, 2)
 COUNT = 40

@@ -14,6 +14,7 @@ import pytest
 from kafka import KafkaConsumer
 from kafka import TopicPartition as KafkaPartition
 
+from brokers.scripted_broker import ScriptedCluster, World
 from keyrange.consumer import api as api_module
 from keyrange.consumer import rebalance as rebalance_module
 from keyrange.consumer.api import Consumer
@@ -24,8 +25,7 @@ from keyrange.members.model.consumer_messages import Interest, Share, read_inter
 from keyrange.members.model.group_member_states import GroupState
 from keyrange.members.range_listener import KeyRangeListener
 from keyrange.model.key_ranges import SPACE
-from scripted_broker import ScriptedCluster, World
-from scripted_consumer import FIRST, a_key_each
+from queries.scripted_consumer import FIRST, a_key_each
 
 
 class Member:

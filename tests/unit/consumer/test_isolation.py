@@ -7,12 +7,12 @@ from random import Random
 
 import pytest
 
-from forms import by_form
 from keyrange.consumer.owned_ranges import OwnedRanges
 from keyrange.errors import KeyrangeError
 from keyrange.model.key_ranges import SPACE, split_evenly
-from scripted_consumer import FIRST, acknowledged, commits_fit, done, holding, polled
-from transactional_log import TransactionalLog
+from project.forms import by_form
+from queries.scripted_consumer import FIRST, acknowledged, commits_fit, done, holding, polled
+from samples.transactional_log import TransactionalLog
 
 LOW, HIGH = split_evenly(SPACE, 2)
 LEVEL = {"kafka.isolation.level": "read_committed"}

@@ -11,6 +11,7 @@ import pytest
 
 import keyrange.consumer.owned_ranges as owned_ranges_module
 import keyrange.consumer.reading_order as reading_order_module
+from brokers.scripted_broker import Fetched, World
 from keyrange.consumer.leader_epoch_agreement import Leaders, follow, read_on
 from keyrange.consumer.owned_ranges import OwnedRanges
 from keyrange.errors import KeyrangeError
@@ -24,9 +25,8 @@ from keyrange.kafka.cluster_view import ClusterView
 from keyrange.members.range_listener import KeyRangeListener
 from keyrange.model.key_ranges import SPACE, split_evenly
 from keyrange.model.offsets import TopicPartition
-from scripted_broker import Fetched, World
-from scripted_consumer import FIRST, batches, commits_fit, done, holding
-from strategies import Batch, Record, encode_batch
+from queries.scripted_consumer import FIRST, batches, commits_fit, done, holding
+from samples.strategies import Batch, Record, encode_batch
 
 SECOND = TopicPartition("t", 1)
 LOW, HIGH = split_evenly(SPACE, 2)

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from brokers.scripted_broker import World
 from keyrange.consumer.commit_log import CommitLog
 from keyrange.errors import KeyrangeError, error
 from keyrange.members.range_listener import KeyRangeListener
 from keyrange.model.key_ranges import SPACE, split_evenly
-from scripted_broker import World
-from scripted_consumer import FIRST, a_key_each, acknowledged, holding, polled
+from queries.scripted_consumer import FIRST, a_key_each, acknowledged, holding, polled
 
 LOW, HIGH = split_evenly(SPACE, 2)
 

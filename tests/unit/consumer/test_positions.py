@@ -8,14 +8,22 @@ from typing import Any
 
 import pytest
 
+from brokers.scripted_broker import World
 from keyrange.consumer import reading_order as reading_module
 from keyrange.consumer.owned_ranges import OwnedRanges
 from keyrange.errors import KeyrangeError
 from keyrange.members.range_listener import KeyRangeListener
 from keyrange.model.key_ranges import SPACE, split_evenly
 from keyrange.model.offsets import TopicPartition
-from scripted_broker import World
-from scripted_consumer import FIRST, a_key_each, acknowledged, commits_fit, done, holding, polled
+from queries.scripted_consumer import (
+    FIRST,
+    a_key_each,
+    acknowledged,
+    commits_fit,
+    done,
+    holding,
+    polled,
+)
 
 SECOND = TopicPartition("t", 1)
 LOW, HIGH = split_evenly(SPACE, 2)

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-import scripted_consumer
+from brokers.scripted_broker import Fetched, World
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.model.commit import CommitKind
 from keyrange.members.range_listener import KeyRangeListener
 from keyrange.model.key_ranges import SPACE, split_evenly
-from scripted_broker import Fetched, World
-from scripted_consumer import FIRST, a_key_each, commits_fit, commits_of, done, polled
+from queries import scripted_consumer
+from queries.scripted_consumer import FIRST, a_key_each, commits_fit, commits_of, done, polled
 
 holding = partial(scripted_consumer.holding, fails=False)
 ANEW = "0" * 31 + "2"

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from brokers.scripted_broker import World
 from keyrange.consumer.leader_epoch_agreement import Turn
 from keyrange.errors import KeyrangeError
 from keyrange.model.key_ranges import SPACE, split_evenly
-from scripted_broker import World
-from scripted_consumer import FIRST, a_key_each, commits_fit, done, holding, polled
+from queries.scripted_consumer import FIRST, a_key_each, commits_fit, done, holding, polled
 
 LOW, HIGH = split_evenly(SPACE, 2)
 OTHER = {"nullKeys": "first"}

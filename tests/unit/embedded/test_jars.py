@@ -11,10 +11,10 @@ from xml.etree import ElementTree
 
 import pytest
 
+from brokers.old_brokers import OldBroker
 from keyrange.embedded import jars
 from keyrange.embedded.settings import BrokerSettings
 from keyrange.errors import InvalidError, KeyrangeError
-from old_brokers import OldBroker
 
 # Stands in for `java`: answers -version, and as Ivy counts its runs and writes the jars of the set.
 FAKE_JAVA = """#!{python}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from guard_run import ALICE, FLOOR, Run, begun
+from guards.guard_run import ALICE, FLOOR, Run, begun
 from keyrange.guard.model.enforcement import EnforcementState, Stop, next_look_ms, step
 from keyrange.guard.model.enforcement_states import GuardState
 

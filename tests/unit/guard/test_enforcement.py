@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from guard_run import ALICE, BOB, FLOOR, SECOND, SETTINGS, Run, begun
+from brokers.quota_store import Store, without_reserved
+from guards.guard_run import ALICE, BOB, FLOOR, SECOND, SETTINGS, Run, begun
 from keyrange.guard.model.enforcement import (
     EnforcementState,
     Refused,
@@ -22,7 +23,6 @@ from keyrange.guard.model.quota_entities import (
     QuotaEntity,
     read_holds,
 )
-from quota_store import Store, without_reserved
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from brokers import wait_until
+from brokers.real_broker import wait_until
 from keyrange.errors import InvalidError, KeyrangeError
 from keyrange.guard import entry_points
 from keyrange.guard.factor_plugin import ForeignFactor

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from brokers.scripted_broker import Fetched, ScriptedCluster, World
 from keyrange.errors import KeyrangeError
 from keyrange.guard import factor_topic as module
 from keyrange.guard.factor_topic import FactorTopic
 from keyrange.options.kafka_properties import ClientSettings
-from scripted_broker import Fetched, ScriptedCluster, World
-from strategies import Batch, Record, encode_batch
+from samples.strategies import Batch, Record, encode_batch
 
 CLIENT = ClientSettings(bootstrap_servers=(("h", 1),))
 

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 import pytest
 
+from brokers.scripted_admin import GB, HOST, ScriptedBrokers, Told, scripted_brokers
 from keyrange.errors import KeyrangeError
 from keyrange.guard import log_dirs
 from keyrange.guard.log_dirs import TIMED_OUT, LogDirReader
 from keyrange.guard.model.volume_readings import LogDirs, VolumeReading
 from keyrange.model.volumes import Volume
 from keyrange.options.kafka_properties import ClientSettings
-from scripted_admin import GB, HOST, ScriptedBrokers, Told, scripted_brokers
 
 DENIED, OFFLINE = 31, 56
 QUICK = {"retry_backoff_ms": 1, "retry_backoff_max_ms": 5}

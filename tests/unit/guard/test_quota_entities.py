@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from guard_run import ALICE, BOB, SETTINGS
+from brokers.quota_store import RequestRefusedError, Store, mute_ms
+from guards.guard_run import ALICE, BOB, SETTINGS
 from keyrange.guard.model.enforcement import EnforcementState, next_look_ms
 from keyrange.guard.model.enforcement_states import GuardState
 from keyrange.guard.model.lease import Lease, LeaseWatch, next_epoch, read_lease
@@ -19,7 +20,6 @@ from keyrange.guard.model.quota_entities import (
     marker,
 )
 from keyrange.guard.model.quota_ramp import WINDOW_MS, floor_rate, stepped
-from quota_store import RequestRefusedError, Store, mute_ms
 
 
 @pytest.mark.parametrize(

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from guard_run import SECOND, SETTINGS, Run, begun
+from brokers.quota_store import Store
+from guards.guard_run import SECOND, SETTINGS, Run, begun
 from keyrange.guard.model import quota_requests
 from keyrange.guard.model.enforcement import Stop, step
 from keyrange.guard.model.enforcement_states import GuardState
 from keyrange.guard.model.lease import LeaseWatch, read_lease
 from keyrange.guard.model.quota_entities import RATE, Alteration, QuotaEntity
 from keyrange.guard.model.quota_requests import RECORDS_MAX
-from quota_store import Store
 
 
 @pytest.fixture

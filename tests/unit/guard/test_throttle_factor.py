@@ -7,7 +7,7 @@ import pytest
 from keyrange.guard.model.throttle_factor import Factor, Throttle, ThrottleState
 from keyrange.guard.model.volume_readings import LogDirs, VolumeReading
 from keyrange.model.volumes import Limit, Policy, Recovery, Volume
-from volume_samples import MINUTE, reading, volume
+from samples.volume_samples import MINUTE, reading, volume
 
 BYTES = Limit(min_available_bytes=100)
 FULL, BAND, CLEAR = reading(volume(100)), reading(volume(149)), reading(volume(150))

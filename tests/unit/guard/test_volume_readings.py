@@ -8,7 +8,7 @@ import pytest
 
 from keyrange.guard.model.volume_readings import LogDirs, View, VolumeReading
 from keyrange.model.volumes import Volume
-from volume_samples import MINUTE, answer, reading, volume
+from samples.volume_samples import MINUTE, answer, reading, volume
 
 VALIDITY = 5 * MINUTE
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from brokers import wait_until
+from brokers.real_broker import wait_until
 from keyrange.errors import KeyrangeError, error
 from keyrange.guard import volume_watch
 from keyrange.guard.factor_sources import Figures

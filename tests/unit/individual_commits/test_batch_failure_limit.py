@@ -13,8 +13,6 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql.types import StructType
 
-from commit_tables import MemoryCommitTable
-from committing import commit_states
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits import api, reported_outcomes
 from keyrange.individual_commits import each_batch as module
@@ -39,6 +37,8 @@ from keyrange.options import parse_options
 from keyrange.work.appended_files import HANDED_ON
 from keyrange.work.model.outcome import Cause
 from keyrange.work.outcome_rows import member_rows, other_rows
+from tables.commit_tables import MemoryCommitTable
+from tables.committing import commit_states
 
 PLACE = TopicPartition("t", 0)
 # Nobody looks at the frame of a verdict's rows.

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from checkpoints import commit_batch, make_checkpoint, plan_batch
 from keyrange.individual_commits.batch_in_checkpoint import read_offsets
 from keyrange.storage.directory import Directory
+from samples.checkpoints import commit_batch, make_checkpoint, plan_batch
 
 
 @pytest.fixture

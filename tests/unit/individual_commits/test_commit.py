@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from commit_tables import MemoryCommitTable
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.model.commit import (
     Commit,
@@ -21,6 +20,7 @@ from keyrange.individual_commits.model.partition_progress import PartitionState,
 from keyrange.individual_commits.model.state_columns import columns_of
 from keyrange.model.commit_settings import CommitSettings
 from keyrange.model.offsets import TopicPartition
+from tables.commit_tables import MemoryCommitTable
 
 ONE, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
 

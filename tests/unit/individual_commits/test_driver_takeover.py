@@ -7,8 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from commit_tables import MemoryCommitTable
-from committing import state
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.model.commit import Commit, CommitKind
 from keyrange.individual_commits.model.driver_takeover import begin
@@ -16,6 +14,8 @@ from keyrange.model.checkpoint import CommitMark
 from keyrange.model.commit_settings import CommitSettings
 from keyrange.model.offsets import TopicPartition
 from keyrange.storage.model.sink_driver import Driver
+from tables.commit_tables import MemoryCommitTable
+from tables.committing import state
 
 PLACE = TopicPartition("t", 0)
 GROUP = "default"

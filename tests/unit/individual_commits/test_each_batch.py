@@ -12,8 +12,6 @@ import numpy as np
 import pytest
 from pyspark.sql.types import StructType
 
-from commit_tables import MemoryCommitTable
-from committing import commit_states
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits import each_batch as module
 from keyrange.individual_commits import reported_outcomes
@@ -41,6 +39,8 @@ from keyrange.options import parse_options
 from keyrange.options.commits import CommitOptions
 from keyrange.storage.model.sink_driver import Driver
 from keyrange.work.appended_files import HANDED_ON
+from tables.commit_tables import MemoryCommitTable
+from tables.committing import commit_states
 
 PLACE = TopicPartition("t", 0)
 GIVEN = {

@@ -13,7 +13,7 @@ import pytest
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.each_batch import EachBatch
 from keyrange.individual_commits.verdict_store import VerdictStore
-from late_drivers import NOTHING, OF_COMMIT, OF_OUTPUT, Drivers
+from queries.late_drivers import NOTHING, OF_COMMIT, OF_OUTPUT, Drivers
 
 pytestmark = pytest.mark.ordinary
 

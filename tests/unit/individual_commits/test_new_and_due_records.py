@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import pytest
 
-from commit_model import due_records, is_empty, plan_delivery
 from keyrange.individual_commits.model.delivery_columns import due_until_ms, next_due_ms
 from keyrange.individual_commits.model.delivery_splits import PartitionDelivery
 from keyrange.individual_commits.model.partition_progress import (
@@ -19,6 +18,7 @@ from keyrange.model.commit_settings import DeliveryLimits
 from keyrange.model.key_ranges import SPACE, KeyRange, split_evenly
 from keyrange.model.offsets import OffsetRange, TopicPartition
 from keyrange.ranges.model.plan_check import Area
+from tables.commit_model import due_records, is_empty, plan_delivery
 
 LOWER, UPPER = split_evenly(SPACE, 2)
 BORDER = UPPER.from_hash

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import pytest
 
-from commit_model import Outcome, apply_verdict, plan_delivery
 from keyrange.individual_commits.model.delivery_splits import PartitionDelivery
 from keyrange.individual_commits.model.partition_progress import (
     KeyRangeState,
@@ -19,6 +18,7 @@ from keyrange.model.commit_settings import DeliveryLimits, RedeliveryPolicy
 from keyrange.model.key_ranges import SPACE, KeyRange, split_evenly
 from keyrange.model.offsets import OffsetRange
 from keyrange.work.model.outcome import Cause, RecordOutcome
+from tables.commit_model import Outcome, apply_verdict, plan_delivery
 
 LOWER, UPPER = split_evenly(SPACE, 2)
 BORDER = UPPER.from_hash

@@ -18,7 +18,7 @@ from keyrange.model.checkpoint import Checkpoint, CommitMark
 from keyrange.model.offsets import TopicPartition
 from keyrange.storage.directory import Directory
 from keyrange.storage.locations import as_spark_names
-from racing_writers import in_threads
+from tables.racing_writers import in_threads
 
 PLACE = TopicPartition("t", 0)
 START = Checkpoint({PLACE: 5})

@@ -11,13 +11,13 @@ import deltalake
 import pyarrow.parquet
 import pytest
 
-from commit_contract import SOURCE, batch, fence
 from keyrange.individual_commits.table import dead_letters
 from keyrange.individual_commits.table.commit_table import DeltaCommitTable, open_commit_table
 from keyrange.individual_commits.table.dead_letters import DeadLetter, open_dead_letters
 from keyrange.options.commits import CommitOptions
 from keyrange.storage.delta_log import DeltaLog
-from notebooks import load_job
+from spark.notebooks import load_job
+from tables.commit_contract import SOURCE, batch, fence
 
 pytestmark = pytest.mark.ordinary
 

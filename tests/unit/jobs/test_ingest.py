@@ -14,8 +14,6 @@ import pytest
 from py4j.protocol import Py4JJavaError, Py4JNetworkError
 
 import keyrange
-from commit_tables import MemoryCommitTable
-from committing import commit_states
 from keyrange.errors import KeyrangeError, error
 from keyrange.individual_commits.model.batch_results import BatchResult
 from keyrange.individual_commits.model.partition_progress import (
@@ -29,7 +27,9 @@ from keyrange.model.offsets import TopicPartition
 from keyrange.options import parse_options
 from keyrange.storage.directory import Directory
 from keyrange.storage.object_store import StoreFailed
-from notebooks import load_job
+from spark.notebooks import load_job
+from tables.commit_tables import MemoryCommitTable
+from tables.committing import commit_states
 
 SERVERS = "broker:9092"
 SOURCE = "0" * 32

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from notebooks import JOBS
+from spark.notebooks import JOBS
 
 
 def test_a_script_without_settings_ends_in_a_line(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from notebooks import load_job
+from spark.notebooks import load_job
 
 USUAL = [
     *("--bootstrap-servers", "b:9092", "--topic", "t", "--table", "/t", "--checkpoint", "/c"),

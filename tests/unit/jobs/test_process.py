@@ -8,7 +8,7 @@ import pytest
 
 import processing
 from keyrange.errors import KeyrangeError
-from notebooks import load_job
+from spark.notebooks import load_job
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from notebooks import JOBS, load_job
+from spark.notebooks import JOBS, load_job
 
 to_ipynb = load_job("to_ipynb")
 

@@ -17,6 +17,8 @@ from typing import Any
 
 import pytest
 
+from brokers.loopback_broker import FETCH, LIST_OFFSETS, METADATA, LoopbackCluster, loopback_cluster
+from brokers.shared_readers import Shared, flat
 from keyrange.errors import KeyrangeError, UnavailableError
 from keyrange.kafka import cluster as cluster_module
 from keyrange.kafka import socket_opening
@@ -27,9 +29,7 @@ from keyrange.model.offsets import LATEST
 from keyrange.options.kafka_properties import ClientSettings, Secret
 from keyrange.ranges.sharing.shared_reader import RangeReader
 from keyrange.wire.chunk_decoder import DecodeSettings
-from loopback_broker import FETCH, LIST_OFFSETS, METADATA, LoopbackCluster, loopback_cluster
-from scripted import EARLIEST_START, GIVEN, planned, session
-from shared_readers import Shared, flat
+from queries.scripted import EARLIEST_START, GIVEN, planned, session
 
 # Half of what a client waits for an answer: only who does not wait is back by then, however busy
 # the machine is.

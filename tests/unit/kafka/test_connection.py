@@ -13,15 +13,7 @@ from typing import Any
 
 import pytest
 
-from keyrange.errors import KeyrangeError
-from keyrange.kafka import socket_opening
-from keyrange.kafka.cluster import Cluster
-from keyrange.kafka.connection import Connection, ConnectionLost
-from keyrange.kafka.messages import protocol
-from keyrange.kafka.response_frames import ReceiveBuffer
-from keyrange.model.offsets import LATEST
-from keyrange.options.kafka_properties import ClientSettings, Secret
-from loopback_broker import (
+from brokers.loopback_broker import (
     HOST,
     LIST_OFFSETS,
     METADATA,
@@ -30,7 +22,15 @@ from loopback_broker import (
     LoopbackCluster,
     loopback_cluster,
 )
-from tcp_proxy import TcpProxy
+from faults.tcp_proxy import TcpProxy
+from keyrange.errors import KeyrangeError
+from keyrange.kafka import socket_opening
+from keyrange.kafka.cluster import Cluster
+from keyrange.kafka.connection import Connection, ConnectionLost
+from keyrange.kafka.messages import protocol
+from keyrange.kafka.response_frames import ReceiveBuffer
+from keyrange.model.offsets import LATEST
+from keyrange.options.kafka_properties import ClientSettings, Secret
 
 # A machine may be busy: that an answer has one deadline is told by how a request fails, and this by
 # its end.

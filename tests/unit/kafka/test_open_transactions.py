@@ -11,8 +11,8 @@ from keyrange.errors import error
 from keyrange.kafka.connection import ConnectionLost
 from keyrange.kafka.open_transactions import HeldBack, held_back
 from keyrange.model.offsets import OffsetRange, TopicPartition
-from scripted import T0
-from scripted import ScriptedCluster as Scripted
+from queries.scripted import T0
+from queries.scripted import ScriptedCluster as Scripted
 
 T1 = TopicPartition("t", 1)
 

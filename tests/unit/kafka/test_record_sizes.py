@@ -7,7 +7,7 @@ import mmh3
 from keyrange.kafka.record_sizes import bytes_per_offset, key_hashes
 from keyrange.model.offsets import TopicPartition
 from keyrange.wire.chunk_decoder import scan_chunk
-from strategies import Batch, Record, array, encode_batch, marker
+from samples.strategies import Batch, Record, array, encode_batch, marker
 
 
 def key_hash(key: bytes) -> int:

@@ -11,13 +11,19 @@ from typing import Any
 import pytest
 from kafka.protocol.sasl import SaslHandshakeResponse
 
-from certificates import issue
+from brokers.certificates import issue
+from brokers.loopback_broker import (
+    HOST,
+    METADATA,
+    SASL_AUTHENTICATE,
+    SASL_HANDSHAKE,
+    loopback_cluster,
+)
+from brokers.serving import answers, server
 from keyrange.errors import KeyrangeError
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.model import security_protocol_hint
 from keyrange.options.kafka_properties import ClientSettings, Secret
-from loopback_broker import HOST, METADATA, SASL_AUTHENTICATE, SASL_HANDSHAKE, loopback_cluster
-from serving import answers, server
 
 TLS_ALERT = b"\x15\x03\x03\x00\x02\x02\x50"
 LOGIN = {

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 from cryptography import x509
 
-from certificates import Identity, issue
+from brokers.certificates import Identity, issue
+from brokers.serving import server
 from keyrange.errors import DeniedError
 from keyrange.kafka.cluster import Cluster
 from keyrange.options.kafka_properties import ClientSettings
-from serving import server
 
 NAMED_WITHIN_S = 45.0
 NEW, OLD = ssl.TLSVersion.TLSv1_3, ssl.TLSVersion.TLSv1_2

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from assignment_changes import changes
 from keyrange.errors import KeyrangeError
 from keyrange.members.model.assignment import (
     Assignment,
@@ -21,6 +20,7 @@ from keyrange.members.model.balance import Balance
 from keyrange.members.pinning import ranges_by_slot
 from keyrange.model.key_ranges import HASH_MAX, SPACE, KeyRange
 from keyrange.model.offsets import TopicPartition
+from tables.assignment_changes import changes
 
 HALF = 2**62
 END = HASH_MAX + 1

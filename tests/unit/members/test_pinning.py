@@ -10,7 +10,7 @@ import pytest
 from keyrange.errors import KeyrangeError
 from keyrange.members.table.assignment_admin import open_members, write_command
 from keyrange.model.offsets import TopicPartition
-from pinning_stage import PARTITIONS, SIZES, Stage, assigned, owners, staged
+from queries.pinning_stage import PARTITIONS, SIZES, Stage, assigned, owners, staged
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from commit_model import plan_delivery
 from keyrange.individual_commits.batch_deliveries import spans_of
 from keyrange.individual_commits.model.partition_progress import fresh
 from keyrange.kafka.cluster_view import ClusterView, Leader, Topic
@@ -25,7 +24,8 @@ from keyrange.options import parse_options
 from keyrange.options.kafka_properties import ClientSettings
 from keyrange.source.planning import Deliveries
 from keyrange.source.tasks import PinnedTaskPlans, TaskMaker
-from pinning_stage import PARTITIONS, SIZES, Stage, assigned, staged
+from queries.pinning_stage import PARTITIONS, SIZES, Stage, assigned, staged
+from tables.commit_model import plan_delivery
 
 
 @pytest.fixture

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import strategies  # noqa: F401  registers the hypothesis profiles
 from keyrange.errors import InvalidError
 from keyrange.model.checkpoint import Checkpoint, CommitMark, read_checkpoint, read_positions
 from keyrange.model.key_ranges import HASH_MAX, SPACE, KeyRange
 from keyrange.model.offsets import OFFSET_MAX, TopicPartition
 from keyrange.model.query_ranges import EVERY
+from samples import strategies  # noqa: F401  registers the hypothesis profiles
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 

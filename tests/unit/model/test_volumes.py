@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from keyrange.guard.model.throttle_factor import Throttle
 from keyrange.model.volumes import Limit, Policy, Recovery, Volume, VolumeName
-from volume_samples import MINUTE, reading, volume
+from samples.volume_samples import MINUTE, reading, volume
 
 
 def test_a_volume_has_the_first_limit_that_names_it() -> None:

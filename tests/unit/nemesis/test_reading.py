@@ -10,7 +10,6 @@ from typing import Any
 import pyarrow as pa
 from deltalake import write_deltalake
 
-from consuming import Journal, read_journal
 from keyrange.individual_commits.model.commit import Commit, CommitKind
 from keyrange.individual_commits.model.partition_progress import fresh
 from keyrange.individual_commits.table.commit_table import open_commit_table
@@ -23,6 +22,7 @@ from nemesis.operations import follow_resets
 from nemesis.store import Files
 from nemesis.tables import SinkRows, committed_offsets
 from nemesis.work import written
+from queries.consuming import Journal, read_journal
 
 
 def said(message: str, level: str = "ERROR") -> str:

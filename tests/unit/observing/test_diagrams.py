@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from diagrams import CHAPTERS, Diagram, chapter
+from commands.diagrams import CHAPTERS, Diagram, chapter
 
 GUIDES = Path(__file__).parents[3] / "connector" / "guides"
 PAGES = {"members": "design-members.md", "volumes": "design-guard.md"}
@@ -18,7 +18,7 @@ DIAGRAMS = [each for diagrams in CHAPTERS.values() for each in diagrams]
 
 @pytest.mark.parametrize("name", CHAPTERS)
 def test_the_page_shows_the_tables(name: str) -> None:
-    """To mend it: put what `tests/diagrams.py NAME` says between the marks."""
+    """To mend it: put what `tests/commands/diagrams.py NAME` says between the marks."""
     begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
     text = (GUIDES / PAGES[name]).read_text()
     assert (text.count(begin), text.count(end)) == (1, 1)
@@ -26,7 +26,8 @@ def test_the_page_shows_the_tables(name: str) -> None:
 
 
 def test_the_module_prints_them() -> None:
-    command = [sys.executable, str(Path(__file__).parents[2] / "diagrams.py"), "volumes"]
+    program = Path(__file__).parents[2] / "commands" / "diagrams.py"
+    command = [sys.executable, str(program), "volumes"]
     result = subprocess.run(command, capture_output=True, text=True, check=True)
     assert result.stdout == chapter("volumes") + "\n"
 

@@ -18,7 +18,7 @@ from keyrange.observing.exporters import serve, to_opentelemetry, to_prometheus
 from keyrange.observing.model.metric_table import TABLE, MetricKind
 from keyrange.observing.model.query_metrics import QueryMetrics, Sample
 from keyrange.observing.model.query_progress import read_query_progress, with_result
-from progresses import FULL, KEPT, RUN_ID, progress, source
+from samples.progresses import FULL, KEPT, RUN_ID, progress, source
 
 WROTE = {"keyrange": KEPT["keyrange"] | {"records": 3}}
 

@@ -17,7 +17,7 @@ from keyrange.individual_commits.model.batch_results import BatchResult
 from keyrange.observing.listener import ProgressListener
 from keyrange.observing.model.query_progress import QueryProgress
 from keyrange.observing.progress_file import read_last
-from progresses import FULL, OTHER_RUN, QUERY_ID, RUN_ID, ended, event, progress, source
+from samples.progresses import FULL, OTHER_RUN, QUERY_ID, RUN_ID, ended, event, progress, source
 
 BATCH = progress(7, source({"0": 1}, {"0": 3}))
 OTHERS = progress(7, source({"0": 1}, {"0": 3}) | {"endOffset": 1, "latestOffset": 2})

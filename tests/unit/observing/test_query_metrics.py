@@ -11,7 +11,7 @@ from keyrange.individual_commits.model.batch_results import BatchResult
 from keyrange.observing.model.metric_table import TABLE, prometheus_name
 from keyrange.observing.model.query_metrics import QueryMetrics
 from keyrange.observing.model.query_progress import read_query_progress, with_result
-from progresses import FULL, KEPT, OTHER_RUN, RUN_ID, progress, source
+from samples.progresses import FULL, KEPT, OTHER_RUN, RUN_ID, progress, source
 
 
 def figures(metrics: QueryMetrics) -> dict[str, float]:

@@ -17,7 +17,7 @@ from keyrange.observing.model.query_progress import (
     read_query_progress,
     with_result,
 )
-from progresses import FULL, KEPT, QUERY_ID, RUN_ID, WORK, progress, source
+from samples.progresses import FULL, KEPT, QUERY_ID, RUN_ID, WORK, progress, source
 
 PLAIN = source({"0": 1, "1": 2}, {"0": 3, "1": 6})
 

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import strategies  # noqa: F401  registers the hypothesis profiles
 from keyrange.options.value_parsers import (
     Violations,
     boolean,
@@ -21,6 +20,7 @@ from keyrange.options.value_parsers import (
     size_between,
     text,
 )
+from samples import strategies  # noqa: F401  registers the hypothesis profiles
 
 GIB = 2**30
 TAKEN = [

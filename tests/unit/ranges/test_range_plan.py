@@ -10,7 +10,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-import strategies  # noqa: F401  registers the hypothesis profiles
 from keyrange.model.key_ranges import (
     HASH_MAX,
     SPACE,
@@ -30,6 +29,7 @@ from keyrange.ranges.model.range_plan import (
     plan_tasks,
     weigh,
 )
+from samples import strategies  # noqa: F401  registers the hypothesis profiles
 
 TP = [TopicPartition("t", number) for number in range(4)]
 BYTES = st.sampled_from([1e-3, 1.0, 2.0, 10.0, 1000.0])

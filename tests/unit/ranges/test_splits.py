@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import strategies  # noqa: F401  registers the hypothesis profiles
 from keyrange.model.offset_splits import Split, cut, deal, plan_splits
 from keyrange.model.offsets import OffsetRange, TopicPartition
+from samples import strategies  # noqa: F401  registers the hypothesis profiles
 
 TP = [TopicPartition("t", number) for number in range(6)]
 

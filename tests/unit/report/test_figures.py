@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from commit_samples import BEGAN_MS
 from keyrange.cli.commits.document import describe
 from keyrange.cli.values import iso
 from keyrange.individual_commits.model.commit import Snapshot
@@ -20,8 +19,9 @@ from keyrange.model.offsets import TopicPartition
 from keyrange.report import chart_shapes
 from keyrange.report.page_parts import ROWS_MAX, Source
 from keyrange.report.sections import batches, failed_records, lag, offsets, ring, volumes
-from report_documents import HALF, LOWER, UPPER, commits, letter, owners, told
-from report_samples import batch, many_ranges, sources
+from samples.commit_samples import BEGAN_MS
+from samples.report_documents import HALF, LOWER, UPPER, commits, letter, owners, told
+from samples.report_samples import batch, many_ranges, sources
 
 
 def trace(figure: Any, name: str) -> Any:

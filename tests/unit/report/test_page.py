@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from commit_samples import BEGAN_MS
 from keyrange.cli.values import iso
 from keyrange.report.html import overview_section, page, report
 from keyrange.report.page_parts import QueryState, Source
 from keyrange.report.wording import escaped, in_script, label, visible
 from keyrange.text.formats import rounded_span
-from report_samples import HOSTILE, sources
+from samples.commit_samples import BEGAN_MS
+from samples.report_samples import HOSTILE, sources
 
 LIBRARY = "window.Plotly = {};"
 

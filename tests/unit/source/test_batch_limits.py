@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import strategies  # noqa: F401  registers the hypothesis profiles
 from keyrange.model.offsets import OFFSET_MAX, TopicPartition
 from keyrange.source.trigger_limits import admit, holds_back, left_for_new
+from samples import strategies  # noqa: F401  registers the hypothesis profiles
 
 
 def at(*offsets: int) -> dict[TopicPartition, int]:

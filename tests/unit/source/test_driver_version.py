@@ -14,7 +14,7 @@ from keyrange.options import parse_options
 from keyrange.source.batch import KeyRangeBatchReader
 from keyrange.source.pushdown import KeyRangePushdownReader
 from keyrange.source.stream import KeyRangeStreamReader
-from scripted import PATTERN, SERVERS
+from queries.scripted import PATTERN, SERVERS
 
 OPTIONS = parse_options(SERVERS | PATTERN)
 READERS = (

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from committing import rejected
 from keyrange.errors import KeyrangeError, error
 from keyrange.guard.factor_sources import Figures
 from keyrange.guard.model.throttle_factor import Factor
@@ -19,8 +18,9 @@ from keyrange.options import parse_options
 from keyrange.source import guard_admission as guard_hold_module
 from keyrange.source.guard_admission import Admission
 from keyrange.source.planning_session import PlanningSession
-from scripted import EARLIEST_START, GIVEN, T0, FixedSizes, ScriptedCluster
-from scripted_query import Clock, Query, ranges_of
+from queries.scripted import EARLIEST_START, GIVEN, T0, FixedSizes, ScriptedCluster
+from queries.scripted_query import Clock, Query, ranges_of
+from tables.committing import rejected
 
 GUARD = {
     "guard.admission": "true",

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import strategies  # noqa: F401  registers the hypothesis profiles
 from keyrange.errors import DataLossError
 from keyrange.model.checkpoint import Checkpoint
 from keyrange.model.offsets import OffsetRange, TopicPartition, pending
 from keyrange.model.subscription import Assign, Subscribe, SubscribePattern, Subscription
 from keyrange.source.model.partition_changes import ABSENT_MAX, Findings, compare
+from samples import strategies  # noqa: F401  registers the hypothesis profiles
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 

@@ -13,7 +13,7 @@ from keyrange.model.checkpoint import read_checkpoint
 from keyrange.model.offset_splits import read_split, write_split
 from keyrange.model.offsets import TopicPartition
 from keyrange.source import planning_session as session_module
-from scripted import (
+from queries.scripted import (
     EARLIEST_START,
     PATTERN,
     Epochs,

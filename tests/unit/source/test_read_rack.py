@@ -13,7 +13,7 @@ from keyrange.members.read_tasks import ReadTask
 from keyrange.model.offset_splits import Split
 from keyrange.options import parse_options
 from keyrange.source.task_reader import read_task
-from scripted import SERVERS
+from queries.scripted import SERVERS
 
 TASK = ReadTask([Split("t", 0, 0, 1, 0)], [], [], {})
 GIVEN = SERVERS | {"subscribe": "t", "kafka.client.rack": "a"}

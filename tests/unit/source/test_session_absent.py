@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from committing import INDIVIDUAL, Committed, commit_states, rejected, state
 from keyrange.errors import DataLossError, InvalidError, KeyrangeError
 from keyrange.model.checkpoint import Checkpoint, read_checkpoint
 from keyrange.model.offsets import TopicPartition
@@ -15,7 +14,7 @@ from keyrange.observing.model.query_progress import read_source
 from keyrange.source import metadata_cache as metadata_module
 from keyrange.source.planning_session import PlanningSession
 from keyrange.storage.model.spark_log import PlannedBatch, next_positions, ranges_of, read_progress
-from scripted import (
+from queries.scripted import (
     EARLIEST_START,
     PATTERN,
     Epochs,
@@ -24,7 +23,8 @@ from scripted import (
     planned,
     session,
 )
-from scripted_query import Query
+from queries.scripted_query import Query
+from tables.committing import INDIVIDUAL, Committed, commit_states, rejected, state
 
 A, B, C = "a" * 32, "b" * 32, "c" * 32
 T1, T2 = TopicPartition("t1", 0), TopicPartition("t2", 0)

@@ -10,15 +10,13 @@ from typing import Any
 
 import pytest
 
-from committing import commit_batch, commit_states, rejected, state
-from delta_commits import in_epoch
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.model.commit import CommitKind
 from keyrange.model.checkpoint import read_checkpoint
 from keyrange.model.commit_settings import CommitSettings
 from keyrange.model.offsets import TopicPartition
 from keyrange.source import planning_session as session_module
-from scripted import (
+from queries.scripted import (
     EARLIEST_START,
     GIVEN,
     PATTERN,
@@ -28,7 +26,9 @@ from scripted import (
     forget_metadata,
     session,
 )
-from scripted_query import Clock, Query, ranges_of, refused
+from queries.scripted_query import Clock, Query, ranges_of, refused
+from tables.committing import commit_batch, commit_states, rejected, state
+from tables.delta_commits import in_epoch
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from keyrange.errors import DataLossError, UnavailableError, error
 from keyrange.model.checkpoint import Checkpoint, read_checkpoint
 from keyrange.model.offsets import TopicPartition
 from keyrange.source import planning_session as session_module
-from scripted import (
+from queries.scripted import (
     EARLIEST_START,
     GIVEN,
     PATTERN,

@@ -8,15 +8,15 @@ import time
 
 import pytest
 
-from committing import commit_batch, commit_states, rejected, state
 from keyrange.individual_commits.model import partition_progress as states
 from keyrange.individual_commits.model.commit import CommitKind
 from keyrange.individual_commits.model.verdict_columns import PartitionVerdict
 from keyrange.model.checkpoint import read_checkpoint
 from keyrange.model.key_ranges import HASH_MAX, SPACE, KeyRange, split_evenly
 from keyrange.source import individual_commit_strategy as individual_module
-from scripted import T0, ScriptedCluster, forget_metadata, session
-from scripted_query import Clock, Query, ranges_of
+from queries.scripted import T0, ScriptedCluster, forget_metadata, session
+from queries.scripted_query import Clock, Query, ranges_of
+from tables.committing import commit_batch, commit_states, rejected, state
 
 LOWER, UPPER = split_evenly(SPACE, 2)
 

@@ -6,8 +6,8 @@ import pytest
 
 from keyrange.errors import InvalidError
 from keyrange.model.checkpoint import read_checkpoint
-from scripted import EARLIEST_START, PATTERN, ScriptedCluster, planned, session
-from scripted_query import Query
+from queries.scripted import EARLIEST_START, PATTERN, ScriptedCluster, planned, session
+from queries.scripted_query import Query
 
 LOW = f'{{"t": [[0, {2**62 - 1}]]}}'
 LOW_IN_TWO = f'{{"t": {{"0": [[0, 5], [6, {2**62 - 1}]]}}}}'

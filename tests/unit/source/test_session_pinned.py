@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from committing import INDIVIDUAL, Committed
 from keyrange.members.model.assignment import Assignment, Owned
 from keyrange.members.model.pinned_plan import Shape, WorkUnit, portion_cuts
 from keyrange.members.model.task_greeting import Address, Greeting
@@ -17,7 +16,8 @@ from keyrange.model.key_ranges import SPACE, split_evenly
 from keyrange.model.offsets import TopicPartition
 from keyrange.options import parse_options
 from keyrange.source.planning_session import PlanningSession
-from scripted import EARLIEST_START, GIVEN, T0, FixedSizes, ScriptedCluster
+from queries.scripted import EARLIEST_START, GIVEN, T0, FixedSizes, ScriptedCluster
+from tables.committing import INDIVIDUAL, Committed
 
 MODES = pytest.mark.parametrize("mode", [{}, INDIVIDUAL])
 GREETING = Greeting(Address("h", 1, b"s"), "run")

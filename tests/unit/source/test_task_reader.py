@@ -10,7 +10,7 @@ import pytest
 from keyrange.members.read_tasks import ReadTask
 from keyrange.options import parse_options
 from keyrange.source import task_reader
-from scripted import SERVERS
+from queries.scripted import SERVERS
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from keyrange.model.offsets import OffsetRange, TopicPartition
 from keyrange.options import parse_options
 from keyrange.source.planning import plan_read
 from keyrange.source.tasks import TaskMaker
-from scripted import PATTERN, SERVERS, ScriptedCluster, planned, session
+from queries.scripted import PATTERN, SERVERS, ScriptedCluster, planned, session
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 U0 = TopicPartition("u", 0)

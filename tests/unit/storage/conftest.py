@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from numbered_logs import SUBJECTS, Subject
+from tables.numbered_logs import SUBJECTS, Subject
 
 
 @pytest.fixture(params=SUBJECTS, ids=lambda subject: subject.name)

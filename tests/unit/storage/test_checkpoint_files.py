@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from checkpoints import commit_batch, make_checkpoint, plan_batch
 from keyrange.errors import InvalidError, KeyrangeError, UnavailableError
 from keyrange.storage.checkpoint_files import load_progress, open_directory
 from keyrange.storage.directory import Directory, no_place
+from samples.checkpoints import commit_batch, make_checkpoint, plan_batch
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ from typing import Any
 import deltalake
 import pytest
 
-from commit_contract import condition
 from keyrange.errors import KeyrangeError
 from keyrange.storage.delta_log import DeltaLog
-from numbered_logs import Subject
-from racing_writers import Writes
+from tables.commit_contract import condition
+from tables.numbered_logs import Subject
+from tables.racing_writers import Writes
 
 pytestmark = pytest.mark.ordinary
 

@@ -17,7 +17,7 @@ from keyrange.storage import directory as module
 from keyrange.storage import object_store
 from keyrange.storage.directory import Directory
 from keyrange.storage.object_store import StoreFailed, is_unanswered, open_store, told
-from racing_writers import in_threads
+from tables.racing_writers import in_threads
 
 NAMES = ("plain", "k=a%20b", "with space", "é", "a#1x", ".hidden")
 

@@ -13,8 +13,7 @@ from pathlib import Path
 import deltalake
 import pytest
 
-from commit_contract import condition
-from damaged_tables import (
+from faults.damaged_tables import (
     add_a_column,
     another_table,
     append_rows,
@@ -35,7 +34,8 @@ from damaged_tables import (
 )
 from keyrange.errors import CATALOGUE, KeyrangeError
 from keyrange.storage.delta_store import DeltaStore
-from numbered_logs import ASSIGNMENTS, COMMITS, Subject, commits
+from tables.commit_contract import condition
+from tables.numbered_logs import ASSIGNMENTS, COMMITS, Subject, commits
 
 Happens = Callable[[Subject, Path], None]
 

@@ -10,8 +10,8 @@ import pytest
 from keyrange.errors import KeyrangeError
 from keyrange.storage import delta_store
 from keyrange.storage.delta_store import DeltaStore
-from numbered_logs import Subject
-from racing_writers import check_late_append, in_threads
+from tables.numbered_logs import Subject
+from tables.racing_writers import check_late_append, in_threads
 
 pytestmark = pytest.mark.ordinary
 

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import strategies  # noqa: F401  registers the hypothesis profiles
 from keyrange.errors import InvalidError
 from keyrange.model.checkpoint import Checkpoint
 from keyrange.model.offsets import OFFSET_MAX, OffsetRange, TopicPartition
@@ -24,6 +23,7 @@ from keyrange.storage.model.spark_log import (
     read_progress,
     write_initial_offsets,
 )
+from samples import strategies  # noqa: F401  registers the hypothesis profiles
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 METADATA = '{"batchWatermarkMs":0,"batchTimestampMs":1700000000123,"conf":{}}'

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-import strategies
 from keyrange.storage.stored_checksum import crc32c
+from samples import strategies
 
 
 @pytest.mark.parametrize("size", [0, 1, 9, 255, 256, 257, 5_000])

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable
 from random import Random
 
-from strategies import (
+from samples.strategies import (
     COMPRESS,
     HEADER,
     Batch,

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import lz4.frame
 import zstandard
 
-from strategies import CONTROL, CRC_FROM, HEADER, LOG_APPEND, TIMESTAMP_MS_MAX, Row, crc32c
+from samples.strategies import CONTROL, CRC_FROM, HEADER, LOG_APPEND, TIMESTAMP_MS_MAX, Row, crc32c
 
 OFFSET_MAX = 2**63 - 1
 RECORD_BYTES_MIN = 7

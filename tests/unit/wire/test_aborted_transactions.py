@@ -7,7 +7,7 @@ import pytest
 from keyrange.errors import CorruptError
 from keyrange.wire.chunk_decoder import Decoder, DecodeSettings, scan_chunk
 from keyrange.wire.fetch_response import AbortedTransaction
-from strategies import (
+from samples.strategies import (
     CONTROL,
     TRANSACTIONAL,
     Batch,

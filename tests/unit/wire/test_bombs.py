@@ -19,7 +19,7 @@ import zstandard
 
 from keyrange.errors import KeyrangeError
 from keyrange.wire.chunk_decoder import Decoder, DecodeSettings, scan_chunk
-from strategies import Batch, Record, array, encode_record, raw_batch, varint, xerial
+from samples.strategies import Batch, Record, array, encode_record, raw_batch, varint, xerial
 from unit.wire.test_guarded import TESTS
 
 MIB = 1 << 20

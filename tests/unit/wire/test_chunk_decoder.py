@@ -9,7 +9,7 @@ import pytest
 from keyrange.errors import CorruptError, KeyrangeError
 from keyrange.model.columns import COLUMNS, chosen_columns
 from keyrange.wire.chunk_decoder import Decoder, DecodeSettings, scan_chunk
-from strategies import (
+from samples.strategies import (
     COMPRESS,
     LOG_APPEND,
     TIMESTAMP_MS_MAX,

@@ -10,7 +10,7 @@ from keyrange.model.columns import COLUMNS
 from keyrange.wire import columns as module
 from keyrange.wire import record_kernels
 from keyrange.wire.chunk_decoder import Decoder, DecodeSettings, scan_chunk
-from strategies import Batch, Record, array, encode_batch
+from samples.strategies import Batch, Record, array, encode_batch
 
 RECORDS = tuple(Record(n, n, b"key", b"value", (("h", b"1"),)) for n in range(5))
 # What is made for a column: compiled passes, and buffers for its ends, bytes, bitmap or numbers.

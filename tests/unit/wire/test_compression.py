@@ -16,7 +16,7 @@ import zstandard
 from keyrange.errors import KeyrangeError
 from keyrange.wire import compression
 from keyrange.wire.compression import Scratch
-from strategies import array, xerial
+from samples.strategies import array, xerial
 from unit.wire.lz4_frames import (
     BLOCK_CHECKSUMS,
     CONTENT_CHECKSUM,

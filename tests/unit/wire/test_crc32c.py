@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import strategies
 from keyrange.wire import record_kernels
-from strategies import array
+from samples import strategies
+from samples.strategies import array
 
 # RFC 3720, appendix B.4, and the usual check value.
 VECTORS = [

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from forms import by_form
+from project.forms import by_form
 
 pytestmark = pytest.mark.ordinary
 

@@ -9,14 +9,7 @@ import pytest
 
 from keyrange.errors import CorruptError
 from keyrange.wire.chunk_decoder import Chunk, Decoder, DecodeSettings, scan_chunk
-from strategies import (
-    Batch,
-    Record,
-    array,
-    encode_batch,
-    rows_of,
-    sealed,
-)
+from samples.strategies import Batch, Record, array, encode_batch, rows_of, sealed
 
 
 def batch(offset: int = 0, count: int = 1, **fields: object) -> Batch:

@@ -22,7 +22,7 @@ from keyrange.work.record_timer import RecordTimeout, RecordTimer
 from keyrange.work.task_context import Job, Task
 from keyrange.work.task_run import run_task
 from keyrange.work.user_errors import ERROR_BYTES_MAX
-from working import OUTPUT, PLACE, Sent, VirtualHands, batch_of, batches_of, run
+from samples.working import OUTPUT, PLACE, Sent, VirtualHands, batch_of, batches_of, run
 
 EVERYTHING = {PLACE: TaskPartition((SPACE,))}
 

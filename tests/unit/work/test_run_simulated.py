@@ -9,12 +9,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from forms import by_form
 from keyrange.model.key_ranges import SPACE, KeyRange, split_evenly
 from keyrange.work.model.outcome import Cause
 from keyrange.work.model.work_order import TaskPartition, WorkSettings
 from keyrange.work.task_context import Job
-from working import OUTPUT, PLACE, Sent, VirtualHands, batches_of, run
+from project.forms import by_form
+from samples.working import OUTPUT, PLACE, Sent, VirtualHands, batches_of, run
 
 pytestmark = pytest.mark.ordinary
 

@@ -14,7 +14,7 @@ from keyrange.work.model.work_order import TaskPartition, WorkSettings
 from keyrange.work.outcome_rows import HIDDEN
 from keyrange.work.task_context import Job, JsonValues, Task
 from keyrange.work.task_run import run_task
-from working import PLACE, Sent, Told, VirtualHands, batch_of, run
+from samples.working import PLACE, Sent, Told, VirtualHands, batch_of, run
 
 VALUES = pa.schema([pa.field("id", pa.int64())])
 OUTPUT = pa.schema([pa.field("id", pa.int64()), pa.field("offset", pa.int64())])

@@ -1,6 +1,6 @@
 """What a guard that enforces is doing, as a table.
 
-`enforcement.py` moves by this table alone; `tests/diagrams.py` draws it.
+`enforcement.py` moves by this table alone; `tests/commands/diagrams.py` draws it.
 """
 
 from __future__ import annotations

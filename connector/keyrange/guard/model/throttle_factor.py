@@ -54,8 +54,9 @@ class ThrottleEvent(StrEnum):
 HOLDING: Final = frozenset({ThrottleState.HELD, ThrottleState.RECOVERING})
 FALLEN_BACK: Final = frozenset({ThrottleState.FALLBACK, ThrottleState.FALLBACK_HELD})
 
-# The factor moves by this table alone; `tests/diagrams.py` draws it. Where a volume was too full
-# before, it is believed to be until all have recovered; where none was, the limit alone counts.
+# The factor moves by this table alone; `tests/commands/diagrams.py` draws it. Where a volume was
+# too full before, it is believed to be until all have recovered; where none was, the limit alone
+# counts.
 TRANSITIONS: Final = transitions(
     ThrottleState,
     ThrottleEvent,

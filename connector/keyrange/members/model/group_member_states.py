@@ -1,6 +1,6 @@
 """The life of a member of a Kafka group as a table, and what each of Kafka's errors means in it.
 
-`group_member.py` moves by this table alone; `tests/diagrams.py` draws it.
+`group_member.py` moves by this table alone; `tests/commands/diagrams.py` draws it.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ ASSIGNED: Final = frozenset(
 # These wait together for the expansion timeout.
 GATHERED: Final = frozenset({MembershipState.JOINING, MembershipState.RESIZED})
 
-# The state moves by this table alone; `tests/diagrams.py` draws it.
+# The state moves by this table alone; `tests/commands/diagrams.py` draws it.
 TRANSITIONS: Final = transitions(
     MembershipState,
     MemberEvent,

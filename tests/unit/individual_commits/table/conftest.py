@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from commit_contract import append_all
-from delta_commits import COMMITS, table_at
+from tables.commit_contract import append_all
+from tables.delta_commits import COMMITS, table_at
 
 
 @pytest.fixture

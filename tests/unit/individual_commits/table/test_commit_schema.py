@@ -9,7 +9,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from commit_contract import EXTREMES, FLIGHTS, SOURCE, batch, condition, fence, state
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.model.partition_progress import (
     KeyRangeState,
@@ -20,6 +19,7 @@ from keyrange.individual_commits.table.commit_schema import SCHEMA, commits_of, 
 from keyrange.model.key_ranges import HASH_MAX, SPACE, KeyRange
 from keyrange.model.offsets import TopicPartition
 from keyrange.model.query_ranges import EVERY
+from tables.commit_contract import EXTREMES, FLIGHTS, SOURCE, batch, condition, fence, state
 
 Rows = list[dict[str, Any]]
 

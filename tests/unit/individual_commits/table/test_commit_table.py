@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from commit_contract import SOURCE, CommitTableContract, OpenTable, append_all
-from commit_tables import MemoryCommitTable
-from delta_commits import COMMITS
-from forms import by_form
 from keyrange.individual_commits.model.commit import Commit
 from keyrange.individual_commits.table.commit_table import DeltaCommitTable, open_commit_table
 from keyrange.options.commits import CommitOptions
-from memory_store import MemoryStore, Shared
+from project.forms import by_form
+from tables.commit_contract import SOURCE, CommitTableContract, OpenTable, append_all
+from tables.commit_tables import MemoryCommitTable
+from tables.delta_commits import COMMITS
+from tables.memory_store import MemoryStore, Shared
 
 
 class TestInMemory(CommitTableContract):

@@ -12,15 +12,15 @@ import deltalake
 import pyarrow as pa
 import pytest
 
-from commit_contract import FLIGHTS, batch, condition, fence, state
-from delta_commits import COMMITS, table_at
 from keyrange.errors import DeniedError, KeyrangeError
 from keyrange.individual_commits.model.commit import known_at
 from keyrange.individual_commits.table.commit_table import LAYOUT
 from keyrange.model.offsets import TopicPartition
 from keyrange.storage import delta_store
 from keyrange.storage.delta_store import DeltaStore
-from racing_writers import Writes, before_the_next_write, in_threads
+from tables.commit_contract import FLIGHTS, batch, condition, fence, state
+from tables.delta_commits import COMMITS, table_at
+from tables.racing_writers import Writes, before_the_next_write, in_threads
 
 pytestmark = pytest.mark.ordinary
 LONE = TopicPartition("flights", 9)

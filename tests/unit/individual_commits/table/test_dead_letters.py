@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from commit_contract import NOW_MS, condition
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.table.dead_letters import (
     DeadLetter,
@@ -19,6 +18,7 @@ from keyrange.model.offsets import OFFSET_MAX, PARTITION_MAX
 from keyrange.options.commits import CommitOptions
 from keyrange.storage.delta_log import DeltaLog
 from keyrange.work.model.outcome import Cause
+from tables.commit_contract import NOW_MS, condition
 
 
 def letter(offset: int, batch_id: int = 3, **more: Any) -> DeadLetter:
@@ -154,8 +154,8 @@ def test_who_replayed_a_letter_is_noted_beside_it(tmp_path: Path) -> None:
 
 
 def test_another_table_is_refused(tmp_path: Path) -> None:
-    from commit_contract import fence
     from keyrange.individual_commits.table.commit_table import open_commit_table
+    from tables.commit_contract import fence
 
     commits = open_commit_table(CommitOptions(table=str(tmp_path / "dead")), "5a1c")
     commits.append(fence(1))

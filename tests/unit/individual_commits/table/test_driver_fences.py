@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from commit_contract import NOW_MS, batch
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.model.commit import Commit, CommitKind
 from keyrange.individual_commits.model.driver_order import Fence, begun, living
 from keyrange.individual_commits.model.driver_takeover import begin
 from keyrange.individual_commits.table.commit_table import DeltaCommitTable
 from keyrange.model.checkpoint import CommitMark
-from memory_store import MemoryStore, Shared
+from tables.commit_contract import NOW_MS, batch
+from tables.memory_store import MemoryStore, Shared
 
 HOUR_MS = 3_600_000
 Open = Callable[[str], DeltaCommitTable]

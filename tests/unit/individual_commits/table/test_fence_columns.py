@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from commit_contract import SOURCE, batch, condition, fence
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.table.commit_schema import SCHEMA, commits_of, rows_of
+from tables.commit_contract import SOURCE, batch, condition, fence
 
 
 def test_a_fence_has_columns_and_no_text() -> None:

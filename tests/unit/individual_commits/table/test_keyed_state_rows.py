@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from commit_tables import MemoryCommitTable
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.model.commit import Commit, CommitKind
 from keyrange.individual_commits.model.partition_progress import (
@@ -21,6 +20,7 @@ from keyrange.keyed_state.model.state_runs import StateRun
 from keyrange.model.key_ranges import SPACE
 from keyrange.model.offsets import TopicPartition
 from keyrange.storage.directory import Directory
+from tables.commit_tables import MemoryCommitTable
 
 AT = TopicPartition("t", 0)
 

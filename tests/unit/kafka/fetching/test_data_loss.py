@@ -6,11 +6,11 @@ import re
 
 import pytest
 
+from brokers.scripted_broker import Fetched, World
+from brokers.split_reads import log, offsets, reader, small
 from keyrange.errors import KeyrangeError
 from keyrange.model.offset_splits import Split
 from keyrange.model.offsets import EARLIEST, LATEST
-from scripted_broker import Fetched, World
-from split_reads import log, offsets, reader, small
 
 
 @pytest.mark.parametrize("fails", [True, False])

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from brokers.scripted_broker import Fetched, World
+from brokers.split_reads import log, offsets, reader, small
 from keyrange.errors import KeyrangeError
 from keyrange.kafka.connection import ConnectionLost
 from keyrange.kafka.fetching.cursor import Cursor
 from keyrange.model.offset_splits import Split
-from scripted_broker import Fetched, World
-from split_reads import log, offsets, reader, small
 
 
 def test_a_lost_connection_costs_every_split_on_it_one_more_request() -> None:

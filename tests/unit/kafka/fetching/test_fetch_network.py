@@ -17,6 +17,9 @@ from typing import Any
 
 import pytest
 
+from brokers.loopback_broker import FETCH, LoopbackCluster, loopback_cluster
+from brokers.scripted_broker import Fetched
+from faults.tcp_proxy import TcpProxy
 from keyrange.errors import KeyrangeError
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.fetching.fetch import SplitReader
@@ -24,10 +27,7 @@ from keyrange.kafka.fetching.read_settings import ReadSettings
 from keyrange.model.offset_splits import Split
 from keyrange.options.kafka_properties import ClientSettings
 from keyrange.wire.chunk_decoder import DecodeSettings
-from loopback_broker import FETCH, LoopbackCluster, loopback_cluster
-from scripted_broker import Fetched
-from strategies import Batch, Record, encode_batch
-from tcp_proxy import TcpProxy
+from samples.strategies import Batch, Record, encode_batch
 
 COUNT = 60
 # Less than any timeout that has to be passed by, and more than a busy machine takes.

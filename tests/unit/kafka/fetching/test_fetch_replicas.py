@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from brokers.scripted_broker import ID, Fetched, ScriptedCluster, World
 from keyrange.errors import CorruptError, DataLossError, KeyrangeError, error
 from keyrange.kafka.cluster_view import ClusterView, Leader, Topic
 from keyrange.kafka.connection import ConnectionLost
@@ -17,8 +18,7 @@ from keyrange.kafka.fetching.read_settings import ReadSettings
 from keyrange.model.offset_splits import Split
 from keyrange.model.offsets import TopicPartition
 from keyrange.wire.chunk_decoder import DecodeSettings
-from scripted_broker import ID, Fetched, ScriptedCluster, World
-from strategies import Batch, Record, encode_batch
+from samples.strategies import Batch, Record, encode_batch
 
 NOT_LEADER, FENCED, UNKNOWN_EPOCH = 6, 74, 75
 SPLIT = Split("t", 0, 0, 20, 1_000, leader_epoch=3)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from certificates import KEY_PASSWORD, STORE_PASSWORD, Stores, issue, make_stores
+from brokers.certificates import KEY_PASSWORD, STORE_PASSWORD, Stores, issue, make_stores
 from keyrange.errors import InvalidError
 from keyrange.kafka.security import tls_stores
 from keyrange.options.kafka_properties import ClientSettings, parse_client_options

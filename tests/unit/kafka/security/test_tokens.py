@@ -13,12 +13,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from certificates import issue
+from brokers.certificates import issue
+from brokers.token_endpoint import Endpoint, token_endpoint
+from faults.tcp_proxy import TcpProxy
 from keyrange.errors import DeniedError, InvalidError, KeyrangeError, UnavailableError
 from keyrange.kafka.security import tokens
 from keyrange.options.kafka_properties import ClientSettings
-from tcp_proxy import TcpProxy
-from token_endpoint import Endpoint, token_endpoint
 
 SECRET = "hunter2+/%"
 LOGIN = {"clientId": "me", "clientSecret": SECRET}

@@ -9,12 +9,12 @@ import deltalake
 import pyarrow as pa
 import pytest
 
-from commit_contract import condition
 from keyrange.errors import KeyrangeError
 from keyrange.members.table.assignments import LAYOUT
 from keyrange.storage.delta_store import DeltaStore
-from member_samples import append_all, assignment, command, member, owned, stored, table_at
-from racing_writers import Writes, in_threads
+from samples.member_samples import append_all, assignment, command, member, owned, stored, table_at
+from tables.commit_contract import condition
+from tables.racing_writers import Writes, in_threads
 
 GOLDEN = Path(__file__).parents[3] / "golden"
 ROWS = [stored(1), stored(2, members=[member("orders-0", "ABSENT")]), stored(3, 2)]

@@ -12,15 +12,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from commit_contract import condition
-from damaged_tables import (
-    append_rows,
-    note_transaction,
-)
+from faults.damaged_tables import append_rows, note_transaction
 from keyrange.errors import KeyrangeError
 from keyrange.members.table.assignment_schema import SCHEMA, rows_of
 from keyrange.storage.stored_checksum import crc32c
-from member_samples import append_all, command, stored, table_at
+from samples.member_samples import append_all, command, stored, table_at
+from tables.commit_contract import condition
 
 ROWS = [stored(1), stored(2), stored(3, 2)]
 APP = "keyrange/members/assignment"

@@ -14,14 +14,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from brokers.scripted_broker import Fetched
+from brokers.shared_readers import Shared, all_readers, everything, flat, in_turns
 from keyrange.errors import KeyrangeError
 from keyrange.kafka.connection import ConnectionLost
 from keyrange.ranges.sharing import shared_reader
 from keyrange.ranges.sharing.chunk_chain import Chain, ChunkState
 from keyrange.ranges.sharing.shared_directory import ExecutorDirectory
 from keyrange.wire.chunk_decoder import DecodeSettings
-from scripted_broker import Fetched
-from shared_readers import Shared, all_readers, everything, flat, in_turns
 
 
 def test_readers_in_turns_fetch_each_chunk_once(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from random import Random
 
 import pytest
 
+from brokers.shared_readers import Kept, Shared, all_readers, everything, flat, in_turns
 from keyrange.ranges.sharing import chunk_results, shared_directory, shared_reader
-from shared_readers import Kept, Shared, all_readers, everything, flat, in_turns
 
 
 def free_files(shared: Shared) -> list[str]:

@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 
-from forms import by_form
+from brokers.shared_readers import AMPLE, Kept, Shared, flat
 from keyrange.kafka.fetching.fetch import SplitReader
 from keyrange.ranges.sharing import chunk_results, shared_directory
 from keyrange.ranges.sharing.chunk_chain import Chain
 from keyrange.ranges.sharing.chunk_results import ResultWriter
 from keyrange.ranges.sharing.shared_directory import ExecutorDirectory
 from keyrange.wire.chunk_decoder import DecodeSettings
-from shared_readers import AMPLE, Kept, Shared, flat
+from project.forms import by_form
 
 RUNS = by_form(5, 12, 400)
 _KILLED = 9

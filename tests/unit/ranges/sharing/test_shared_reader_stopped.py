@@ -15,14 +15,14 @@ from typing import Any
 
 import pytest
 
+from brokers.scripted_broker import Fetched
+from brokers.shared_readers import Shared, flat
 from keyrange.errors import KeyrangeError
 from keyrange.kafka.connection import ConnectionLost
 from keyrange.kafka.fetching.fetch import SplitReader
 from keyrange.ranges.sharing import locks, shared_directory
 from keyrange.ranges.sharing.chunk_chain import Chain
 from keyrange.ranges.sharing.chunk_results import ResultWriter
-from scripted_broker import Fetched
-from shared_readers import Shared, flat
 
 PATIENCE_MS = 300
 # With deadlines that add up, or none, it takes far longer.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from commit_samples import BATCH_MS, BEGAN_MS
 from keyrange.cli.values import iso
 from keyrange.report.page_parts import Source
 from keyrange.report.sections import batches
-from report_documents import commits, told
-from report_samples import sources
+from samples.commit_samples import BATCH_MS, BEGAN_MS
+from samples.report_documents import commits, told
+from samples.report_samples import sources
 
 
 def test_batches_have_a_row_for_each_measure_that_is_known() -> None:

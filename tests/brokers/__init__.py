@@ -1,0 +1,1 @@
+"""Brokers for tests: real ones, scripted ones, and what logs in to them."""

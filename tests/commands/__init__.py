@@ -1,0 +1,1 @@
+"""The command line in tests, and what it prints."""

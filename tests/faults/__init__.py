@@ -1,0 +1,1 @@
+"""What happens to tables, connections, volumes and processes while a test looks on."""

@@ -1,0 +1,1 @@
+"""The volume guard in tests."""

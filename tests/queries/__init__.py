@@ -1,0 +1,1 @@
+"""Queries, jobs and consumers that a test starts, follows and ends."""

@@ -1,0 +1,1 @@
+"""What tests read: logs, batches, tables and documents, made up."""
