@@ -26,13 +26,10 @@ class MemberMetadata:
 
     def to_bytes(self) -> bytes:
         """JSON of ASCII, 4 KiB at the most: long texts are cut."""
-        document = {
-            name: value[:_TEXT_CHARACTERS_MAX]
-            if isinstance(value, str) and name != "slot"
-            else value
-            for name, value in asdict(self).items()
-        }
-        return json.dumps({"v": VERSION} | document, ensure_ascii=True).encode()
+        document = {"v": VERSION} | asdict(self)
+        for name in ("host", "executor", "source"):
+            document[name] = document[name][:_TEXT_CHARACTERS_MAX]
+        return json.dumps(document).encode()
 
 
 def read_metadata(data: bytes) -> MemberMetadata | None:

@@ -52,12 +52,12 @@ def lock_within(file: int, mode: int, wait_s: float) -> bool:
         time.sleep(min(look_s, wait_s - waited_s))
 
 
-def take_lock(path: Path, wait_s: float = 0) -> int | None:
+def take_lock(path: Path) -> int | None:
     """A descriptor that holds the lock of a file, which is made where there is none, for as long as
-    it is open; None where others held it for so long."""
+    it is open; None where another one holds it."""
     file = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
-        if lock_within(file, fcntl.LOCK_EX, wait_s):
+        if lock_within(file, fcntl.LOCK_EX, 0):
             return file
     except OSError:
         os.close(file)
