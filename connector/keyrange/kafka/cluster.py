@@ -12,7 +12,6 @@ import random
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
-from itertools import chain
 from typing import Any, Final
 
 from keyrange.errors import DeniedError, InvalidError, KeyrangeError, error
@@ -243,9 +242,9 @@ class Cluster:
         """One round to all leaders, who are sent to before an answer is taken; fills `found`,
         returns what failed in passing and why."""
         led = view.by_leader(wanted)
-        failures = dict.fromkeys(
-            wanted.keys() - set(chain.from_iterable(led.values())), "no leader"
-        )
+        failures: Failures = {}
+        if sum(map(len, led.values())) < len(wanted):
+            failures = {each: "no leader" for each in wanted if view.leader(each) is None}
         asked: list[tuple[Connection, list[TopicPartition]]] = []
         for leader, partitions in led.items():
             try:

@@ -67,7 +67,7 @@ class ReceiveBuffer:
         while filled < count:
             if filled == len(self._memory):
                 # Grows with what arrives, never by what a length field says.
-                size = min(count, max(4 * filled, _LEAST_BYTES))
+                size = max(_LEAST_BYTES, min(count, 4 * filled))
                 grown = memoryview(self._allocate(size))
                 grown[:filled] = self._memory
                 self._memory = grown
