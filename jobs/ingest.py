@@ -52,7 +52,7 @@ from keyrange.errors import KeyrangeError, invalid_options
 from keyrange.jobs.delta_jars import check_delta
 from keyrange.jobs.run_summary import is_of_a_job, pending_records
 from keyrange.jobs.table_writer import TableWriter
-from keyrange.observing import logs, prometheus
+from keyrange.observing import exporters, logs
 from keyrange.observing.model.failure_causes import cause_of
 from keyrange.observing.model.query_progress import QueryProgress
 from keyrange.options import SourceOptions, parse_options
@@ -384,7 +384,7 @@ def stopped(failure: Exception) -> int:
 def made_follower(arguments: argparse.Namespace) -> Follower:
     try:
         if arguments.metrics_port:
-            prometheus.serve(arguments.metrics_port, arguments.metrics_host)
+            exporters.serve(arguments.metrics_port, arguments.metrics_host)
         return Follower(arguments)
     except (KeyrangeError, OSError) as failure:
         raise SystemExit(str(failure)) from None
