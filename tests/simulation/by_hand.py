@@ -10,6 +10,7 @@ from contextlib import redirect_stdout
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from keyrange.cli.commits.commit_source import OfSourceShown
 from keyrange.cli.commits.reset import reset
 from keyrange.cli.render import OutputFormat
 from keyrange.errors import KeyrangeError
@@ -75,7 +76,7 @@ class ByHand:
                     redo=redo,
                     who="somebody",
                     confirm=True,
-                    output=OutputFormat.JSON,
+                    of=OfSourceShown(output=OutputFormat.JSON),
                 )
         except (KeyrangeError, Crash) as failure:
             self._world.faults.note(f"commits reset of {at} to {to}: {failure}")
