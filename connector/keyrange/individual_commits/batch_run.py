@@ -64,6 +64,8 @@ class BatchRun:
         self.manifest: Manifest | None = None
         # What was known of the commits just before output was appended to a table of the job's.
         self.appended_at: Snapshot | None = None
+        # Called when the verdict stands, just before its output is appended to such a table.
+        self.when_decided: Callable[[], object] = lambda: None
         self._staged: list[Manifest] | None = None
         self._told: ReportedResults | None = None
         self._said_by: tuple[str, ReportedResults] | None = None
@@ -152,6 +154,7 @@ class BatchRun:
         assert manifest is not None
         self._check_terms(manifest, table.uri, form)
         self.manifest = manifest
+        self.when_decided()
         files = [appended_files.data_file(*each) for each in manifest.rows["file"]]
         # Another driver may take over from here on, with a checkpoint and transactions of its own.
         note = note_of(at.application, at.batch_id, at.topics, manifest.plan)

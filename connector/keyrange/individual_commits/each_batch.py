@@ -10,9 +10,10 @@ import functools
 import logging
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
 
@@ -57,6 +58,9 @@ from keyrange.storage.model.sink_driver import Driver
 from keyrange.storage.object_store import FAILURES
 from keyrange.text.escaping import one_line
 from keyrange.work.model.outcome import Cause
+
+if TYPE_CHECKING:
+    from keyrange.individual_commits.table.dead_letters import DeadLetter
 
 _log = logging.getLogger(__name__)
 
@@ -154,14 +158,8 @@ class EachBatch:
         store = self._open_store(run)
         check, driver, before = lambda: run.checked(run.table.known()), run.driver, run.before
         with BatchRun(batch, plan, store, _now_ms(), check, driver, before) as running:
-            self.function(batch, batch_id)
-            self._check_said(running)
-            running.keep_empty_verdict()
+            letters = self._call(run, running)
             judged = running.judged()
-            letters = dead_letter_sink.letters_of(running, judged)
-            if run.standing is None:
-                run.standing = self.bury.standing(self.options.commits, run.source_id, run.table_of)
-            self.bury.append(running, judged, letters, run.standing)
             known = running.appended_at or run.table.known()
             commit = self._commit(run, running, known, judged)
             run.table.append(commit)
@@ -171,6 +169,25 @@ class EachBatch:
             self._tell(run, running, known, commit)
         self.bury.send(self.options, letters)
         self._clean(run, running, commit, store)
+
+    def _call(self, run: _Run, running: BatchRun) -> Sequence[DeadLetter]:
+        """Call the function, and write the letters of what was given up: beside the output, where
+        the function appends that itself, since a store of objects takes its time for each."""
+        begun: list[Future[Sequence[DeadLetter]]] = []
+        with ThreadPoolExecutor(1) as beside:
+            running.when_decided = lambda: begun.append(beside.submit(self._bury, run, running))
+            self.function(running.batch, running.plan.planned.batch_id)
+            self._check_said(running)
+            running.keep_empty_verdict()
+            return begun[0].result() if begun else self._bury(run, running)
+
+    def _bury(self, run: _Run, running: BatchRun) -> Sequence[DeadLetter]:
+        judged = running.judged()
+        letters = dead_letter_sink.letters_of(running, judged)
+        if run.standing is None:
+            run.standing = self.bury.standing(self.options.commits, run.source_id, run.table_of)
+        self.bury.append(running, judged, letters, run.standing)
+        return letters
 
     def _begin(self, planned: Planned, last: LastRead) -> _Run:
         """The first batch of a run fences off the driver before it, and that of another source."""

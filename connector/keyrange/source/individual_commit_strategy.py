@@ -116,14 +116,13 @@ class IndividualCommits(CommitStrategy):
         return self._known.seq != seq
 
     def _ask(self, start: Checkpoint) -> None:
-        now = time.monotonic()
         if start.commits is None:
             known = self._begin(start)
         else:
             known = self._table(start.commits.source_id).known()
             check_agreement(known, start)
         check_terms(known, self._terms)
-        self._start, self._known, self._asked_at = start, known, now
+        self._start, self._known, self._asked_at = start, known, time.monotonic()
 
     def resumed(self, topic_ids: Mapping[str, str]) -> dict[TopicPartition, PartitionState]:
         if self._commits.on_fresh_start != "resume":
