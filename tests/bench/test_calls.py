@@ -18,7 +18,7 @@ from bench.tables import TABLES
 
 KINDS = ("", ".get", ".head", ".list", ".put", ".delete")
 S3 = {f"commits.s3.calls_per_batch.{way}{kind}" for way in commits_s3.WAYS for kind in KINDS}
-S3.add("commits.s3.batch.p50.individual")
+S3 |= {f"commits.s3.batch.p50.individual{part}" for part in ("", ".calls")}
 
 
 def of(client: str, *kinds: str) -> list[Call]:

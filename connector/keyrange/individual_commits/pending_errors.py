@@ -11,7 +11,8 @@ cannot be read or written is missing there.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, Final
 
@@ -39,12 +40,21 @@ class PendingErrors:
     ) -> None:
         self._directory = _directory(location, source_id, storage)
         self._known: Errors | None = None
+        # A store of objects takes its time: the next batch need not wait for it.
+        self._beside = ThreadPoolExecutor(1)
+        self._written: Future[object] | None = None
 
     def update(self, states: StateColumns, failures: Iterable[Failure]) -> None:
         """With those of a batch, and without those of records that are not pending after it.
 
-        Raises OSError or ValueError where they cannot be kept.
+        Raises OSError or ValueError where they cannot be kept, or those of the batch before could
+        not in a store of objects.
         """
+        written, self._written = self._written, None
+        if written is not None and (failure := written.exception()) is not None:
+            # What is there now is read again.
+            self._known = None
+            raise failure
         known = _read(self._directory) if self._known is None else self._known
         found = known | {
             (each.partition, each.offset): PendingError(each.error, each.name) for each in failures
@@ -58,15 +68,22 @@ class PendingErrors:
             left = _kept((each, found[each]) for each in places)
         if known and not left:
             # It may quote records, so it stays no longer than it serves.
-            self._directory.remove_files([_FILE])
+            self._do(lambda: self._directory.remove_files([_FILE]))
         elif left != known:
             rows = [
                 [*partition, offset, error.text, error.name]
                 for (partition, offset), error in left.items()
             ]
             document = {"version": _VERSION, "errors": rows}
-            self._directory.write(_FILE, json.dumps(document).encode())
+            data = json.dumps(document).encode()
+            self._do(lambda: self._directory.write(_FILE, data))
         self._known = left
+
+    def _do(self, write: Callable[[], object]) -> None:
+        if self._directory.is_local:
+            write()
+        else:
+            self._written = self._beside.submit(write)
 
 
 def _kept(found: Iterable[tuple[tuple[TopicPartition, int], PendingError]]) -> Errors:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from obstore.store import MemoryStore
 
 from keyrange.individual_commits import pending_errors as module
 from keyrange.individual_commits.model.batch_results import Failure, PendingError
@@ -17,6 +18,7 @@ from keyrange.individual_commits.model.state_columns import StateColumns, column
 from keyrange.individual_commits.pending_errors import PendingErrors, pending_errors
 from keyrange.model.key_ranges import SPACE
 from keyrange.model.offsets import TopicPartition
+from keyrange.storage import directory
 from keyrange.work.model.outcome import Cause
 
 PLACE = TopicPartition("t", 0)
@@ -113,3 +115,23 @@ def test_what_cannot_be_read_is_missing(tmp_path: Path, data: bytes) -> None:
     assert pending_errors(str(tmp_path), "s") == {}
     PendingErrors(str(tmp_path), "s").update(states(3), [failed(3, "KeyError")])
     assert pending_errors(str(tmp_path), "s") == {(PLACE, 3): PendingError("KeyError", "KeyError")}
+
+
+def test_in_a_store_a_write_that_failed_is_told_with_the_next_batch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(directory, "open_store", lambda *_: MemoryStore())
+    kept = PendingErrors("s3://lake/verdicts", "s")
+    with monkeypatch.context() as broken:
+        broken.setattr(directory.Directory, "write", _has_no_room)
+        kept.update(states(3), [failed(3, "KeyError")])
+        with pytest.raises(PermissionError, match="no more room"):
+            kept.update(states(3), [])
+    kept.update(states(3), [failed(3, "ValueError")])
+    # Which waits for the write before.
+    kept.update(states(3, 4), [failed(4, "OSError")])
+    assert [each.text for _, each in sorted(kept._known.items())] == ["ValueError", "OSError"]
+
+
+def _has_no_room(*_: object) -> None:
+    raise PermissionError("no more room")
