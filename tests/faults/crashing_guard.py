@@ -65,12 +65,12 @@ class ShortGuard(enforcer.Enforcer):
 
 
 def short(options: VolumeOptions, *given: Any) -> Settings:
-    return replace(_enforcement(options, *given), **SHORT)  # type: ignore[arg-type]
+    return replace(_settings_of(options, *given), **SHORT)  # type: ignore[arg-type]
 
 
 if __name__ == "__main__":
-    _enforcement = VolumeOptions.enforcement
-    VolumeOptions.enforcement = short  # type: ignore[method-assign]
+    _settings_of = enforcer.settings_of
+    enforcer.settings_of = short
     enforcer.QuotaStore = CrashingStore  # type: ignore[misc]
     enforcer.Enforcer = ShortGuard  # type: ignore[misc]
     main()

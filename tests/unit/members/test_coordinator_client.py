@@ -24,7 +24,7 @@ from keyrange.members.coordinator_client import (
     run_member,
 )
 from keyrange.members.model.group_member import GroupMember, GroupState, MemberSettings
-from keyrange.members.model.group_messages import Join, Peer
+from keyrange.members.model.group_messages import Peer
 from keyrange.options.kafka_properties import ClientSettings
 
 FENCED, UNKNOWN, REBALANCE, NOT_COORDINATOR, DENIED = 82, 25, 27, 16, 30
@@ -224,7 +224,7 @@ def test_an_assignor_that_fails_with_what_passes_is_asked_again() -> None:
 
 
 def join_of(metadata: bytes) -> Any:
-    return groups.message_of(Join("g", "", "g-0", 1, 1, "keyrange", metadata))
+    return groups.join_group("g", "", "g-0", "keyrange", metadata, 1, 1)
     return groups.join_group("g", "", "g-0", "keyrange", metadata, 1, 1)
 
 

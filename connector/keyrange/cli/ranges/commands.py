@@ -39,7 +39,6 @@ from keyrange.cli.render import (
 from keyrange.cli.source_options import SERVERS, GivenSource, ReadPlan, folded, names, open_reading
 from keyrange.cli.values import KeyOption, read_key
 from keyrange.errors import invalid_options
-from keyrange.kafka.messages.produce import partition_of
 from keyrange.model.key_ranges import SPACE, KeyRange, index_of, split_at_weights, write_ranges
 from keyrange.model.offset_splits import Split, cut
 from keyrange.model.offsets import OffsetRange, TopicPartition, nested
@@ -319,6 +318,7 @@ def _owner(
     partition is the producer's choice, its place that of the offset."""
     partition, place = None, 0 if nulls_first else None
     if content is not None:
+        from keyrange.kafka.messages.produce import partition_of
         from keyrange.model.key_ranges import hash_of
 
         partition, place = partition_of(content, partitions), hash_of(content)
