@@ -86,7 +86,8 @@ class Directory:
         """All files in it, at any depth, in order."""
         with told(self._settings):
             pages = self._store.list(self._prefix.rstrip("/") or None)
-            return sorted(self._cut(each) for page in pages for each in page)
+            found = [each for page in pages for each in page]
+        return sorted(map(self._cut, filter(self._is_file, found)))
 
     def numbered(self, directory: str) -> list[int]:
         """The files of a directory whose names are numbers."""
@@ -227,7 +228,15 @@ class Directory:
         with told(self._settings):
             prefix = f"{self._prefix}{path}".rstrip("/") or None
             found = self._store.list_with_delimiter(prefix)
-            return list(found["common_prefixes"]), list(found["objects"])
+        return list(found["common_prefixes"]), list(filter(self._is_file, found["objects"]))
+
+    def _is_file(self, found: ObjectMeta) -> bool:
+        """Hadoop, and who makes a folder in a console, write an empty object for a directory. Its
+        name ends with a slash, and a list has it without."""
+        if found["size"] or self._path is not None:
+            return True
+        name = self._cut(found)
+        return bool(name) and self._head(name) is not None
 
 
 def _tag(found: ObjectMeta) -> str:

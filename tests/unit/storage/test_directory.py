@@ -49,6 +49,31 @@ def test_what_is_written_is_read_listed_and_removed(place: Directory) -> None:
     assert place.files() == ["7"]
 
 
+def test_what_stands_for_a_directory_is_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Hadoop writes it to a store."""
+    lists, there = [{"path": name, "size": size} for name, size in LISTED], {"a/x", "empty"}
+
+    class Store:
+        def list(self, _: str) -> Any:
+            return [lists]
+
+        def list_with_delimiter(self, _: str) -> Any:
+            return {"common_prefixes": ["a"], "objects": lists[:1]}
+
+        def head(self, path: str) -> Any:
+            if path not in there:
+                raise FileNotFoundError(path)
+            return {"path": path}
+
+    monkeypatch.setattr(module, "open_store", lambda *_: Store())
+    place = Directory("s3://lake/d")
+    assert place.files() == ["a/x", "empty"]
+    assert place.sizes("") == {}
+
+
+LISTED = (("", 0), ("a", 0), ("a/x", 1), ("empty", 0))
+
+
 def test_what_is_not_there(place: Directory) -> None:
     assert (place.sizes("none"), place.directories("none"), place.numbered("none")) == ({}, [], [])
     assert (place.entry("none"), place.read_if_there("none"), place.tag("none")) == (None,) * 3
