@@ -86,13 +86,19 @@ def test_output_waits_over_several_batches_and_comes_once(stage: Stage) -> None:
     assert sink.batches[4] == [7, 8]
 
 
+@pytest.mark.parametrize("in_flight", [False, True], ids=["", "a batch is in flight"])
 def test_what_was_released_is_not_released_again_when_records_are_replayed(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, in_flight: bool
 ) -> None:
     stage, sink = Stage(spark, tmp_path, transactional=True, policy=RedeliveryPolicy(1)), Sink()
     stage.log = [Sent("a", "v"), Sent("b", "!"), Sent("c", "v"), Sent("d", "!"), Sent("e", "v")]
     stage.run(sink)
-    assert sink.batches == {0: [0, 2, 4]}
+    released = {0: [0, 2, 4]}
+    assert sink.batches == released
+    planned = -1
+    if in_flight:
+        stage.log += [Sent("f", "v"), Sent("g", "v")]
+        planned = stage.plan()
     known = stage.table().known()
     again = reopen(stage.state, [(at, place_of(stage.log[at].key)) for at in (1, 3)], 0)
     replay = replace(
@@ -105,19 +111,25 @@ def test_what_was_released_is_not_released_again_when_records_are_replayed(
         counts={},
     )
     stage.table().append(replay)
+    if in_flight:
+        # It was planned from what was there before, and releases what it says.
+        stage.each_batch(sink)(stage.batch(planned), planned)
+        stage.finish(planned)
+        released[planned] = [5, 6]
+        assert sink.batches == released
     # The second is done before the first, and waits for it.
     stage.options = replace(
         stage.options,
         commits=replace(stage.options.commits, policy=RedeliveryPolicy(5, 0, 0)),
     )
     stage.log[3] = Sent("d", "mended")
-    stage.run(sink)
+    waiting = stage.run(sink)
     stage.log[1] = Sent("b", "mended")
     batch_id = stage.run(sink)
-    assert sink.batches == {0: [0, 2, 4], 1: [], 2: [1, 3]}
+    assert sink.batches == released | {waiting: [], batch_id: [1, 3]}
     stage.each_batch(sink)(stage.batch(batch_id), batch_id)
-    assert sink.batches[2] == [1, 3]
-    assert stage.state.committed == 5
+    assert sink.batches[batch_id] == [1, 3]
+    assert stage.state.committed == len(stage.log)
 
 
 @pytest.mark.parametrize("in_flight", [False, True], ids=["", "a batch is in flight"])

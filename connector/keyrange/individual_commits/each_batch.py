@@ -48,6 +48,7 @@ from keyrange.individual_commits.model.state_before_batch import cuts_of, planne
 from keyrange.individual_commits.model.state_columns import StateColumns
 from keyrange.individual_commits.model.verdict_columns import Outcome
 from keyrange.individual_commits.pending_errors import PendingErrors
+from keyrange.individual_commits.transactional_output import reached_at, released_before
 from keyrange.individual_commits.verdict_store import VerdictStore, unwritable
 from keyrange.model.offsets import TopicPartition
 from keyrange.options import SourceOptions, parse_options
@@ -111,6 +112,8 @@ class _Run:
     standing: dead_letter_sink.Standing | None = None
     # What its batches came to.
     before: Worked = NO_RECORDS
+    # As its last commit says.
+    released: Mapping[TopicPartition, int] = field(default_factory=dict)
     errors: PendingErrors | None = None
     store: VerdictStore | None = None
 
@@ -166,6 +169,7 @@ class EachBatch:
             # Its first batch has told the table of the drivers that it has stopped.
             run.driver = replace(run.driver, stopped=frozenset(), committed={})
             run.before += worked_in(plan, running.told())
+            run.released = commit.released
             self._tell(run, running, known, commit)
         self.bury.send(self.options, letters)
         self._clean(run, running, commit, store)
@@ -231,7 +235,9 @@ class EachBatch:
         # What is staged of a partition that is absent is released when it is back.
         states = deliveries.states | known.states.only(end.absent)
         nulls_first = self.options.key_ranges.nulls_first
-        reached = _reached(run, planned.mark.seq) if self.options.commits.transactional else {}
+        reached = {}
+        if self.options.commits.transactional:
+            reached = reached_at(run.table, planned.mark.seq, run.run_id, run.released)
         ids = end.topic_ids
         runs = {p: known.runs_of(p, ids.get(p.topic, "")) for p in known.runs if p in states}
         options = self.options.commits
@@ -267,6 +273,7 @@ class EachBatch:
         whole = known.base_is_due
         runs = state_runs_after_batch.runs_after(running, known, seq)
         counts = counts_of(running, judged)
+        released = released_before(by_hand, judged) if plan.commits.transactional else {}
         were = known.states.heads
         touched = {each for each, head in states.heads.items() if were.get(each) != head}
         touched |= {each for each in runs if runs[each] != known.runs.get(each)}
@@ -280,6 +287,7 @@ class EachBatch:
             counts=counts,
             whole=whole,
             cut_back=cuts_of(known, judged.states, planned.start, planned.end),
+            released=released,
             runs={**known.runs, **runs} if whole else runs,
             ownership=self.options.key_ranges.ownership,
         )
@@ -350,17 +358,6 @@ class EachBatch:
             )
         except KeyrangeError as failure:
             _log.warning("batch %d is committed; then: %s", plan.planned.batch_id, failure)
-
-
-def _reached(run: _Run, seq: int) -> dict[TopicPartition, int]:
-    """The committed offsets as the last batch up to a commit left them: somebody may have set them
-    back since, and what they had passed is in the sink."""
-    known = run.table.known(seq)
-    if known.run_id != run.run_id:
-        while seq and next(run.table.history(seq, seq + 1)).kind is not CommitKind.BATCH:
-            seq -= 1
-        known = run.table.known(seq)
-    return known.states.committed_offsets
 
 
 def counts_of(running: BatchRun, judged: Outcome) -> dict[TopicPartition, CommitCounts]:

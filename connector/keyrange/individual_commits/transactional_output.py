@@ -18,7 +18,10 @@ from pyspark.sql.types import StructType
 
 from keyrange.errors import error
 from keyrange.individual_commits.batch_in_checkpoint import Planned
+from keyrange.individual_commits.model.commit import CommitKind, CommitTable
+from keyrange.individual_commits.model.partition_progress import PartitionState
 from keyrange.individual_commits.model.state_columns import StateColumns
+from keyrange.individual_commits.model.verdict_columns import Outcome
 from keyrange.individual_commits.model.verdict_manifest import Floors, Manifest
 from keyrange.individual_commits.reported_outcomes import is_output
 from keyrange.individual_commits.verdict_store import VerdictStore
@@ -61,6 +64,33 @@ def floors_of(
             merged[partition] = max(merged.get(partition, 0), offset)
         floors[each.batch_id] = tuple((*partition, at) for partition, at in sorted(merged.items()))
     return floors
+
+
+def reached_at(
+    table: CommitTable, seq: int, run_id: str, released: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """How far output was released with the last batch up to a commit: as far as the committed
+    offsets came. Somebody may have set them back since, or while the batch was worked on.
+    `released`: what the last commit of this run says of that."""
+    known = table.known(seq)
+    if known.run_id != run_id:
+        released = {}
+        while seq:
+            commit = next(table.history(seq, seq + 1))
+            if commit.kind is CommitKind.BATCH:
+                released = commit.released
+                break
+            seq -= 1
+        known = table.known(seq)
+    return {**known.states.committed_offsets, **released}
+
+
+def released_before(
+    by_hand: Mapping[TopicPartition, PartitionState], judged: Outcome
+) -> dict[TopicPartition, int]:
+    """How far a batch releases output of partitions that were set back while it was worked on."""
+    reached = judged.states.committed_offsets
+    return {p: reached[p] for p, state in by_hand.items() if reached[p] > state.committed}
 
 
 def needed(store: VerdictStore, batch_id: int) -> Manifest:

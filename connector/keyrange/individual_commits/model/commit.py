@@ -35,7 +35,9 @@ class CommitKind(Enum):
     RESET = "reset"
 
 
-_CUTS_VERSION: Final = 1
+_OFFSETS_VERSION: Final = 1
+# Fields of a commit, as the text of a batch has them.
+_OFFSETS_OF_BATCH: Final = {"cut_back": "cutBack", "released": "released"}
 
 # How many commits, of any kind, lie between two that hold the state of every partition.
 BASE_EVERY: Final = 50
@@ -62,7 +64,9 @@ class Commit:
     began; `query_id` is Spark's. `run_id` is the driver that wrote it. `batch_id` is Spark's, -1
     where it is of no batch. `committed_at_ms` is ms since 1970. A `whole` commit holds the state of
     every partition. `cut_back` is of a batch: where logs were cut back that lost records, so that
-    what was done from there on is of no record any more. `runs` are, of a job that keeps state for
+    what was done from there on is of no record any more. `released` too, of transactional output:
+    how far that was released, where somebody has set back the committed offset of a partition
+    behind the plan of the batch. `runs` are, of a job that keeps state for
     keys, all that hold that of a partition. `ownership` is of a batch whose query reads only some
     key ranges. `who` and `why` are of a reset.
     `group_seq` and `driver` are of a fence: the number among the drivers of the group of the one
@@ -89,6 +93,7 @@ class Commit:
     driver: str = ""
     claim: str = ""
     cut_back: Mapping[TopicPartition, int] = field(default_factory=dict)
+    released: Mapping[TopicPartition, int] = field(default_factory=dict)
     runs: Mapping[TopicPartition, tuple[StateRun, ...]] = field(default_factory=dict)
     ownership: Ownership = field(default_factory=dict)
 
@@ -236,29 +241,36 @@ def outrun(commit: Commit) -> KeyrangeError:
     )
 
 
-def write_cuts(cut_back: Mapping[TopicPartition, int]) -> str:
-    """Offsets by partition as text; none for none. Without it nobody could tell a position that
-    followed its log from one that went back by fault."""
-    if not cut_back:
+def write_offsets_of_batch(commit: Commit) -> str:
+    """What a batch's commit says of offsets of whole partitions, as text; none for nothing. Without
+    it nobody could tell a position that followed its log from one that went back by fault."""
+    told = {text: getattr(commit, name) for name, text in _OFFSETS_OF_BATCH.items()}
+    document: dict[str, Any] = {text: nested(found) for text, found in told.items() if found}
+    if not document:
         return ""
-    document = {"cutBack": nested(cut_back), "v": _CUTS_VERSION}
+    document["v"] = _OFFSETS_VERSION
     return json.dumps(document, sort_keys=True, separators=(",", ":"))
 
 
-def read_cuts(text: str) -> dict[TopicPartition, int]:
-    """What a text says; nothing where it is of another kind. Raises ValueError where it cannot
-    be."""
-    if not text.startswith('{"cutBack":'):
+def read_offsets_of_batch(text: str) -> dict[str, dict[TopicPartition, int]]:
+    """What a text says, by the commit's fields; nothing where it is of another kind. Raises
+    ValueError where it cannot be."""
+    if not text.startswith(tuple(f'{{"{each}":' for each in _OFFSETS_OF_BATCH.values())):
         return {}
     try:
         document: Any = json.loads(text)
     except RecursionError:
         raise ValueError("the text of a batch is nested too deep") from None
-    if document.get("v") != _CUTS_VERSION:
-        raise ValueError("the text of a batch does not say which logs were cut back")
-    found = dict(by_partition(document["cutBack"]))
-    if not all(type(at) is int and 0 <= at <= OFFSET_MAX for at in found.values()):
-        raise ValueError("the text of a batch does not say where a log was cut back")
+    if document.pop("v", None) != _OFFSETS_VERSION or document.keys() - _OFFSETS_OF_BATCH.values():
+        raise ValueError("the text of a batch is not one of offsets")
+    found = {
+        name: dict(by_partition(document[each]))
+        for name, each in _OFFSETS_OF_BATCH.items()
+        if each in document
+    }
+    every = [at for offsets in found.values() for at in offsets.values()]
+    if not all(type(at) is int and 0 <= at <= OFFSET_MAX for at in every):
+        raise ValueError("the text of a batch has something else for an offset")
     return found
 
 

@@ -21,8 +21,8 @@ from keyrange.individual_commits.model.commit import (
     Commit,
     CommitCounts,
     CommitKind,
-    read_cuts,
-    write_cuts,
+    read_offsets_of_batch,
+    write_offsets_of_batch,
 )
 from keyrange.individual_commits.model.driver_order import Fence
 from keyrange.individual_commits.model.state_columns import NO_STATES, StateColumns, columns_of
@@ -148,8 +148,8 @@ def _common(commit: Commit) -> dict[str, Any]:
         "commit_seq": commit.seq,
         "kind": commit.kind.value,
         "committed_at": _micros(commit.committed_at_ms),
-        # Nobody says why a batch is committed: its text says which logs were cut back.
-        "why": commit.why or write_cuts(commit.cut_back),
+        # Nobody says why a batch is committed: its text is of offsets.
+        "why": commit.why or write_offsets_of_batch(commit),
         "group_seq": commit.group_seq or None,
         "driver": commit.driver or None,
         "claim": commit.claim or None,
@@ -248,7 +248,7 @@ def _commit(rows: pa.Table, skip: set[TopicPartition], faults: Faults) -> Commit
     if seq < 1 or first["batch_id"] < -1 or first["committed_at"] % 1000:
         raise faults.damaged("a number or time of a commit cannot be", commit_seq=seq)
     group_seq, driver = _driver(first, faults)
-    cut_back = _cuts(first, faults)
+    offsets = _offsets_of_batch(first, faults)
     states = _states(rows, skip, faults, seq)
     counts, runs = _once(rows, states, faults)
     return Commit(
@@ -259,13 +259,13 @@ def _commit(rows: pa.Table, skip: set[TopicPartition], faults: Faults) -> Commit
         terms=CommitSettings(*(first[name] for name in _TERMS)),
         states=states,
         counts=counts,
-        why="" if cut_back else first["why"],
+        why="" if offsets else first["why"],
         group_seq=group_seq,
         driver=driver,
         claim=first["claim"] or "",
-        cut_back=cut_back,
         runs=runs,
         ownership=faults.parsed(_read_key_ranges, first["key_ranges"], commit_seq=seq),
+        **offsets,
     )
 
 
@@ -341,8 +341,7 @@ def _driver(row: Row, faults: Faults) -> tuple[int, str]:
     return number, driver
 
 
-def _cuts(row: Row, faults: Faults) -> dict[TopicPartition, int]:
-    """Which logs were cut back before a batch."""
+def _offsets_of_batch(row: Row, faults: Faults) -> dict[str, Any]:
     if row["kind"] != CommitKind.BATCH.value:
         return {}
-    return faults.parsed(read_cuts, row["why"], commit_seq=row["commit_seq"])
+    return faults.parsed(read_offsets_of_batch, row["why"], commit_seq=row["commit_seq"])
