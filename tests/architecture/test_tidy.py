@@ -36,7 +36,7 @@ ENTRY_POINTS = {
     "keyrange.__main__",
     "keyrange.cli.main",
     "keyrange.testing",
-    "keyrange.wire.json_values",
+    "keyrange.values.json.decoder",
     "keyrange.volumes",
     "pyspark_keyrange",
 }

@@ -10,9 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from keyrange.wire.json_values import JsonDecoder
 from project.snippets import ROOT
-from unit.wire.json_cases import BAD, CASES, LOCAL_TIMES, ZONES
+from unit.values.json_cases import BAD, CASES, LOCAL_TIMES, ZONES, read_json
 
 pytestmark = pytest.mark.spark
 
@@ -59,7 +58,7 @@ def test_spark_reads_times_without_a_zone_in_that_of_its_session_so(
         spark.conf.set("spark.sql.session.timeZone", str(before))
     kind = pa.timestamp("us", zone)
     schema = pa.schema([("a", kind), ("b", pa.list_(kind))])
-    batch, bad = JsonDecoder(schema).decode(pa.array([each.encode() for each in values]))
+    batch, bad = read_json(schema, pa.array([each.encode() for each in values]))
     assert not len(bad.rows)
     ours = [column.cast(each).to_pylist() for column, each in zip(batch, INTEGERS, strict=True)]
     assert [(row[1], row[2]) for row in found] == list(zip(*ours, strict=True))
@@ -85,5 +84,5 @@ def test_the_guide_names_where_spark_reads_more(spark: SparkSession) -> None:
             "binary": pa.binary(),
         }
         schema = pa.schema([("a", kinds[ddl]), ("b", pa.int64())])
-        _, bad = JsonDecoder(schema).decode(pa.array([value], pa.binary()))
+        _, bad = read_json(schema, pa.array([value], pa.binary()))
         assert bad.rows.tolist() == [0], text

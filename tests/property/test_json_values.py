@@ -10,8 +10,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keyrange.wire import json_rows
-from keyrange.wire.json_values import JsonDecoder
+from keyrange.values.json import rows as json_rows
+from unit.values.json_cases import read_json
 
 INNER = pa.struct([("x", pa.string()), ("n", pa.int16()), ("d", pa.decimal128(9, 2))])
 SCHEMA = pa.schema(
@@ -95,7 +95,7 @@ def read_alone(value: bytes | None) -> dict[str, Any] | None:
 
 @given(batches)
 def test_many_values_are_read_as_each_alone(values: list[bytes | None]) -> None:
-    batch, bad = JsonDecoder(SCHEMA).decode(pa.array(values, pa.binary()))
+    batch, bad = read_json(SCHEMA, pa.array(values, pa.binary()))
     batch.validate(full=True)
     assert batch.schema == SCHEMA
     alone = [read_alone(value) for value in values]
@@ -122,7 +122,7 @@ PLAIN = pa.schema([each for each in SCHEMA if each.name in ("id", "ok", "amount"
 
 @given(st.lists(written() | mutated(), max_size=8))
 def test_plain_fields_are_what_pythons_json_reads(values: list[bytes]) -> None:
-    batch, bad = JsonDecoder(PLAIN).decode(pa.array(values, pa.binary()))
+    batch, bad = read_json(PLAIN, pa.array(values, pa.binary()))
     bad_rows = set(bad.rows.tolist())
     for row, (value, read) in enumerate(zip(values, batch.to_pylist(), strict=True)):
         try:

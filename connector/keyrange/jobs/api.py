@@ -22,7 +22,6 @@ from keyrange.jobs.definition import JobDefinition, pickled
 from keyrange.jobs.query_table import check_checkpoint
 from keyrange.jobs.table_writer import TableWriter
 from keyrange.keyed_state.model.figures import OBSERVED_PREFIX
-from keyrange.keyed_state.schema_document import struct_type
 from keyrange.keyed_state.variables import State, Variable, variables_of
 from keyrange.model.columns import COLUMNS, chosen_columns
 from keyrange.options import SourceOptions, parse_options
@@ -34,7 +33,8 @@ from keyrange.storage.data_files import TARGET_BYTES
 from keyrange.storage.directory import no_place
 from keyrange.storage.locations import as_spark_names
 from keyrange.storage.model.partition_columns import partition_columns
-from keyrange.wire.time_zones import zone_of
+from keyrange.values.schema_document import struct_type
+from keyrange.values.time_zones import zone_of
 from keyrange.work.function_signature import call_mistake
 from keyrange.work.outcome_rows import HIDDEN, HIDDEN_TYPE
 

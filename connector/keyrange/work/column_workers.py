@@ -60,12 +60,14 @@ class JsonWorker:
 
     def __init__(self, task: Task) -> None:
         # It brings numba, which other workers do without.
-        from keyrange.wire.json_values import JsonDecoder
+        from keyrange.values.json.decoder import JsonDecoder
+        from keyrange.values.payloads import Payloads
 
         assert task.job.values is not None
         self._task = task
         self._bad = task.job.values.bad
-        self._decoder = JsonDecoder(task.job.values.schema)
+        self._payloads = Payloads.of
+        self._decoder = JsonDecoder(pa.struct(list(task.job.values.schema)))
 
     def work(self, stretch: RecordStretch, not_done: OutcomeRows) -> Iterator[pa.RecordBatch]:
         task = self._task
@@ -73,7 +75,8 @@ class JsonWorker:
         if not len(rows):
             return
         batch = rows_at(stretch.batch, rows)
-        read, bad = self._decoder.decode(batch.column("value"))
+        found = self._decoder.read(self._payloads(batch.column("value")))
+        read, bad = pa.RecordBatch.from_struct_array(found.column), found.bad
         if len(bad.rows) and self._bad != "null":
             for at, text in zip(bad.rows.tolist(), bad.errors, strict=True):
                 self._refuse(stretch, int(rows[at]), text, not_done)

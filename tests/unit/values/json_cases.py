@@ -9,6 +9,9 @@ from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 
+from keyrange.values.json.decoder import JsonDecoder
+from keyrange.values.payloads import BadValues, Payloads
+
 BAD = object()
 
 TYPES = {
@@ -203,3 +206,10 @@ LOCAL_TIMES = (
     "0001-01-02T00:00:00",
     "9999-12-30T23:59:59",
 )
+
+
+def read_json(schema: pa.Schema, values: pa.BinaryArray) -> tuple[pa.RecordBatch, BadValues]:
+    """The fields of these values as columns."""
+    read = JsonDecoder(pa.struct(list(schema))).read(Payloads.of(values))
+    read.column.validate(full=True)
+    return pa.RecordBatch.from_arrays(read.column.flatten(), schema=schema), read.bad

@@ -9,13 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from keyrange.wire.json_values import JsonDecoder
-from unit.wire.json_cases import BAD, CASES, OURS_ARE_BAD, TYPES, identity
+from unit.values.json_cases import BAD, CASES, OURS_ARE_BAD, TYPES, identity, read_json
 
 
 def decode(kind: pa.DataType, *values: bytes | None) -> tuple[list[Any], list[int]]:
     schema = pa.schema([("a", kind)])
-    batch, bad = JsonDecoder(schema).decode(pa.array(values, pa.binary()))
+    batch, bad = read_json(schema, pa.array(values, pa.binary()))
     batch.validate(full=True)
     assert batch.schema == schema
     assert len(bad.errors) == len(bad.rows)
@@ -53,20 +52,20 @@ def test_a_document_over_two_values_is_two_bad_values() -> None:
 def test_a_slice_of_a_batch_is_read_by_its_own_rows() -> None:
     schema = pa.schema([("a", pa.int64())])
     values = pa.array([b'{"a":1}', None, b'{"a":"x"}', b'{"a":4}'], pa.binary()).slice(1, 3)
-    batch, bad = JsonDecoder(schema).decode(values)
+    batch, bad = read_json(schema, values)
     assert (batch.to_pydict(), bad.rows.tolist()) == ({"a": [None, None, 4]}, [1])
 
 
 def test_no_rows_and_no_columns() -> None:
     empty = pa.array([], pa.binary())
-    batch, bad = JsonDecoder(pa.schema([("a", pa.int64())])).decode(empty)
+    batch, bad = read_json(pa.schema([("a", pa.int64())]), empty)
     assert (len(batch), len(bad.rows)) == (0, 0)
 
 
 def test_a_bad_field_takes_the_others_with_it_and_is_named() -> None:
     schema = pa.schema([("a", pa.int64()), ("s", pa.struct([("b", pa.list_(pa.int64()))]))])
     value = b'{"a": 1, "s": {"b": [1, "secret"]}}'
-    batch, bad = JsonDecoder(schema).decode(pa.array([value], pa.binary()))
+    batch, bad = read_json(schema, pa.array([value], pa.binary()))
     assert batch.to_pylist() == [{"a": None, "s": None}]
     assert bad.errors == ["field s.b[]: a string is no int64, or out of its range"]
 
@@ -76,7 +75,7 @@ def test_a_bad_field_takes_the_others_with_it_and_is_named() -> None:
 )
 def test_an_error_says_nothing_of_the_value(value: bytes) -> None:
     schema = pa.schema([("a", pa.int64())])
-    _, bad = JsonDecoder(schema).decode(pa.array([value], pa.binary()))
+    _, bad = read_json(schema, pa.array([value], pa.binary()))
     (error,) = bad.errors
     assert "secret" not in error
     assert len(error) < 300
@@ -99,7 +98,7 @@ def test_fields_are_found_in_any_order_and_depth() -> None:
         b'{"s": {"x": null}, "a": 7}',
         b'{"s": null}',
     ]
-    batch, bad = JsonDecoder(schema).decode(pa.array(values, pa.binary()))
+    batch, bad = read_json(schema, pa.array(values, pa.binary()))
     assert bad.rows.tolist() == []
     assert batch.to_pylist() == [
         {

@@ -26,7 +26,6 @@ _PLAIN: Final[dict[str, Callable[[], pa.DataType]]] = {
     "string": pa.string,
     "binary": pa.binary,
     "date": pa.date32,
-    "timestamp": lambda: pa.timestamp("us", tz="UTC"),
     "timestamp_ntz": lambda: pa.timestamp("us"),
 }
 
@@ -37,8 +36,8 @@ def schema_of_ddl(ddl: str) -> pa.Schema:
     return pa.schema(list(struct_type(parse_ddl(ddl))))
 
 
-def struct_type(document: Mapping[str, Any]) -> pa.StructType:
-    """The columns of a schema, as pyspark's `to_arrow_schema` makes them with time zone UTC.
+def struct_type(document: Mapping[str, Any], time_zone: str = "UTC") -> pa.StructType:
+    """The columns of a schema, as pyspark's `to_arrow_schema` makes them.
 
     Raises KeyError with the name of a type that keyrange keeps and writes no values of.
     """
@@ -47,22 +46,24 @@ def struct_type(document: Mapping[str, Any]) -> pa.StructType:
             raise KeyError("string collate")
     return pa.struct(
         [
-            pa.field(each["name"], _arrow_type(each["type"]), each["nullable"])
+            pa.field(each["name"], _arrow_type(each["type"], time_zone), each["nullable"])
             for each in document["fields"]
         ]
     )
 
 
-def _arrow_type(kind: str | Mapping[str, Any]) -> pa.DataType:
+def _arrow_type(kind: str | Mapping[str, Any], time_zone: str) -> pa.DataType:
     if isinstance(kind, str):
+        if kind == "timestamp":
+            return pa.timestamp("us", time_zone)
         found = _DECIMAL.fullmatch(kind)
         return pa.decimal128(*map(int, found.groups())) if found else _PLAIN[kind]()
     if kind["type"] == "struct" and kind["fields"]:
-        return struct_type(kind)
+        return struct_type(kind, time_zone)
     if kind["type"] == "array":
-        element = _arrow_type(kind["elementType"])
+        element = _arrow_type(kind["elementType"], time_zone)
         return pa.list_(pa.field("element", element, kind["containsNull"]))
     if kind["type"] != "map":
         raise KeyError(kind["type"])
-    value = pa.field("value", _arrow_type(kind["valueType"]), kind["valueContainsNull"])
-    return pa.map_(pa.field("key", _arrow_type(kind["keyType"]), False), value)
+    value = pa.field("value", _arrow_type(kind["valueType"], time_zone), kind["valueContainsNull"])
+    return pa.map_(pa.field("key", _arrow_type(kind["keyType"], time_zone), False), value)

@@ -8,6 +8,7 @@ schema's type. Where keyrange is stricter than Spark, guides/table-jobs.md has a
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,20 +16,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from keyrange.wire import json_cells, json_rows
-from keyrange.wire import json_kernels as kernels
-from keyrange.wire.time_zones import instants, zone_of
+from keyrange.values.formats import ReadSettings, Schema
+from keyrange.values.json import cells as passes
+from keyrange.values.json import kernels
+from keyrange.values.json import rows as slow_rows
+from keyrange.values.payloads import BadValues, Payloads, ReadValues
+from keyrange.values.schema_document import struct_type
+from keyrange.values.time_zones import instants, zone_of
 
 _INTEGERS = {pa.from_numpy_dtype(each): np.dtype(each) for each in ("i1", "i2", "i4", "i8")}
 _Array = np.ndarray[Any, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class BadValues:
-    """The rows that no schema fits, in order, and why: names and kinds, nothing of the values."""
-
-    rows: np.ndarray[Any, np.dtype[np.int64]]
-    errors: list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,29 +51,28 @@ class _Cells:
 
 
 class JsonDecoder:
-    """Reads batches of values by one schema. It may be used again, and pickled never."""
+    """Reads values into structs of one type. A blank value is a null, as with Spark."""
 
-    def __init__(self, schema: pa.Schema) -> None:
-        self._schema = schema
-        self._root = pa.struct(list(schema))
-        self._fields, self._names, self._tree = _numbered(self._root)
+    def __init__(self, kind: pa.StructType) -> None:
+        self.type = kind
+        self._fields, self._names, self._tree = _numbered(kind)
 
-    def decode(self, values: pa.BinaryArray) -> tuple[pa.RecordBatch, BadValues]:
-        """One row per value in order; rows of null values and of bad ones are null throughout."""
-        cells = self._found(values)
+    def read(self, payloads: Payloads) -> ReadValues:
+        """Rows of null values, of blank and of bad ones are null throughout."""
+        payloads = payloads.contiguous()
+        cells = self._found(payloads)
         columns = [_column(cells, each) for each in self._fields]
-        batch = pa.RecordBatch.from_arrays(columns, schema=self._schema)
         slow = np.flatnonzero(cells.status)
+        there = cells.kinds[0] == kernels.OBJECT
         if not len(slow):
-            return batch, BadValues(slow, [])
-        return self._replaced(batch, values, slow)
+            return ReadValues(_struct(columns, self.type, there), BadValues(slow, []))
+        return self._replaced(columns, there, payloads, slow)
 
-    def _found(self, values: pa.BinaryArray) -> _Cells:
-        rows = len(values)
-        _, ends, data = values.buffers()
+    def _found(self, payloads: Payloads) -> _Cells:
+        rows = len(payloads)
         shape = (len(self._tree), rows)
         cells = _Cells(
-            np.frombuffer(data or b"", np.uint8),
+            payloads.data,
             np.zeros(shape, np.uint8),
             np.zeros(shape, np.int32),
             np.zeros(shape, np.int32),
@@ -84,14 +80,14 @@ class JsonDecoder:
         )
         if not rows:
             return cells
-        positions = np.frombuffer(ends, np.int32)[values.offset : values.offset + rows + 1]
-        present = values.is_valid().to_numpy(zero_copy_only=False)
-        if not _is_utf8(values):
+        present = payloads.present
+        if not payloads.are_utf8():
             for row in np.flatnonzero(present):
-                cells.status[row] = not _is_utf8(values.slice(row, 1))
+                cells.status[row] = not payloads.take(np.array([row])).contiguous().are_utf8()
         kernels.find_fields(
             cells.data,
-            positions,
+            payloads.starts,
+            payloads.ends,
             present & (cells.status == kernels.FAST),
             self._names,
             self._tree,
@@ -105,28 +101,35 @@ class JsonDecoder:
         return cells
 
     def _replaced(
-        self, batch: pa.RecordBatch, values: pa.BinaryArray, slow: _Array
-    ) -> tuple[pa.RecordBatch, BadValues]:
-        """The batch with these rows read one by one."""
+        self, columns: list[pa.Array], there: _Array, payloads: Payloads, slow: _Array
+    ) -> ReadValues:
+        """The columns with these rows read one by one."""
         rows: list[dict[str, Any] | None] = []
         bad: list[int] = []
         errors: list[str] = []
         for row in slow.tolist():
             try:
-                rows.append(json_rows.read_row(values[row].as_py(), self._root))
-            except json_rows.BadValue as failure:
+                rows.append(slow_rows.read_row(payloads.row(row) or b"", self.type))
+            except slow_rows.BadValue as failure:
                 rows.append(None)
                 bad.append(row)
                 errors.append(str(failure))
-        read = pa.array([row or {} for row in rows], self._root)
-        places = np.arange(len(batch))
-        places[slow] = len(batch) + np.arange(len(slow))
-        columns = [
+        read = pa.array([row or {} for row in rows], self.type)
+        places = np.arange(len(payloads))
+        places[slow] = len(payloads) + np.arange(len(slow))
+        there[slow] = [row is not None for row in rows]
+        replaced = [
             pa.concat_arrays([column, read.field(number)]).take(pa.array(places))
-            for number, column in enumerate(batch.columns)
+            for number, column in enumerate(columns)
         ]
-        replaced = pa.RecordBatch.from_arrays(columns, schema=self._schema)
-        return replaced, BadValues(np.array(bad, np.int64), errors)
+        column = _struct(replaced, self.type, there)
+        return ReadValues(column, BadValues(np.array(bad, np.int64), errors))
+
+
+def _struct(columns: list[pa.Array], kind: pa.StructType, there: _Array) -> pa.StructArray:
+    if not columns:
+        return pa.array([{} if each else None for each in there.tolist()], kind)
+    return pa.StructArray.from_arrays(columns, fields=list(kind), mask=pa.array(~there))
 
 
 def _numbered(root: pa.StructType) -> tuple[tuple[_Field, ...], _Array, _Array]:
@@ -154,14 +157,6 @@ def _numbered(root: pa.StructType) -> tuple[tuple[_Field, ...], _Array, _Array]:
     return fields, np.frombuffer(bytes(names) or b"\0", np.uint8), np.array(rows, kernels.FIELD)
 
 
-def _is_utf8(values: pa.BinaryArray) -> bool:
-    try:
-        values.cast(pa.string())
-    except pa.ArrowInvalid:
-        return False
-    return True
-
-
 def _column(cells: _Cells, field: _Field) -> pa.Array:
     kind = field.type
     kinds = cells.kinds[field.number]
@@ -179,7 +174,7 @@ def _column(cells: _Cells, field: _Field) -> pa.Array:
     if kind in _INTEGERS:
         values = np.zeros(len(kinds), np.int64)
         limit = 1 << (8 * _INTEGERS[kind].itemsize - 1)
-        json_cells.read_integers(*cells.of(field), -limit, limit - 1, values, cells.status)
+        passes.read_integers(*cells.of(field), -limit, limit - 1, values, cells.status)
         return pa.array(values.astype(_INTEGERS[kind]), mask=kinds <= kernels.NULL)
     if pa.types.is_date32(kind) or pa.types.is_timestamp(kind):
         return _times(cells, field)
@@ -195,17 +190,14 @@ def _structs(cells: _Cells, field: _Field) -> pa.Array:
     kinds = cells.kinds[field.number]
     _only(cells, kinds <= kernels.NULL, kinds == kernels.OBJECT)
     children = [_column(cells, each) for each in field.fields]
-    null = pa.array(kinds != kernels.OBJECT)
-    if not children:
-        return pa.array([None if each else {} for each in null.to_pylist()], field.type)
-    return pa.StructArray.from_arrays(children, fields=list(field.type), mask=null)
+    return _struct(children, field.type, kinds == kernels.OBJECT)
 
 
 def _texts(cells: _Cells, field: _Field, taken: _Array) -> pa.Array:
     sizes = cells.sizes[field.number]
     target = np.empty(int(sizes[taken].sum(dtype=np.int64)), np.uint8)
     ends = np.empty(len(taken) + 1, np.int32)
-    json_cells.gather_texts(*cells.of(field), taken, ends, target)
+    passes.gather_texts(*cells.of(field), taken, ends, target)
     valid = pa.array(taken).buffers()[1]
     return pa.StringArray.from_buffers(len(taken), pa.py_buffer(ends), pa.py_buffer(target), valid)
 
@@ -215,7 +207,7 @@ def _times(cells: _Cells, field: _Field) -> pa.Array:
     values, local = np.zeros(len(null), np.int64), np.zeros(len(null), np.bool_)
     dates = pa.types.is_date32(kind)
     zoned = not dates and kind.tz is not None
-    json_cells.read_times(*cells.of(field), dates, zoned, values, local, cells.status)
+    passes.read_times(*cells.of(field), dates, zoned, values, local, cells.status)
     if zoned and local.any():
         values[local] = instants(values[local], zone_of(kind.tz))
     return pa.array(values.astype(np.int32) if dates else values, mask=null).view(kind)
@@ -238,7 +230,25 @@ def _one_by_one(cells: _Cells, field: _Field) -> pa.Array:
         quotes = 1 if kinds[row] in (kernels.STRING, kernels.ESCAPED) else 0
         start, end = int(starts[row]) - quotes, int(starts[row] + sizes[row]) + quotes
         try:
-            read[row] = json_rows.read_cell(data[start:end].tobytes().decode(), field.type)
-        except json_rows.BadValue:
+            read[row] = slow_rows.read_cell(data[start:end].tobytes().decode(), field.type)
+        except slow_rows.BadValue:
             cells.status[row] = kernels.SLOW
     return pa.array(read, field.type)
+
+
+class _Json:
+    """A schema is Spark's JSON of the columns; what wrote a value has no say in how it is read."""
+
+    def type_of(self, schema: Schema, settings: ReadSettings) -> pa.DataType:
+        return struct_type(json.loads(schema.text), settings.time_zone)
+
+    def decoder(
+        self,
+        reader: Schema,
+        writer: Schema,  # noqa: ARG002
+        settings: ReadSettings,
+    ) -> JsonDecoder:
+        return JsonDecoder(self.type_of(reader, settings))
+
+
+FORMAT = _Json()

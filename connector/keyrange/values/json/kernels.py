@@ -1,8 +1,8 @@
 """The compiled pass over JSON values: find the fields of a schema.
 
 The rules of `keyrange.wire.record_kernels` hold here too. A kernel judges nothing: whatever it does
-not read itself makes a row SLOW, and `keyrange.wire.json_rows` reads that row again. It never takes
-a value that is not exactly one JSON object.
+not read itself makes a row SLOW, and `keyrange.values.json.rows` reads that row again. It never
+takes a value that is not exactly one JSON object.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _OTHER_OBJECT = -1
 _ARRAY = -2
 
 _READ_ONLY = types.Array(types.uint8, 1, "C", readonly=True)
-_ENDS = types.Array(types.int32, 1, "C", readonly=True)
+_I32_READ = types.Array(types.int32, 1, "C", readonly=True)
 _FIELDS = types.Array(numba.from_dtype(FIELD), 1, "C")
 _I32 = types.int32[::1]
 
@@ -268,14 +268,14 @@ def _after(fields, parent, field):
 
 @compiled_when_called(
     types.void(
-        _READ_ONLY, _ENDS, types.boolean[::1], _READ_ONLY, _FIELDS,
+        _READ_ONLY, _I32_READ, _I32_READ, types.boolean[::1], _READ_ONLY, _FIELDS,
         types.uint8[:, ::1], types.int32[:, ::1], types.int32[:, ::1], types.uint8[::1],
     )
 )  # fmt: skip
-def find_fields(data, ends, present, names, fields, kinds, starts, sizes, status):
-    """Row r is `data[ends[r]:ends[r + 1]]`: fill the cells of each row, all MISSING before."""
+def find_fields(data, begins, ends, present, names, fields, kinds, starts, sizes, status):
+    """Row r is `data[begins[r]:ends[r]]`: fill the cells of each row, all MISSING before."""
     stack = np.empty(DEPTH_MAX, np.int32)
     for row in range(len(present)):
         if present[row]:
-            status[row] = _document(data, ends[row], ends[row + 1], row, names, fields, kinds,
+            status[row] = _document(data, begins[row], ends[row], row, names, fields, kinds,
                                     starts, sizes, stack)  # fmt: skip

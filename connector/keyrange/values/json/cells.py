@@ -1,4 +1,4 @@
-"""The compiled passes that read what `keyrange.wire.json_kernels` found in JSON values.
+"""The compiled passes that read what `keyrange.values.json.kernels` found in JSON values.
 
 The rules of `keyrange.wire.record_kernels` hold here too. A cell that a pass does not read itself
 makes its row SLOW.
@@ -10,8 +10,8 @@ import numba
 import numpy as np
 from numba import types
 
+from keyrange.values.json.kernels import ESCAPED, INTEGER, NULL, SLOW, STRING
 from keyrange.wire.compiling import compiled_when_called
-from keyrange.wire.json_kernels import ESCAPED, INTEGER, NULL, SLOW, STRING
 
 _NO_DATE = -(2**40)
 _NO_TIME = -(2**63)

@@ -1,7 +1,7 @@
 """One JSON value to Python values of a schema's types: what JSON values mean, said once.
 
-`keyrange.wire.json_values` reads most rows by compiled passes, and every row or cell that those do
-not read by this module. Meant is what Spark's `from_json` makes of the same value.
+`keyrange.values.json.decoder` reads most rows by compiled passes, and every row or cell that those
+do not read by this module. Meant is what Spark's `from_json` makes of the same value.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from keyrange.wire.json_kernels import NUMBER_BYTES_MAX
-from keyrange.wire.time_zones import instants, zone_of
+from keyrange.values.json.kernels import NUMBER_BYTES_MAX
+from keyrange.values.time_zones import instants, zone_of
 
 _TIME = re.compile(
     r"(\d{4})(?:-(\d\d?)(?:-(\d\d?)"

@@ -1,0 +1,1 @@
+"""JSON objects by a schema, as Spark's `from_json` reads them."""

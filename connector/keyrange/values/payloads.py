@@ -1,0 +1,117 @@
+"""What decoders of keys and values take, and what they answer with.
+
+A decoder is made for one schema and reads batch after batch. What it cannot read it names row by
+row; it never raises for a payload, and it tells nothing of what is in one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from keyrange.values.payload_kernels import gather
+
+Numbers = np.ndarray[Any, np.dtype[np.int64]]
+_Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Payloads:
+    """The bytes of a batch of rows, not copied: row r is `data[starts[r]:ends[r]]` where
+    `present[r]`. `data` is uint8, `starts` and `ends` are int32, `present` is bool."""
+
+    data: _Array
+    starts: _Array
+    ends: _Array
+    present: _Array
+
+    @classmethod
+    def of(cls, values: pa.BinaryArray) -> Payloads:
+        """All rows of a column, slices too."""
+        rows = len(values)
+        _, ends, data = values.buffers()
+        if not rows:
+            none = np.zeros(0, np.int32)
+            return cls(np.zeros(0, np.uint8), none, none, np.zeros(0, np.bool_))
+        positions = np.frombuffer(ends, np.int32)[values.offset : values.offset + rows + 1]
+        present = values.is_valid().to_numpy(zero_copy_only=False)
+        bytes_ = np.frombuffer(data or b"", np.uint8)
+        return cls(bytes_, positions[:-1], positions[1:], present)
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def row(self, at: int) -> bytes | None:
+        """The bytes of one row, copied."""
+        if not self.present[at]:
+            return None
+        return self.data[self.starts[at] : self.ends[at]].tobytes()
+
+    def take(self, rows: Numbers) -> Payloads:
+        """These rows, in this order."""
+        return Payloads(self.data, self.starts[rows], self.ends[rows], self.present[rows])
+
+    def contiguous(self) -> Payloads:
+        """The same rows with nothing between them; copied where there is something."""
+        if np.array_equal(self.starts[1:], self.ends[:-1]):
+            return self
+        ends = np.zeros(len(self) + 1, np.int32)
+        np.cumsum(np.where(self.present, self.ends - self.starts, 0), out=ends[1:])
+        data = np.empty(int(ends[-1]), np.uint8)
+        gather(self.data, self.starts, self.present, ends, data)
+        return Payloads(data, ends[:-1], ends[1:], self.present)
+
+    def array(self, kind: pa.DataType | None = None) -> pa.Array:
+        """The rows as a column of bytes, or as one of texts without a look at them."""
+        near = self.contiguous()
+        ends = np.append(near.starts[:1], near.ends).astype(np.int32)
+        valid = None if near.present.all() else pa.array(near.present).buffers()[1]
+        ends = ends if len(near) else np.zeros(1, np.int32)
+        buffers = [valid, pa.py_buffer(ends), pa.py_buffer(near.data)]
+        return pa.Array.from_buffers(kind or pa.binary(), len(near), buffers)
+
+    def are_utf8(self) -> bool:
+        """Whether all rows are; of rows with nothing between them."""
+        try:
+            self.array().cast(pa.string())
+        except pa.ArrowInvalid:
+            return False
+        return True
+
+    def behind(self, sizes: int | _Array) -> Payloads:
+        """The same rows without their first bytes, of which each present row has as many."""
+        starts = np.where(self.present, self.starts + sizes, self.starts).astype(np.int32)
+        return Payloads(self.data, starts, self.ends, self.present)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BadValues:
+    """The rows that no schema fits, in order, and why: names of fields and kinds, nothing of the
+    values."""
+
+    rows: Numbers
+    errors: list[str]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReadValues:
+    """A row for each payload, in order: `column` is null where there was no payload or a bad one.
+    `rescued`, where a decoder was asked for it, is what the column's type has no place for, as JSON
+    text; null where nothing is left over."""
+
+    column: pa.Array
+    bad: BadValues
+    rescued: pa.StringArray | None = None
+
+
+class Decoder(Protocol):
+    """Reads payloads by one schema. It may be used again, and pickled never."""
+
+    @property
+    def type(self) -> pa.DataType:
+        """That of the column."""
+
+    def read(self, payloads: Payloads) -> ReadValues: ...

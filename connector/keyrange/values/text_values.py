@@ -1,0 +1,45 @@
+"""Keys and values that are texts in UTF-8."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from keyrange.values.formats import ReadSettings, Schema
+from keyrange.values.payloads import BadValues, Payloads, ReadValues
+
+
+class TextDecoder:
+    """A payload that is not UTF-8 is a bad one: no character takes the place of its bytes."""
+
+    type = pa.string()
+
+    def read(self, payloads: Payloads) -> ReadValues:
+        near = payloads.contiguous()
+        if near.are_utf8():
+            return ReadValues(near.array(pa.string()), BadValues(np.zeros(0, np.int64), []))
+        bad = [
+            row
+            for row in np.flatnonzero(near.present).tolist()
+            if not near.take(np.array([row])).contiguous().are_utf8()
+        ]
+        present = near.present.copy()
+        present[bad] = False
+        good = Payloads(near.data, near.starts, near.ends, present).array(pa.string())
+        return ReadValues(good, BadValues(np.array(bad, np.int64), ["not UTF-8"] * len(bad)))
+
+
+class _Text:
+    def type_of(self, schema: Schema, settings: ReadSettings) -> pa.DataType:  # noqa: ARG002
+        return pa.string()
+
+    def decoder(
+        self,
+        reader: Schema,  # noqa: ARG002
+        writer: Schema,  # noqa: ARG002
+        settings: ReadSettings,  # noqa: ARG002
+    ) -> TextDecoder:
+        return TextDecoder()
+
+
+FORMAT = _Text()
