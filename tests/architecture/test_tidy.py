@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from keyrange.model.value_forms import FORMATS
 from project.source_files import ROOT, imported, module_of, parsed, text_of
 
 FOLDERS = ("connector", "jobs", "conf", "ci", "tests")
@@ -36,7 +37,7 @@ ENTRY_POINTS = {
     "keyrange.__main__",
     "keyrange.cli.main",
     "keyrange.testing",
-    "keyrange.values.json.decoder",
+    *(f"keyrange.values.{name}.format" for name in FORMATS),
     "keyrange.volumes",
     "pyspark_keyrange",
 }

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.spark
 INTEGERS = pa.int64(), pa.list_(pa.int64())
 STRICTER = re.findall(
     r"^\| `(\{.*?)`[^|]*? \| (bigint|timestamp|date|binary) \| (.*?) \| bad",
-    (ROOT / "connector/guides/table-jobs.md").read_text(),
+    (ROOT / "connector/guides/values.md").read_text(),
     re.MULTILINE,
 )
 

@@ -11,7 +11,7 @@ import json
 import re
 import time
 from collections import deque
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from itertools import islice
@@ -31,8 +31,10 @@ from keyrange.cli.source_options import GivenSource, ReadPlan, folded, open_read
 from keyrange.cli.values import KeysOption, in_json, iso, keys_option, read_key, shown
 from keyrange.errors import invalid_options
 from keyrange.model.offsets import EARLIEST, LATEST, OffsetRange
+from keyrange.model.value_forms import BAD_COLUMN
 from keyrange.text.escaping import one_line
 from keyrange.text.formats import counted
+from keyrange.values.forms import value_forms
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -254,9 +256,10 @@ def _read(reading: ReadPlan) -> Generator[dict[str, Any]]:
     total_bytes = sum(span.size * sizes[partition] for partition, span in pending.items())
     reader = SplitReader(reading.cluster, reading.view, read_settings(reading.options))
     said, done, found = time.monotonic(), 0, 0
+    read_values = _value_reader(reading)
     for splits in cut_by_bytes(pending, sizes, int(total_bytes / _PASS_BYTES) + 1):
         for batch in reader.read(splits):
-            for record in _rows(batch):
+            for record in _rows(batch, read_values(batch)):
                 found += 1
                 yield record
         done += sum(split.until_offset - split.from_offset for split in splits)
@@ -265,12 +268,45 @@ def _read(reading: ReadPlan) -> Generator[dict[str, Any]]:
             note(f"looked through {done:,} of {total:,} offsets, found {found:,} records")
 
 
-def _rows(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
-    """Rows as plain values; timestamps in microseconds, which may be of any year."""
-    columns = {}
+def _value_reader(reading: ReadPlan) -> Callable[[pa.RecordBatch], dict[str, list[Any]]]:
+    """What reads keys and values of a batch by the options' formats: columns that are to be shown
+    in the place of bytes, and why a record has none."""
+    forms = value_forms(reading.options)
+    if not forms.columns:
+        return lambda _: {}
+    from keyrange.values.reading import ValueReader
+
+    # A command shows what is there, whatever a query makes of it.
+    reader = ValueReader(replace(forms, bad="column"))
+
+    def read(batch: pa.RecordBatch) -> dict[str, list[Any]]:
+        found, _ = reader.read(batch)
+        bad = found.column(BAD_COLUMN).to_pylist()
+        columns: dict[str, list[Any]] = {BAD_COLUMN: bad} if any(bad) else {}
+        for form in forms.columns:
+            if form.column in found.schema.names:
+                typed = found.column(form.column).to_pylist(maps_as_pydicts="lossy")
+                raw = batch.column(form.column).to_pylist()
+                # What cannot be read is shown as it is.
+                columns[form.column] = [
+                    value if value is not None or why is None else payload
+                    for value, payload, why in zip(typed, raw, bad, strict=True)
+                ]
+        if forms.rescued:
+            columns[forms.rescued] = found.column(forms.rescued).to_pylist()
+        return columns
+
+    return read
+
+
+def _rows(batch: pa.RecordBatch, read: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
+    """Rows as plain values, with what was read of keys and values; timestamps in microseconds,
+    which may be of any year."""
+    columns: dict[str, Sequence[Any]] = {}
     for name in (each for each in (*_COLUMNS, "headers") if each in batch.schema.names):
         column = batch.column(name)
         columns[name] = (column.cast("int64") if name == "timestamp" else column).to_pylist()
+    columns |= read
     for values in zip(*columns.values(), strict=True):
         yield dict(zip(columns, values, strict=True))
 

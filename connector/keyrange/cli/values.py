@@ -6,10 +6,12 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import math
 import time
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from types import NoneType
 from typing import Annotated, Any, Final
 
 import typer
@@ -50,14 +52,18 @@ def keys_option(keys: Sequence[bytes | None]) -> str:
     )
 
 
-def shown(content: bytes | None) -> str:
-    """Bytes for people: as text where they are UTF-8 that a terminal can show, else as hex."""
+def shown(content: Any) -> str:
+    """Bytes for people: as text where they are UTF-8 that a terminal can show, else as hex; what a
+    format has read of them as JSON."""
     if content is None:
         return "null"
     text = in_json(content)
+    if not isinstance(content, bytes | str):
+        text = json.dumps(text, ensure_ascii=False)
     # A record must not be able to move the cursor of the terminal, or to colour it.
-    is_shown = isinstance(text, str) and all(c.isprintable() or c in "\n\t" for c in text)
-    return text if is_shown else f"hex:{content.hex()}"
+    if isinstance(text, str) and all(c.isprintable() or c in "\n\t" for c in text):
+        return text
+    return f"hex:{content.hex()}" if isinstance(content, bytes) else json.dumps(in_json(content))
 
 
 def short_key(content: bytes | None) -> str:
@@ -70,14 +76,23 @@ def cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
-def in_json(content: bytes | None) -> Any:
-    """Bytes for programs: a text, or `{"hex": "..."}` where they are no UTF-8."""
-    if content is None:
-        return None
-    try:
-        return content.decode()
-    except UnicodeDecodeError:
-        return {"hex": content.hex()}
+def in_json(content: Any) -> Any:
+    """Bytes for programs: a text, or `{"hex": "..."}` where they are no UTF-8. Of other values what
+    JSON has, and elsewhere their text."""
+    if isinstance(content, bytes):
+        try:
+            return content.decode()
+        except UnicodeDecodeError:
+            return {"hex": content.hex()}
+    if isinstance(content, dict):
+        return {str(name): in_json(each) for name, each in content.items()}
+    if isinstance(content, list):
+        return list(map(in_json, content))
+    if isinstance(content, datetime):
+        return content.isoformat()
+    if isinstance(content, float) and not math.isfinite(content):
+        return str(content)
+    return content if isinstance(content, (str, int, float, NoneType)) else str(content)
 
 
 _PAUSE_MS_MAX: Final = 3_600_000

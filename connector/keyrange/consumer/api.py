@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import pyarrow as pa
 
@@ -36,6 +36,9 @@ from keyrange.model.key_ranges import SPACE, KeyRange
 from keyrange.model.offsets import TopicPartition
 from keyrange.options.option import OptionValue
 
+if TYPE_CHECKING:
+    from keyrange.values.reading import ValueReader
+
 # How long an idle consumer sleeps before it asks for the ends of its partitions again.
 _PAUSE_S: Final = 0.005
 _PAUSE_MAX_S: Final = 0.1
@@ -58,6 +61,7 @@ class Consumer:
         self._listener = KeyRangeListener()
         self._assigned = False
         self._sharing: Sharing | None = None
+        self._reader: ValueReader | None = None
         self._closed = self._settled = False
         self._thread = threading.get_ident()
 
@@ -214,9 +218,10 @@ class Consumer:
         """The next rows, each batch of one partition and in offset order; empty where there are
         none within `timeout_ms`.
 
-        Columns are those of the source, keyHash among them. Raises MEMBERSHIP_ENDED where another
-        consumer has this one's name, when `timeout_ms` has passed, GAP_TIMED_OUT (see
-        `KeyRangeListener.on_deliveries_spent`), and as reading does.
+        Columns are those of the source, keyHash among them; key and value have the types that
+        keyFormat and valueFormat say. Raises MEMBERSHIP_ENDED where another consumer has this one's
+        name, when `timeout_ms` has passed, GAP_TIMED_OUT (see
+        `KeyRangeListener.on_deliveries_spent`), BAD_VALUE with badValues=fail, and as reading does.
         """
         self._check()
         if not self._assigned:
@@ -237,7 +242,7 @@ class Consumer:
                 return batches
             left_s = deadline - time.monotonic()
             if found is not None:
-                batches.append(found[1])
+                batches.append(self._typed(found[1]))
                 rows += len(found[1])
             if batches and (found is None or rows >= rows_max):
                 return batches
@@ -246,6 +251,15 @@ class Consumer:
             if found is None:
                 time.sleep(min(pause_s, left_s))
                 pause_s = min(2 * pause_s, _PAUSE_MAX_S)
+
+    def _typed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if not self._settings.source.forms.columns:
+            return batch
+        if self._reader is None:
+            from keyrange.values.reading import ValueReader
+
+            self._reader = ValueReader(self._settings.source.forms)
+        return self._reader.read_all(batch)
 
     def _step(self, sharing: Sharing, deadline: float) -> None:
         try:

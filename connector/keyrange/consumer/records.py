@@ -14,6 +14,7 @@ from keyrange.consumer.acknowledgements import Longs
 from keyrange.errors import error
 from keyrange.model.key_ranges import SPACE, KeyRange, overlap
 from keyrange.model.offsets import TopicPartition
+from keyrange.values.python_rows import python_values
 
 _OFFSET_MAX: Final = 2**63 - 1
 
@@ -22,13 +23,14 @@ Ranges = Sequence[KeyRange | tuple[int, int]]
 
 
 class ConsumerRecord(NamedTuple):
-    """One record; `key_hash` is the place of its key. What option `columns` leaves out is None."""
+    """One record; `key_hash` is the place of its key. Key and value are bytes, or what keyFormat
+    and valueFormat say: `record.value.price`. What option `columns` leaves out is None."""
 
     topic: str
     partition: int
     offset: int
-    key: bytes | None
-    value: bytes | None
+    key: Any
+    value: Any
     timestamp: datetime | None
     headers: list[dict[str, Any]] | None
     key_hash: int
@@ -43,7 +45,11 @@ def records_of(batch: pa.RecordBatch) -> Iterator[ConsumerRecord]:
     names = ("topic", "partition", "offset", "key", "value", "timestamp", "headers", "keyHash")
     known = set(batch.schema.names)
     nothing = [None] * len(batch)
-    columns = [batch.column(name).to_pylist() if name in known else nothing for name in names]
+    typed = {"key": python_values, "value": python_values}
+    columns = [
+        typed.get(name, pa.Array.to_pylist)(batch.column(name)) if name in known else nothing
+        for name in names
+    ]
     return map(ConsumerRecord._make, zip(*columns, strict=True))
 
 

@@ -4,7 +4,7 @@ few of its own."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from keyrange.errors import InvalidError
@@ -14,6 +14,7 @@ from keyrange.options.members import MemberOptions
 from keyrange.options.option import GivenOptions, by_name, option, rows_of, texts_of
 from keyrange.options.parsing import KAFKA_PREFIX, unknown
 from keyrange.options.value_parsers import Violations, duration_or_ms, int_between
+from keyrange.values.forms import value_forms
 
 _TIME: Final = "a time, such as 10s; a bare number is ms"
 
@@ -31,6 +32,8 @@ _SHARED: Final = frozenset(
         *("memberTable", "memberGroup", "memberNames", "member.name", "member.name.env"),
         *("member.name.file", "slot.directory", "session.timeout.ms", "heartbeat.interval.ms"),
         *("max.poll.interval.ms", "registration.timeout.ms", "expansion.timeout.ms"),
+        *("valueFormat", "valueSchema", "valueMessage", "keyFormat", "keySchema", "keyMessage"),
+        *("badValues", "rescuedData", "timeZone"),
     }
 )
 
@@ -106,7 +109,9 @@ def parse_consumer_options(options: Mapping[str, object]) -> ConsumerSettings:
     if parsed is not None:
         _check_together(parsed, by_offset, violations)
     violations.check()
-    return given.settings(ConsumerSettings, source=parsed, by_offset=by_offset)
+    assert parsed is not None
+    source_options = replace(parsed, forms=value_forms(parsed))
+    return given.settings(ConsumerSettings, source=source_options, by_offset=by_offset)
 
 
 def _check_together(source: SourceOptions, by_offset: bool, violations: Violations) -> None:
@@ -118,6 +123,9 @@ def _check_together(source: SourceOptions, by_offset: bool, violations: Violatio
             "must be immediate: a consumer has no sink whose output could be kept until everything "
             "before it is done; publish what committed() has passed (guides/consumer.md)",
         )
+    if source.values.bad == "deadLetter":
+        text = "must be null, fail or column: what a consumer is handed it judges itself"
+        violations.add("badValues", text)
     if by_offset and source.key_ranges.nulls_first:
         violations.add("nullKeys", "must be spread with splitBy=offset, which asks no record's key")
 

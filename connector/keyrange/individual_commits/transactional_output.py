@@ -26,11 +26,11 @@ from keyrange.individual_commits.model.verdict_manifest import Floors, Manifest
 from keyrange.individual_commits.reported_outcomes import is_output
 from keyrange.individual_commits.verdict_store import VerdictStore
 from keyrange.model.checkpoint import Checkpoint, read_checkpoint
+from keyrange.model.columns import PLACE
 from keyrange.model.offsets import TopicPartition
 from keyrange.work.outcome_rows import HIDDEN
 
 Bounds = Mapping[TopicPartition, tuple[int, int]]
-_PLACE: Final = ("topic", "partition", "offset")
 # Beside a job's columns: the batch of a row, and the last one that has rows of its record.
 _BATCH: Final = f"{HIDDEN}_batch"
 _LAST: Final = f"{HIDDEN}_last"
@@ -140,7 +140,7 @@ def released(
     if len(frames) == 1:
         return frames[0].select(*names)
     united = reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), frames)
-    by_place = [F.col(f"{HIDDEN}.location.{name}") for name in _PLACE]
+    by_place = [F.col(f"{HIDDEN}.location.{name}") for name in PLACE]
     of_record = F.max(_BATCH).over(Window.partitionBy(*by_place))
     last_only = united.repartition(*by_place[:2]).withColumn(_LAST, of_record)
     last_only = last_only.where(F.col(_BATCH) == F.col(_LAST))

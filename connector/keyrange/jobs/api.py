@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike, fspath
@@ -23,26 +22,24 @@ from keyrange.jobs.query_table import check_checkpoint
 from keyrange.jobs.table_writer import TableWriter
 from keyrange.keyed_state.model.figures import OBSERVED_PREFIX
 from keyrange.keyed_state.variables import State, Variable, variables_of
-from keyrange.model.columns import COLUMNS, chosen_columns
+from keyrange.model.columns import COLUMNS, PLACE, chosen_columns
 from keyrange.options import SourceOptions, parse_options
 from keyrange.options.commits import path_mistake
 from keyrange.options.locations import misplaced
 from keyrange.options.option import OptionValue
-from keyrange.source.schema import source_schema
+from keyrange.source.schema import source_schema, typed_schema
 from keyrange.storage.data_files import TARGET_BYTES
 from keyrange.storage.directory import no_place
 from keyrange.storage.locations import as_spark_names
 from keyrange.storage.model.partition_columns import partition_columns
+from keyrange.values.forms import in_zone, value_forms
 from keyrange.values.schema_document import struct_type
-from keyrange.values.time_zones import zone_of
 from keyrange.work.function_signature import call_mistake
 from keyrange.work.outcome_rows import HIDDEN, HIDDEN_TYPE
 
 if TYPE_CHECKING:
     from keyrange.storage.sink_table import SinkTable
 
-# Of what is wrong with a record its partition and offset are told.
-_PLACE: Final = ("topic", "partition", "offset")
 _RECORD: Final = ("key", "value", "timestamp", "headers")
 _OPTIMIZED: Final = "spark.sql.extensions"
 
@@ -58,10 +55,11 @@ def job(
     the JVM.
 
     `options` are those of the source. `function`, `schema` and `mode` as of `keyrange.process`; a
-    record of `function` has the columns that `options` choose. With commitMode=batch a record for
+    record of `function` has the columns that `options` choose, key and value with the types that
+    keyFormat and valueFormat say: `record.value.price`. With commitMode=batch a record for
     which it raises fails the batch; with individual it comes again, as with `keyrange.each_batch`.
-    Without a function the records' own columns are taken as they are, or with valueFormat=json what
-    their values hold.
+    Without a function the records' own columns are taken, and each field of a value that has fields
+    is a column.
 
     With `state`, variables by their names, `function` keeps state for each key of a partition. It
     is called with a record and the state of its key, `state.NAME`; in mode arrow with a batch of
@@ -75,6 +73,8 @@ def job(
     parsed = parse_options(options, "stream")
     kept = _variables(state)
     _check(parsed, function, schema, mode)
+    forms = value_forms(parsed)
+    parsed = replace(parsed, forms=forms)
     if kept:
         _check_state(parsed, function)
     if function is not None:
@@ -82,8 +82,7 @@ def job(
         if (mistake := call_mistake(function, mode, bool(kept))) is not None:
             raise invalid_options([mistake])
         return TableJob(options, parsed, _table_columns(schema), mode, pickled(function), kept)
-    own_mode = "json" if parsed.values.format == "json" else "arrow"
-    return TableJob(options, parsed, _own_columns(parsed), own_mode)
+    return TableJob(options, parsed, _own_columns(parsed), "arrow")
 
 
 def _check(options: SourceOptions, function: object, schema: object, mode: str) -> None:
@@ -92,8 +91,6 @@ def _check(options: SourceOptions, function: object, schema: object, mode: str) 
         wrong.append(f"mode must be record or arrow, and is {mode[:40]!r}")
     if (function is None) != (schema is None):
         wrong.append("function and schema go together: the schema is that of what it answers with")
-    if function is not None and options.values.format != "raw":
-        wrong.append("option 'valueFormat' is for jobs without a function, which gets raw values")
     if options.map_in_arrow is not None:
         wrong.append("option 'mapInArrow' is not for keyrange.job, which takes a function itself")
     if options.commits.transactional:
@@ -145,14 +142,6 @@ def _check_types(
         raise invalid_options(wrong)
 
 
-def _is_known(time_zone: str) -> bool:
-    try:
-        zone_of(time_zone)
-    except ValueError:
-        return False
-    return True
-
-
 def _state_figures() -> list[Column]:
     kept = F.col(f"{HIDDEN}.state_work")
     names = HIDDEN_TYPE.field("state_work").type.names
@@ -182,18 +171,26 @@ def _check_state(options: SourceOptions, function: object) -> None:
 
 def _own_columns(options: SourceOptions) -> StructType:
     """The columns of a table that takes records as they are, or what is in their values."""
-    names = _chosen(options)
-    if options.values.format == "raw":
-        return source_schema(names)
-    read = list(StructType.fromJson(json.loads(options.values.schema)))
     fields: list[StructField] = []
-    for field in source_schema(names):
-        fields += read if field.name == "value" else [field]
-    return StructType(fields if "value" in names else [*fields, *read])
+    for field in typed_schema(source_schema(_chosen(options)), options.forms):
+        kind = field.dataType
+        if field.name == "value" and isinstance(kind, StructType):
+            fields += kind.fields
+        else:
+            fields.append(field)
+    names = [field.name.lower() for field in fields]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        text = f"two columns {twice[0]!r}: see option columns, which can leave the source's out"
+        raise invalid_options([f"key, value and the source's columns together have {text}"])
+    return StructType(fields)
 
 
 def _chosen(options: SourceOptions) -> tuple[str, ...]:
-    return chosen_columns(options.columns, options.include_headers, options.include_key_hash)
+    """What a job reads: a value whose fields are columns is among it, whatever `columns` says."""
+    names = chosen_columns(options.columns, options.include_headers, options.include_key_hash)
+    if options.values.format == "raw":
+        return names
+    return tuple(name for name in COLUMNS if name in (*names, "value"))
 
 
 # Options may hold secrets: they are not shown.
@@ -253,7 +250,7 @@ class TableJob:
         verdicts = as_spark_names(self._options.commits.verdict_directory, checkpoint)
         check_checkpoint(checkpoint, verdicts, sink, moved_from, storage)
         sink.prepare()
-        definition = self._definition(sink, compression, target_bytes, self._time_zone(session))
+        definition = self._definition(sink, compression, target_bytes, session)
         # Who writes the log calls no function.
         written = JobTable(replace(definition, function=b""), storage, optimize_every, moved_from)
         source = data_source_of(definition)
@@ -303,27 +300,13 @@ class TableJob:
                 "optimize_every needs delta-spark in the session, whose spark.sql.extensions "
                 "name io.delta.sql.DeltaSparkSessionExtension"
             )
-        zone = self._time_zone(spark)
-        if '"timestamp"' in self._options.values.schema and not _is_known(zone):
-            wrong.append(
-                "times without a zone are of spark.sql.session.timeZone, and Python knows no zone "
-                f"{zone[:40]!r}; give it as an offset such as +01:00 or as a region such as "
-                "America/Los_Angeles"
-            )
         if wrong:
             raise invalid_options(wrong)
 
-    def _time_zone(self, spark: SparkSession) -> str:
-        """That of times in JSON values without one: Spark's from_json takes the session's too."""
-        named = self._mode == "json" and spark.conf.get("spark.sql.session.timeZone")
-        return named or "UTC"
-
     def _definition(
-        self, sink: SinkTable, codec: str, target_bytes: int, time_zone: str
+        self, sink: SinkTable, codec: str, target_bytes: int, spark: SparkSession
     ) -> JobDefinition:
-        needed = {*_chosen(self._options), *_PLACE}
-        if self._mode == "json":
-            needed.add("value")
+        needed = {*_chosen(self._options), *PLACE}
         if self._options.commits.individual:
             # What is given up is kept as it was.
             needed.update(_RECORD)
@@ -338,5 +321,6 @@ class TableJob:
             codec,
             target_bytes,
             self._state,
-            time_zone,
+            # Spark's from_json takes the session's zone too.
+            in_zone(self._options, spark.conf.get("spark.sql.session.timeZone") or "UTC"),
         )

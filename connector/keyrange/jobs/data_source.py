@@ -44,7 +44,10 @@ class JobDataSource(KeyRangeDataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002
         options = parse_options(self._given(), "stream")
-        return JobReader(replace(options, columns=self.definition.columns), self.definition)
+        return JobReader(
+            replace(options, columns=self.definition.columns, forms=self.definition.forms),
+            self.definition,
+        )
 
 
 class JobReader(KeyRangeStreamReader):

@@ -17,6 +17,7 @@ from pyspark.core.broadcast import Broadcast
 
 from keyrange.errors import error
 from keyrange.keyed_state.variables import Variable
+from keyrange.model.value_forms import RAW, ValueForms
 from keyrange.storage.model.partition_columns import PartitionColumn
 
 _log = logging.getLogger(__name__)
@@ -31,7 +32,7 @@ class JobDefinition:
     """`schema` is Spark's JSON of the output, `rows` of what tasks hand to Spark. `function` is
     pickled, and empty where there is none; `mode` as of `keyrange.work.task_context.Job`. `columns`
     are read. `table` is where output goes, to files of `target_bytes` compressed by `codec`.
-    `state`: what is kept for keys. `time_zone` is that of times in values without one."""
+    `state`: what is kept for keys. `forms`: how keys and values are read."""
 
     table: str
     schema: str
@@ -43,7 +44,7 @@ class JobDefinition:
     codec: str = "snappy"
     target_bytes: int = 0
     state: tuple[Variable, ...] = ()
-    time_zone: str = "UTC"
+    forms: ValueForms = RAW
 
     @property
     def digest(self) -> str:

@@ -33,10 +33,11 @@ from keyrange.options import SourceOptions
 from keyrange.source.task_reader import read_rows
 from keyrange.storage.data_files import FILE_SETTINGS, FileSettings
 from keyrange.work.appended_files import Target, write_output
+from keyrange.work.column_workers import own_columns
 from keyrange.work.model.work_order import StateOrder, WorkOrder
 from keyrange.work.outcome_rows import member_rows, other_rows
 from keyrange.work.record_timer import RecordTimer
-from keyrange.work.task_context import Job, JsonValues, Task
+from keyrange.work.task_context import Job, Task
 from keyrange.work.task_run import run_task
 
 _log = logging.getLogger(__name__)
@@ -92,20 +93,16 @@ class JobTask:
 
     def _job(self, order: WorkOrder) -> Job:
         options, definition = self._options, self._definition
-        values, columns = None, _arrow(definition.schema)
-        if definition.mode == "json":
-            values = JsonValues(
-                _arrow(options.values.schema, definition.time_zone), options.values.bad
-            )
+        columns = _arrow(definition.schema)
         return Job(
             order.partitions,
             order.settings,
             definition.mode,
             columns,
-            _function(definition.function) if definition.function else _chosen(columns.names),
+            _function(definition.function) if definition.function else own_columns(columns.names),
             nulls_first=options.key_ranges.nulls_first,
             is_whole=not options.commits.individual,
-            values=values,
+            forms=definition.forms,
         )
 
     def _target(self, order: WorkOrder) -> Target:
@@ -118,8 +115,8 @@ class JobTask:
         return Target(definition.table, outcomes, attempt, definition.partition_by, files, storage)
 
 
-def _arrow(schema: str, time_zone: str = "UTC") -> pa.Schema:
-    return to_arrow_schema(StructType.fromJson(json.loads(schema)), timezone=time_zone)
+def _arrow(schema: str) -> pa.Schema:
+    return to_arrow_schema(StructType.fromJson(json.loads(schema)), timezone="UTC")
 
 
 def _function(data: bytes) -> Callable[[Any], Any]:
@@ -132,11 +129,6 @@ def _function(data: bytes) -> Callable[[Any], Any]:
 
 
 _functions: dict[bytes, Callable[[Any], Any]] = {}
-
-
-def _chosen(names: list[str]) -> Callable[[Any], Any]:
-    """Records as they are, in the columns of the table: tasks read more to know which they are."""
-    return lambda batch: batch.select(names)
 
 
 def state_settings(options: SourceOptions, order: WorkOrder) -> StateSettings:

@@ -21,7 +21,8 @@ COLUMNS: Final = (
 )
 USUAL: Final = COLUMNS[:-2]
 # What tells a record from all others, and where its key belongs.
-IDENTIFYING: Final = ("topic", "partition", "offset", "keyHash")
+PLACE: Final = ("topic", "partition", "offset")
+IDENTIFYING: Final = (*PLACE, "keyHash")
 
 _BY_NAME: Final = {name.lower(): name for name in COLUMNS}
 

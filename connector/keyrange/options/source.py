@@ -11,6 +11,7 @@ from keyrange.model.columns import COLUMNS, IDENTIFYING, chosen_columns, parse_c
 from keyrange.model.offsets import LATEST
 from keyrange.model.position_options import Everywhere, PositionSpec
 from keyrange.model.subscription import Subscribe, Subscription
+from keyrange.model.value_forms import RAW, ValueForms
 from keyrange.options.commits import CommitOptions
 from keyrange.options.kafka_properties import ClientSettings
 from keyrange.options.key_ranges import KeyRangeOptions
@@ -173,7 +174,9 @@ class SourceOptions:
         default="128m",
     )
     map_in_arrow: MapInArrow | None = made_of(MappingOptions, None, BOTH)
-    values: ValueOptions = made_of(ValueOptions, ValueOptions())
+    values: ValueOptions = made_of(ValueOptions, ValueOptions(), BOTH)
+    # What the driver made of these: tasks read by it.
+    forms: ValueForms = RAW
     commits: CommitOptions = made_of(CommitOptions, CommitOptions())
     members: MemberOptions = made_of(MemberOptions, MemberOptions())
     volumes: VolumeOptions = made_of(VolumeOptions, VolumeOptions())

@@ -1,66 +1,138 @@
-"""The options about what the values of records are, for jobs that read them into columns."""
+"""The options about what keys and values of records are, and what they are read into."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Collection
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Final, Literal
 
-from keyrange.options import source_values
+from keyrange.model.ddl import parse_ddl
+from keyrange.model.value_forms import BAD_COLUMN, FORMATS
 from keyrange.options.option import GivenOptions, option
-from keyrange.options.value_parsers import Violations, one_of
+from keyrange.options.value_parsers import Violations, name_up_to, one_of
+
+_SCHEMA: Final = (
+    "json: the columns, as DDL. avro: a schema as JSON. protobuf: a FileDescriptorSet in base64, "
+    "or the source of a .proto file. debezium: the columns of the captured table, as DDL, or the "
+    "envelope's Avro schema."
+)
+_SCHEMA_VALUES: Final = "DDL such as id bigint, name string; or a schema in the format's own form"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValueOptions:
-    """What values are, and the columns that they are read into, as Spark's JSON of a schema."""
+    """What keys and values are. Of formats whose schemas are columns, a schema is Spark's JSON of
+    them."""
 
-    format: Literal["raw", "json"] = option(
+    format: str = option(
         "valueFormat",
-        one_of("raw", "json"),
-        "What the values of records are, for keyrange.job without a function. json: objects, "
-        "whose fields are read into the columns of valueSchema by the task that reads them, as "
-        "Spark's from_json does; these columns replace the column value.",
+        one_of("raw", *FORMATS),
+        "What the values of records are. The tasks that read them turn them into the type of "
+        "valueSchema, and the column value has that type; keyrange.job without a function makes "
+        "a column of each field. string: UTF-8. json: objects, as Spark's from_json reads them. "
+        "debezium: changes of tables.",
         default="raw",
     )
     schema: str = option(
         "valueSchema",
-        source_values.schema,
-        "The columns into which tasks read the values, all nullable.",
-        values="DDL, such as id bigint, name string",
+        str,
+        f"What values are read into. {_SCHEMA}",
+        values=_SCHEMA_VALUES,
         unset="",
     )
-    bad: Literal["null", "fail", "deadLetter"] = option(
+    message: str = option(
+        "valueMessage",
+        name_up_to(1000),
+        "The message of valueSchema that values are, with valueFormat=protobuf; the first one "
+        "without it.",
+        values="its name, with or without its package",
+        unset="",
+    )
+    key_format: str = option(
+        "keyFormat",
+        one_of("raw", *FORMATS),
+        "What the keys of records are, as valueFormat. Key ranges and state keep to the bytes.",
+        default="raw",
+    )
+    key_schema: str = option(
+        "keySchema",
+        str,
+        "What keys are read into, as valueSchema.",
+        values=_SCHEMA_VALUES,
+        unset="",
+    )
+    key_message: str = option(
+        "keyMessage",
+        name_up_to(1000),
+        "The message of keySchema that keys are, as valueMessage.",
+        values="its name, with or without its package",
+        unset="",
+    )
+    bad: Literal["null", "fail", "deadLetter", "column"] = option(
         "badValues",
-        one_of("null", "fail", "deadLetter"),
-        "What keyrange does with a record whose value does not fit valueSchema. null: its columns "
-        "are null. fail: the batch fails, and names it. deadLetter: it goes to the dead letters, "
-        "and later records of its key do not wait for it; needs commitMode=individual.",
+        one_of("null", "fail", "deadLetter", "column"),
+        "What keyrange does with a record whose key or value does not fit its schema. null: its "
+        "columns are null. fail: the batch fails, and names it. deadLetter: it goes to the dead "
+        "letters, and later records of its key do not wait for it; for keyrange.job, with "
+        f"commitMode=individual. column: its columns are null, and column {BAD_COLUMN} says why.",
         default="fail",
     )
+    rescued: str = option(
+        "rescuedData",
+        name_up_to(200),
+        "A column with what of a value valueSchema has no place for, as JSON text: fields that it "
+        "lacks.",
+        values="a name",
+        unset="",
+    )
+    time_zone: str = option(
+        "timeZone",
+        name_up_to(100),
+        "The zone of times in JSON values that name none. Without it keyrange.job takes "
+        "spark.sql.session.timeZone, and a DataFrame UTC.",
+        values="such as Europe/Berlin or +02:00",
+        unset="",
+    )
+
+    @property
+    def typed(self) -> bool:
+        """Whether a column is read into something else than its bytes."""
+        return self.format != "raw" or self.key_format != "raw"
 
 
 def choose_values(
     given: GivenOptions, columns: Collection[str], individual: bool, violations: Violations
 ) -> ValueOptions:
-    """The format of values; `columns` are those of the source that are beside theirs."""
+    """The formats of keys and values; `columns` are those of the source."""
     chosen = given.settings(ValueOptions)
-    if chosen.format == "raw":
-        if chosen.schema:
-            violations.add("valueSchema", "needs valueFormat=json")
-        if chosen.bad != ValueOptions().bad:
-            violations.add("badValues", "needs valueFormat=json")
-        return chosen
-    if not given.names("valueSchema"):
-        violations.add("valueFormat", "needs valueSchema: the columns that values are read into")
-    elif chosen.schema:
-        names = [field["name"].lower() for field in json.loads(chosen.schema)["fields"]]
-        beside = {name.lower() for name in columns} - {"value"}
-        for name in sorted(beside.intersection(names)):
-            violations.add(
-                "valueSchema", f"names {name}, which is a column of the source too: see columns"
-            )
+    value = chosen.format, chosen.schema, chosen.message
+    key = chosen.key_format, chosen.key_schema, chosen.key_message
+    schema, key_schema = _schema("value", *value, violations), _schema("key", *key, violations)
+    if not chosen.typed:
+        for name in ("badValues", "rescuedData", "timeZone"):
+            if given.names(name):
+                violations.add(name, "needs valueFormat or keyFormat")
     if chosen.bad == "deadLetter" and not individual:
         violations.add("badValues", "is deadLetter, which needs commitMode=individual")
-    return chosen
+    taken = {name.lower() for name in columns} | {BAD_COLUMN}
+    if chosen.rescued.lower() in taken:
+        violations.add("rescuedData", f"is {chosen.rescued}, a column that there is already")
+    return replace(chosen, schema=schema, key_schema=key_schema)
+
+
+def _schema(side: str, form: str, text: str, message: str, violations: Violations) -> str:
+    """The schema of keys or values; of those that are DDL as Spark's JSON."""
+    name = f"{side}Schema"
+    if message and form != "protobuf":
+        violations.add(f"{side}Message", f"needs {side}Format=protobuf")
+    if form in ("raw", "string"):
+        if text:
+            violations.add(name, f"needs {side}Format=json, avro, protobuf or debezium")
+        return ""
+    if not text:
+        violations.add(f"{side}Format", f"needs {name}: what {side}s are read into")
+    elif form == "json" or (form == "debezium" and not text.lstrip().startswith("{")):
+        with violations.collecting(name):
+            return json.dumps(parse_ddl(text))
+    return text

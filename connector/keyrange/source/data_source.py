@@ -7,6 +7,7 @@ imported at the top.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import (
@@ -19,8 +20,10 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from keyrange.errors import error, invalid_options
+from keyrange.model.value_forms import RAW, ValueForms
 from keyrange.options import Mode, SourceOptions, parse_options
 from keyrange.source.schema import check_schema, frame_schema
+from keyrange.values.forms import value_forms
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,6 +40,8 @@ _NOT_FOUND: Final = "[DATA_SOURCE_NOT_FOUND]"
 class KeyRangeDataSource(DataSource):
     """Reads Kafka topics as a batch or a stream; `keyrange options` lists what it takes."""
 
+    _forms: ValueForms = RAW
+
     @classmethod
     def name(cls) -> str:
         return "keyrange"
@@ -44,7 +49,10 @@ class KeyRangeDataSource(DataSource):
     def schema(self) -> StructType:
         # The first call of every load(): what is wrong with the options is said here, because an
         # error in a reader's constructor reaches the user without its text.
-        return frame_schema(_plain(parse_options(self._given())))
+        options = parse_options(self._given())
+        # Spark pickles the source behind this call: what a query reads by stays the same.
+        self._forms = value_forms(options)
+        return frame_schema(_readable(options, self._forms))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from keyrange.source.batch import KeyRangeBatchReader
@@ -71,7 +79,7 @@ class KeyRangeDataSource(DataSource):
         raise error("READ_ONLY_SOURCE", "a stream was to be written with keyrange, which reads")
 
     def _parsed(self, schema: StructType, mode: Mode) -> SourceOptions:
-        options = _plain(parse_options(self._given(), mode))
+        options = _readable(parse_options(self._given(), mode), self._forms)
         check_schema(schema, frame_schema(options))
         return options
 
@@ -81,13 +89,16 @@ class KeyRangeDataSource(DataSource):
         return dict(self.options)
 
 
-def _plain(options: SourceOptions) -> SourceOptions:
-    """Options of a DataFrame, whose values nobody reads yet. Raises INVALID_OPTIONS."""
-    if options.values.format != "raw":
+def _readable(options: SourceOptions, forms: ValueForms) -> SourceOptions:
+    """Options of a DataFrame with the forms of its keys and values. Raises INVALID_OPTIONS."""
+    if forms.columns and options.commits.individual:
         raise invalid_options(
-            ["option 'valueFormat' is for keyrange.job; of a DataFrame use from_json"]
+            [
+                "options 'valueFormat' and 'keyFormat' with commitMode=individual are for "
+                "keyrange.job, whose tasks keep the bytes of what they give up"
+            ]
         )
-    return options
+    return replace(options, forms=forms)
 
 
 def register(spark: SparkSession | None = None) -> None:

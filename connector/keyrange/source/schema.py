@@ -19,6 +19,7 @@ from pyspark.sql.types import (
 )
 
 from keyrange.errors import error
+from keyrange.model.value_forms import ValueForms
 from keyrange.options import MapInArrow, SourceOptions
 
 _HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
@@ -49,7 +50,26 @@ def frame_schema(options: SourceOptions) -> StructType:
     """The schema of the DataFrame."""
     if options.map_in_arrow is not None:
         return mapped_schema(options.map_in_arrow)
-    return source_schema(options.chosen_columns)
+    return typed_schema(source_schema(options.chosen_columns), options.forms)
+
+
+def typed_schema(source: StructType, forms: ValueForms) -> StructType:
+    """Columns of the source as they are when keys and values are read."""
+    if not forms.columns:
+        return source
+    from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
+
+    from keyrange.values.reading import types_of
+
+    types = types_of(
+        forms, {each.name: each.type for each in to_arrow_schema(source, timezone="UTC")}
+    )
+    return StructType(
+        [
+            StructField(name, from_arrow_type(kind, prefer_timestamp_ntz=True))
+            for name, kind in types.items()
+        ]
+    )
 
 
 def check_schema(given: StructType, own: StructType) -> None:

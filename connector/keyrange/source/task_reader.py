@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import InputPartition
 
 from keyrange.members.read_tasks import BoundTask, ReadTask
+from keyrange.model.columns import COLUMNS, PLACE
 from keyrange.model.offset_splits import Split
 from keyrange.options import KeyRangeOptions, SourceOptions
 
@@ -35,12 +36,26 @@ _log = logging.getLogger(__name__)
 def read_task(options: SourceOptions, task: InputPartition) -> Iterator[pa.RecordBatch]:
     """What a task hands to Spark: its rows, or what the function of option mapInArrow makes of
     them."""
-    rows = read_rows(options, task)
+    rows = read_rows(options, task) if not options.forms.columns else _typed(options, task)
     if options.map_in_arrow is None:
         return rows
     from keyrange.source.map_in_arrow import map_in_arrow
 
     return map_in_arrow(options.map_in_arrow, rows)
+
+
+def _typed(options: SourceOptions, task: InputPartition) -> Generator[pa.RecordBatch, None, None]:
+    """The rows of a task with their keys and values read. Raises BAD_VALUE."""
+    from keyrange.values.reading import ValueReader
+
+    # What a bad value is named by is read too.
+    needed = {*options.chosen_columns, *PLACE} if options.forms.bad == "fail" else set()
+    columns = tuple(name for name in COLUMNS if name in needed) or options.columns
+    reader = ValueReader(options.forms)
+    left_out = needed.difference(options.chosen_columns)
+    for batch in read_rows(replace(options, columns=columns), task):
+        read = reader.read_all(batch)
+        yield read.drop_columns([*left_out]) if left_out else read
 
 
 def read_rows(

@@ -12,8 +12,6 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from keyrange.values.payload_kernels import gather
-
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
 _Array = np.ndarray[Any, Any]
 
@@ -58,6 +56,9 @@ class Payloads:
         """The same rows with nothing between them; copied where there is something."""
         if np.array_equal(self.starts[1:], self.ends[:-1]):
             return self
+        # It brings numba, which those who only ask for types do without.
+        from keyrange.values.payload_kernels import gather
+
         ends = np.zeros(len(self) + 1, np.int32)
         np.cumsum(np.where(self.present, self.ends - self.starts, 0), out=ends[1:])
         data = np.empty(int(ends[-1]), np.uint8)

@@ -67,3 +67,19 @@ def _arrow_type(kind: str | Mapping[str, Any], time_zone: str) -> pa.DataType:
         raise KeyError(kind["type"])
     value = pa.field("value", _arrow_type(kind["valueType"], time_zone), kind["valueContainsNull"])
     return pa.map_(pa.field("key", _arrow_type(kind["keyType"], time_zone), False), value)
+
+
+def in_utc(kind: pa.DataType) -> pa.DataType:
+    """The same type, whose timestamps have UTC as their zone, as Spark's Arrow has them."""
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", "UTC") if kind.tz else kind
+    if pa.types.is_struct(kind):
+        return pa.struct([each.with_type(in_utc(each.type)) for each in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(in_utc(kind.value_type)))
+    if pa.types.is_map(kind):
+        return pa.map_(
+            kind.key_field.with_type(in_utc(kind.key_type)),
+            kind.item_field.with_type(in_utc(kind.item_type)),
+        )
+    return kind

@@ -1,17 +1,16 @@
-"""Records that no function is called with: a column says their verdict, or their values are JSON
-that becomes columns."""
+"""Records that no function of a user's is called with: a column says their verdict, or all are
+written as they are."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from keyrange.errors import error
 from keyrange.work.model.outcome import Cause
-from keyrange.work.outcome_rows import OutcomeRows, output_rows
+from keyrange.work.outcome_rows import OutcomeRows
 from keyrange.work.record_stretches import RecordStretch, rows_at
 from keyrange.work.task_context import Task
 from keyrange.work.user_errors import said
@@ -55,47 +54,16 @@ class ColumnWorker:
         return texts
 
 
-class JsonWorker:
-    """Reads values that are JSON into columns, beside those that the source has."""
+def own_columns(names: list[str]) -> Callable[[Any], Any]:
+    """Records in the columns of the table: a value that has fields is a column for each. Tasks read
+    more than these, to know which records they are."""
 
-    def __init__(self, task: Task) -> None:
-        # It brings numba, which other workers do without.
-        from keyrange.values.json.decoder import JsonDecoder
-        from keyrange.values.payloads import Payloads
+    def own(batch: pa.RecordBatch) -> pa.RecordBatch:
+        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+        value = columns.get("value")
+        if value is not None and pa.types.is_struct(value.type):
+            del columns["value"]
+            columns |= zip([field.name for field in value.type], value.flatten(), strict=True)
+        return pa.RecordBatch.from_pydict({name: columns[name] for name in names})
 
-        assert task.job.values is not None
-        self._task = task
-        self._bad = task.job.values.bad
-        self._payloads = Payloads.of
-        self._decoder = JsonDecoder(pa.struct(list(task.job.values.schema)))
-
-    def work(self, stretch: RecordStretch, not_done: OutcomeRows) -> Iterator[pa.RecordBatch]:
-        task = self._task
-        rows = task.free_rows(stretch, np.arange(len(stretch.offsets)), not_done)
-        if not len(rows):
-            return
-        batch = rows_at(stretch.batch, rows)
-        found = self._decoder.read(self._payloads(batch.column("value")))
-        read, bad = pa.RecordBatch.from_struct_array(found.column), found.bad
-        if len(bad.rows) and self._bad != "null":
-            for at, text in zip(bad.rows.tolist(), bad.errors, strict=True):
-                self._refuse(stretch, int(rows[at]), text, not_done)
-            good = np.delete(np.arange(len(rows)), bad.rows)
-            batch, read = (rows_at(each, good) for each in (batch, read))
-        task.count(stretch.partition, batch.num_rows)
-        if batch.num_rows:
-            columns = [
-                # The zone of a timestamp's type is that of the texts there, here UTC.
-                read.column(field.name).cast(field.type)
-                if field.name in read.schema.names
-                else batch.column(field.name)
-                for field in task.job.schema
-            ]
-            output = pa.RecordBatch.from_arrays(columns, schema=task.job.schema)
-            yield output_rows(output, None)
-
-    def _refuse(self, stretch: RecordStretch, at: int, text: str, not_done: OutcomeRows) -> None:
-        if self._bad == "fail":
-            offset = int(stretch.offsets[at])
-            raise error("BAD_VALUE", text, partition=stretch.partition, offset=offset)
-        self._task.fail(stretch, at, Cause.UNREADABLE, said(text), not_done)
+    return own

@@ -16,7 +16,7 @@ from keyrange.errors import KeyrangeError
 from keyrange.work.model.outcome import UNFIT_TEXT, Cause
 from keyrange.work.model.time_limits import ANY_TIME, Interruption
 from keyrange.work.outcome_rows import OutcomeRows
-from keyrange.work.record_stretches import Numbers, RecordStretch, rows_at
+from keyrange.work.record_stretches import Numbers, RecordStretch
 from keyrange.work.record_timer import RecordTimeout
 from keyrange.work.records import UNFIT, Columns, Record, Row, RowForm, WrongResult
 from keyrange.work.task_context import Task
@@ -51,6 +51,9 @@ class RecordWorker:
         for at in range(len(key_hashes)):
             if held and key_hashes[at] in held and stretch.row_has_key(at):
                 not_done.add(at, Cause.HELD_BACK)
+                continue
+            if at in stretch.unreadable:
+                task.refuse(stretch, at, not_done)
                 continue
             if limited:
                 allowance = limits.allowance(hands.now_ms())
@@ -100,7 +103,7 @@ class RecordWorker:
             done = [*answers]
         task.count(stretch.partition, len(done))
         if output.num_rows:
-            yield task.output(output, stretch.batch, pa.array(owners, pa.int64()))
+            yield task.output(output, stretch.raw, pa.array(owners, pa.int64()))
 
     def _take_back(self, at: int) -> None:
         """What the function was given is not done."""
@@ -157,9 +160,8 @@ class ArrowWorker:
         if limits.spent:
             task.hand_back(stretch, rows)
             return
-        argument = rows_at(stretch.batch, rows)
         try:
-            output = task.hands.call(self._call, argument, allowance.timeout_ms)
+            output = task.hands.call(self._call, stretch.at(rows), allowance.timeout_ms)
         except RecordTimeout as failure:
             what = limits.interrupted(allowance, len(rows), task.hands.now_ms())
             if what is Interruption.HAND_BACK:
@@ -192,15 +194,15 @@ class ArrowWorker:
         yield from self._piece(stretch, rows[:middle], not_done)
         yield from self._piece(stretch, rows[middle:], not_done)
 
-    def _call(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _call(self, stretch: RecordStretch) -> pa.RecordBatch:
         try:
-            return self._form.cast(self._answer(batch))
+            return self._form.cast(self._answer(stretch))
         except KeyrangeError as failure:
             raise WrongResult(failure) from None
 
-    def _answer(self, batch: pa.RecordBatch) -> Any:
+    def _answer(self, stretch: RecordStretch) -> Any:
         assert self._task.job.function is not None
-        return self._task.job.function(batch)
+        return self._task.job.function(stretch.batch)
 
     def _keep(self) -> None:
         """The records that the function was given last are done."""

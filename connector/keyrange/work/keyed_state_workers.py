@@ -108,7 +108,7 @@ class KeyedRecordWorker(RecordWorker):
         self.finish()
         self._partition = stretch.partition
         self._has_key = stretch.has_key
-        keys, hashes = stretch.batch.column("key"), stretch.key_hashes
+        keys, hashes = stretch.raw.column("key"), stretch.key_hashes
         groups = np.zeros(len(keys), np.int64)
         # Where there is no key, there is no state either: the empty key has another hash.
         rows = np.flatnonzero(pc.is_valid(keys)) if keys.null_count else np.arange(len(keys))
@@ -218,15 +218,14 @@ class KeyedArrowWorker(ArrowWorker):
     def finish(self) -> None:
         return
 
-    def _answer(self, batch: pa.RecordBatch) -> Any:
+    def _answer(self, stretch: RecordStretch) -> Any:
         """The output. The new state waits for `_keep`. Raises what the function does, one of UNFIT
         for a state that does not fit, WRONG_RESULT."""
         self._made = None
         form = self._states.form
-        hashes = np.asarray(batch.column("keyHash").to_numpy())
-        distinct = Distinct(batch.column("key"), hashes)
+        distinct = Distinct(stretch.raw.column("key"), stretch.key_hashes)
         found = distinct.in_order(self._states.look_up(self._partition, distinct.sorted()))
-        answered = self._function(batch, distinct.groups, found.select(form.names))
+        answered = self._function(stretch.batch, distinct.groups, found.select(form.names))
         output, new, is_cleared = _three(answered)
         if new is not None:
             self._made = self._rows(distinct, new, is_cleared)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -15,14 +15,22 @@ from numpy.typing import NDArray
 from keyrange.errors import error
 from keyrange.model.offsets import TopicPartition
 
+if TYPE_CHECKING:
+    from keyrange.values.reading import ValueReader
+
 Numbers = NDArray[np.int64]
+_NONE: Final[Mapping[int, str]] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class RecordStretch:
-    """Rows of one partition. `has_key` None stands for a key in every row."""
+    """Rows of one partition. `batch` is what a function sees of them: with formats of keys and
+    values what these hold, elsewhere `raw`, as they were read. `unreadable` says of rows that could
+    not be read why, by their numbers. `has_key` None stands for a key in every row."""
 
     batch: pa.RecordBatch
+    raw: pa.RecordBatch
+    unreadable: Mapping[int, str]
     partition: TopicPartition
     offsets: Numbers
     key_hashes: Numbers
@@ -30,6 +38,18 @@ class RecordStretch:
 
     def row_has_key(self, at: int) -> bool:
         return self.has_key is None or bool(self.has_key[at])
+
+    def at(self, rows: Numbers) -> RecordStretch:
+        """These rows, which can be read."""
+        return RecordStretch(
+            rows_at(self.batch, rows),
+            rows_at(self.raw, rows),
+            {},
+            self.partition,
+            self.offsets[rows],
+            self.key_hashes[rows],
+            None if self.has_key is None else self.has_key[rows],
+        )
 
     def cells(self, bounds: Numbers, rows: Any = slice(None)) -> Iterator[tuple[int, int]]:
         """Each cell that the rows lie in, with the lowest offset in it."""
@@ -57,9 +77,13 @@ def runs_of(*columns: Numbers) -> Iterator[tuple[int, int]]:
         yield from itertools.pairwise(bounds)
 
 
-def cut(batch: pa.RecordBatch, nulls_first: bool) -> Iterator[RecordStretch]:
-    """The stretches of a batch. With `nulls_first` place 0 stands for no key where the key is not
-    among the columns; elsewhere records without a key have places of their own."""
+def cut(
+    batch: pa.RecordBatch, nulls_first: bool, reader: ValueReader | None = None
+) -> Iterator[RecordStretch]:
+    """The stretches of a batch, whose keys and values `reader` reads.
+
+    With `nulls_first` place 0 stands for no key where the key is not among the columns; elsewhere
+    records without a key have places of their own."""
     partitions = batch.column("partition").to_numpy(zero_copy_only=False)
     topics = batch.column("topic").dictionary_encode()
     names = topics.dictionary.to_pylist()
@@ -71,9 +95,13 @@ def cut(batch: pa.RecordBatch, nulls_first: bool) -> Iterator[RecordStretch]:
         # Nobody asks where no key waits.
         key_hashes = np.zeros(batch.num_rows, np.int64)
     has_key = _has_key(batch, key_hashes, nulls_first)
+    read, unreadable = (batch, _NONE) if reader is None else reader.read(batch)
     for start, end in runs_of(partitions, indices):
         yield RecordStretch(
+            read.slice(start, end - start),
             batch.slice(start, end - start),
+            unreadable
+            and {row - start: why for row, why in unreadable.items() if start <= row < end},
             TopicPartition(names[indices[start]], int(partitions[start])),
             offsets[start:end],
             key_hashes[start:end],

@@ -14,6 +14,7 @@ from keyrange.errors import KeyrangeError, error
 from keyrange.keyed_state.exact_columns import cast_exactly
 from keyrange.keyed_state.exact_values import converter_of
 from keyrange.model.offsets import TopicPartition
+from keyrange.values.python_rows import python_values
 from keyrange.work.record_stretches import RecordStretch
 
 # What Arrow raises for a value that a column does not take.
@@ -43,8 +44,8 @@ _IMMUTABLE: Final = frozenset((_NONE, bool, int, float, str, bytes, date, dateti
 class Columns:
     """The columns of a stretch as Python lists, each made when it is first asked for."""
 
-    key: list[bytes | None]
-    value: list[bytes | None]
+    key: list[Any]
+    value: list[Any]
     offset: list[int]
     timestamp: list[datetime | None]
     headers: list[Any]
@@ -59,7 +60,7 @@ class Columns:
             raise AttributeError(f"the batch has no column {name!r}")
         values: list[Any] | _OneByOne
         try:
-            values = self._batch.column(name).to_pylist()
+            values = python_values(self._batch.column(name))
         except (ValueError, OverflowError):
             # One of them is none for Python, such as a time beyond the year 9999: that record's
             # function fails, and no other's.
@@ -75,7 +76,7 @@ class _OneByOne:
         self._column = column
 
     def __getitem__(self, at: int) -> Any:
-        return self._column[at].as_py()
+        return python_values(self._column.slice(at, 1))[0]
 
 
 class Record:
@@ -110,11 +111,13 @@ class Record:
         return self._columns.offset[self._at]
 
     @property
-    def key(self) -> bytes | None:
+    def key(self) -> Any:
+        """Bytes, or what keyFormat says."""
         return self._columns.key[self._at]
 
     @property
-    def value(self) -> bytes | None:
+    def value(self) -> Any:
+        """Bytes, or what valueFormat says: of a struct a row, `record.value.price`."""
         return self._columns.value[self._at]
 
     @property

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from keyrange.errors import error
 from keyrange.model.offsets import TopicPartition
+from keyrange.model.value_forms import RAW, ValueForms
 from keyrange.work.model.outcome import Cause
 from keyrange.work.model.time_limits import TimeLimits
 from keyrange.work.model.work_order import TaskPartition, WorkSettings
@@ -24,28 +25,18 @@ from keyrange.work.outcome_rows import (
 from keyrange.work.record_stretches import Numbers, OrderCheck, RecordStretch
 from keyrange.work.record_timer import RecordTimer
 from keyrange.work.reported_offsets import Blocks
-from keyrange.work.user_errors import Said
-
-
-@dataclass(frozen=True)
-class JsonValues:
-    """Values that are JSON objects: the columns that they are read into, whose timestamps have the
-    zone of texts without one, and what comes of a record with a bad one: `null`, `fail` or
-    `deadLetter`."""
-
-    schema: pa.Schema
-    bad: str
+from keyrange.work.user_errors import Said, said
 
 
 @dataclass(frozen=True)
 class Job:
     """What every task of a batch is given.
 
-    `mode`: record, arrow, json, where `values` are read and no function is called, or column, where
-    the verdict is in `error_column` already. `schema` is
-    that of the output. `keeps_offsets`: output rows say which record they are of. `mentions`: what
-    the function was given is written down. `is_whole`: the batch is done as a whole, and fails
-    with any of its records.
+    `mode`: record, arrow, or column, where the verdict is in `error_column` already. `schema` is
+    that of the output. `forms` is how keys and values are read before the function gets them.
+    `keeps_offsets`: output rows say which record they are of. `mentions`: what the function was
+    given is written down. `is_whole`: the batch is done as a whole, and fails with any of its
+    records.
     """
 
     works: Mapping[TopicPartition, TaskPartition]
@@ -58,7 +49,7 @@ class Job:
     mentions: bool = False
     nulls_first: bool = False
     is_whole: bool = False
-    values: JsonValues | None = None
+    forms: ValueForms = RAW
 
     @property
     def needs_order(self) -> bool:
@@ -130,17 +121,32 @@ class Task:
             self.held[partition].add(int(stretch.key_hashes[at]))
         return waits
 
+    def refuse(self, stretch: RecordStretch, at: int, not_done: OutcomeRows) -> None:
+        """A row whose key or value cannot be read. Raises BAD_VALUE where no dead letter is to be
+        made of it."""
+        why = stretch.unreadable[at]
+        if self.job.forms.bad == "fail":
+            offset = int(stretch.offsets[at])
+            raise error("BAD_VALUE", why, partition=stretch.partition, offset=offset)
+        self.fail(stretch, at, Cause.UNREADABLE, said(why), not_done)
+
     def free_rows(self, stretch: RecordStretch, rows: Numbers, not_done: OutcomeRows) -> Numbers:
-        """The rows whose key does not wait; the others are held back."""
+        """The rows that can be read and whose key does not wait; of the others it is said why they
+        are not done."""
         keys = self.held[stretch.partition]
-        if not keys:
-            return rows
-        held = np.isin(stretch.key_hashes[rows], np.fromiter(keys, np.int64, len(keys)))
-        if stretch.has_key is not None:
-            held &= stretch.has_key[rows]
-        for at in rows[held].tolist():
-            not_done.add(at, Cause.HELD_BACK)
-        return rows[~held]
+        if keys:
+            held = np.isin(stretch.key_hashes[rows], np.fromiter(keys, np.int64, len(keys)))
+            if stretch.has_key is not None:
+                held &= stretch.has_key[rows]
+            for at in rows[held].tolist():
+                not_done.add(at, Cause.HELD_BACK)
+            rows = rows[~held]
+        if stretch.unreadable:
+            bad = np.isin(rows, np.fromiter(stretch.unreadable, np.int64))
+            for at in rows[bad].tolist():
+                self.refuse(stretch, at, not_done)
+            rows = rows[~bad]
+        return rows
 
     def count(self, partition: TopicPartition, records: int) -> None:
         self.done[partition] = self.done.get(partition, 0) + records

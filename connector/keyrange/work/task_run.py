@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from keyrange.work.column_workers import ColumnWorker, JsonWorker
+from keyrange.values.reading import ValueReader
+from keyrange.work.column_workers import ColumnWorker
 from keyrange.work.function_workers import ArrowWorker, RecordWorker, Worker
 from keyrange.work.outcome_rows import OutcomeRows, other_rows
 from keyrange.work.record_stretches import cut
@@ -70,8 +71,9 @@ def _rare_collections() -> Iterator[None]:
 
 def _run(task: Task, batches: Iterable[pa.RecordBatch], worker: Worker) -> Iterator[pa.RecordBatch]:
     job = task.job
+    reader = (job.forms.columns and ValueReader(job.forms)) or None
     for batch in batches:
-        for stretch in cut(batch, job.nulls_first):
+        for stretch in cut(batch, job.nulls_first, reader):
             if job.needs_order:
                 task.order.check(stretch)
             if job.mentions:
@@ -79,7 +81,7 @@ def _run(task: Task, batches: Iterable[pa.RecordBatch], worker: Worker) -> Itera
             if task.limits.spent:
                 task.hand_back(stretch)
                 continue
-            not_done = OutcomeRows(stretch.batch)
+            not_done = OutcomeRows(stretch.raw)
             yield from worker.work(stretch, not_done)
             if len(not_done):
                 yield other_rows(job.schema, not_done.hidden())
@@ -92,5 +94,4 @@ _WORKERS: Final[dict[str, Callable[[Task], Worker]]] = {
     "record": RecordWorker,
     "arrow": ArrowWorker,
     "column": ColumnWorker,
-    "json": JsonWorker,
 }

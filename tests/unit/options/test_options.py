@@ -69,7 +69,7 @@ DEFAULTS: dict[str, Any] = {
 def test_defaults(mode: Mode | None) -> None:
     options = parse_options(REQUIRED, mode)
     assert {name: getattr(options, name) for name in DEFAULTS} == DEFAULTS
-    assert DEFAULTS.keys() | {"start", "client"} == set(SourceOptions.__dataclass_fields__)
+    assert DEFAULTS.keys() | {"start", "client", "forms"} == set(SourceOptions.__dataclass_fields__)
     start = PositionSpec("startingOffsets", Everywhere(EARLIEST if mode == "batch" else LATEST))
     assert options.start == start
 
@@ -150,9 +150,8 @@ def test_every_option_is_tested_here() -> None:
         "mapInArrow",
         "mapInArrowSchema",
         # In test_value_format.py.
-        "valueFormat",
-        "valueSchema",
-        "badValues",
+        *("valueFormat", "valueSchema", "valueMessage", "keyFormat", "keySchema", "keyMessage"),
+        *("badValues", "rescuedData", "timeZone"),
     }
     assert {row.name for row in OPTIONS} == (
         tested | positions | key_ranges | commits | members | volumes | others

@@ -32,22 +32,21 @@ def test_dead_letters_are_of_individual_commits() -> None:
     assert values(**JSON, **INDIVIDUAL, badValues="deadLetter").bad == "deadLetter"
 
 
-def test_a_column_that_is_not_read_may_have_its_name_taken() -> None:
-    found = values(columns="key,value", valueFormat="json", valueSchema="offset bigint, value int")
-    assert found.schema
-
-
 @pytest.mark.parametrize(
     ("given", "named"),
     [
         ({"valueFormat": "json"}, "valueFormat"),
-        ({"valueFormat": "avro"}, "valueFormat"),
+        ({"valueFormat": "xml"}, "valueFormat"),
         ({"valueSchema": "id int"}, "valueSchema"),
         ({"badValues": "null"}, "badValues"),
         (JSON | {"badValues": "skip"}, "badValues"),
         (JSON | {"badValues": "deadLetter"}, "badValues"),
         ({"valueFormat": "json", "valueSchema": "id what"}, "valueSchema"),
-        ({"valueFormat": "json", "valueSchema": "Offset int"}, "valueSchema"),
+        ({"keyFormat": "json"}, "keyFormat"),
+        ({"keyFormat": "string", "keySchema": "id int"}, "keySchema"),
+        (JSON | {"keyMessage": "Key"}, "keyMessage"),
+        ({"timeZone": "UTC"}, "timeZone"),
+        (JSON | {"rescuedData": "Offset"}, "rescuedData"),
     ],
 )
 def test_what_does_not_go_together_is_named(given: dict[str, Any], named: str) -> None:

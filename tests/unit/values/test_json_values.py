@@ -9,6 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from keyrange.values.json.decoder import JsonDecoder
+from keyrange.values.payloads import Payloads
 from unit.values.json_cases import BAD, CASES, OURS_ARE_BAD, TYPES, identity, read_json
 
 
@@ -109,3 +111,40 @@ def test_fields_are_found_in_any_order_and_depth() -> None:
         {"a": 7, "s": {"x": None, "y": None}, "m": None},
         {"a": None, "s": None, "m": None},
     ]
+
+
+PLACES = pa.struct(
+    [
+        ("a", pa.int64()),
+        ("at", pa.struct([("x", pa.string())])),
+        ("items", pa.list_(pa.struct([("n", pa.int64())]))),
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("value", "row", "left"),
+    [
+        (b'{"a": 1}', {"a": 1}, None),
+        (b'{"a": 1, "b": 1.50, "c": null}', {"a": 1}, '{"b":1.50}'),
+        (b'{"a": "x", "at": {"x": "p", "y": [1, {"z": 2}]}}', {"at": {"x": "p"}},
+         '{"a":"x","at":{"y":[1,{"z":2}]}}'),
+        (b'{"at": 3, "b": "\xc3\xa9\\ud800"}', {}, '{"at":3,"b":"\xe9?"}'),
+        (b'{"items": [{"n": 1}, {"n": 2, "m": true}]}', {"items": [{"n": 1}, {"n": 2}]},
+         '{"items":[null,{"m":true}]}'),
+        (b'{"b": 1, "b": null, "a": 1, "a": 2}', {"a": 2}, None),
+        (b"", None, None),
+        (None, None, None),
+    ],
+)  # fmt: skip
+def test_what_has_no_place_is_rescued(value: bytes, row: Any, left: str | None) -> None:
+    for kind in (PLACES, pa.struct(list(PLACES)[:2])):
+        if kind is not PLACES and row and "items" in row:
+            continue
+        others = [b'{"a": 9}', value, b"[]", b'{"q": 0}']
+        read = JsonDecoder(kind, rescues=True).read(Payloads.of(pa.array(others, pa.binary())))
+        wanted = None if row is None else dict.fromkeys(kind.names) | row
+        assert read.column[1].as_py() == wanted
+        assert read.rescued is not None
+        assert read.rescued.to_pylist() == [None, left, None, '{"q":0}']
+        assert read.bad.rows.tolist() == [2]

@@ -12,6 +12,7 @@ import pytest
 from keyrange.model.key_ranges import SPACE, KeyRange, split_evenly
 from keyrange.work.model.outcome import Cause
 from keyrange.work.model.work_order import TaskPartition, WorkSettings
+from keyrange.work.record_stretches import RecordStretch
 from keyrange.work.task_context import Job
 from project.forms import by_form
 from samples.working import OUTPUT, PLACE, Sent, VirtualHands, batches_of, run
@@ -53,8 +54,8 @@ class Case:
 
     def hands(self) -> VirtualHands:
         def cost_ms(argument: Any) -> float:
-            if isinstance(argument, pa.RecordBatch):
-                return sum(self.cost_ms[at] for at in argument.column("offset").to_pylist())
+            if isinstance(argument, RecordStretch):
+                return sum(self.cost_ms[at] for at in argument.offsets.tolist())
             return self.cost_ms[argument.offset]
 
         return VirtualHands(cost_ms)

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from keyrange.errors import KeyrangeError
+from keyrange.model.ddl import parse_ddl
 from keyrange.model.key_ranges import SPACE
+from keyrange.model.value_forms import ColumnForm, ReadSettings, Schema, ValueForms
+from keyrange.work.column_workers import own_columns
 from keyrange.work.model.outcome import Cause
 from keyrange.work.model.work_order import TaskPartition, WorkSettings
 from keyrange.work.outcome_rows import HIDDEN
-from keyrange.work.task_context import Job, JsonValues, Task
+from keyrange.work.task_context import Job, Task
 from keyrange.work.task_run import run_task
 from samples.working import PLACE, Sent, Told, VirtualHands, batch_of, run
 
-VALUES = pa.schema([pa.field("id", pa.int64())])
 OUTPUT = pa.schema([pa.field("id", pa.int64()), pa.field("offset", pa.int64())])
 
 
@@ -24,8 +27,10 @@ ALL = TaskPartition((SPACE,))
 
 
 def job(bad: str, work: TaskPartition = ALL) -> Job:
-    values = JsonValues(VALUES, bad)
-    return Job({PLACE: work}, WorkSettings(), "json", OUTPUT, values=values)
+    schema = Schema(json.dumps(parse_ddl("id bigint")))
+    forms = ValueForms((ColumnForm("value", "json", schema, ReadSettings()),), bad)
+    own = own_columns(OUTPUT.names)
+    return Job({PLACE: work}, WorkSettings(), "arrow", OUTPUT, own, forms=forms)
 
 
 def records(*values: bytes) -> pa.RecordBatch:

@@ -3,25 +3,23 @@
 Meant is what Spark's `from_json` makes of the same value and schema. A field that is missing or
 null is null, other fields are left aside, of two fields of one name the last one counts, and a
 value that is empty or blank is a row of nulls. A timestamp without a zone is one of the zone of the
-schema's type. Where keyrange is stricter than Spark, guides/table-jobs.md has a table.
+schema's type. Where keyrange is stricter than Spark, guides/values.md has a table.
 """
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from keyrange.values.formats import ReadSettings, Schema
 from keyrange.values.json import cells as passes
 from keyrange.values.json import kernels
 from keyrange.values.json import rows as slow_rows
 from keyrange.values.payloads import BadValues, Payloads, ReadValues
-from keyrange.values.schema_document import struct_type
+from keyrange.values.schema_document import in_utc
 from keyrange.values.time_zones import instants, zone_of
 
 _INTEGERS = {pa.from_numpy_dtype(each): np.dtype(each) for each in ("i1", "i2", "i4", "i8")}
@@ -44,6 +42,7 @@ class _Cells:
     starts: _Array
     sizes: _Array
     status: _Array
+    others: _Array
 
     def of(self, field: _Field) -> tuple[_Array, _Array, _Array, _Array]:
         number = field.number
@@ -51,21 +50,36 @@ class _Cells:
 
 
 class JsonDecoder:
-    """Reads values into structs of one type. A blank value is a null, as with Spark."""
+    """Reads values into structs of one type. A blank value is a null, as with Spark.
 
-    def __init__(self, kind: pa.StructType) -> None:
-        self.type = kind
+    A time that names no zone is one of the zone of the type's timestamps; `type` has UTC there.
+    """
+
+    def __init__(self, kind: pa.StructType, rescues: bool = False) -> None:
+        self._kind = kind
+        self.type = in_utc(kind)
+        self._rescues = rescues
+        # What is in lists and maps the passes do not look at.
+        self._rescues_all = rescues and _has_structs_within(kind)
         self._fields, self._names, self._tree = _numbered(kind)
 
     def read(self, payloads: Payloads) -> ReadValues:
         """Rows of null values, of blank and of bad ones are null throughout."""
-        payloads = payloads.contiguous()
+        read = self._read(payloads.contiguous())
+        if self.type != self._kind:
+            return replace(read, column=read.column.cast(self.type))
+        return read
+
+    def _read(self, payloads: Payloads) -> ReadValues:
         cells = self._found(payloads)
         columns = [_column(cells, each) for each in self._fields]
+        if self._rescues:
+            cells.status[payloads.present if self._rescues_all else cells.others] = kernels.SLOW
         slow = np.flatnonzero(cells.status)
         there = cells.kinds[0] == kernels.OBJECT
         if not len(slow):
-            return ReadValues(_struct(columns, self.type, there), BadValues(slow, []))
+            rescued = pa.nulls(len(payloads), pa.string()) if self._rescues else None
+            return ReadValues(_struct(columns, self._kind, there), BadValues(slow, []), rescued)
         return self._replaced(columns, there, payloads, slow)
 
     def _found(self, payloads: Payloads) -> _Cells:
@@ -77,6 +91,7 @@ class JsonDecoder:
             np.zeros(shape, np.int32),
             np.zeros(shape, np.int32),
             np.zeros(rows, np.uint8),
+            np.zeros(rows, np.bool_),
         )
         if not rows:
             return cells
@@ -95,6 +110,7 @@ class JsonDecoder:
             cells.starts,
             cells.sizes,
             cells.status,
+            cells.others,
         )
         # What a row had before the pass gave it up says nothing.
         cells.kinds[:, cells.status != kernels.FAST] = kernels.MISSING
@@ -107,14 +123,20 @@ class JsonDecoder:
         rows: list[dict[str, Any] | None] = []
         bad: list[int] = []
         errors: list[str] = []
+        left: dict[int, str | None] = {}
         for row in slow.tolist():
+            value = payloads.row(row) or b""
             try:
-                rows.append(slow_rows.read_row(payloads.row(row) or b"", self.type))
+                if self._rescues:
+                    read_row, left[row] = slow_rows.rescue_row(value, self._kind)
+                    rows.append(read_row)
+                else:
+                    rows.append(slow_rows.read_row(value, self._kind))
             except slow_rows.BadValue as failure:
                 rows.append(None)
                 bad.append(row)
                 errors.append(str(failure))
-        read = pa.array([row or {} for row in rows], self.type)
+        read = pa.array([row or {} for row in rows], self._kind)
         places = np.arange(len(payloads))
         places[slow] = len(payloads) + np.arange(len(slow))
         there[slow] = [row is not None for row in rows]
@@ -122,8 +144,22 @@ class JsonDecoder:
             pa.concat_arrays([column, read.field(number)]).take(pa.array(places))
             for number, column in enumerate(columns)
         ]
-        column = _struct(replaced, self.type, there)
-        return ReadValues(column, BadValues(np.array(bad, np.int64), errors))
+        column = _struct(replaced, self._kind, there)
+        rescued = None
+        if self._rescues:
+            rescued = pa.array(map(left.get, range(len(payloads))), pa.string())
+        return ReadValues(column, BadValues(np.array(bad, np.int64), errors), rescued)
+
+
+def _has_structs_within(kind: pa.DataType, within: bool = False) -> bool:
+    """Whether lists or maps of a type hold structs."""
+    if pa.types.is_list(kind):
+        return _has_structs_within(kind.value_type, within=True)
+    if pa.types.is_map(kind):
+        return _has_structs_within(kind.item_type, within=True)
+    if not pa.types.is_struct(kind):
+        return False
+    return within or any(_has_structs_within(field.type) for field in kind)
 
 
 def _struct(columns: list[pa.Array], kind: pa.StructType, there: _Array) -> pa.StructArray:
@@ -234,21 +270,3 @@ def _one_by_one(cells: _Cells, field: _Field) -> pa.Array:
         except slow_rows.BadValue:
             cells.status[row] = kernels.SLOW
     return pa.array(read, field.type)
-
-
-class _Json:
-    """A schema is Spark's JSON of the columns; what wrote a value has no say in how it is read."""
-
-    def type_of(self, schema: Schema, settings: ReadSettings) -> pa.DataType:
-        return struct_type(json.loads(schema.text), settings.time_zone)
-
-    def decoder(
-        self,
-        reader: Schema,
-        writer: Schema,  # noqa: ARG002
-        settings: ReadSettings,
-    ) -> JsonDecoder:
-        return JsonDecoder(self.type_of(reader, settings))
-
-
-FORMAT = _Json()

@@ -167,7 +167,7 @@ def _named(data, at, size, names, fields, first, count, likely):
 
 
 @numba.njit
-def _member(data, at, end, parent, likely, row, names, fields, kinds):
+def _member(data, at, end, parent, likely, row, names, fields, kinds, others):
     """A member's name and colon: (the position of its value or -1, its field or -1)."""
     if data[at] != 34:
         return -1, -1
@@ -180,7 +180,9 @@ def _member(data, at, end, parent, likely, row, names, fields, kinds):
             return -1, -1
         field = _named(data, at + 1, close - at - 1, names, fields,
                        fields[parent].first, fields[parent].count, likely)  # fmt: skip
-        if field >= 0 and kinds[field, row] != MISSING:
+        if field < 0:
+            others[row] = True
+        elif kinds[field, row] != MISSING:
             return -1, -1  # twice: the last one counts
     at = _blank(data, close + 1, end)
     if at >= end or data[at] != 58:
@@ -190,7 +192,7 @@ def _member(data, at, end, parent, likely, row, names, fields, kinds):
 
 
 @numba.njit
-def _document(data, at, end, row, names, fields, kinds, starts, sizes, stack):
+def _document(data, at, end, row, names, fields, kinds, starts, sizes, others, stack):
     """Whether this is one JSON object, and where the cells of its row stand."""
     at = _blank(data, at, end)
     if at >= end or data[at] != 123:
@@ -207,7 +209,8 @@ def _document(data, at, end, row, names, fields, kinds, starts, sizes, stack):
         if not (opened and data[at] == closing):
             field = -1
             if closing == 125:
-                at, field = _member(data, at, end, stack[depth], likely, row, names, fields, kinds)
+                at, field = _member(data, at, end, stack[depth], likely, row, names, fields, kinds,
+                                    others)  # fmt: skip
                 if at < 0:
                     return SLOW
             if data[at] == 123 or data[at] == 91:
@@ -270,12 +273,14 @@ def _after(fields, parent, field):
     types.void(
         _READ_ONLY, _I32_READ, _I32_READ, types.boolean[::1], _READ_ONLY, _FIELDS,
         types.uint8[:, ::1], types.int32[:, ::1], types.int32[:, ::1], types.uint8[::1],
+        types.boolean[::1],
     )
 )  # fmt: skip
-def find_fields(data, begins, ends, present, names, fields, kinds, starts, sizes, status):
-    """Row r is `data[begins[r]:ends[r]]`: fill the cells of each row, all MISSING before."""
+def find_fields(data, begins, ends, present, names, fields, kinds, starts, sizes, status, others):
+    """Row r is `data[begins[r]:ends[r]]`: fill the cells of each row, all MISSING before. `others`:
+    whether an object that is read has members that the schema lacks."""
     stack = np.empty(DEPTH_MAX, np.int32)
     for row in range(len(present)):
         if present[row]:
             status[row] = _document(data, begins[row], ends[row], row, names, fields, kinds,
-                                    starts, sizes, stack)  # fmt: skip
+                                    starts, sizes, others, stack)  # fmt: skip

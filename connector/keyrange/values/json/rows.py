@@ -69,19 +69,39 @@ _decoder = json.JSONDecoder(
 
 def read_row(value: bytes, root: pa.DataType) -> dict[str, Any] | None:
     """The fields of one value: None where the value is blank. Raises BadValue."""
+    text = _decoded(value)
+    return None if text is None else read_cell(text, root)
+
+
+def rescue_row(value: bytes, root: pa.StructType) -> tuple[dict[str, Any] | None, str | None]:
+    """As `read_row`, and as JSON text what the type has no place for: members that it lacks, and
+    those that do not fit, which are null then. Raises BadValue for what is no object."""
+    text = _decoded(value)
+    if text is None:
+        return None, None
+    members = _parsed(text)
+    if type(members) is not _Members:
+        raise _misfit(members, root, "")
+    row, left = _rescued(members, root, "")
+    return row, None if left is None else _exactly(left)
+
+
+def _decoded(value: bytes) -> str | None:
     try:
         text = value.decode()
     except UnicodeDecodeError as failure:
         raise BadValue("not UTF-8") from failure
-    if not text.strip(" \t\r\n"):
-        return None
-    return read_cell(text, root)  # type: ignore[no-any-return]
+    return text if text.strip(" \t\r\n") else None
 
 
 def read_cell(text: str, kind: pa.DataType) -> Any:
     """One field that was found in a row. Raises BadValue."""
+    return _read(_parsed(text), kind, "")
+
+
+def _parsed(text: str) -> Any:
     try:
-        return _read(_decoder.decode(text), kind, "")
+        return _decoder.decode(text)
     except json.JSONDecodeError as failure:
         raise BadValue("not JSON") from failure
     except RecursionError as failure:
@@ -122,6 +142,42 @@ def _read_struct(value: Any, kind: pa.StructType, path: str) -> dict[str, Any]:
         if name in found:
             found[name] = _read(each, kind.field(name).type, f"{path}.{name}" if path else name)
     return found
+
+
+def _rescued(value: Any, kind: pa.DataType, path: str) -> tuple[Any, Any]:
+    """A value, and what of it the type has no place for; None where it has for all of it."""
+    if pa.types.is_struct(kind) and type(value) is _Members:
+        row: dict[str, Any] = dict.fromkeys(field.name for field in kind)
+        left: dict[str, Any] = {}
+        for name, each in value:
+            rest = each
+            if name in row:
+                at = f"{path}.{name}" if path else name
+                row[name], rest = _rescued(each, kind.field(name).type, at)
+            if rest is not None:
+                left[name] = rest
+            else:
+                left.pop(name, None)
+        return row, _Members(left.items()) if left else None
+    if pa.types.is_list(kind) and type(value) is list:
+        pairs = [_rescued(each, kind.value_type, f"{path}[]") for each in value]
+        rests = [rest for _, rest in pairs]
+        return [each for each, _ in pairs], None if rests.count(None) == len(rests) else rests
+    try:
+        return _read(value, kind, path or "value"), None
+    except BadValue:
+        return None, value
+
+
+def _exactly(value: Any) -> str:
+    """JSON as it was written, without the blanks: numbers digit for digit."""
+    if type(value) is _Members:
+        return f"{{{','.join(f'{_exactly(name)}:{_exactly(each)}' for name, each in value)}}}"
+    if type(value) is list:
+        return f"[{','.join(map(_exactly, value))}]"
+    if type(value) is _Float:
+        return f'"{value}"' if value in _NOT_FINITE else str(value)
+    return _text(json.dumps(value, ensure_ascii=False))
 
 
 def _number(value: Any, kind: pa.DataType) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from keyrange.values.formats import ReadSettings, Schema
+from keyrange.model.value_forms import ReadSettings, Schema
 from keyrange.values.payloads import BadValues, Payloads, ReadValues
 
 

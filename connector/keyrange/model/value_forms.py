@@ -1,0 +1,64 @@
+"""How keys and values are read, as options say it and tasks are told it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+# The formats of keys and values beside raw: each is a folder of `keyrange.values`.
+FORMATS: Final = ("string", "json")
+# The column of what could not be read, with badValues=column.
+BAD_COLUMN: Final = "_bad_value"
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """How a format lays its bytes out, as its own tools write it.
+
+    `text` is Avro's JSON, the source of a .proto file or a FileDescriptorSet in base64, or Spark's
+    JSON of columns. `message` names one of several that a text defines. `references` are other
+    texts by the names under which this one uses them, each behind those that it uses itself.
+    """
+
+    text: str
+    message: str = ""
+    references: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSettings:
+    """`time_zone` is that of times that name none. With `rescues` a decoder also answers with what
+    the reader's schema has no place for."""
+
+    time_zone: str = "UTC"
+    rescues: bool = False
+
+
+class UnfitSchema(ValueError):
+    """A schema that its format does not read, or that another cannot be resolved to. The text says
+    which part of it, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnForm:
+    """How one column of bytes is read: `column` is key or value, `schema` the reader's."""
+
+    column: str
+    format: str
+    schema: Schema
+    settings: ReadSettings
+
+
+@dataclass(frozen=True, slots=True)
+class ValueForms:
+    """The columns that are read; the others stay as they are. `bad` is what comes of a record that
+    cannot be read: null, fail, deadLetter or column. `rescued` names a column for what schemas have
+    no place for."""
+
+    columns: tuple[ColumnForm, ...] = ()
+    bad: str = "fail"
+    rescued: str = ""
+
+
+# Every column as its bytes.
+RAW: Final = ValueForms()

@@ -1,0 +1,90 @@
+"""How keys and values are read: what options say of it, made whole on the driver.
+
+Tasks are told the forms and ask nobody: all of them, and a batch that runs again, read by the same
+schemas for as long as a query runs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from keyrange.errors import invalid_options
+from keyrange.model.value_forms import (
+    RAW,
+    ColumnForm,
+    ReadSettings,
+    Schema,
+    UnfitSchema,
+    ValueForms,
+)
+from keyrange.options import SourceOptions
+
+_UTC: Final = "UTC"
+
+
+def value_forms(options: SourceOptions) -> ValueForms:
+    """Raises INVALID_OPTIONS for a schema that its format does not read."""
+    values = options.values
+    if not values.typed:
+        return RAW
+    # It brings pyarrow, which Spark's lookup of the source does without.
+    from keyrange.values.reading import type_of
+
+    settings = ReadSettings(values.time_zone or _UTC, bool(values.rescued))
+    sides = (
+        ("key", values.key_format, Schema(values.key_schema, values.key_message)),
+        ("value", values.format, Schema(values.schema, values.message)),
+    )
+    forms = tuple(
+        ColumnForm(column, form, schema, settings)
+        for column, form, schema in sides
+        if form != "raw"
+    )
+    wrong = []
+    for form in forms:
+        try:
+            type_of(form)
+        except UnfitSchema as failure:
+            wrong.append(f"option '{form.column}Schema' {failure}")
+    if wrong:
+        raise invalid_options(wrong)
+    return _checked(ValueForms(forms, values.bad, values.rescued))
+
+
+def in_zone(options: SourceOptions, session_zone: str) -> ValueForms:
+    """The forms of a job: times that name no zone are of its session's, where option timeZone says
+    none. Raises INVALID_OPTIONS."""
+    forms = options.forms
+    if options.values.time_zone:
+        return forms
+    zoned = (
+        replace(each, settings=replace(each.settings, time_zone=session_zone))
+        for each in forms.columns
+    )
+    return _checked(replace(forms, columns=tuple(zoned)))
+
+
+def _checked(forms: ValueForms) -> ValueForms:
+    for form in forms.columns:
+        zone = form.settings.time_zone
+        if form.format == "json" and '"timestamp"' in form.schema.text and not _is_known(zone):
+            raise invalid_options(
+                [
+                    f"times without a zone are of zone {zone[:40]!r}, which Python does not know: "
+                    "give option 'timeZone', or spark.sql.session.timeZone, as an offset such as "
+                    "+01:00 or as a region such as America/Los_Angeles"
+                ]
+            )
+    return forms
+
+
+def _is_known(time_zone: str) -> bool:
+    # It brings numpy.
+    from keyrange.values.time_zones import zone_of
+
+    try:
+        zone_of(time_zone)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""Texts in UTF-8."""
