@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 # The formats of keys and values beside raw: each is a folder of `keyrange.values`.
-FORMATS: Final = ("string", "json")
+FORMATS: Final = ("string", "json", "debezium")
 # The column of what could not be read, with badValues=column.
 BAD_COLUMN: Final = "_bad_value"
 

@@ -22,6 +22,9 @@ from keyrange.values.payloads import BadValues, Payloads, ReadValues
 from keyrange.values.schema_document import in_utc
 from keyrange.values.time_zones import instants, zone_of
 
+# The type of a field whose JSON is wanted as it is written.
+RAW = pa.large_string()
+
 _INTEGERS = {pa.from_numpy_dtype(each): np.dtype(each) for each in ("i1", "i2", "i4", "i8")}
 _Array = np.ndarray[Any, Any]
 
@@ -198,6 +201,8 @@ def _column(cells: _Cells, field: _Field) -> pa.Array:
     kinds = cells.kinds[field.number]
     if pa.types.is_struct(kind):
         return _structs(cells, field)
+    if kind == RAW:
+        return _raw(cells, field)
     if pa.types.is_boolean(kind):
         _only(cells, kinds <= kernels.NULL, (kinds == kernels.TRUE) | (kinds == kernels.FALSE))
         return pa.array(kinds == kernels.TRUE, mask=kinds <= kernels.NULL)
@@ -227,6 +232,15 @@ def _structs(cells: _Cells, field: _Field) -> pa.Array:
     _only(cells, kinds <= kernels.NULL, kinds == kernels.OBJECT)
     children = [_column(cells, each) for each in field.fields]
     return _struct(children, field.type, kinds == kernels.OBJECT)
+
+
+def _raw(cells: _Cells, field: _Field) -> pa.Array:
+    data, kinds, starts, sizes = cells.of(field)
+    quotes = (kinds == kernels.STRING) | (kinds == kernels.ESCAPED)
+    begins = starts - quotes
+    ends = begins + sizes + 2 * quotes
+    found = Payloads(data, begins.astype(np.int32), ends.astype(np.int32), kinds > kernels.NULL)
+    return found.array(pa.string()).cast(RAW)
 
 
 def _texts(cells: _Cells, field: _Field, taken: _Array) -> pa.Array:

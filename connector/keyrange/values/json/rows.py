@@ -123,6 +123,8 @@ def _read(value: Any, kind: pa.DataType, path: str) -> Any:
         if type(value) is not _Members:
             raise _misfit(value, kind, path)
         return [(_text(key), _read(each, kind.item_type, f"{path}{{}}")) for key, each in value]
+    if pa.types.is_large_string(kind):
+        return _exactly(value)
     if pa.types.is_string(kind):
         return _text(value) if type(value) is str else _text(_written(value))
     if pa.types.is_boolean(kind) and type(value) is bool:
