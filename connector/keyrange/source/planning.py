@@ -24,7 +24,7 @@ from keyrange.model.key_ranges import SPACE, KeyRange
 from keyrange.model.offset_splits import Split, deal, plan_splits
 from keyrange.model.offsets import OffsetRange, TopicPartition
 from keyrange.options import SourceOptions
-from keyrange.ranges.model.plan_check import Area, HandedOut, check_plan
+from keyrange.ranges.model.plan_check import Area, HandedOut, check_plan, without_whole
 from keyrange.ranges.model.range_plan import (
     RangeEstimate,
     auto_ranges,
@@ -60,7 +60,12 @@ class NewRecords:
     def splits(self, bytes_per_offset: Sizes, key_hashes: SampledHashes) -> list[tuple[Split, ...]]:
         """The splits of each task, where tasks run anywhere."""
         planned = plan_read(self.ranges, bytes_per_offset, key_hashes, self.options)
-        check_plan(chain.from_iterable(planned), self._handed_out(whole=False))
+        ranges = dict(self.ranges)
+        splits: Iterable[Split] = chain.from_iterable(planned)
+        if not self.options.key_ranges.partial:
+            # Of a plan by partition nothing is left: areas of it would take longer than the plan.
+            splits = without_whole(splits, ranges)
+        check_plan(splits, self._handed_out(ranges, whole=False))
         return planned
 
     def portions(
@@ -71,14 +76,14 @@ class NewRecords:
         planned = pinned_plan.plan_pinned(
             self.ranges, owners, bytes_per_offset, key_hashes, shape, names
         )
-        check_plan(_splits_of(planned), self._handed_out(whole=True))
+        check_plan(_splits_of(planned), self._handed_out(self.ranges, whole=True))
         return planned
 
-    def _handed_out(self, whole: bool) -> dict[TopicPartition, HandedOut]:
+    def _handed_out(self, ranges: Ranges, whole: bool) -> dict[TopicPartition, HandedOut]:
         """With `whole` all keys, else those that the query reads."""
         keys = self.options.key_ranges
         found: dict[TopicPartition, HandedOut] = {}
-        for partition, each in self.ranges.items():
+        for partition, each in ranges.items():
             spans = (keys.partial and not whole and keys.given(partition)) or (SPACE,)
             areas = [Area(span, each.from_offset, each.until_offset) for span in spans]
             found[partition] = HandedOut(tuple(areas))

@@ -18,6 +18,7 @@ from keyrange.options import SourceOptions
 from keyrange.ranges.model.plan_figures import plan_figures
 from keyrange.source.planning import BatchReads, SampledHashes, Sizes, check_accepted
 from keyrange.work.model.work_order import WorkOrder
+from keyrange.work.rare_collections import rare_collections
 
 if TYPE_CHECKING:
     from keyrange.members.model.task_greeting import Greeting
@@ -45,19 +46,21 @@ class TaskMaker:
 
     def task(self, splits: Sequence[Split], greeting: Greeting | None = None) -> ReadTask:
         leaders: dict[tuple[str, int, int], None] = {}
+        topic_ids: dict[str, str] = {}
         own: list[Split] = []
         for split in splits:
-            partition = split.topic_partition
+            topic, number = partition = split.topic_partition
             own.append(split.led_in(self.epochs.get(partition, -1)))
             leader = self.view.leader(partition)
             if leader is not None:
-                leaders[*partition, leader.node_id] = None
-        topics = {split.topic for split in splits}
+                leaders[topic, number, leader.node_id] = None
+            if topic not in topic_ids and topic in self.topic_ids:
+                topic_ids[topic] = self.topic_ids[topic]
         return ReadTask(
             own,
             self._brokers,
             list(leaders),
-            {topic: self.topic_ids[topic] for topic in topics if topic in self.topic_ids},
+            topic_ids,
             greeting,
             self.order(splits) if self.order is not None else None,
         )
@@ -78,7 +81,8 @@ class TaskPlans:
     def plan(
         self, reads: BatchReads, sizes: Sizes, key_hashes: SampledHashes, maker: TaskMaker
     ) -> Sequence[InputPartition]:
-        return self._run_anywhere(reads.splits(sizes, key_hashes), sizes, maker)
+        with rare_collections():
+            return self._run_anywhere(reads.splits(sizes, key_hashes), sizes, maker)
 
     def metrics(self) -> dict[str, Any]:
         """Sections of the query's progress; what the last plan costs, if there was one."""

@@ -6,9 +6,7 @@ only looked at, to say from which offset on each key range is handed back.
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -17,14 +15,13 @@ from keyrange.values.reading import ValueReader
 from keyrange.work.column_workers import ColumnWorker
 from keyrange.work.function_workers import ArrowWorker, RecordWorker, Worker
 from keyrange.work.outcome_rows import OutcomeRows, other_rows
+from keyrange.work.rare_collections import rare_collections
 from keyrange.work.record_stretches import cut
 from keyrange.work.record_timer import RecordTimer
 from keyrange.work.task_context import Job, Task
 
 if TYPE_CHECKING:
     from keyrange.work.keyed_state_workers import States
-
-_OBJECTS_UNTIL_COLLECTED: Final = 100_000
 
 
 def work_of(
@@ -45,7 +42,7 @@ def run_task(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of one task. Its function's `states`, where it keeps any, are changed behind the
     last row."""
-    with _rare_collections():
+    with rare_collections():
         if states is None:
             yield from _run(task, batches, _WORKERS[task.job.mode](task))
         else:
@@ -55,18 +52,6 @@ def run_task(
             worker = KEYED_WORKERS[task.job.mode](task, states)
             yield from _run(task, batches, worker)
             worker.finish()
-
-
-@contextmanager
-def _rare_collections() -> Iterator[None]:
-    """Rows are many, and none of them is part of a circle: to look for those among them takes a
-    quarter of the time that work on small records takes."""
-    before = gc.get_threshold()
-    gc.set_threshold(_OBJECTS_UNTIL_COLLECTED, *before[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
 
 
 def _run(task: Task, batches: Iterable[pa.RecordBatch], worker: Worker) -> Iterator[pa.RecordBatch]:

@@ -22,7 +22,7 @@ from typing import Final
 from keyrange.errors import error
 from keyrange.model.key_ranges import SPACE, KeyRange
 from keyrange.model.offset_splits import Split
-from keyrange.model.offsets import TopicPartition
+from keyrange.model.offsets import OffsetRange, TopicPartition
 
 _Corners = Counter[tuple[int, int]]
 
@@ -49,17 +49,11 @@ _NOTHING: Final = HandedOut(())
 
 def check_plan(splits: Iterable[Split], handed_out: Mapping[TopicPartition, HandedOut]) -> None:
     """Raises INCONSISTENT_PLAN where the splits do not read what is handed out, all of it once."""
-    left = dict(handed_out)
     read: dict[TopicPartition, list[Split]] = {}
     for split in splits:
-        partition = split.topic_partition
-        if _is_whole(split, left.get(partition, _NOTHING)):
-            # Whatever else is read of the partition is read twice.
-            left[partition] = _NOTHING
-        else:
-            read.setdefault(partition, []).append(split)
-    for partition in sorted(read.keys() | {each for each in left if left[each] is not _NOTHING}):
-        own, wanted = read.get(partition, ()), left.get(partition, _NOTHING)
+        read.setdefault(split.topic_partition, []).append(split)
+    for partition in sorted(read.keys() | handed_out.keys()):
+        own, wanted = read.get(partition, ()), handed_out.get(partition, _NOTHING)
         corners: _Corners = Counter()
         again = (each.delivery.offsets for each in own if each.delivery is not None)
         singles = Counter(chain.from_iterable(again))
@@ -78,14 +72,26 @@ def check_plan(splits: Iterable[Split], handed_out: Mapping[TopicPartition, Hand
             )
 
 
-def _is_whole(split: Split, wanted: HandedOut) -> bool:
-    """Whether a split reads all keys of the offsets that are handed out to all keys, as each does
-    in a plan by partition."""
-    if split.placement is not None or split.delivery is not None or len(wanted.areas) != 1:
-        return False
-    [area] = wanted.areas
-    same = (area.from_offset, area.until_offset) == (split.from_offset, split.until_offset)
-    return same and area.span == SPACE and not wanted.offsets
+def without_whole(
+    splits: Iterable[Split], ranges: dict[TopicPartition, OffsetRange]
+) -> list[Split]:
+    """The splits that do not read all keys of all offsets of their partition, as each does in a
+    plan by partition. What the others read is taken out of `ranges`, so that another split of it
+    reads what is not handed out."""
+    left = []
+    for split in splits:
+        partition = split.topic_partition
+        span = ranges.get(partition)
+        if (
+            span is not None
+            and split.placement is None
+            and split.delivery is None
+            and (span.from_offset, span.until_offset) == (split.from_offset, split.until_offset)
+        ):
+            del ranges[partition]
+        else:
+            left.append(split)
+    return left
 
 
 def _add(corners: _Corners, areas: Iterable[Area], sign: int) -> None:

@@ -26,6 +26,10 @@ def plan_figures(
         by_partition.setdefault(split.topic_partition, []).append(split)
     ranges, read, fetched = 0, 0.0, 0.0
     for partition, own in by_partition.items():
+        if len(own) == 1 and own[0].placement is None:
+            size = (own[0].until_offset - own[0].from_offset) * bytes_per_offset[partition]
+            read, fetched = read + size, fetched + size
+            continue
         spans = [(split.from_offset, split.until_offset) for split in own]
         ranges += sum(len(each.placement.ranges()) for each in own if each.placement is not None)
         offsets = sum(end - begin for begin, end in merged(spans))
