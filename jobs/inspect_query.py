@@ -129,7 +129,7 @@ lag = spark.sql(f"""
     SELECT topic, partition, commit_seq, max(committed_at) AS committed_at,
            min(committed) AS committed, max(position) AS position, max(log_end) AS log_end,
            greatest(max(log_end) - max(position), 0) AS read_lag,
-           greatest(max(log_end) - min(committed), 0) AS commit_lag, sum(n_holes) AS pending
+           greatest(max(log_end) - min(committed), 0) AS commit_lag, sum(pending_count) AS pending
     FROM commits
     WHERE topic IS NOT NULL
       AND commit_seq > (SELECT max(commit_seq) FROM commits) - {commits_max}
@@ -241,10 +241,10 @@ state.select(
     F.round(F.col("hi") / SPACE * 100, 2).alias("to_percent"),
     "committed",
     (F.col("position") - F.col("scanned")).alias("behind"),
-    F.col("n_holes").alias("pending"),
+    F.col("pending_count").alias("pending"),
     F.col("deliveries_max").alias("tries"),
-    "oldest_hole",
-    "oldest_hole_at",
+    "oldest_pending",
+    "oldest_pending_at",
 ).orderBy("topic", "partition", "committed").show(20, truncate=False)
 
 # COMMAND ----------

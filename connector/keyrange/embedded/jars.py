@@ -108,6 +108,17 @@ def spark_kafka() -> JarSet:
     )
 
 
+def spark_avro() -> JarSet:
+    """Spark's own `from_avro`, for `spark.jars`: what keyrange's is compared with."""
+    return JarSet(
+        name="spark-avro",
+        version=SPARK_VERSION,
+        modules=(JarModule("org.apache.spark", "spark-avro_2.13", SPARK_VERSION),),
+        excluded=(),
+        beside_spark=True,
+    )
+
+
 def cache_dir() -> Path:
     """Where this user's jars and detached brokers live; not created here."""
     if own := os.environ.get("KEYRANGE_CACHE"):

@@ -78,7 +78,7 @@ class CommitMark:
             "cuts": nested({at: list(each) for at, each in self.cuts.items()}) or None,
             "deliveriesMax": self.deliveries_max,
             "dueMs": None if self.due_ms == NEVER_DUE else self.due_ms,
-            "holesMax": self.pending_max,
+            "pendingMax": self.pending_max,
             "keepsOrder": self.keeps_order,
             "logEnds": nested(self.log_ends) or None,
             "ranges": nested(self.ranges) or None,
@@ -223,7 +223,7 @@ def _read_mark(document: Any) -> CommitMark | None:
     if not _SOURCE_ID.match(source_id):
         raise _invalid("'commits' names a source by what is no id")
     due_ms = document.get("dueMs", NEVER_DUE)
-    pending_max, deliveries_max = document.get("holesMax"), document.get("deliveriesMax")
+    pending_max, deliveries_max = document.get("pendingMax"), document.get("deliveriesMax")
     time_ms = document.get("timeMs")
     bounds = [each for each in (pending_max, deliveries_max, time_ms) if each is not None]
     if not _is_count(due_ms, NEVER_DUE) or not all(_is_count(each, 1) for each in bounds):

@@ -32,7 +32,7 @@ def test_the_mark_says_what_a_batch_was_planned_from() -> None:
     mark = query.mark()
     assert mark == {
         "deliveriesMax": 5,
-        "holesMax": 10_000,
+        "pendingMax": 10_000,
         "keepsOrder": True,
         "seq": 0,
         "sourceId": query.committed.store[0].source_id,

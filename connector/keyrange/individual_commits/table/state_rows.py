@@ -47,10 +47,10 @@ _OF_PIECE: Final = (
     ("hi", pa.int64()),
     ("committed", pa.int64()),
     ("scanned", pa.int64()),
-    ("n_holes", pa.int64()),
+    ("pending_count", pa.int64()),
     ("n_ranges", pa.int64()),
-    ("oldest_hole", pa.int64()),
-    ("oldest_hole_at", TIME),
+    ("oldest_pending", pa.int64()),
+    ("oldest_pending_at", TIME),
     ("deliveries_max", pa.int32()),
 )
 FIELDS: Final = (
@@ -64,7 +64,7 @@ FIELDS: Final = (
     ("checksum", pa.int64()),
 )
 _INT64: Final = pa.int64()
-_NULLABLE: Final = ("leader_epoch", "oldest_hole", "oldest_hole_at")
+_NULLABLE: Final = ("leader_epoch", "oldest_pending", "oldest_pending_at")
 
 # The last millisecond of the year 9999, and the first of the year 1: what SQL engines can show.
 MS_MAX: Final = 253_402_300_799_999
@@ -214,10 +214,10 @@ def _column(name: str, kind: pa.DataType, states: StateColumns) -> pa.Array:
     """What a column says of the pieces, for SQL."""
     lows, scanned, counts = states.of_pieces
     some, offsets = counts > 0, states.pending[OFFSET]
-    if name in ("oldest_hole", "oldest_hole_at"):
+    if name in ("oldest_pending", "oldest_pending_at"):
         order = np.lexsort((offsets, states.pending[SINCE_MS], states.piece_of_pending))
         oldest = np.zeros(len(lows), np.int64)
-        what = offsets if name == "oldest_hole" else states.pending[SINCE_MS] * 1000
+        what = offsets if name == "oldest_pending" else states.pending[SINCE_MS] * 1000
         oldest[some] = what[order][states.first_pending[:-1][some]]
         return arrow(oldest, kind, ~some)
     if name == "n_ranges":
@@ -235,7 +235,7 @@ def _column(name: str, kind: pa.DataType, states: StateColumns) -> pa.Array:
             "hi": states.last_hashes,
             "committed": states.committed_of_pieces,
             "scanned": scanned,
-            "n_holes": counts,
+            "pending_count": counts,
         }[name]
     return arrow(values, kind)
 

@@ -39,10 +39,17 @@ def test_plain_columns_say_what_sql_is_to_see() -> None:
     seen = ("topic", "topic_id", "partition", "position", "lo", "hi", "committed", "scanned")
     assert [first[name] for name in seen] == ["flights", "id", 0, 61, 0, 9, 45, 60]
     assert [second[name] for name in seen] == ["flights", "id", 0, 61, 10, HASH_MAX, 60, 60]
-    seen = ("n_holes", "n_ranges", "oldest_hole", "deliveries_max", "commit_seq", "batch_id")
+    seen = (
+        "pending_count",
+        "n_ranges",
+        "oldest_pending",
+        "deliveries_max",
+        "commit_seq",
+        "batch_id",
+    )
     assert [first[name] for name in seen] == [2, 1, 46, 5, 7, 5]
     assert [second[name] for name in seen] == [0, 0, None, 0, 7, 5]
-    assert first["oldest_hole_at"].timestamp() == 300
+    assert first["oldest_pending_at"].timestamp() == 300
     # Of a whole partition, and so once.
     assert (first["done_records"], first["dead"]) == (7, 3)
     assert (second["done_records"], second["dead"]) == (None, None)
@@ -145,9 +152,17 @@ DAMAGES: dict[str, Callable[[Rows], Rows]] = {
     "a null position": lambda rows: [row | {"position": None} for row in rows],
     **{
         f"another {name}": changed(name, 5)
-        for name in ("lo", "hi", "committed", "scanned", "n_holes", "n_ranges", "oldest_hole")
+        for name in (
+            "lo",
+            "hi",
+            "committed",
+            "scanned",
+            "pending_count",
+            "n_ranges",
+            "oldest_pending",
+        )
     },
-    "another oldest_hole_at": changed("oldest_hole_at", 0),
+    "another oldest_pending_at": changed("oldest_pending_at", 0),
     "another deliveries_max": changed("deliveries_max", 77),
     "no committed": changed("committed", None),
     "no lo": changed("lo", None),
