@@ -36,6 +36,9 @@ LINE_CHARACTERS_MAX = 100
 ENTRY_POINTS = {
     "keyrange.__main__",
     "keyrange.cli.main",
+    # Until sources read values of a registry.
+    "keyrange.registry.framing",
+    "keyrange.registry.reader_schemas",
     "keyrange.testing",
     *(f"keyrange.values.{name}.format" for name in FORMATS),
     "keyrange.volumes",

@@ -17,6 +17,7 @@ from keyrange.cli.render import print_document, print_text
 from keyrange.options import OPTIONS
 from keyrange.options.commits import STORAGE_PREFIX
 from keyrange.options.kafka_properties import PROPERTIES, property_without_prefix
+from keyrange.options.registry import REGISTRY_TLS_PREFIX
 from keyrange.options.volume_checks import ADMIN_PREFIX
 from keyrange.text.near_names import did_you_mean, near_names
 from keyrange.text.wrapping import wrapped
@@ -94,6 +95,9 @@ def choose(name: str) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
     if folded.startswith(ADMIN_PREFIX):
         # The same properties, for the volume guard's connections.
         folded = f"kafka.{folded.removeprefix(ADMIN_PREFIX)}"
+    if folded.startswith(REGISTRY_TLS_PREFIX):
+        # And for those to a schema registry.
+        folded = f"kafka.ssl.{folded.removeprefix(REGISTRY_TLS_PREFIX)}"
     found = (
         [row for row in options if row["name"].lower() == folded],
         [row for row in properties if row["name"] == folded],

@@ -21,6 +21,7 @@ from keyrange.errors.commits import COMMIT_CONDITIONS
 from keyrange.errors.condition import Condition, Kind
 from keyrange.errors.kafka import KAFKA_CONDITIONS
 from keyrange.errors.members import MEMBER_CONDITIONS
+from keyrange.errors.registry import REGISTRY_CONDITIONS
 from keyrange.errors.source import SOURCE_CONDITIONS
 from keyrange.text.escaping import one_line
 
@@ -43,7 +44,13 @@ __all__ = [
 # (`KAFKA_DATA_LOSS.*`, `UNKNOWN_TOPIC_OR_PARTITION`).
 CATALOGUE: dict[str, Condition] = {
     condition.name: condition
-    for condition in (*SOURCE_CONDITIONS, *KAFKA_CONDITIONS, *COMMIT_CONDITIONS, *MEMBER_CONDITIONS)
+    for condition in (
+        *SOURCE_CONDITIONS,
+        *KAFKA_CONDITIONS,
+        *REGISTRY_CONDITIONS,
+        *COMMIT_CONDITIONS,
+        *MEMBER_CONDITIONS,
+    )
 }
 
 

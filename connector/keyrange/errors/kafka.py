@@ -74,7 +74,7 @@ KAFKA_CONDITIONS: Final = (
     ),
     _rows.invalid(
         "STORE_NOT_READ",
-        "check the named kafka.ssl.* properties: location, type and password",
+        "check the named ssl.* properties: location, type and password",
         "A trust store or key store could not be read.",
         "the file in the message, on the host that raised it, and its password",
     ),

@@ -19,6 +19,7 @@ from keyrange.options.security_properties import (
     POSITIVE,
     UNUSED_SECURITY_PROPERTIES,
     SecuritySettings,
+    TlsSettings,
 )
 from keyrange.options.value_parsers import (
     NAME_BYTES_MAX,
@@ -139,6 +140,8 @@ PROPERTIES: Final[dict[str, Property]] = {
     for row in (*properties_of(ClientSettings), *_IGNORED, *_REFUSED, *UNUSED_SECURITY_PROPERTIES)
 }
 
+TLS_PROPERTIES: Final = {name: row for name, row in PROPERTIES.items() if name.startswith("ssl.")}
+
 
 def parse_client_options(
     options: Mapping[str, str], violations: Violations, prefix: str = "kafka."
@@ -147,13 +150,31 @@ def parse_client_options(
 
     Their names are without `prefix`, which they have where they are spoken of.
     """
+    settings = ClientSettings(**_values(PROPERTIES, options, violations, prefix))
+    _check_together(settings, options, violations, prefix)
+    return settings
+
+
+def parse_tls_options(
+    options: Mapping[str, str], violations: Violations, prefix: str
+) -> TlsSettings:
+    """As `parse_client_options`, of ssl.* alone: for servers that are no brokers."""
+    settings = TlsSettings(**_values(TLS_PROPERTIES, options, violations, prefix))
+    _check_stores(settings, options, violations, prefix)
+    return settings
+
+
+def _values(
+    rows: Mapping[str, Property], options: Mapping[str, str], violations: Violations, prefix: str
+) -> dict[str, Any]:
+    """The fields that options fill."""
     values: dict[str, Any] = {}
     for name, value in sorted(options.items()):
-        unknown = unknown_property(name, prefix)
+        unknown = unknown_property(name, prefix, rows)
         if unknown is not None:
             violations.add(f"{prefix}{name}", unknown)
             continue
-        row = PROPERTIES[name]
+        row = rows[name]
         if row.refused:
             violations.add(f"{prefix}{name}", f"is not supported: {row.refused}")
         else:
@@ -161,16 +182,16 @@ def parse_client_options(
                 parsed = row.parse(value)
                 if row.field:
                     values[row.field] = parsed
-    settings = ClientSettings(**values)
-    _check_together(settings, options, violations, prefix)
-    return settings
+    return values
 
 
-def unknown_property(name: str, prefix: str = "kafka.") -> str | None:
+def unknown_property(
+    name: str, prefix: str = "kafka.", rows: Mapping[str, Property] = PROPERTIES
+) -> str | None:
     """What is to be said of a name, without prefix, that no property has; None where one has it."""
-    if name in PROPERTIES:
+    if name in rows:
         return None
-    near = (f"{prefix}{each}" for each in near_names(name, PROPERTIES))
+    near = (f"{prefix}{each}" for each in near_names(name, rows))
     return f"is not a property of Kafka's consumer{did_you_mean(near)}"
 
 
@@ -194,6 +215,17 @@ def _check_together(
 ) -> None:
     if "bootstrap.servers" not in options:
         violations.add(f"{prefix}bootstrap.servers", "must be specified")
+    _check_stores(settings, options, violations, prefix)
+    # A broken sasl property has its violation, and what it lacks would only be noise.
+    broken = any(message.startswith(f"option '{prefix}sasl.") for message in violations.messages)
+    if not broken and not settings.sasl_jaas.is_reference:
+        with violations.collecting(f"{prefix}sasl.jaas.config"):
+            read_login(settings, prefix)
+
+
+def _check_stores(
+    settings: TlsSettings, options: Mapping[str, str], violations: Violations, prefix: str
+) -> None:
     for store, inline in (("truststore", "certificates"), ("keystore", "key")):
         both = {f"ssl.{store}.location", f"ssl.{store}.{inline}"}
         if both <= options.keys():
@@ -205,8 +237,3 @@ def _check_together(
         violations.add(
             f"{prefix}ssl.keystore.key", f"and {prefix}ssl.keystore.certificate.chain go together"
         )
-    # A broken sasl property has its violation, and what it lacks would only be noise.
-    broken = any(message.startswith(f"option '{prefix}sasl.") for message in violations.messages)
-    if not broken and not settings.sasl_jaas.is_reference:
-        with violations.collecting(f"{prefix}sasl.jaas.config"):
-            read_login(settings, prefix)

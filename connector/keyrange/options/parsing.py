@@ -15,6 +15,7 @@ from keyrange.model.columns import chosen_columns
 from keyrange.options.commit_checks import choose_commits
 from keyrange.options.commits import STORAGE_PREFIX, CommitOptions
 from keyrange.options.kafka_properties import (
+    TLS_PROPERTIES,
     parse_client_options,
     property_without_prefix,
     unknown_property,
@@ -32,6 +33,7 @@ from keyrange.options.positions import (
     choose_start,
     choose_subscription,
 )
+from keyrange.options.registry import REGISTRY_TLS_PREFIX, SHOWN_PREFIX, choose_registry
 from keyrange.options.source import OPTIONS, SourceOptions
 from keyrange.options.value_format import choose_values
 from keyrange.options.value_parsers import Violations
@@ -54,7 +56,13 @@ def parse_options(options: Mapping[str, object], mode: Mode | None = None) -> So
     client: dict[str, str] = {}
     admin: dict[str, str] = {}
     storage: dict[str, str] = {}
-    passed_on = {KAFKA_PREFIX: client, ADMIN_PREFIX: admin, STORAGE_PREFIX: storage}
+    registry_tls: dict[str, str] = {}
+    passed_on = {
+        KAFKA_PREFIX: client,
+        ADMIN_PREFIX: admin,
+        STORAGE_PREFIX: storage,
+        REGISTRY_TLS_PREFIX: registry_tls,
+    }
     for name, value in texts_of(options, violations).items():
         if prefix := prefix_of(name):
             rest = name[len(prefix) :]
@@ -67,6 +75,7 @@ def parse_options(options: Mapping[str, object], mode: Mode | None = None) -> So
         key_ranges=given.settings(KeyRangeOptions),
         commits=given.settings(CommitOptions),
         members=given.settings(MemberOptions),
+        registry=choose_registry(given, registry_tls, violations),
     )
     _check_together(source, violations)
     subscription = choose_subscription(given, violations)
@@ -133,7 +142,7 @@ def _with_mirror(source: SourceOptions, is_said: bool, violations: Violations) -
 def prefix_of(name: str) -> str:
     """The prefix of options that are passed on by their own names, which one begins with; "" for an
     option that the source has itself."""
-    prefixes = (ADMIN_PREFIX, KAFKA_PREFIX, STORAGE_PREFIX)
+    prefixes = (ADMIN_PREFIX, KAFKA_PREFIX, STORAGE_PREFIX, REGISTRY_TLS_PREFIX)
     return next((each for each in prefixes if name.lower().startswith(each)), "")
 
 
@@ -147,6 +156,9 @@ def check_names(names: Iterable[str]) -> None:
         folded, prefix = name.lower(), prefix_of(name)
         if prefix in (ADMIN_PREFIX, KAFKA_PREFIX):
             problem = unknown_property(folded.removeprefix(prefix), prefix)
+        elif prefix == REGISTRY_TLS_PREFIX:
+            rest = f"ssl.{folded.removeprefix(prefix)}"
+            problem = unknown_property(rest, SHOWN_PREFIX, TLS_PROPERTIES)
         else:
             problem = None if prefix or folded in BY_NAME else unknown(name)
         if problem is not None:

@@ -110,30 +110,9 @@ _OAUTH = "org.apache.kafka.common.security.oauthbearer."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SecuritySettings:
-    """How a connection is secured. Plain data, hashable."""
+class TlsSettings:
+    """Whom a connection over TLS trusts, and its own certificate. Plain data, hashable."""
 
-    security_protocol: str = prop(
-        "security.protocol",
-        "PLAINTEXT",
-        one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL", upper=True),
-    )
-    sasl_mechanism: str = prop("sasl.mechanism", "GSSAPI", one_of(*MECHANISMS, upper=True))
-    sasl_jaas: Secret = prop("sasl.jaas.config", NO_SECRET, parse_secret)
-    sasl_username: Secret = prop("sasl.username", NO_SECRET, parse_secret)
-    sasl_password: Secret = prop("sasl.password", NO_SECRET, parse_secret)
-    kerberos_service_name: str = prop("sasl.kerberos.service.name", "", text)
-    oauth_token_endpoint_url: str = prop("sasl.oauthbearer.token.endpoint.url", "", _token_endpoint)
-    oauth_client_id: Secret = prop(
-        "sasl.oauthbearer.client.credentials.client.id", NO_SECRET, parse_secret
-    )
-    oauth_client_secret: Secret = prop(
-        "sasl.oauthbearer.client.credentials.client.secret", NO_SECRET, parse_secret
-    )
-    oauth_scope: str = prop("sasl.oauthbearer.scope", "", text)
-    oauth_header_urlencode: bool = prop("sasl.oauthbearer.header.urlencode", False, boolean)
-    login_timeout_ms: int = prop("sasl.login.read.timeout.ms", 10_000, POSITIVE)
-    login_refresh_window_factor: float = prop("sasl.login.refresh.window.factor", 0.8, _share)
     ssl_truststore_location: str = prop(
         "ssl.truststore.location", "", local_path, also="ssl.ca.location"
     )
@@ -162,6 +141,33 @@ class SecuritySettings:
     def has_certificate(self) -> bool:
         """Whether the client has a certificate of its own, for mutual TLS."""
         return bool(self.ssl_keystore_location or self.ssl_keystore_key)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecuritySettings(TlsSettings):
+    """How a connection to a broker is secured. Plain data, hashable."""
+
+    security_protocol: str = prop(
+        "security.protocol",
+        "PLAINTEXT",
+        one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL", upper=True),
+    )
+    sasl_mechanism: str = prop("sasl.mechanism", "GSSAPI", one_of(*MECHANISMS, upper=True))
+    sasl_jaas: Secret = prop("sasl.jaas.config", NO_SECRET, parse_secret)
+    sasl_username: Secret = prop("sasl.username", NO_SECRET, parse_secret)
+    sasl_password: Secret = prop("sasl.password", NO_SECRET, parse_secret)
+    kerberos_service_name: str = prop("sasl.kerberos.service.name", "", text)
+    oauth_token_endpoint_url: str = prop("sasl.oauthbearer.token.endpoint.url", "", _token_endpoint)
+    oauth_client_id: Secret = prop(
+        "sasl.oauthbearer.client.credentials.client.id", NO_SECRET, parse_secret
+    )
+    oauth_client_secret: Secret = prop(
+        "sasl.oauthbearer.client.credentials.client.secret", NO_SECRET, parse_secret
+    )
+    oauth_scope: str = prop("sasl.oauthbearer.scope", "", text)
+    oauth_header_urlencode: bool = prop("sasl.oauthbearer.header.urlencode", False, boolean)
+    login_timeout_ms: int = prop("sasl.login.read.timeout.ms", 10_000, POSITIVE)
+    login_refresh_window_factor: float = prop("sasl.login.refresh.window.factor", 0.8, _share)
 
 
 _IGNORED = (

@@ -28,6 +28,7 @@ from keyrange.options.option import (
     rows_of,
 )
 from keyrange.options.positions import EndOptions, StartOptions, SubscriptionOptions
+from keyrange.options.registry import RegistrySettings
 from keyrange.options.value_format import ValueOptions
 from keyrange.options.value_parsers import (
     NAME_BYTES_MAX,
@@ -175,6 +176,7 @@ class SourceOptions:
     )
     map_in_arrow: MapInArrow | None = made_of(MappingOptions, None, BOTH)
     values: ValueOptions = made_of(ValueOptions, ValueOptions(), BOTH)
+    registry: RegistrySettings = made_of(RegistrySettings, RegistrySettings(), BOTH)
     # What the driver made of these: tasks read by it.
     forms: ValueForms = RAW
     commits: CommitOptions = made_of(CommitOptions, CommitOptions())

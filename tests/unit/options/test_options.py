@@ -14,7 +14,8 @@ from keyrange.model.subscription import Subscribe
 from keyrange.options import OPTIONS, KeyRangeOptions, Mode, SourceOptions, parse_options
 from keyrange.options.commits import CommitOptions
 from keyrange.options.members import MemberOptions
-from keyrange.options.option import rows_of
+from keyrange.options.option import option_fields, rows_of
+from keyrange.options.registry import RegistrySettings
 from keyrange.options.value_format import ValueOptions
 from keyrange.options.volume_checks import VolumeOptions
 from keyrange.options.volumes import VOLUME_ROWS
@@ -56,6 +57,7 @@ DEFAULTS: dict[str, Any] = {
     "filter_pushdown": False,
     "map_in_arrow": None,
     "values": ValueOptions(),
+    "registry": RegistrySettings(),
     "fail_on_data_loss": True,
     "max_batch_rows": 32_768,
     "max_batch_bytes": 4 << 20,
@@ -153,6 +155,8 @@ def test_every_option_is_tested_here() -> None:
         *("valueFormat", "valueSchema", "valueMessage", "keyFormat", "keySchema", "keyMessage"),
         *("badValues", "rescuedData", "timeZone"),
     }
+    # In test_registry_options.py.
+    others |= set(option_fields(RegistrySettings).values())
     assert {row.name for row in OPTIONS} == (
         tested | positions | key_ranges | commits | members | volumes | others
     )

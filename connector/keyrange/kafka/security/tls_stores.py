@@ -20,8 +20,8 @@ from typing import Final
 from keyrange.errors import KeyrangeError, error
 from keyrange.kafka.security import jks
 from keyrange.options.allowlist import NotAllowed, check_path, not_allowed
-from keyrange.options.kafka_properties import ClientSettings
 from keyrange.options.secrets import Secret
+from keyrange.options.security_properties import TlsSettings
 from keyrange.text.packages import install_line
 
 _STORE_BYTES_MAX: Final = 16 << 20
@@ -29,8 +29,9 @@ _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion
 _PEM_BLOCK = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.S)
 
 
-def tls_context(settings: ClientSettings) -> ssl.SSLContext:
-    """TLS 1.2 or newer; the broker's certificate is always verified.
+def tls_context(settings: TlsSettings, prefix: str = "kafka.") -> ssl.SSLContext:
+    """TLS 1.2 or newer; the server's certificate is always verified. `prefix` is that of the
+    properties that `settings` are made of.
 
     Raises STORE_NOT_READ that names the property, SECRET_NOT_FOUND, PACKAGE_NOT_FOUND.
     """
@@ -39,17 +40,17 @@ def tls_context(settings: ClientSettings) -> ssl.SSLContext:
     context.maximum_version = _VERSIONS[settings.ssl_enabled_protocols[-1]]
     context.check_hostname = settings.ssl_check_hostname
     if settings.ssl_truststore_location or settings.ssl_truststore_certificates:
-        _trust(context, settings)
+        _trust(context, settings, prefix)
     else:
         context.load_default_certs()
     if settings.has_certificate:
-        _identify(context, settings)
+        _identify(context, settings, prefix)
     return context
 
 
-def _trust(context: ssl.SSLContext, settings: ClientSettings) -> None:
+def _trust(context: ssl.SSLContext, settings: TlsSettings, prefix: str) -> None:
     """Trust what the store holds, and no one else; as in Java, also where it is no root."""
-    name = "ssl.truststore.location"
+    name = f"{prefix}ssl.truststore.location"
     if settings.ssl_truststore_location:
         kind, content = _opened(
             settings.ssl_truststore_location, settings.ssl_truststore_type, name
@@ -60,7 +61,7 @@ def _trust(context: ssl.SSLContext, settings: ClientSettings) -> None:
             store = _java_store(kind, content, settings.ssl_truststore_password, None, name)
             certificates = list(store.trusted)
     else:
-        name = "ssl.truststore.certificates"
+        name = f"{prefix}ssl.truststore.certificates"
         certificates = _pem_certificates(settings.ssl_truststore_certificates.reveal())
     if not certificates:
         raise _not_read(name, "holds no certificate")
@@ -69,13 +70,13 @@ def _trust(context: ssl.SSLContext, settings: ClientSettings) -> None:
         context.load_verify_locations(cadata=b"".join(dict.fromkeys(certificates)))
 
 
-def _identify(context: ssl.SSLContext, settings: ClientSettings) -> None:
+def _identify(context: ssl.SSLContext, settings: TlsSettings, prefix: str) -> None:
     """The client's own certificate, for mutual TLS."""
     # A callable, because OpenSSL would ask the terminal for a password it misses.
     password = settings.ssl_key_password.reveal
-    name = "ssl.keystore.location"
+    name = f"{prefix}ssl.keystore.location"
     if not settings.ssl_keystore_location:
-        name = "ssl.keystore.key"
+        name = f"{prefix}ssl.keystore.key"
         with _naming(name):
             chain = _wrapped(settings.ssl_keystore_certificate_chain.reveal())
             key = _wrapped(settings.ssl_keystore_key.reveal())
@@ -85,7 +86,7 @@ def _identify(context: ssl.SSLContext, settings: ClientSettings) -> None:
     kind, content = _opened(location, settings.ssl_keystore_type, name)
     if kind == "PEM":
         if settings.ssl_key_location:
-            _check(settings.ssl_key_location, "ssl.key.location")
+            _check(settings.ssl_key_location, f"{prefix}ssl.key.location")
         with _naming(name):
             context.load_cert_chain(location, settings.ssl_key_location or None, password)
         return
@@ -125,7 +126,7 @@ def _check(location: str, name: str) -> None:
     try:
         check_path(location)
     except NotAllowed as failure:
-        raise not_allowed(f"kafka.{name}", failure) from None
+        raise not_allowed(name, failure) from None
 
 
 def _opened(location: str, given: str, name: str) -> tuple[str, bytes]:
@@ -248,4 +249,4 @@ def _naming(name: str) -> Iterator[None]:
 
 
 def _not_read(name: str, why: str) -> KeyrangeError:
-    return error("STORE_NOT_READ", f"kafka.{name} {why}")
+    return error("STORE_NOT_READ", f"{name} {why}")

@@ -9,8 +9,6 @@ and what it said, never the secret or the token; nor do the local values of thei
 from __future__ import annotations
 
 import base64
-import http.client
-import io
 import json
 import math
 import re
@@ -21,12 +19,14 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from typing import IO, Any, Final
-from urllib.parse import quote_plus, urlencode, urlsplit
+from urllib.parse import quote_plus, urlencode
 
 from keyrange.errors import KeyrangeError, error
 from keyrange.kafka.security import tls_stores
+from keyrange.kafka.security.http_requests import opener
 from keyrange.options.kafka_properties import ClientSettings
 from keyrange.options.secrets import NO_SECRET, Secret, UnseenText
+from keyrange.options.security_properties import TlsSettings
 
 _ANSWER_BYTES_MAX: Final = 1 << 20
 # RFC 6750, 2.1. Anything else could end the message's field, and name another user in the next.
@@ -117,11 +117,6 @@ def _base64url(data: bytes) -> str:
     return base64.urlsafe_b64encode(data).decode().rstrip("=")
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, *_: Any, **__: Any) -> None:
-        return None
-
-
 def _ask(settings: ClientSettings, login: Mapping[str, str]) -> tuple[UnseenText, float]:
     """A token of the endpoint, and its lifetime in seconds; 0 where that is not told."""
     url = settings.oauth_token_endpoint_url
@@ -141,7 +136,9 @@ def _ask(settings: ClientSettings, login: Mapping[str, str]) -> tuple[UnseenText
         method="POST",
     )
     try:
-        with _opener(url, login).open(request, timeout=settings.login_timeout_ms / 1000) as answer:
+        with opener(url, lambda: _tls(login)).open(
+            request, timeout=settings.login_timeout_ms / 1000
+        ) as answer:
             found, lifetime_s = _granted(answer)
     except urllib.error.HTTPError as failure:
         raise _refused(failure, url, (login["clientSecret"], secret)) from None
@@ -171,57 +168,10 @@ def _granted(answer: IO[bytes]) -> tuple[UnseenText, float]:
     return UnseenText(found), float(document.get("expires_in") or 0)
 
 
-def _opener(url: str, login: Mapping[str, str]) -> urllib.request.OpenerDirector:
-    handlers: list[urllib.request.BaseHandler] = [_NoRedirect()]
-    if urlsplit(url).scheme == "https":
-        handlers.append(_Handler(context=_tls(login)))
-    else:
-        # The secret goes to this machine's loopback, and to no proxy on the way.
-        handlers += [_Handler(), urllib.request.ProxyHandler({})]
-    return urllib.request.build_opener(*handlers)
-
-
-class _InTime(io.RawIOBase):
-    """What comes over a socket, all of it by one deadline: urllib's timeout is for each piece."""
-
-    def __init__(self, raw: io.RawIOBase, sock: Any) -> None:
-        self._raw, self._sock = raw, sock
-        self._by = time.monotonic() + sock.gettimeout()
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, memory: Any) -> int | None:
-        self._sock.settimeout(max(self._by - time.monotonic(), 0.001))
-        return self._raw.readinto(memory)
-
-    def close(self) -> None:
-        self._raw.close()
-        super().close()
-
-
-class _Response(http.client.HTTPResponse):
-    def __init__(self, sock: Any, *given: Any, **named: Any) -> None:
-        super().__init__(sock, *given, **named)
-        self.fp = io.BufferedReader(_InTime(self.fp.detach(), sock))
-
-
-class _Handler(urllib.request.HTTPSHandler, urllib.request.HTTPHandler):
-    """Both schemes, over connections whose answers are `_Response`s."""
-
-    def do_open(self, http_class: Any, req: urllib.request.Request, **given: Any) -> Any:
-        def connection(*address: Any, **how: Any) -> Any:
-            made = http_class(*address, **how)
-            made.response_class = _Response
-            return made
-
-        return super().do_open(connection, req, **given)
-
-
 def _tls(login: Mapping[str, str]) -> ssl.SSLContext:
     """As to the broker, with the trust store of the JAAS entry, else the system's authorities."""
     return tls_stores.tls_context(
-        ClientSettings(
+        TlsSettings(
             ssl_truststore_location=login.get("ssl.truststore.location", ""),
             ssl_truststore_type=login.get("ssl.truststore.type", "").upper(),
             ssl_truststore_password=_literal(login.get("ssl.truststore.password", "")),

@@ -1,0 +1,1 @@
+"""Schema registries: schemas by the ids that stand before payloads."""

@@ -1,0 +1,236 @@
+"""Confluent's REST API of a schema registry, as far as a reader of records needs it.
+
+All addresses of the registry are one registry: what does not answer at one is asked of the next.
+That a schema is not known is an answer of the registry too; it counts if no address knows it.
+Errors name the address and what it said, never what logs in; nor do the local values of their
+tracebacks.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import re
+import ssl
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from dataclasses import replace
+from typing import IO, Any, Final
+from urllib.parse import quote
+
+from keyrange.errors import KeyrangeError, error
+from keyrange.kafka.security.http_requests import opener
+from keyrange.kafka.security.tls_stores import tls_context
+from keyrange.options.registry import SHOWN_PREFIX, RegistrySettings
+from keyrange.options.secrets import UnseenBytes, UnseenText
+from keyrange.registry.registered_schemas import (
+    Reference,
+    RegisteredSchema,
+    SchemaDocument,
+    SchemaId,
+    read_document,
+    with_references,
+)
+
+_ANSWER_BYTES_MAX: Final = 16 << 20
+_ACCEPT: Final = "application/vnd.schemaregistry.v1+json, application/json"
+# RFC 6750, 2.1. Anything else could end the header's line.
+_TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*", re.ASCII)
+_DENIES: Final = frozenset((401, 403, 407))
+_PASSES: Final = frozenset((408, 425, 429, *range(500, 600)))
+# Confluent's error codes: no such subject, version, schema.
+_UNKNOWN: Final = frozenset((40401, 40402, 40403))
+_PAUSE_S: Final = 0.25
+_PAUSE_MAX_S: Final = 4.0
+_SAID_MAX: Final = 200
+
+
+class UnknownToRegistry(LookupError):
+    """The registry answers, and has no such schema, subject or version."""
+
+
+class UnknownReference(UnknownToRegistry):
+    """It has the schema, and not one that this refers to."""
+
+
+class _Failed(Exception):
+    """An address gave no answer that can be used. `passes`: it may be asked again."""
+
+    def __init__(self, why: str, passes: bool, pause_s: float = 0.0) -> None:
+        super().__init__(why)
+        self.passes = passes
+        self.pause_s = pause_s
+
+
+class RegistryClient:
+    """Asks one registry. Every call raises REGISTRY_UNREACHABLE, REGISTRY_ANSWER_UNFIT,
+    REGISTRY_DENIED, REGISTRY_TLS_FAILED, what reading stores and secrets raises, and
+    UnknownToRegistry."""
+
+    def __init__(
+        self, settings: RegistrySettings, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        self._settings = settings
+        self._sleep = sleep
+        # The one that answered last is asked first.
+        self._urls = list(settings.urls)
+
+    def schema(self, id: SchemaId) -> RegisteredSchema:
+        """A schema by its number or GUID, with all that it refers to."""
+        kind = "ids" if isinstance(id, int) else "guids"
+        return replace(self._complete(f"/schemas/{kind}/{quote(str(id), safe='')}"), id=id)
+
+    def latest(self, subject: str) -> RegisteredSchema:
+        """The latest schema of a subject."""
+        return self._complete(f"/subjects/{quote(subject, safe='')}/versions/latest")
+
+    def version(self, subject: str, version: int) -> SchemaDocument:
+        """A version of a subject, also one that was deleted since: schemas may refer to it."""
+        path = f"/subjects/{quote(subject, safe='')}/versions/{version}?deleted=true"
+        return self._ask(path)
+
+    def _complete(self, path: str) -> RegisteredSchema:
+        document = self._ask(path)
+
+        def fetch(reference: Reference) -> SchemaDocument:
+            try:
+                return self.version(reference.subject, reference.version)
+            except UnknownToRegistry as failure:
+                raise UnknownReference(f"{failure}, which {path} refers to") from None
+
+        try:
+            schema = with_references(document, fetch)
+        except ValueError as failure:
+            raise self._unfit(f"the schema cannot be used: {failure}", path) from None
+        return RegisteredSchema(document.id, document.type, schema)
+
+    def _ask(self, path: str) -> SchemaDocument:
+        failure = _Failed("it was not asked", False)
+        for again in range(self._settings.tries):
+            if again:
+                pause_s = min(_PAUSE_S * 2 ** (again - 1), _PAUSE_MAX_S)
+                self._sleep(min(max(pause_s, failure.pause_s), _PAUSE_MAX_S))
+            passes, unknown = False, ""
+            for url in tuple(self._urls):
+                try:
+                    document = self._asked(url, path)
+                except UnknownToRegistry as said:
+                    unknown = str(said)
+                except _Failed as failed:
+                    failure, passes = failed, passes or failed.passes
+                else:
+                    self._urls.remove(url)
+                    self._urls.insert(0, url)
+                    return document
+            # An address that is away may know it.
+            if unknown and (not passes or again + 1 == self._settings.tries):
+                raise UnknownToRegistry(unknown)
+            if not passes:
+                break
+        if not failure.passes:
+            raise self._unfit(str(failure), path)
+        raise error(
+            "REGISTRY_UNREACHABLE",
+            f"the schema registry gave no answer in {self._settings.tries} tries: {failure}",
+            registry=" ".join(self._urls),
+            path=path,
+        )
+
+    def _unfit(self, why: str, path: str) -> KeyrangeError:
+        return error("REGISTRY_ANSWER_UNFIT", why, registry=" ".join(self._urls), path=path)
+
+    def _asked(self, url: str, path: str) -> SchemaDocument:
+        """The answer of one address. Raises _Failed, UnknownToRegistry, and what does not pass."""
+        settings = self._settings
+        request = urllib.request.Request(f"{url}{path}", headers=_headers(settings))
+        directory = opener(url, lambda: tls_context(settings.tls, SHOWN_PREFIX))
+        try:
+            with directory.open(request, timeout=settings.request_timeout_ms / 1000) as answer:
+                body = _body(answer)
+        except urllib.error.HTTPError as failure:
+            with failure:
+                raise _refused(failure, url) from None
+        except (OSError, http.client.HTTPException) as failure:
+            raise _broken(failure, url) from None
+        try:
+            document = json.loads(body)
+            if not isinstance(document, dict):
+                raise ValueError("it is no object")
+            return read_document(document)
+        except (ValueError, RecursionError) as failure:
+            # The text of json's own errors quotes nothing of what was read.
+            said = f"{url} answered with what is no JSON of a schema: {failure}"
+            raise _Failed(said, False) from None
+
+
+def _headers(settings: RegistrySettings) -> dict[str, str]:
+    """Raises SECRET_NOT_FOUND, INVALID_OPTIONS."""
+    found = {"Accept": _ACCEPT}
+    if settings.user:
+        pair = UnseenBytes(f"{settings.user.reveal()}:{settings.password.reveal()}".encode())
+        found["Authorization"] = UnseenText("Basic " + base64.b64encode(pair).decode())
+    elif settings.token:
+        token = UnseenText(settings.token.reveal().strip())
+        if not _TOKEN.fullmatch(token):
+            raise error("INVALID_OPTIONS", "option 'schemaRegistry.token' must hold a bearer token")
+        found["Authorization"] = UnseenText(f"Bearer {token}")
+    return found
+
+
+def _body(answer: Any) -> bytes:
+    body: bytes = answer.read(_ANSWER_BYTES_MAX + 1)
+    if len(body) > _ANSWER_BYTES_MAX:
+        raise _Failed(f"an answer has more than {_ANSWER_BYTES_MAX} bytes", False)
+    if answer.length:
+        raise http.client.IncompleteRead(b"", answer.length)
+    return body
+
+
+def _refused(failure: urllib.error.HTTPError, url: str) -> Exception:
+    """What the status of an answer means."""
+    code, said = _explanation(failure)
+    text = f"{url} answered with HTTP status {failure.code}{said and ': ' + said}"
+    if failure.code in _DENIES:
+        return error("REGISTRY_DENIED", text)
+    if failure.code == 404 and code in _UNKNOWN:
+        return UnknownToRegistry(text)
+    if failure.code in _PASSES:
+        return _Failed(text, True, _retry_after_s(failure))
+    if failure.code == 404:
+        text += ", without the error code of a schema registry"
+    return _Failed(text, False)
+
+
+def _explanation(body: IO[bytes]) -> tuple[int, str]:
+    """`error_code` of the registry's errors, and `message` as far as it is short and printable."""
+    try:
+        document = json.loads(body.read(_ANSWER_BYTES_MAX))
+        code, said = document.get("error_code"), str(document.get("message", ""))[:_SAID_MAX]
+    except (OSError, ValueError, AttributeError, RecursionError, http.client.HTTPException):
+        return 0, ""
+    return code if type(code) is int else 0, "".join(each for each in said if each.isprintable())
+
+
+def _retry_after_s(failure: urllib.error.HTTPError) -> float:
+    given = failure.headers.get("Retry-After", "")
+    return float(given) if given.isdecimal() and len(given) < 6 else 0.0
+
+
+def _broken(failure: Exception, url: str) -> Exception:
+    """What it means that a connection was not made, or broke."""
+    reason = getattr(failure, "reason", None)
+    cause = reason if isinstance(reason, OSError) else failure
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        text = f"the registry's certificate: {cause.verify_message}"
+        return error("REGISTRY_TLS_FAILED", text, registry=url)
+    if isinstance(cause, ssl.SSLError) and not isinstance(
+        cause, ssl.SSLEOFError | ssl.SSLZeroReturnError
+    ):
+        text = f"TLS could not be agreed on: {cause.reason or cause}"
+        return error("REGISTRY_TLS_FAILED", text, registry=url)
+    if isinstance(cause, TimeoutError):
+        return _Failed(f"{url} did not answer in time", True)
+    return _Failed(f"{url}: {cause or type(cause).__name__}", True)

@@ -1,0 +1,213 @@
+"""What stands between the payloads of a registry's serializers and the decoder of a format: it
+reads which schema each was written with, and hands the rest to a decoder for that schema."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from keyrange.model.value_forms import ReadSettings, Schema, UnfitSchema
+from keyrange.options.registry import RegistrySettings
+from keyrange.registry.prefixes import (
+    BadPrefix,
+    Prefix,
+    common_prefix,
+    prefix_sizes,
+    read_prefix,
+)
+from keyrange.registry.registered_schemas import RegisteredSchema, SchemaId
+from keyrange.registry.schemas import schemas_of
+from keyrange.values.formats import Format
+from keyrange.values.payloads import BadValues, Decoder, Numbers, Payloads, ReadValues
+
+_Array = np.ndarray[Any, Any]
+_DECODERS_MAX: Final = 1_000
+
+
+class IndexedFormat(Format, Protocol):
+    """A format whose schemas define several messages; it has to be one for type PROTOBUF."""
+
+    def message_at(self, schema: Schema, indexes: tuple[int, ...]) -> str:
+        """The full name of a message: of the schema's messages the one at the first index, of those
+        within it the one at the next, and so on. Raises `UnfitSchema` where there is none."""
+
+
+class FindsSchemas(Protocol):
+    def find(self, id: SchemaId) -> RegisteredSchema | None:
+        """None where the registry has none of this id."""
+
+
+def framed_decoder(
+    settings: RegistrySettings,
+    reader: RegisteredSchema,
+    format: Format,
+    read: ReadSettings,
+    column: Literal["key", "value"] = "value",
+) -> FramedDecoder:
+    """In a task: a decoder of the keys or values of a registry's serializers. `reader` is what
+    `reader_schema` said on the driver."""
+    return FramedDecoder(schemas_of(settings, reader), reader, format, read, column)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Group:
+    """Rows with one prefix, in order, and what was read of them."""
+
+    rows: Numbers
+    values: ReadValues
+
+
+class FramedDecoder:
+    """A `Decoder` whose payloads say their own schemas. A batch of one schema, as most are, is
+    read by one decoder where it lies.
+
+    `read` raises what `Schemas.find` raises: a registry that is away is no bad value.
+    """
+
+    def __init__(
+        self,
+        schemas: FindsSchemas,
+        reader: RegisteredSchema,
+        format: Format,
+        settings: ReadSettings,
+        column: Literal["key", "value"] = "value",
+    ) -> None:
+        self.type: pa.DataType = format.type_of(reader.schema, settings)
+        self._schemas = schemas
+        self._reader = reader
+        self._format = format
+        self._settings = settings
+        self._header = f"__{column}_schema_id"
+        self._indexed = reader.type == "PROTOBUF"
+        self._decoders: dict[bytes, Decoder | str] = {}
+
+    def read(self, payloads: Payloads, headers: pa.ListArray | None = None) -> ReadValues:
+        """`headers` are those of the records, list<struct<key: string, value: binary>>. The schema
+        of a record with header __value_schema_id, of a key with __key_schema_id, is said there, and
+        nothing stands before its payload."""
+        told = _last_of_name(headers, self._header)
+        if told is None and (prefix := common_prefix(payloads, self._indexed)) is not None:
+            return self._read_alike(payloads.behind(len(prefix)), prefix)
+        sizes = prefix_sizes(payloads, self._indexed)
+        prefixes = Payloads(
+            payloads.data, payloads.starts, payloads.starts + sizes, payloads.present & (sizes > 0)
+        ).array()
+        if told is not None:
+            prefixes = pc.if_else(pa.array(payloads.present), pc.coalesce(told, prefixes), None)
+            sizes = np.where(told.is_valid().to_numpy(zero_copy_only=False), 0, sizes)
+        behind = payloads.behind(sizes)
+        groups = [
+            _Group(rows, self._read_alike(behind.take(rows), prefix))
+            for rows, prefix in _alike(prefixes)
+        ]
+        none = payloads.present & ~prefixes.is_valid().to_numpy(zero_copy_only=False)
+        groups.append(self._without_prefix(payloads, np.flatnonzero(none)))
+        return _together(groups, len(payloads), self.type, self._settings.rescues)
+
+    def _read_alike(self, payloads: Payloads, prefix: bytes) -> ReadValues:
+        """Payloads without their prefixes, which are all the same."""
+        decoder = self._decoders.get(prefix)
+        if decoder is None:
+            decoder = self._decoder(prefix)
+        if not isinstance(decoder, str):
+            return decoder.read(payloads)
+        bad = np.flatnonzero(payloads.present)
+        return self._all_null(len(payloads), BadValues(bad, [decoder] * len(bad)))
+
+    def _decoder(self, prefix: bytes) -> Decoder | str:
+        """For payloads with this prefix; a text that says why there is none."""
+        try:
+            said = read_prefix(prefix, self._indexed)
+        except BadPrefix as failure:
+            return f"header {self._header}: {failure}"
+        found = self._schemas.find(said.id)
+        if found is None:
+            # Not kept: the registry may know it later.
+            return f"schema {said.id} is not known to the registry"
+        if len(self._decoders) >= _DECODERS_MAX:
+            self._decoders.clear()
+        decoder = self._decoders[prefix] = self._made(found, said)
+        return decoder
+
+    def _made(self, found: RegisteredSchema, said: Prefix) -> Decoder | str:
+        if found.type != self._reader.type:
+            return f"schema {said.id} is of type {found.type}, and {self._reader.type} is read"
+        try:
+            writer = found.schema
+            if self._indexed:
+                format: Any = self._format
+                writer = replace(writer, message=format.message_at(writer, said.indexes))
+            return self._format.decoder(self._reader.schema, writer, self._settings)
+        except UnfitSchema as failure:
+            return f"schema {said.id} cannot be read as the columns: {failure}"
+
+    def _without_prefix(self, payloads: Payloads, rows: Numbers) -> _Group:
+        errors = []
+        for row in rows.tolist():
+            try:
+                read_prefix(payloads.row(row) or b"", self._indexed)
+            except BadPrefix as failure:
+                errors.append(str(failure))
+        bad = BadValues(np.arange(len(rows)), errors)
+        return _Group(rows, self._all_null(len(rows), bad))
+
+    def _all_null(self, count: int, bad: BadValues) -> ReadValues:
+        rescued = pa.nulls(count, pa.string()) if self._settings.rescues else None
+        return ReadValues(pa.nulls(count, self.type), bad, rescued)
+
+
+def _last_of_name(headers: pa.ListArray | None, name: str) -> pa.BinaryArray | None:
+    """For each record the value of the last of its headers of a name that have one, null where none
+    has; None where this holds for all records."""
+    if headers is None:
+        return None
+    entries = headers.flatten()
+    if not len(entries):
+        return None
+    named = pc.and_(pc.equal(entries.field("key"), name), entries.field("value").is_valid())
+    named = pc.fill_null(named, False)
+    at = np.flatnonzero(named.to_numpy(zero_copy_only=False))
+    if not len(at):
+        return None
+    last = np.full(len(headers), -1, np.int64)
+    last[pc.list_parent_indices(headers).to_numpy()[at]] = at
+    return entries.field("value").take(pa.array(last, mask=last < 0))
+
+
+def _alike(prefixes: pa.BinaryArray) -> Iterator[tuple[Numbers, bytes]]:
+    """The rows of each prefix, in order; nulls have none."""
+    encoded = prefixes.dictionary_encode()
+    codes = pc.fill_null(encoded.indices, len(encoded.dictionary)).to_numpy()
+    order = np.argsort(codes, kind="stable")
+    ends = np.searchsorted(codes[order], np.arange(len(encoded.dictionary)), "right")
+    begin = 0
+    for end, prefix in zip(ends.tolist(), encoded.dictionary.to_pylist(), strict=True):
+        yield order[begin:end], prefix
+        begin = end
+
+
+def _together(groups: list[_Group], count: int, kind: pa.DataType, rescues: bool) -> ReadValues:
+    """The groups' rows in their places; rows of no group are null."""
+    rows = np.concatenate([each.rows for each in groups])
+    # Where each row is among the groups', behind which stands one null.
+    places = np.full(count, len(rows), np.int64)
+    places[rows] = np.arange(len(rows))
+    taken = pa.array(places)
+
+    def placed(columns: list[pa.Array], kind: pa.DataType) -> pa.Array:
+        return pa.concat_arrays([*columns, pa.nulls(1, kind)]).take(taken)
+
+    bad = np.concatenate([each.rows[each.values.bad.rows] for each in groups])
+    errors = [text for each in groups for text in each.values.bad.errors]
+    order = np.argsort(bad, kind="stable")
+    rescued = [each.values.rescued for each in groups]
+    return ReadValues(
+        placed([each.values.column for each in groups], kind),
+        BadValues(bad[order], [errors[at] for at in order.tolist()]),
+        placed(rescued, pa.string()) if rescues else None,
+    )

@@ -1,0 +1,63 @@
+"""What the driver asks a registry at the start of a query: the schema that says the columns."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+from keyrange.errors import error
+from keyrange.options.registry import RegistrySettings
+from keyrange.options.security_properties import is_loopback
+from keyrange.registry.client import RegistryClient, UnknownReference, UnknownToRegistry
+from keyrange.registry.registered_schemas import SCHEMA_TYPES, RegisteredSchema
+
+_log = logging.getLogger(__name__)
+
+
+def reader_schema(
+    settings: RegistrySettings, subject: str, format_name: str = ""
+) -> RegisteredSchema:
+    """The latest schema of a subject, with what it refers to. To be called once a run: what a
+    connection exposes is logged.
+
+    `format_name` is the option's word for the format that it has to be of. Raises what
+    `RegistryClient` raises, REGISTRY_SUBJECT_UNKNOWN, REGISTRY_SCHEMA_UNFIT.
+    """
+    for text in exposures(settings):
+        _log.warning("%s", text)
+    try:
+        found = RegistryClient(settings).latest(subject)
+    except UnknownReference as failure:
+        raise error("REGISTRY_SCHEMA_UNFIT", str(failure), subject=subject) from None
+    except UnknownToRegistry as failure:
+        raise error("REGISTRY_SUBJECT_UNKNOWN", str(failure), subject=subject) from None
+    expected = SCHEMA_TYPES.get(format_name, found.type)
+    if found.type != expected:
+        raise error(
+            "REGISTRY_SCHEMA_UNFIT",
+            f"the latest schema is of type {found.type}, and {format_name} reads {expected}",
+            subject=subject,
+            id=found.id,
+        )
+    return found
+
+
+def exposures(settings: RegistrySettings) -> Iterator[str]:
+    """What others on the way can see or be, each with its option; nothing of loopback."""
+    logs_in = bool(settings.user or settings.token)
+    for each in settings.urls:
+        url = urlsplit(each)
+        if is_loopback(url.hostname or ""):
+            continue
+        if url.scheme == "http" and logs_in:
+            yield (
+                f"option 'schemaRegistry.url' has http for {url.netloc}: what logs in can be read "
+                "on the way. Set it to https"
+            )
+        if url.scheme == "https" and not settings.tls.ssl_check_hostname:
+            yield (
+                "option 'schemaRegistry.ssl.endpoint.identification.algorithm' is empty: whoever "
+                f"has any certificate of the same authority can pass for {url.netloc}. Set it to "
+                "https, or leave it out"
+            )
