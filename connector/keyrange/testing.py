@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 
 from keyrange.errors import invalid_options
+from keyrange.formats.schema_document import schema_of_ddl
 from keyrange.keyed_state.sorted_blocks import Keys
 from keyrange.keyed_state.state_entries import ABSENT, Entries
 from keyrange.keyed_state.variables import KEY, State, StateForm, variables_of
 from keyrange.model.key_ranges import SPACE, hash_of, hash_of_record
 from keyrange.model.offsets import TopicPartition
-from keyrange.values.schema_document import schema_of_ddl
 from keyrange.work.model.outcome import Cause
 from keyrange.work.model.work_order import TaskPartition, WorkSettings
 from keyrange.work.outcome_rows import HIDDEN

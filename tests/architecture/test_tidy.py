@@ -40,7 +40,7 @@ ENTRY_POINTS = {
     "keyrange.registry.framing",
     "keyrange.registry.reader_schemas",
     "keyrange.testing",
-    *(f"keyrange.values.{name}.format" for name in FORMATS),
+    *(f"keyrange.formats.{name}.format" for name in FORMATS),
     "keyrange.volumes",
     "pyspark_keyrange",
 }

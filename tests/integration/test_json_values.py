@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from project.snippets import ROOT
-from unit.values.json_cases import BAD, CASES, LOCAL_TIMES, ZONES, read_json
+from unit.formats.json_cases import BAD, CASES, LOCAL_TIMES, ZONES, read_json
 
 pytestmark = pytest.mark.spark
 

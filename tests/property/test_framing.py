@@ -9,11 +9,11 @@ import pyarrow as pa
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from keyrange.formats.payloads import Payloads
 from keyrange.model.value_forms import ReadSettings, Schema
 from keyrange.registry.framing import FramedDecoder
 from keyrange.registry.prefixes import BadPrefix, prefix_sizes, read_prefix
 from keyrange.registry.registered_schemas import RegisteredSchema
-from keyrange.values.payloads import Payloads
 from registries.framed import COLUMN, HEADER, UNFIT, Known, ToldFormat, prefix, zigzag
 
 GUID = "0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0"

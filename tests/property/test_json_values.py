@@ -10,8 +10,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keyrange.values.json import rows as json_rows
-from unit.values.json_cases import read_json
+from keyrange.formats.json import rows as json_rows
+from unit.formats.json_cases import read_json
 
 INNER = pa.struct([("x", pa.string()), ("n", pa.int16()), ("d", pa.decimal128(9, 2))])
 SCHEMA = pa.schema(

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 
 import keyrange
 from keyrange.errors import KeyrangeError
+from keyrange.formats.schema_document import struct_type
 from keyrange.keyed_state.exact_columns import VALUE_BYTES_MAX, cast_exactly, check_state
 from keyrange.keyed_state.exact_values import converter_of, form_of
 from keyrange.keyed_state.state_entries import ABSENT, Entries
 from keyrange.keyed_state.variables import StateForm, variables_of
 from keyrange.model.ddl import parse_ddl
 from keyrange.testing import RecordsFailed, StateHarness
-from keyrange.values.schema_document import struct_type
 from keyrange.work.records import UNFIT, RowForm
 from samples import strategies  # noqa: F401  registers the hypothesis profiles
 

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from keyrange.formats.payloads import BadValues, Payloads, ReadValues
 from keyrange.model.value_forms import ReadSettings, Schema, UnfitSchema
 from keyrange.registry.registered_schemas import RegisteredSchema, SchemaId
-from keyrange.values.payloads import BadValues, Payloads, ReadValues
 
 HEADER = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 COLUMN = pa.struct([("schema", pa.string()), ("message", pa.string()), ("payload", pa.binary())])

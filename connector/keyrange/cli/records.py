@@ -277,7 +277,7 @@ def _value_reader(reading: ReadPlan) -> Callable[[pa.RecordBatch], dict[str, lis
     from keyrange.values.reading import ValueReader
 
     # A command shows what is there, whatever a query makes of it.
-    reader = ValueReader(replace(forms, bad="column"))
+    reader = ValueReader(replace(forms, bad="column"), reading.options.registry)
 
     def read(batch: pa.RecordBatch) -> dict[str, list[Any]]:
         found, _ = reader.read(batch)

@@ -253,13 +253,12 @@ class Consumer:
                 pause_s = min(2 * pause_s, _PAUSE_MAX_S)
 
     def _typed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        if not self._settings.source.forms.columns:
-            return batch
-        if self._reader is None:
+        source = self._settings.source
+        if source.forms.columns and self._reader is None:
             from keyrange.values.reading import ValueReader
 
-            self._reader = ValueReader(self._settings.source.forms)
-        return self._reader.read_all(batch)
+            self._reader = ValueReader(source.forms, source.registry)
+        return batch if self._reader is None else self._reader.read_all(batch)
 
     def _step(self, sharing: Sharing, deadline: float) -> None:
         try:

@@ -8,11 +8,13 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from keyrange.errors import InvalidError
+from keyrange.model.value_forms import REGISTERED
 from keyrange.options import OPTIONS, SourceOptions, parse_options
 from keyrange.options.commits import STORAGE_PREFIX
 from keyrange.options.members import MemberOptions
 from keyrange.options.option import GivenOptions, by_name, option, rows_of, texts_of
 from keyrange.options.parsing import KAFKA_PREFIX, unknown
+from keyrange.options.registry import REGISTRY_TLS_PREFIX, RegistrySettings
 from keyrange.options.value_parsers import Violations, duration_or_ms, int_between
 from keyrange.values.forms import value_forms
 
@@ -34,6 +36,7 @@ _SHARED: Final = frozenset(
         *("max.poll.interval.ms", "registration.timeout.ms", "expansion.timeout.ms"),
         *("valueFormat", "valueSchema", "valueMessage", "keyFormat", "keySchema", "keyMessage"),
         *("badValues", "rescuedData", "timeZone"),
+        *(row.name for row in rows_of(RegistrySettings)),
     }
 )
 
@@ -90,7 +93,7 @@ def parse_consumer_options(options: Mapping[str, object]) -> ConsumerSettings:
         if given.take(name, value):
             continue
         of_source = _OF_SOURCE.get(folded)
-        if folded.startswith((KAFKA_PREFIX, STORAGE_PREFIX)):
+        if folded.startswith((KAFKA_PREFIX, STORAGE_PREFIX, REGISTRY_TLS_PREFIX)):
             source[name] = value
         elif of_source is not None and of_source.name in _SHARED:
             source[of_source.name] = value
@@ -123,6 +126,14 @@ def _check_together(source: SourceOptions, by_offset: bool, violations: Violatio
             "must be immediate: a consumer has no sink whose output could be kept until everything "
             "before it is done; publish what committed() has passed (guides/consumer.md)",
         )
+    named = (
+        ("value", source.values.format, source.values.schema, source.registry.value_subject),
+        ("key", source.values.key_format, source.values.key_schema, source.registry.key_subject),
+    )
+    for side, form, schema, subject in named:
+        if source.registry.urls and form in REGISTERED and not (schema or subject):
+            text = "must be given: its schema is read before assign and subscribe name topics"
+            violations.add(f"{side}Subject", text)
     if source.values.bad == "deadLetter":
         text = "must be null, fail or column: what a consumer is handed it judges itself"
         violations.add("badValues", text)

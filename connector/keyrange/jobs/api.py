@@ -13,6 +13,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from keyrange.errors import error, invalid_options
+from keyrange.formats.schema_document import struct_type
 from keyrange.individual_commits.each_batch import EachBatch
 from keyrange.individual_commits.reported_outcomes import HIDDEN_SPARK, schema_of
 from keyrange.jobs.batch_writer import JobTable, WriteIndividually, WriteWhole
@@ -33,7 +34,6 @@ from keyrange.storage.directory import no_place
 from keyrange.storage.locations import as_spark_names
 from keyrange.storage.model.partition_columns import partition_columns
 from keyrange.values.forms import in_zone, value_forms
-from keyrange.values.schema_document import struct_type
 from keyrange.work.function_signature import call_mistake
 from keyrange.work.outcome_rows import HIDDEN, HIDDEN_TYPE
 

@@ -11,9 +11,9 @@ from typing import Any, Final
 import pyarrow as pa
 
 from keyrange.errors import KeyrangeError, error
+from keyrange.formats.schema_document import struct_type
 from keyrange.model.ddl import ddl_of, parse_ddl
 from keyrange.options.value_parsers import duration_ms
-from keyrange.values.schema_document import struct_type
 
 KEY_HASH: Final = "key_hash"
 KEY: Final = "key"

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
-# The formats of keys and values beside raw: each is a folder of `keyrange.values`.
+Side = Literal["key", "value"]
+# The formats of keys and values beside raw: each is a folder of `keyrange.formats`.
 FORMATS: Final = ("string", "json", "debezium")
+# Of these a registry may have the schemas.
+REGISTERED: Final = ("avro", "protobuf", "json")
 # The column of what could not be read, with badValues=column.
 BAD_COLUMN: Final = "_bad_value"
 
@@ -41,12 +44,18 @@ class UnfitSchema(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ColumnForm:
-    """How one column of bytes is read: `column` is key or value, `schema` the reader's."""
+    """How one column of bytes is read: `column` is key or value, `schema` the reader's.
 
-    column: str
+    `framed`: each payload says by which schema of a registry it was written. `schema_id` is the
+    reader's own there, None where an option says it.
+    """
+
+    column: Side
     format: str
     schema: Schema
     settings: ReadSettings
+    framed: bool = False
+    schema_id: int | str | None = None
 
 
 @dataclass(frozen=True, slots=True)

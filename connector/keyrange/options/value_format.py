@@ -10,6 +10,7 @@ from typing import Final, Literal
 from keyrange.model.ddl import parse_ddl
 from keyrange.model.value_forms import BAD_COLUMN, FORMATS
 from keyrange.options.option import GivenOptions, option
+from keyrange.options.registry import RegistrySettings
 from keyrange.options.value_parsers import Violations, name_up_to, one_of
 
 _SCHEMA: Final = (
@@ -102,13 +103,19 @@ class ValueOptions:
 
 
 def choose_values(
-    given: GivenOptions, columns: Collection[str], individual: bool, violations: Violations
+    given: GivenOptions,
+    columns: Collection[str],
+    individual: bool,
+    registry: RegistrySettings,
+    violations: Violations,
 ) -> ValueOptions:
     """The formats of keys and values; `columns` are those of the source."""
     chosen = given.settings(ValueOptions)
     value = chosen.format, chosen.schema, chosen.message
     key = chosen.key_format, chosen.key_schema, chosen.key_message
-    schema, key_schema = _schema("value", *value, violations), _schema("key", *key, violations)
+    has = bool(registry.urls)
+    schema = _schema("value", *value, has, violations)
+    key_schema = _schema("key", *key, has, violations)
     if not chosen.typed:
         for name in ("badValues", "rescuedData", "timeZone"):
             if given.names(name):
@@ -121,8 +128,11 @@ def choose_values(
     return replace(chosen, schema=schema, key_schema=key_schema)
 
 
-def _schema(side: str, form: str, text: str, message: str, violations: Violations) -> str:
-    """The schema of keys or values; of those that are DDL as Spark's JSON."""
+def _schema(
+    side: str, form: str, text: str, message: str, has_registry: bool, violations: Violations
+) -> str:
+    """The schema of keys or values, of those that are DDL as Spark's JSON; "" where a registry says
+    it."""
     name = f"{side}Schema"
     if message and form != "protobuf":
         violations.add(f"{side}Message", f"needs {side}Format=protobuf")
@@ -131,7 +141,8 @@ def _schema(side: str, form: str, text: str, message: str, violations: Violation
             violations.add(name, f"needs {side}Format=json, avro, protobuf or debezium")
         return ""
     if not text:
-        violations.add(f"{side}Format", f"needs {name}: what {side}s are read into")
+        if not (has_registry and form in ("avro", "protobuf")):
+            violations.add(f"{side}Format", f"needs {name}: what {side}s are read into")
     elif form == "json" or (form == "debezium" and not text.lstrip().startswith("{")):
         with violations.collecting(name):
             return json.dumps(parse_ddl(text))

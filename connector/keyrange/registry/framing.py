@@ -11,6 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from keyrange.formats.format import Format
+from keyrange.formats.payloads import BadValues, Decoder, Numbers, Payloads, ReadValues
 from keyrange.model.value_forms import ReadSettings, Schema, UnfitSchema
 from keyrange.options.registry import RegistrySettings
 from keyrange.registry.prefixes import (
@@ -22,8 +24,6 @@ from keyrange.registry.prefixes import (
 )
 from keyrange.registry.registered_schemas import RegisteredSchema, SchemaId
 from keyrange.registry.schemas import schemas_of
-from keyrange.values.formats import Format
-from keyrange.values.payloads import BadValues, Decoder, Numbers, Payloads, ReadValues
 
 _Array = np.ndarray[Any, Any]
 _DECODERS_MAX: Final = 1_000

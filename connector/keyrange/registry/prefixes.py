@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from keyrange.formats.payloads import Payloads
 from keyrange.registry.registered_schemas import SchemaId
-from keyrange.values.payloads import Payloads
 
 _Array = np.ndarray[Any, Any]
 

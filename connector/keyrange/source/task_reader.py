@@ -51,7 +51,7 @@ def _typed(options: SourceOptions, task: InputPartition) -> Generator[pa.RecordB
     # What a bad value is named by is read too.
     needed = {*options.chosen_columns, *PLACE} if options.forms.bad == "fail" else set()
     columns = tuple(name for name in COLUMNS if name in needed) or options.columns
-    reader = ValueReader(options.forms)
+    reader = ValueReader(options.forms, options.registry)
     left_out = needed.difference(options.chosen_columns)
     for batch in read_rows(replace(options, columns=columns), task):
         read = reader.read_all(batch)

@@ -1,1 +1,1 @@
-"""From bytes to columns: the formats of keys and values, each a decoder of payloads."""
+"""Typed keys and values of records: which format and schema they have, and what is read of them."""

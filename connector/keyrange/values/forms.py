@@ -12,35 +12,43 @@ from typing import Final
 from keyrange.errors import invalid_options
 from keyrange.model.value_forms import (
     RAW,
+    REGISTERED,
     ColumnForm,
     ReadSettings,
     Schema,
+    Side,
     UnfitSchema,
     ValueForms,
 )
 from keyrange.options import SourceOptions
+from keyrange.options.registry import subject_of
+from keyrange.options.value_parsers import Violations
 
 _UTC: Final = "UTC"
 
 
 def value_forms(options: SourceOptions) -> ValueForms:
-    """Raises INVALID_OPTIONS for a schema that its format does not read."""
+    """The forms of keys and values. A registry is asked for the schemas that no option says.
+
+    Raises INVALID_OPTIONS for a schema that its format does not read or a subject that is not
+    named, and as `reader_schema` does.
+    """
     values = options.values
     if not values.typed:
         return RAW
-    # It brings pyarrow, which Spark's lookup of the source does without.
-    from keyrange.values.reading import type_of
-
     settings = ReadSettings(values.time_zone or _UTC, bool(values.rescued))
-    sides = (
+    sides: tuple[tuple[Side, str, Schema], ...] = (
         ("key", values.key_format, Schema(values.key_schema, values.key_message)),
         ("value", values.format, Schema(values.schema, values.message)),
     )
-    forms = tuple(
-        ColumnForm(column, form, schema, settings)
+    forms = [
+        _registered(options, ColumnForm(column, form, schema, settings))
         for column, form, schema in sides
         if form != "raw"
-    )
+    ]
+    # It brings pyarrow, which Spark's lookup of the source does without.
+    from keyrange.values.reading import type_of
+
     wrong = []
     for form in forms:
         try:
@@ -49,7 +57,25 @@ def value_forms(options: SourceOptions) -> ValueForms:
             wrong.append(f"option '{form.column}Schema' {failure}")
     if wrong:
         raise invalid_options(wrong)
-    return _checked(ValueForms(forms, values.bad, values.rescued))
+    return _checked(ValueForms(tuple(forms), values.bad, values.rescued))
+
+
+def _registered(options: SourceOptions, form: ColumnForm) -> ColumnForm:
+    """The form with what the registry says of it, where there is one."""
+    registry = options.registry
+    if not registry.urls or form.format not in REGISTERED:
+        return form
+    if form.schema.text:
+        return replace(form, framed=True)
+    violations = Violations()
+    assert options.subscription is not None
+    subject = subject_of(registry, form.column, options.subscription, violations)
+    violations.check()
+    from keyrange.registry.reader_schemas import reader_schema
+
+    found = reader_schema(registry, subject, form.format)
+    schema = replace(found.schema, message=form.schema.message or found.schema.message)
+    return replace(form, schema=schema, framed=True, schema_id=found.id)
 
 
 def in_zone(options: SourceOptions, session_zone: str) -> ValueForms:
@@ -81,7 +107,7 @@ def _checked(forms: ValueForms) -> ValueForms:
 
 def _is_known(time_zone: str) -> bool:
     # It brings numpy.
-    from keyrange.values.time_zones import zone_of
+    from keyrange.formats.time_zones import zone_of
 
     try:
         zone_of(time_zone)

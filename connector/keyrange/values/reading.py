@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from keyrange.errors import error
+from keyrange.formats.format import format_of
 from keyrange.model.columns import PLACE
 from keyrange.model.offsets import TopicPartition
 from keyrange.model.value_forms import BAD_COLUMN, ColumnForm, ValueForms
-from keyrange.values.formats import format_of
+from keyrange.options.registry import RegistrySettings
+
+if TYPE_CHECKING:
+    from keyrange.formats.payloads import Payloads, ReadValues
 
 
 def type_of(form: ColumnForm) -> pa.DataType:
@@ -21,7 +26,9 @@ def type_of(form: ColumnForm) -> pa.DataType:
 def types_of(forms: ValueForms, source: Mapping[str, pa.DataType]) -> dict[str, pa.DataType]:
     """The columns of the source, in their order, with the types that they are read into, and those
     that say more of them. Raises UnfitSchema."""
-    read = {form.column: type_of(form) for form in forms.columns if form.column in source}
+    read: dict[str, pa.DataType] = {
+        form.column: type_of(form) for form in forms.columns if form.column in source
+    }
     found = {name: read.get(name, kind) for name, kind in source.items()}
     if forms.rescued:
         found[forms.rescued] = pa.string()
@@ -33,15 +40,14 @@ def types_of(forms: ValueForms, source: Mapping[str, pa.DataType]) -> dict[str, 
 class ValueReader:
     """Reads batch after batch in one task."""
 
-    def __init__(self, forms: ValueForms) -> None:
-        from keyrange.values.payloads import Payloads
+    def __init__(self, forms: ValueForms, registry: RegistrySettings) -> None:
+        """Raises what the registry does, where schemas are its own."""
+        from keyrange.formats.payloads import Payloads
 
+        self.bad = forms.bad
         self._forms = forms
         self._payloads = Payloads.of
-        self._decoders = {
-            form.column: format_of(form.format).decoder(form.schema, form.schema, form.settings)
-            for form in forms.columns
-        }
+        self._decoders = {form.column: _decoder(form, registry) for form in forms.columns}
 
     def read(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Mapping[int, str]]:
         """The batch with its columns read, and of the rows that are not to be gone on with why, by
@@ -52,7 +58,7 @@ class ValueReader:
         for name, decoder in self._decoders.items():
             if name not in columns:
                 continue
-            found = decoder.read(self._payloads(columns[name]))
+            found = decoder(self._payloads(columns[name]), columns.get("headers"))
             columns[name] = found.column
             if name == "value":
                 rescued = found.rescued
@@ -79,6 +85,22 @@ class ValueReader:
             at = TopicPartition(topic, partition)
             raise error("BAD_VALUE", unreadable[row], partition=at, offset=offset)
         return read
+
+
+_Decode = Callable[["Payloads", "pa.ListArray | None"], "ReadValues"]
+
+
+def _decoder(form: ColumnForm, registry: RegistrySettings) -> _Decode:
+    """What reads payloads, with the headers of their records where these were read."""
+    format_ = format_of(form.format)
+    if not form.framed:
+        decoder = format_.decoder(form.schema, form.schema, form.settings)
+        return lambda payloads, _: decoder.read(payloads)
+    from keyrange.registry.framing import framed_decoder
+    from keyrange.registry.registered_schemas import SCHEMA_TYPES, RegisteredSchema
+
+    reader = RegisteredSchema(form.schema_id, SCHEMA_TYPES[form.format], form.schema)
+    return framed_decoder(registry, reader, format_, form.settings, form.column).read
 
 
 def _texts(why: Mapping[int, str], rows: int) -> pa.StringArray:

@@ -24,10 +24,10 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from keyrange.formats.schema_document import schema_of_ddl
 from keyrange.keyed_state.model.figures import StateFigures
 from keyrange.model.key_ranges import KeyRange
 from keyrange.model.offsets import TopicPartition
-from keyrange.values.schema_document import schema_of_ddl
 from keyrange.work.model.outcome import Cause
 from keyrange.work.user_errors import NOTHING, Said
 

@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from keyrange.formats.schema_document import schema_of_ddl
 from keyrange.model.offsets import TopicPartition
-from keyrange.values.schema_document import schema_of_ddl
 from keyrange.work.record_stretches import Numbers, runs_of
 
 _SHIFT: Final = 16

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from keyrange.errors import error
 from keyrange.model.offsets import TopicPartition
-from keyrange.model.value_forms import RAW, ValueForms
+from keyrange.values.reading import ValueReader
 from keyrange.work.model.outcome import Cause
 from keyrange.work.model.time_limits import TimeLimits
 from keyrange.work.model.work_order import TaskPartition, WorkSettings
@@ -33,7 +33,7 @@ class Job:
     """What every task of a batch is given.
 
     `mode`: record, arrow, or column, where the verdict is in `error_column` already. `schema` is
-    that of the output. `forms` is how keys and values are read before the function gets them.
+    that of the output. `values` reads keys and values before the function gets them.
     `keeps_offsets`: output rows say which record they are of. `mentions`: what the function was
     given is written down. `is_whole`: the batch is done as a whole, and fails with any of its
     records.
@@ -49,7 +49,7 @@ class Job:
     mentions: bool = False
     nulls_first: bool = False
     is_whole: bool = False
-    forms: ValueForms = RAW
+    values: ValueReader | None = None
 
     @property
     def needs_order(self) -> bool:
@@ -125,7 +125,8 @@ class Task:
         """A row whose key or value cannot be read. Raises BAD_VALUE where no dead letter is to be
         made of it."""
         why = stretch.unreadable[at]
-        if self.job.forms.bad == "fail":
+        assert self.job.values is not None
+        if self.job.values.bad == "fail":
             offset = int(stretch.offsets[at])
             raise error("BAD_VALUE", why, partition=stretch.partition, offset=offset)
         self.fail(stretch, at, Cause.UNREADABLE, said(why), not_done)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from keyrange.values.reading import ValueReader
 from keyrange.work.column_workers import ColumnWorker
 from keyrange.work.function_workers import ArrowWorker, RecordWorker, Worker
 from keyrange.work.outcome_rows import OutcomeRows, other_rows
@@ -56,9 +55,8 @@ def run_task(
 
 def _run(task: Task, batches: Iterable[pa.RecordBatch], worker: Worker) -> Iterator[pa.RecordBatch]:
     job = task.job
-    reader = (job.forms.columns and ValueReader(job.forms)) or None
     for batch in batches:
-        for stretch in cut(batch, job.nulls_first, reader):
+        for stretch in cut(batch, job.nulls_first, job.values):
             if job.needs_order:
                 task.order.check(stretch)
             if job.mentions:

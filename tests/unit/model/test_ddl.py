@@ -8,8 +8,8 @@ import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from keyrange.formats.schema_document import struct_type
 from keyrange.model.ddl import ddl_of, parse_ddl
-from keyrange.values.schema_document import struct_type
 
 READ = [
     ("key binary, count long", "struct<key:binary,count:bigint>"),

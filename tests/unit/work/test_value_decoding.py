@@ -12,6 +12,8 @@ from keyrange.errors import KeyrangeError
 from keyrange.model.ddl import parse_ddl
 from keyrange.model.key_ranges import SPACE
 from keyrange.model.value_forms import ColumnForm, ReadSettings, Schema, ValueForms
+from keyrange.options.registry import RegistrySettings
+from keyrange.values.reading import ValueReader
 from keyrange.work.column_workers import own_columns
 from keyrange.work.model.outcome import Cause
 from keyrange.work.model.work_order import TaskPartition, WorkSettings
@@ -30,7 +32,14 @@ def job(bad: str, work: TaskPartition = ALL) -> Job:
     schema = Schema(json.dumps(parse_ddl("id bigint")))
     forms = ValueForms((ColumnForm("value", "json", schema, ReadSettings()),), bad)
     own = own_columns(OUTPUT.names)
-    return Job({PLACE: work}, WorkSettings(), "arrow", OUTPUT, own, forms=forms)
+    return Job(
+        {PLACE: work},
+        WorkSettings(),
+        "arrow",
+        OUTPUT,
+        own,
+        values=ValueReader(forms, RegistrySettings()),
+    )
 
 
 def records(*values: bytes) -> pa.RecordBatch:

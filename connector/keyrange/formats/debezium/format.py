@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from keyrange.formats.schema_document import in_utc, struct_type
 from keyrange.model.value_forms import ReadSettings, Schema
-from keyrange.values.schema_document import in_utc, struct_type
 
 if TYPE_CHECKING:
-    from keyrange.values.payloads import Decoder
+    from keyrange.formats.payloads import Decoder
 
 
 class _Debezium:
@@ -29,7 +29,7 @@ class _Debezium:
         writer: Schema,  # noqa: ARG002
         settings: ReadSettings,
     ) -> Decoder:
-        from keyrange.values.debezium.decoder import DebeziumDecoder
+        from keyrange.formats.debezium.decoder import DebeziumDecoder
 
         return DebeziumDecoder(struct_type(json.loads(reader.text), settings.time_zone))
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from keyrange.formats.schema_document import in_utc, struct_type
 from keyrange.model.value_forms import ReadSettings, Schema
-from keyrange.values.schema_document import in_utc, struct_type
 
 if TYPE_CHECKING:
-    from keyrange.values.payloads import Decoder
+    from keyrange.formats.payloads import Decoder
 
 
 class _Json:
@@ -26,7 +26,7 @@ class _Json:
         writer: Schema,  # noqa: ARG002
         settings: ReadSettings,
     ) -> Decoder:
-        from keyrange.values.json.decoder import JsonDecoder
+        from keyrange.formats.json.decoder import JsonDecoder
 
         kind = struct_type(json.loads(reader.text), settings.time_zone)
         return JsonDecoder(kind, settings.rescues)

@@ -15,12 +15,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from keyrange.values.json import cells as passes
-from keyrange.values.json import kernels
-from keyrange.values.json import rows as slow_rows
-from keyrange.values.payloads import BadValues, Payloads, ReadValues
-from keyrange.values.schema_document import in_utc
-from keyrange.values.time_zones import instants, zone_of
+from keyrange.formats.json import cells as passes
+from keyrange.formats.json import kernels
+from keyrange.formats.json import rows as slow_rows
+from keyrange.formats.payloads import BadValues, Payloads, ReadValues
+from keyrange.formats.schema_document import in_utc
+from keyrange.formats.time_zones import instants, zone_of
 
 # The type of a field whose JSON is wanted as it is written.
 RAW = pa.large_string()

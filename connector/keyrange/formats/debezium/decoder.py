@@ -15,10 +15,10 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from keyrange.values.debezium.columns import Meaning, read_column
-from keyrange.values.json.decoder import RAW, JsonDecoder
-from keyrange.values.payloads import BadValues, Payloads, ReadValues
-from keyrange.values.schema_document import in_utc
+from keyrange.formats.debezium.columns import Meaning, read_column
+from keyrange.formats.json.decoder import RAW, JsonDecoder
+from keyrange.formats.payloads import BadValues, Payloads, ReadValues
+from keyrange.formats.schema_document import in_utc
 
 _NO_ENVELOPE: Final = "no envelope of Debezium: it has no op"
 

@@ -1,4 +1,4 @@
-"""The compiled passes that read what `keyrange.values.json.kernels` found in JSON values.
+"""The compiled passes that read what `keyrange.formats.json.kernels` found in JSON values.
 
 The rules of `keyrange.wire.record_kernels` hold here too. A cell that a pass does not read itself
 makes its row SLOW.
@@ -10,7 +10,7 @@ import numba
 import numpy as np
 from numba import types
 
-from keyrange.values.json.kernels import ESCAPED, INTEGER, NULL, SLOW, STRING
+from keyrange.formats.json.kernels import ESCAPED, INTEGER, NULL, SLOW, STRING
 from keyrange.wire.compiling import compiled_when_called
 
 _NO_DATE = -(2**40)

@@ -1,7 +1,7 @@
 """The compiled pass over JSON values: find the fields of a schema.
 
 The rules of `keyrange.wire.record_kernels` hold here too. A kernel judges nothing: whatever it does
-not read itself makes a row SLOW, and `keyrange.values.json.rows` reads that row again. It never
+not read itself makes a row SLOW, and `keyrange.formats.json.rows` reads that row again. It never
 takes a value that is not exactly one JSON object.
 """
 

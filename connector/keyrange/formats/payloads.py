@@ -57,7 +57,7 @@ class Payloads:
         if np.array_equal(self.starts[1:], self.ends[:-1]):
             return self
         # It brings numba, which those who only ask for types do without.
-        from keyrange.values.payload_kernels import gather
+        from keyrange.formats.payload_kernels import gather
 
         ends = np.zeros(len(self) + 1, np.int32)
         np.cumsum(np.where(self.present, self.ends - self.starts, 0), out=ends[1:])

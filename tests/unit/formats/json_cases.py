@@ -9,8 +9,8 @@ from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 
-from keyrange.values.json.decoder import JsonDecoder
-from keyrange.values.payloads import BadValues, Payloads
+from keyrange.formats.json.decoder import JsonDecoder
+from keyrange.formats.payloads import BadValues, Payloads
 
 BAD = object()
 

@@ -11,10 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from keyrange.formats.debezium.format import FORMAT
+from keyrange.formats.payloads import Payloads, ReadValues
 from keyrange.model.ddl import parse_ddl
 from keyrange.model.value_forms import ReadSettings, Schema
-from keyrange.values.debezium.format import FORMAT
-from keyrange.values.payloads import Payloads, ReadValues
 
 DDL = "id bigint, name string, day date, at timestamp, price decimal(9,2), tags array<string>"
 SCHEMA = Schema(json.dumps(parse_ddl(DDL)))

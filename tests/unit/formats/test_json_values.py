@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from keyrange.values.json.decoder import JsonDecoder
-from keyrange.values.payloads import Payloads
-from unit.values.json_cases import BAD, CASES, OURS_ARE_BAD, TYPES, identity, read_json
+from keyrange.formats.json.decoder import JsonDecoder
+from keyrange.formats.payloads import Payloads
+from unit.formats.json_cases import BAD, CASES, OURS_ARE_BAD, TYPES, identity, read_json
 
 
 def decode(kind: pa.DataType, *values: bytes | None) -> tuple[list[Any], list[int]]:

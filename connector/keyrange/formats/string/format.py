@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from keyrange.formats.payloads import BadValues, Payloads, ReadValues
 from keyrange.model.value_forms import ReadSettings, Schema
-from keyrange.values.payloads import BadValues, Payloads, ReadValues
 
 
 class TextDecoder:

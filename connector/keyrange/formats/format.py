@@ -13,7 +13,7 @@ from keyrange.model.value_forms import ReadSettings, Schema
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from keyrange.values.payloads import Decoder
+    from keyrange.formats.payloads import Decoder
 
 
 class Format(Protocol):
@@ -30,5 +30,5 @@ class Format(Protocol):
 
 def format_of(name: str) -> Format:
     """The format of an option's word; `raw` has none."""
-    found: Format = importlib.import_module(f"keyrange.values.{name}.format").FORMAT
+    found: Format = importlib.import_module(f"keyrange.formats.{name}.format").FORMAT
     return found

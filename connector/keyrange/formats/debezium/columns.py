@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from keyrange.values.json import rows as json_rows
+from keyrange.formats.json import rows as json_rows
 
 _DATE: Final = frozenset(("io.debezium.time.Date", "org.apache.kafka.connect.data.Date"))
 # How many of them a microsecond is worth, or how many microseconds they are.

@@ -1,6 +1,6 @@
 """One JSON value to Python values of a schema's types: what JSON values mean, said once.
 
-`keyrange.values.json.decoder` reads most rows by compiled passes, and every row or cell that those
+`keyrange.formats.json.decoder` reads most rows by compiled passes, and every row or cell that those
 do not read by this module. Meant is what Spark's `from_json` makes of the same value.
 """
 
@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from keyrange.values.json.kernels import NUMBER_BYTES_MAX
-from keyrange.values.time_zones import instants, zone_of
+from keyrange.formats.json.kernels import NUMBER_BYTES_MAX
+from keyrange.formats.time_zones import instants, zone_of
 
 _TIME = re.compile(
     r"(\d{4})(?:-(\d\d?)(?:-(\d\d?)"

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keyrange.values.time_zones import instants, zone_of
+from keyrange.formats.time_zones import instants, zone_of
 
 
 @pytest.mark.parametrize("name", ["UTC", "Z", "", "GMT", "Etc/UTC", "UTC+0", "+00:00"])
