@@ -40,16 +40,18 @@ def session(
     delta: bool = False,
     confs: Mapping[str, str] = MappingProxyType({}),
     python: str = sys.executable,
+    avro: bool = False,
 ) -> Iterator[SparkSession]:
-    """A session that knows both connectors, and Delta where it is asked for. `python` runs what
-    Spark starts."""
+    """A session that knows both connectors, and Delta and `from_avro` where they are asked for.
+    `python` runs what Spark starts."""
     os.environ |= {"PYSPARK_PYTHON": python, "KEYRANGE_PYTHON": sys.executable}
     builder = SparkSession.builder.master(master).appName("keyrange-bench")
     # The same for every side: what keyrange recommends, and as few distractions as can be.
     prefixes = (*_PREFIXES, *(_DELTA_PREFIXES if delta else ()))
     for name, value in {**_shipped(prefixes), **CONFS, **confs}.items():
         builder = builder.config(name, value)
-    paths = jars.resolve(jars.spark_kafka()) + (jars.resolve(jars.delta()) if delta else [])
+    sets = [jars.spark_kafka(), *[jars.delta()] * delta, *[jars.spark_avro()] * avro]
+    paths = [path for each in sets for path in jars.resolve(each)]
     spark = (
         builder.config("spark.jars", ",".join(map(str, paths)))
         .config("spark.sql.warehouse.dir", str(directory / "warehouse"))
