@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
@@ -16,6 +17,10 @@ from keyrange.keyed_state.state_entries import ABSENT, Entries
 from keyrange.keyed_state.variables import KEY, State, StateForm, variables_of
 from keyrange.model.key_ranges import SPACE, hash_of, hash_of_record
 from keyrange.model.offsets import TopicPartition
+from keyrange.options import parse_options
+from keyrange.options.option import OptionValue
+from keyrange.values.forms import value_forms
+from keyrange.values.reading import reader_of
 from keyrange.work.model.outcome import Cause
 from keyrange.work.model.work_order import TaskPartition, WorkSettings
 from keyrange.work.outcome_rows import HIDDEN
@@ -24,6 +29,7 @@ from keyrange.work.task_context import Job
 from keyrange.work.task_run import work_of
 
 _TOPIC: Final = "topic"
+_NOWHERE: Final = {"kafka.bootstrap.servers": "none:9092", "subscribe": _TOPIC}
 _RECORDS: Final = schema_of_ddl(
     "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, "
     "headers array<struct<key string, value binary>>, keyHash long"
@@ -52,8 +58,12 @@ class StateHarness:
         state: Mapping[str, State],
         mode: str = "record",
         time_ms: int = 0,
+        options: Mapping[str, OptionValue] = MappingProxyType({}),
     ) -> None:
-        """As of `keyrange.job`. Raises INVALID_OPTIONS."""
+        """As of `keyrange.job`; `options` are those of the formats of keys and values. Raises
+        INVALID_OPTIONS."""
+        parsed = parse_options({**_NOWHERE, **options})
+        self._values = reader_of(value_forms(parsed), parsed.registry)
         try:
             form = StateForm(variables_of(state))
             self._schema = schema_of_ddl(schema)
@@ -84,7 +94,9 @@ class StateHarness:
         works = {at: TaskPartition((SPACE,))}
         rows: list[dict[str, Any]] = []
         failed: list[tuple[int, str]] = []
-        job = Job(works, WorkSettings(), self._mode, self._schema, self._function)
+        job = Job(
+            works, WorkSettings(), self._mode, self._schema, self._function, values=self._values
+        )
         for batch in work_of(job, self._states)([given]):
             if batch.column(HIDDEN).null_count:
                 rows += batch.select(self._schema.names).to_pylist()

@@ -29,12 +29,10 @@ from keyrange.members.read_tasks import ReadTask
 from keyrange.members.slot_directories import made_slots_directory, portion_of_process
 from keyrange.model.key_ranges import SPACE, KeyRange, complement, merge
 from keyrange.model.offsets import TopicPartition
-from keyrange.model.value_forms import ValueForms
 from keyrange.options import SourceOptions
-from keyrange.options.registry import RegistrySettings
 from keyrange.source.task_reader import read_rows
 from keyrange.storage.data_files import FILE_SETTINGS, FileSettings
-from keyrange.values.reading import ValueReader
+from keyrange.values.reading import reader_of
 from keyrange.work.appended_files import Target, write_output
 from keyrange.work.column_workers import own_columns
 from keyrange.work.model.work_order import StateOrder, WorkOrder
@@ -105,7 +103,7 @@ class JobTask:
             _function(definition.function) if definition.function else own_columns(columns.names),
             nulls_first=options.key_ranges.nulls_first,
             is_whole=not options.commits.individual,
-            values=_values(definition.forms, options.registry),
+            values=reader_of(definition.forms, options.registry),
         )
 
     def _target(self, order: WorkOrder) -> Target:
@@ -132,10 +130,6 @@ def _function(data: bytes) -> Callable[[Any], Any]:
 
 
 _functions: dict[bytes, Callable[[Any], Any]] = {}
-
-
-def _values(forms: ValueForms, registry: RegistrySettings) -> ValueReader | None:
-    return ValueReader(forms, registry) if forms.columns else None
 
 
 def state_settings(options: SourceOptions, order: WorkOrder) -> StateSettings:

@@ -87,6 +87,11 @@ class ValueReader:
         return read
 
 
+def reader_of(forms: ValueForms, registry: RegistrySettings) -> ValueReader | None:
+    """None where all columns stay as they are."""
+    return ValueReader(forms, registry) if forms.columns else None
+
+
 _Decode = Callable[["Payloads", "pa.ListArray | None"], "ReadValues"]
 
 

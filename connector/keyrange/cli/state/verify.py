@@ -20,6 +20,7 @@ from keyrange.model.key_ranges import SPACE, split_evenly
 from keyrange.model.offsets import OffsetRange, TopicPartition, by_topic, nested
 from keyrange.report.page_parts import partition_name
 from keyrange.text.formats import number
+from keyrange.values.forms import value_forms
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -127,6 +128,7 @@ def verify_fold(
     """What comes of the log, beside what is stored, as a document. Raises what reading does."""
     from keyrange.individual_commits.table.dead_letter_replay import open_letters
     from keyrange.individual_commits.table.keyed_state_fold import StateFold, plan_fold
+    from keyrange.values.reading import reader_of
 
     plan = plan_fold(commits, known, stored, from_seq)
     then = commits.table.known(plan.from_seq)
@@ -134,7 +136,8 @@ def verify_fold(
     work = StateFold(plan, base, stored.form, function, mode)
     if plan.spans:
         with open_reading(_options(named, plan.spans)) as reading:
-            work.run(_batches(reading))
+            forms = value_forms(reading.options)
+            work.run(_batches(reading), reader_of(forms, reading.options.registry))
     letters: list[DeadLetter] = []
     if plan.dead:
         # Records that are done, and have changed nothing.

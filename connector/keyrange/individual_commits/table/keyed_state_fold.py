@@ -4,7 +4,7 @@ two commits, in their order, above the state at the first of them."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -20,6 +20,7 @@ from keyrange.keyed_state.variables import StateForm
 from keyrange.model.key_ranges import SPACE
 from keyrange.model.offsets import OffsetRange, TopicPartition
 from keyrange.storage.directory import Directory
+from keyrange.values.reading import ValueReader
 from keyrange.work.model.outcome import Cause
 from keyrange.work.model.work_order import TaskPartition, WorkSettings
 from keyrange.work.state_in_memory import FoldedState, outcomes_in
@@ -116,9 +117,11 @@ class StateFold:
         # What the function has raised: partition, offset and text.
         self.failures: list[tuple[TopicPartition, int, str]] = []
 
-    def run(self, batches: Iterable[pa.RecordBatch]) -> None:
-        """Fold batches of one partition each, in the order of offsets, with column keyHash."""
-        for rows in work_of(self._job, self.states)(self._done(batches)):
+    def run(self, batches: Iterable[pa.RecordBatch], values: ValueReader | None) -> None:
+        """Fold batches of one partition each, in the order of offsets, with column keyHash;
+        `values` reads what the function is given."""
+        work = work_of(replace(self._job, values=values), self.states)
+        for rows in work(self._done(batches)):
             for told in outcomes_in(rows):
                 if told["cause"] != Cause.HELD_BACK:
                     partition = TopicPartition(told["topic"], told["partition"])
