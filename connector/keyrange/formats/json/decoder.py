@@ -8,6 +8,7 @@ schema's type. Where keyrange is stricter than Spark, guides/values.md has a tab
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -174,14 +175,15 @@ def _struct(columns: list[pa.Array], kind: pa.StructType, there: _Array) -> pa.S
 def _numbered(root: pa.StructType) -> tuple[tuple[_Field, ...], _Array, _Array]:
     """The fields with their numbers, their names, and the rows of the kernel's tree."""
     names = bytearray()
-    rows: list[tuple[int, int, int, int]] = [(0, 0, 0, 0)]
+    rows: list[tuple[int, int, int, int, int]] = [(0, 0, 0, 0, 0)]
 
     def number(parent: int, struct: pa.StructType) -> tuple[_Field, ...]:
         first = len(rows)
-        rows[parent] = (*rows[parent][:2], first, len(struct))
+        rows[parent] = (*rows[parent][:2], first, len(struct), rows[parent][4])
         for field in struct:
             name = field.name.encode()
-            rows.append((len(names), len(name), 0, -1))
+            is_plain = json.dumps(field.name, ensure_ascii=False) == f'"{field.name}"'
+            rows.append((len(names), len(name), 0, -1, is_plain))
             names.extend(name)
         return tuple(
             _Field(

@@ -20,6 +20,7 @@ FIELD = np.dtype(
         ("name_bytes", np.int32),
         ("first", np.int32),  # of the struct's fields
         ("count", np.int32),  # of the struct's fields; -1 where the field is no struct
+        ("is_plain", np.int32),  # the name is written in JSON as it is
     ],
     align=True,
 )
@@ -167,19 +168,37 @@ def _named(data, at, size, names, fields, first, count, likely):
 
 
 @numba.njit
+def _likely_close(data, at, end, names, fields, likely):
+    """Where the quote stands behind the name that is expected here, or -1: producers keep an order,
+    and to compare a name takes less than to look for its end."""
+    name_at, size = fields[likely].name_at, fields[likely].name_bytes
+    if not fields[likely].is_plain or end - at <= size or data[at + size] != 34:
+        return -1
+    for step in range(size):
+        if data[at + step] != names[name_at + step]:
+            return -1
+    return at + size
+
+
+@numba.njit
 def _member(data, at, end, parent, likely, row, names, fields, kinds, others):
     """A member's name and colon: (the position of its value or -1, its field or -1)."""
     if data[at] != 34:
         return -1, -1
-    close, escaped = _string(data, at + 1, end)
-    if close < 0:
-        return -1, -1
     field = -1
-    if parent >= 0:
-        if escaped:
+    close = -1
+    if parent >= 0 and fields[parent].count > 0:
+        close = _likely_close(data, at + 1, end, names, fields, likely)
+    if close >= 0:
+        field = likely
+    else:
+        close, escaped = _string(data, at + 1, end)
+        if close < 0 or (escaped and parent >= 0):
             return -1, -1
-        field = _named(data, at + 1, close - at - 1, names, fields,
-                       fields[parent].first, fields[parent].count, likely)  # fmt: skip
+    if parent >= 0:
+        if field < 0:
+            field = _named(data, at + 1, close - at - 1, names, fields,
+                           fields[parent].first, fields[parent].count, likely)  # fmt: skip
         if field < 0:
             others[row] = True
         elif kinds[field, row] != MISSING:
