@@ -1,0 +1,122 @@
+"""Messages of confluent-kafka's serializers are read through a registry: run on the tests' own
+registry and on a real one."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from google.protobuf import descriptor_pb2
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message_factory import GetMessageClass
+
+from keyrange.options.registry import RegistrySettings
+from keyrange.ranges.sharing import shared_directory
+from keyrange.registry.framing import framed_decoder
+from keyrange.registry.reader_schemas import reader_schema
+from keyrange.values.formats import Format, ReadSettings
+from keyrange.values.payloads import Payloads
+from registries.confluent import Messages, avro, json_schema, protobuf
+from registries.framed import HEADER
+from registries.reference_formats import AvroByFastavro, JsonByJson, ProtobufByProtobuf
+
+ORDER = '{"type":"record","name":"Order","fields":[{"name":"id","type":"long"}]}'
+NOTED = (
+    '{"type":"record","name":"Order","fields":[{"name":"id","type":"long"},'
+    '{"name":"note","type":["null","string"],"default":null}]}'
+)
+JSON = '{"title":"Order","type":"object","properties":{"id":{"type":"integer"}}}'
+
+
+def message_classes() -> dict[str, Any]:
+    """By their names: the file's first and second message, and three within the first."""
+    file = descriptor_pb2.FileDescriptorProto(name="shop.proto", package="shop", syntax="proto3")
+    outer = file.message_type.add(name="Order")
+    file.message_type.add(name="Item")
+    deeper = outer
+    for name in ("Line", "Part", "Lot"):
+        deeper = deeper.nested_type.add(name=name)
+    made = [*file.message_type]
+    for each in made:
+        each.field.add(name="id", number=1, type=3, label=1)
+        made.extend(each.nested_type)
+    pool = DescriptorPool()
+    pool.Add(file)
+    names = ("Order", "Item", "Order.Line", "Order.Line.Part", "Order.Line.Part.Lot")
+    return {name: GetMessageClass(pool.FindMessageTypeByName(f"shop.{name}")) for name in names}
+
+
+def read(url: str, topic: str, name: str, format: Format, *messages: Messages) -> list[Any]:
+    """The values of messages, one batch for all of them."""
+    settings = RegistrySettings(urls=(url,))
+    reader = reader_schema(settings, f"{topic}-value", name)
+    payloads = [each for some in messages for each in some.payloads]
+    headers = [
+        [{"key": key, "value": value} for key, value in each]
+        for some in messages
+        for each in some.headers
+    ]
+    decoder = framed_decoder(settings, reader, format, ReadSettings())
+    found = decoder.read(Payloads.of(pa.array(payloads, pa.binary())), pa.array(headers, HEADER))
+    assert found.bad.errors == []
+    return [json.loads(each) for each in found.column.to_pylist()]
+
+
+class SerializerCases:
+    """`url` is a fixture, `has_guids` says whether the registry knows schemas by GUIDs."""
+
+    has_guids = True
+
+    @pytest.fixture(autouse=True)
+    def _memory(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """No registry of another run, at the same address, has left anything."""
+        monkeypatch.setattr(shared_directory, "_SHARED_MEMORY", tmp_path)
+
+    @pytest.fixture
+    def topic(self) -> str:
+        return uuid.uuid4().hex
+
+    def test_avro_of_two_schemas(self, url: str, topic: str) -> None:
+        old = avro(url, topic, ORDER, [{"id": 1}, {"id": 2**40}])
+        new = avro(url, topic, NOTED, [{"id": 3, "note": "a"}, {"id": 4, "note": None}])
+        assert read(url, topic, "avro", AvroByFastavro(), old, new, old) == [
+            {"id": 1},
+            {"id": 2**40},
+            {"id": 3, "note": "a"},
+            {"id": 4, "note": None},
+            {"id": 1},
+            {"id": 2**40},
+        ]
+
+    def test_json(self, url: str, topic: str) -> None:
+        values = [{"id": 1}, {"id": 2}]
+        messages = json_schema(url, topic, JSON, values)
+        assert read(url, topic, "json", JsonByJson(), messages) == values
+
+    @pytest.mark.parametrize("name", message_classes())
+    def test_messages_of_protobuf(self, url: str, topic: str, name: str) -> None:
+        made = message_classes()[name]
+        messages = protobuf(url, topic, [made(id=1), made(id=2)])
+        found = read(url, topic, "protobuf", ProtobufByProtobuf(), messages)
+        assert found == [{"id": "1"}, {"id": "2"}]
+
+    def test_several_messages_of_protobuf(self, url: str, topic: str) -> None:
+        some = [protobuf(url, topic, [made(id=7)]) for made in message_classes().values()]
+        found = read(url, topic, "protobuf", ProtobufByProtobuf(), *some)
+        assert found == [{"id": "7"}] * 5
+
+    def test_schemas_in_headers(self, url: str, topic: str) -> None:
+        if not self.has_guids:
+            pytest.skip("this registry has no GUIDs")
+        told = avro(url, topic, ORDER, [{"id": 1}], in_header=True)
+        assert told.headers[0][0][0] == "__value_schema_id"
+        before = avro(url, topic, NOTED, [{"id": 2, "note": "a"}])
+        found = read(url, topic, "avro", AvroByFastavro(), before, told)
+        assert found == [{"id": 2, "note": "a"}, {"id": 1}]
+        made = message_classes()["Order.Line"]
+        told = protobuf(url, f"{topic}2", [made(id=3)], in_header=True)
+        assert read(url, f"{topic}2", "protobuf", ProtobufByProtobuf(), told) == [{"id": "3"}]
