@@ -12,6 +12,8 @@ command -v mvn >/dev/null || { printf 'ci/registry.sh: there is no mvn\n' >&2; e
 rm -rf "$into"
 mkdir -p "$into"
 printf '==> fetching Apicurio %s ...\n' "$version" >&2
-mvn -q -B dependency:unpack -DoutputDirectory="$into" \
+mvn -q -B dependency:copy -DoutputDirectory="$into" \
   -Dartifact="io.apicurio:apicurio-registry-app:$version:tar.gz:all"
+tar -xzf "$into/apicurio-registry-app-$version-all.tar.gz" -C "$into"
+rm "$into/apicurio-registry-app-$version-all.tar.gz"
 printf '%s\n' "$version" >"$into/.made"

@@ -67,7 +67,13 @@ def client(port: int) -> dict[str, str]:
 
 def options(port: int, **more: str) -> SourceOptions:
     kafka = {f"kafka.{name}": value for name, value in client(port).items()}
-    given = {"subscribe": "t", "fetchOffset.numRetries": "1", **kafka, **more}
+    registry = {
+        "schemaRegistry.url": "https://localhost:1",
+        "schemaRegistry.user": f"{MARK}-user",
+        "schemaRegistry.password": f"{MARK}-registry",
+        "schemaRegistry.ssl.keystore.password": f"{MARK}-store",
+    }
+    given = {"subscribe": "t", "fetchOffset.numRetries": "1", **registry, **kafka, **more}
     return parse_options(given, "stream")
 
 

@@ -92,6 +92,9 @@ class HostCache:
             lock_within(descriptor, fcntl.LOCK_EX, wait_s)
             yield
         finally:
+            # Ids that are not known would leave a file each. Who waits for this one looks next
+            # whether there is a copy; who comes later makes another file.
+            path.unlink(missing_ok=True)
             os.close(descriptor)
 
     def _path(self, id: SchemaId) -> Path:

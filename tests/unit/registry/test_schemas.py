@@ -180,6 +180,7 @@ def test_processes_that_begin_together_ask_once(registry: Registry, memory: Path
     assert found == [found[0]] * 6
     assert found[0].type == "AVRO"
     assert len(registry.requests) == 2
+    assert list(memory.rglob("*.lock")) == []
 
 
 def test_a_process_that_holds_the_lock_for_ever_is_not_waited_for(
