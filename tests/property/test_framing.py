@@ -61,16 +61,20 @@ def known(kind: str) -> Known:
 
 
 def one_by_one(
-    row: bytes | None, told: list[Any], indexed: bool
+    row: bytes | None, told: list[Any] | None, indexed: bool
 ) -> tuple[dict[str, Any] | None, str | None]:
     """The value of a row, and what is wrong with it."""
     if row is None:
         return None, None
-    named = [value for name, value in told if name == "__value_schema_id" and value is not None]
+    header = "__value_schema_id"
+    named = [value for name, value in told or () if name == header and value is not None]
     try:
         said = read_prefix(named[-1] if named else row, indexed)
     except BadPrefix as failure:
-        return None, f"header __value_schema_id: {failure}" if named else str(failure)
+        if named:
+            return None, f"header {header}: {failure}"
+        more = "; a schema that is said by a header is read with includeHeaders=true"
+        return None, f"{failure}{more if told is None else ''}"
     kind = "PROTOBUF" if indexed else "AVRO"
     found = known(kind).schemas.get(said.id)
     if found is None:
@@ -114,9 +118,8 @@ def test_rows_are_read_as_one_by_one(batch: Any, skipped: int, behind: bytes, ch
     reader = RegisteredSchema(1, kind, Schema("text 1"))
     settings = ReadSettings(rescues=rescues)
     read = FramedDecoder(known(kind), reader, ToldFormat(), settings).read(payloads, headers)
-    wanted = [
-        one_by_one(row, (told or [[]] * len(rows))[at], indexed) for at, row in enumerate(rows)
-    ]
+    each_told = [None] * count if told is None else told
+    wanted = [one_by_one(*both, indexed) for both in zip(rows, each_told, strict=True)]
     read.column.validate(full=True)
     assert read.column.type == COLUMN
     assert read.column.to_pylist() == [value for value, _ in wanted]

@@ -15,8 +15,8 @@ from google.protobuf import descriptor_pb2, json_format
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 
+from keyrange.formats.payloads import BadValues, Payloads, ReadValues
 from keyrange.model.value_forms import ReadSettings, Schema, UnfitSchema
-from keyrange.values.payloads import BadValues, Payloads, ReadValues
 
 
 class ByJson:

@@ -14,13 +14,13 @@ from google.protobuf import descriptor_pb2
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 
+from keyrange.formats.format import Format
+from keyrange.formats.payloads import Payloads
 from keyrange.model.value_forms import ReadSettings
 from keyrange.options.registry import RegistrySettings
 from keyrange.ranges.sharing import shared_directory
 from keyrange.registry.framing import framed_decoder
 from keyrange.registry.reader_schemas import reader_schema
-from keyrange.values.formats import Format
-from keyrange.values.payloads import Payloads
 from registries.confluent import Messages, avro, json_schema, protobuf
 from registries.framed import HEADER
 from registries.reference_formats import AvroByFastavro, JsonByJson, ProtobufByProtobuf

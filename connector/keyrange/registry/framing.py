@@ -27,6 +27,7 @@ from keyrange.registry.schemas import schemas_of
 
 _Array = np.ndarray[Any, Any]
 _DECODERS_MAX: Final = 1_000
+_NO_HEADERS: Final = "; a schema that is said by a header is read with includeHeaders=true"
 
 
 class IndexedFormat(Format, Protocol):
@@ -106,7 +107,8 @@ class FramedDecoder:
             for rows, prefix in _alike(prefixes)
         ]
         none = payloads.present & ~prefixes.is_valid().to_numpy(zero_copy_only=False)
-        groups.append(self._without_prefix(payloads, np.flatnonzero(none)))
+        more = "" if headers is not None else _NO_HEADERS
+        groups.append(self._without_prefix(payloads, np.flatnonzero(none), more))
         return _together(groups, len(payloads), self.type, self._settings.rescues)
 
     def _read_alike(self, payloads: Payloads, prefix: bytes) -> ReadValues:
@@ -146,13 +148,13 @@ class FramedDecoder:
         except UnfitSchema as failure:
             return f"schema {said.id} cannot be read as the columns: {failure}"
 
-    def _without_prefix(self, payloads: Payloads, rows: Numbers) -> _Group:
+    def _without_prefix(self, payloads: Payloads, rows: Numbers, more: str) -> _Group:
         errors = []
         for row in rows.tolist():
             try:
                 read_prefix(payloads.row(row) or b"", self._indexed)
             except BadPrefix as failure:
-                errors.append(str(failure))
+                errors.append(f"{failure}{more}")
         bad = BadValues(np.arange(len(rows)), errors)
         return _Group(rows, self._all_null(len(rows), bad))
 
