@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numba
+from numba.core.options import DefaultOptions
 
 _log = logging.getLogger(__name__)
 
@@ -52,13 +53,27 @@ def _warn_of_no_directory(why: str) -> None:
     _log.warning("each process compiles its machine code, which takes it seconds: %s", why)
 
 
-def compiled(signature: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Compile now, or load what an earlier process compiled."""
+# For kernels that make no arrays. Otherwise numba counts, by atomic instructions, who has an array
+# each time that a helper is called with it, which may take most of a kernel's time.
+_UNCOUNTED: dict[str, Any] = {"_nrt": False} if hasattr(DefaultOptions, "_nrt") else {}
+
+# A helper of such a kernel, put into its place: the arrays of a call are a hundred words otherwise.
+inlined = numba.njit(forceinline=True, **_UNCOUNTED)
+
+
+def compiled(
+    signature: Any, *, allocates: bool = True
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Compile now, or load what an earlier process compiled.
+
+    With `allocates` false the function and its helpers, all `inlined`, make no arrays.
+    """
+    options = {"nogil": True, **({} if allocates else _UNCOUNTED)}
 
     def compile_function(function: Callable[..., Any]) -> Callable[..., Any]:
         with _host_lock():
             try:
-                return numba.njit(signature, cache=True, nogil=True)(function)
+                return numba.njit(signature, cache=True, **options)(function)
             except RuntimeError as no_locator:
                 # Neither the package's directory nor the home directory can be written to, as in
                 # many containers.
@@ -68,21 +83,23 @@ def compiled(signature: Any) -> Callable[[Callable[..., Any]], Callable[..., Any
                     directory = str(_private_cache_dir())
                 except OSError as no_directory:
                     _warn_of_no_directory(str(no_directory))
-                    return numba.njit(signature, nogil=True)(function)
+                    return numba.njit(signature, **options)(function)
                 saved, numba.config.CACHE_DIR = numba.config.CACHE_DIR, directory
                 try:
-                    return numba.njit(signature, cache=True, nogil=True)(function)
+                    return numba.njit(signature, cache=True, **options)(function)
                 finally:
                     numba.config.CACHE_DIR = saved
 
     return compile_function
 
 
-def compiled_when_called(signature: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def compiled_when_called(
+    signature: Any, *, allocates: bool = True
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """For what few tasks need: it is compiled or loaded at its first call, not at import."""
 
     def defer(function: Callable[..., Any]) -> Callable[..., Any]:
-        compile_once = functools.cache(lambda: compiled(signature)(function))
+        compile_once = functools.cache(lambda: compiled(signature, allocates=allocates)(function))
 
         @functools.wraps(function)
         def call(*arguments: Any) -> Any:

@@ -1,0 +1,34 @@
+"""Avro as a format of values: what the driver asks of it loads no decoder."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from keyrange.formats.avro.schemas import parse
+from keyrange.formats.avro.types import arrow_type
+from keyrange.model.value_forms import ReadSettings, Schema
+
+if TYPE_CHECKING:
+    from keyrange.formats.payloads import Decoder
+
+# Texts are read once: each batch's tasks, and each id of a registry, ask again.
+_parsed = functools.lru_cache(maxsize=256)(parse)
+
+
+class _Avro:
+    """Each schema is Avro's JSON. Times have zones or none by their schema, so the settings' zone
+    says nothing."""
+
+    def type_of(self, schema: Schema, settings: ReadSettings) -> pa.DataType:  # noqa: ARG002
+        return arrow_type(_parsed(schema))
+
+    def decoder(self, reader: Schema, writer: Schema, settings: ReadSettings) -> Decoder:
+        from keyrange.formats.avro.decoder import AvroDecoder
+
+        return AvroDecoder(_parsed(writer), _parsed(reader), rescues=settings.rescues)
+
+
+FORMAT = _Avro()

@@ -1,0 +1,422 @@
+"""The compiled pass over Avro's bytes: one interpreter for all schemas.
+
+A pair of schemas is a program (`keyrange.formats.avro.program`), an array of OP. The pass runs it
+once for each row and writes the cells of `keyrange.formats.cells`. The rules of
+`keyrange.wire.record_kernels` hold here too. The pass judges nothing: whatever it does not read
+itself makes a row SLOW, takes back the row's cells, and `keyrange.formats.avro.rows` reads that row
+again. A length is compared with what is left of the row before it is used.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from keyrange.wire.compiling import compiled_when_called, inlined
+
+# The columns of a program, one row per step: what it does, the scope of its node, where the node's
+# flags and slots begin. What A, B and C are is said where the steps are named.
+OP, SCOPE, FLAG_AT, SLOT_AT, A, B, C = range(7)
+
+# Steps that read a value into the place of a node.
+INTEGER = 0  # of A bits, times B
+INTEGER_TO_FLOAT = 1  # of A bits
+INTEGER_TO_DOUBLE = 2  # of A bits
+FLOAT = 3
+FLOAT_TO_DOUBLE = 4
+DOUBLE = 5
+BOOLEAN = 6
+TEXT = 7
+BYTES = 8
+FIXED = 9  # of A bytes
+DECIMAL = 10  # of A bytes, or of as many as it says; its limits stand in the table at B
+SYMBOL = 11  # one of A; in the table at B the reader's
+PRESENT = 12  # nothing is read: the node has a value
+# Steps that read a value and leave it.
+SKIP_VARINT = 13
+SKIP_BYTES = 14
+SKIP_FIXED = 15  # A bytes
+# Steps that say which step comes next.
+JUMP = 16  # A
+BRANCH = 17  # of A branches; in the table at B where each is, or -1
+# A is the step behind the loop; an element has B bytes at least, and is in scope C or left.
+LOOP = 18
+NEXT = 19  # A is the step behind the LOOP; the others are the same
+CLOSE = 20  # the list or map of scope C is there; A is where the slots of its keys begin, or -1
+CALL = 21  # of a record that is left, at A
+RETURN = 22
+SLOWLY = 23
+END = 24
+
+# What the stack keeps of a loop: elements left of the block, elements, where the block ends or -1.
+# Of a call it keeps the step behind it.
+LEFT, TOTAL, UNTIL = 0, 1, 2
+
+FAST = 0
+SLOW = 1
+
+# Calls and loops in each other.
+DEPTH_MAX = 200
+# Entries of a map whose keys are compared with one another.
+ENTRIES_MAX = 256
+
+_READ_ONLY = types.Array(types.uint8, 1, "C", readonly=True)
+_I32_READ = types.Array(types.int32, 1, "C", readonly=True)
+_STEPS = types.int64[:, ::1]
+_I64 = types.int64[::1]
+_HIGH_BITS = -0x7F7F_7F7F_7F7F_7F80
+
+
+@inlined
+def _varint(data, at, end):
+    """(the number, the position behind it or -1), of zigzag."""
+    if at < end and data[at] < 128:
+        byte = np.int64(data[at])
+        return (byte >> 1) ^ -(byte & 1), at + 1
+    raw, shift = np.int64(0), np.int64(0)
+    while at < end and shift < 64:
+        byte = np.int64(data[at])
+        at += 1
+        if shift == 63 and byte > 1:
+            return np.int64(0), np.int64(-1)
+        raw |= (byte & 127) << shift
+        if byte < 128:
+            # The highest bit is one of the number, no sign.
+            return ((raw >> 1) & 0x7FFF_FFFF_FFFF_FFFF) ^ -(raw & 1), at
+        shift += 7
+    return np.int64(0), np.int64(-1)
+
+
+@inlined
+def _integer(data, at, end, bits):
+    value, behind = _varint(data, at, end)
+    if bits == 32 and not -0x8000_0000 <= value <= 0x7FFF_FFFF:
+        return value, np.int64(-1)
+    return value, behind
+
+
+def _load(source, bits):
+    """The code of a load of `bits` bits, unaligned, as int64. Avro's order is that of the hosts."""
+    signature = types.int64(source, types.int64)
+
+    def generate(context, builder, sig, args):
+        array = context.make_array(sig.args[0])(context, builder, args[0])
+        place = builder.gep(array.data, [args[1]])
+        number = builder.load(builder.bitcast(place, ir.IntType(bits).as_pointer()))
+        number.align = 1
+        return builder.sext(number, ir.IntType(64)) if bits < 64 else number
+
+    return signature, generate
+
+
+@intrinsic
+def _eight_bytes(typing_context, data, at):
+    return _load(data, 64)
+
+
+@intrinsic
+def _four_bytes(typing_context, data, at):
+    return _load(data, 32)
+
+
+@inlined
+def _is_utf8(data, at, end):
+    while end - at >= 8 and _eight_bytes(data, at) & _HIGH_BITS == 0:
+        at += 8
+    while at < end:
+        lead = data[at]
+        if lead < 0x80:
+            at += 1
+            continue
+        low, top = np.uint8(0x80), np.uint8(0xBF)
+        if 0xC2 <= lead <= 0xDF:
+            more = 1
+        elif 0xE0 <= lead <= 0xEF:
+            more = 2
+            if lead == 0xE0:
+                low = np.uint8(0xA0)
+            elif lead == 0xED:
+                top = np.uint8(0x9F)
+        elif 0xF0 <= lead <= 0xF4:
+            more = 3
+            if lead == 0xF0:
+                low = np.uint8(0x90)
+            elif lead == 0xF4:
+                top = np.uint8(0x8F)
+        else:
+            return False
+        if end - at <= more or not low <= data[at + 1] <= top:
+            return False
+        for byte in range(at + 2, at + more + 1):
+            if not 0x80 <= data[byte] <= 0xBF:
+                return False
+        at += more + 1
+    return True
+
+
+@inlined
+def _below(high, low, other_high, other_low):
+    """Whether one number of 128 bits is smaller than another."""
+    # Flipped in their highest bit, lower halves compare as if they had no sign.
+    flip = np.int64(-0x8000_0000_0000_0000)
+    return high < other_high or (high == other_high and (low ^ flip) < (other_low ^ flip))
+
+
+@inlined
+def _decimal(data, at, size, limits, table, slots, slot):
+    """Whether these bytes are a number between the limits, which is written then."""
+    if size < 1 or size > 16:
+        return False
+    low = high = np.int64(-1) if data[at] >= 128 else np.int64(0)
+    for byte in range(at, at + size):
+        high = (high << 8) | ((low >> 56) & 255)
+        low = (low << 8) | np.int64(data[byte])
+    if not _below(high, low, table[limits], table[limits + 1]):
+        return False
+    if not _below(table[limits + 2], table[limits + 3], high, low):
+        return False
+    slots[slot] = low
+    slots[slot + 1] = high
+    return True
+
+
+@inlined
+def _number(data, at, end, steps, step, slot, slots, doubles, bits, float_of_bits):
+    """A number, or a boolean: the position behind it or -1."""
+    op = steps[step, OP]
+    if op <= INTEGER_TO_DOUBLE:
+        value, at = _integer(data, at, end, steps[step, A])
+        if op == INTEGER:
+            if steps[step, B] == 1:
+                slots[slot] = value
+                return at
+            slots[slot] = value * steps[step, B]
+            return at if slots[slot] // steps[step, B] == value else np.int64(-1)
+        if op == INTEGER_TO_DOUBLE:
+            doubles[slot] = np.float64(value)
+        else:
+            float_of_bits[0] = np.float32(value)
+            slots[slot] = bits[0]
+        return at
+    if op == BOOLEAN:
+        if at >= end or data[at] > 1:
+            return np.int64(-1)
+        slots[slot] = data[at]
+        return at + 1
+    size = np.int64(8) if op == DOUBLE else np.int64(4)
+    if end - at < size:
+        return np.int64(-1)
+    if op == DOUBLE:
+        slots[slot] = _eight_bytes(data, at)
+    elif op == FLOAT:
+        slots[slot] = _four_bytes(data, at)
+    else:
+        bits[0] = _four_bytes(data, at)
+        doubles[slot] = np.float64(float_of_bits[0])
+    return at + size
+
+
+@inlined
+def _value(data, at, end, steps, step, place, table, flags, slots, doubles, bits, float_of_bits):
+    """One of the steps that fill a place: the position behind the value or -1."""
+    op = steps[step, OP]
+    flags[steps[step, FLAG_AT] + place] = 1
+    if op == PRESENT:
+        return at
+    if op <= BOOLEAN:
+        slot = steps[step, SLOT_AT] + place
+        return _number(data, at, end, steps, step, slot, slots, doubles, bits, float_of_bits)
+    if op == SYMBOL:
+        value, at = _varint(data, at, end)
+        if at < 0 or not 0 <= value < steps[step, A] or table[steps[step, B] + value] < 0:
+            return np.int64(-1)
+        slots[steps[step, SLOT_AT] + place] = table[steps[step, B] + value]
+        return at
+    size = steps[step, A]
+    if op <= BYTES or size < 0:
+        size, at = _varint(data, at, end)
+    if at < 0 or not 0 <= size <= end - at:
+        return np.int64(-1)
+    if op == DECIMAL:
+        slot = steps[step, SLOT_AT] + 2 * place
+        return (
+            at + size
+            if _decimal(data, at, size, steps[step, B], table, slots, slot)
+            else np.int64(-1)
+        )
+    if op == TEXT and not _is_utf8(data, at, at + size):
+        return np.int64(-1)
+    slots[steps[step, SLOT_AT] + place] = (at << 32) | size
+    return at + size
+
+
+@inlined
+def _skipped(data, at, end, steps, step):
+    size = steps[step, A]
+    if steps[step, OP] != SKIP_FIXED:
+        size, at = _integer(data, at, end, steps[step, A])
+        if steps[step, OP] == SKIP_VARINT:
+            return at
+    if at < 0 or not 0 <= size <= end - at:
+        return np.int64(-1)
+    return at + size
+
+
+@inlined
+def _block(data, at, end, least):
+    """The head of a block: (elements, where it ends or -1, the position behind or -1)."""
+    count, at = _varint(data, at, end)
+    until = np.int64(-1)
+    if count < 0 and at >= 0:
+        size, at = _varint(data, at, end)
+        count = -count
+        if at < 0 or count < 0 or not 0 <= size <= end - at:
+            return count, until, np.int64(-1)
+        until = at + size
+    # Elements without bytes may be as many as anyone says.
+    if at >= 0 and count > 0 and (least == 0 or count > (end - at) // least):
+        return count, until, np.int64(-1)
+    return count, until, at
+
+
+@inlined
+def _keys_may_be_twice(data, spans, last, count):
+    """Whether two of the texts before the last are the same, or are too many to say."""
+    if count > ENTRIES_MAX:
+        return True
+    first = last - count
+    for one in range(first + 1, last):
+        size = spans[one] & 0xFFFF_FFFF
+        for other in range(first, one):
+            if spans[other] & 0xFFFF_FFFF == size:
+                at, to = spans[one] >> 32, spans[other] >> 32
+                same = 0
+                while same < size and data[at + same] == data[to + same]:
+                    same += 1
+                if same == size:
+                    return True
+    return False
+
+
+@inlined
+def _closed(data, steps, step, total, counts, flags, slots):
+    """Whether the list or map of so many elements is read; else its keys have to be looked at."""
+    place = counts[steps[step, SCOPE]]
+    flags[steps[step, FLAG_AT] + place] = 1
+    slots[steps[step, SLOT_AT] + place] = total
+    if steps[step, A] < 0:
+        return True
+    last = steps[step, A] + counts[steps[step, C]]
+    return not _keys_may_be_twice(data, slots, last, total)
+
+
+@inlined
+def _row(data, at, end, steps, table, room, counts, flags, slots, doubles, bits, float_of_bits,
+         stack):  # fmt: skip
+    """FAST or SLOW; or, of a scope that has too little room, 2 and its number."""
+    after, depth = np.int64(0), np.int64(0)
+    while True:
+        step = after
+        after = step + 1
+        op = steps[step, OP]
+        if op <= PRESENT:
+            place = counts[steps[step, SCOPE]]
+            at = _value(data, at, end, steps, step, place, table, flags, slots, doubles, bits,
+                        float_of_bits)  # fmt: skip
+            if at < 0:
+                return SLOW
+        elif op <= SKIP_FIXED:
+            at = _skipped(data, at, end, steps, step)
+            if at < 0:
+                return SLOW
+        elif op == JUMP:
+            after = steps[step, A]
+        elif op == BRANCH:
+            branch, at = _varint(data, at, end)
+            if at < 0 or not 0 <= branch < steps[step, A] or table[steps[step, B] + branch] < 0:
+                return SLOW
+            after = table[steps[step, B] + branch]
+        elif op <= NEXT:
+            if op == LOOP:
+                if depth >= DEPTH_MAX:
+                    return SLOW
+                stack[depth, TOTAL] = 0
+                depth += 1
+            else:
+                stack[depth - 1, LEFT] -= 1
+                if steps[step, C] >= 0:
+                    counts[steps[step, C]] += 1
+                if stack[depth - 1, LEFT] > 0:
+                    after = steps[step, A]
+                    continue
+                if stack[depth - 1, UNTIL] >= 0 and stack[depth - 1, UNTIL] != at:
+                    return SLOW
+            left, until, at = _block(data, at, end, steps[step, B])
+            if at < 0:
+                return SLOW
+            if left > 0:
+                if steps[step, C] >= 0 and left > room[steps[step, C]] - counts[steps[step, C]]:
+                    return 2 + steps[step, C]
+                stack[depth - 1, LEFT] = left
+                stack[depth - 1, TOTAL] += left
+                stack[depth - 1, UNTIL] = until
+                after = steps[step, A] if op == NEXT else after
+            else:
+                depth -= 1
+                after = steps[step, A] if op == LOOP else after
+        elif op == CLOSE:
+            if not _closed(data, steps, step, stack[depth, TOTAL], counts, flags, slots):
+                return SLOW
+        elif op == CALL:
+            if depth >= DEPTH_MAX:
+                return SLOW
+            stack[depth, LEFT] = after
+            depth += 1
+            after = steps[step, A]
+        elif op == RETURN:
+            depth -= 1
+            after = stack[depth, LEFT]
+        else:
+            return FAST if op == END and at == end else SLOW
+
+
+@compiled_when_called(
+    types.int64(
+        _READ_ONLY, _I32_READ, _I32_READ, types.boolean[::1], _STEPS, _I64, _STEPS, _I64, _I64,
+        types.uint8[::1], _I64, types.float64[::1], types.int32[::1], types.float32[::1],
+        types.uint8[::1], _I64, types.int64[:, ::1],
+    ),
+    allocates=False,
+)  # fmt: skip
+def read_rows(data, begins, ends, present, steps, table, nodes, room, counts, flags, slots,
+              doubles, bits, float_of_bits, status, before, stack):  # fmt: skip
+    """Row r is `data[begins[r]:ends[r]]`: fill its cells, or say that it is SLOW.
+
+    The number of a scope that has too little room, or -1. `doubles` is `slots`, and
+    `float_of_bits` is `bits`, as numbers of another kind."""
+    for row in range(len(present)):
+        counts[0] = row
+        if not present[row]:
+            continue
+        for scope in range(1, len(counts)):
+            before[scope] = counts[scope]
+        found = _row(data, np.int64(begins[row]), np.int64(ends[row]), steps, table, room,
+                     counts, flags, slots, doubles, bits, float_of_bits, stack)  # fmt: skip
+        if found >= 2:
+            return found - 2
+        status[row] = found
+        if found == SLOW:
+            before[0] = row
+            for node in range(len(nodes)):
+                scope = nodes[node, 0]
+                start = nodes[node, 1]
+                for place in range(start + before[scope], start + counts[scope] + 1):
+                    # The place behind the last one may be half filled, where there is one.
+                    if place < start + room[scope]:
+                        flags[place] = 0
+            for scope in range(1, len(counts)):
+                counts[scope] = before[scope]
+    counts[0] = len(present)
+    return -1

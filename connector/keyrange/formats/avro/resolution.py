@@ -1,0 +1,266 @@
+"""What a reader makes of what a writer wrote: Avro's rules, applied to two schemas once.
+
+The rules are the specification's 1.12 ("Schema Resolution"). Where it leaves something open, this
+does as Avro's Java does, by which Spark and Kafka's own tools read: a record outside of a union may
+have any name, and of a reader's union the branch of the writer's own type comes before one to which
+that type is promoted.
+
+Stricter than either: two logical types of numbers that mean something else do not resolve, nor two
+decimals of other scales. A time in other units is read by the writer's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from keyrange.formats.avro.defaults import default_of
+from keyrange.formats.avro.schemas import MISSING, NAMED, AvroField, AvroType, unqualified
+from keyrange.formats.avro.types import below, members, where
+from keyrange.formats.cells import UNSET, Node
+from keyrange.model.value_forms import UnfitSchema
+
+PROMOTED: Final = {
+    "int": ("long", "float", "double"),
+    "long": ("float", "double"),
+    "float": ("double",),
+    "string": ("bytes",),
+    "bytes": ("string",),
+}
+# Times that differ in their units alone.
+_FAMILIES: Final = (
+    ("timestamp-millis", "timestamp-micros"),
+    ("local-timestamp-millis", "local-timestamp-micros"),
+)
+_NUMBERS: Final = ("int", "long", "float", "double")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Nothing:
+    """A null."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Skip:
+    """What the writer has and the reader has not."""
+
+    writer: AvroType
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Read:
+    """A value without others in it. `symbols` are those of a reader's enum by the writer's number,
+    None where it has none."""
+
+    writer: AvroType
+    reader: AvroType
+    node: Node
+    symbols: tuple[str | None, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Record:
+    """The writer's fields in their order. `defaults`, of fields that the writer has not, by their
+    place in the reader's."""
+
+    node: Node
+    steps: tuple[tuple[str, Action], ...]
+    defaults: tuple[tuple[int, Any], ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Repeat:
+    """An array or a map."""
+
+    writer: AvroType
+    node: Node
+    element: Action
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Member:
+    """One field of the struct that stands for a reader's union."""
+
+    node: Node
+    at: int
+    action: Action
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Branches:
+    """A writer's union."""
+
+    actions: tuple[Action, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Misfit:
+    """A branch that the reader has no place for: a bad value where it occurs."""
+
+    why: str
+
+
+Action = Nothing | Skip | Read | Record | Repeat | Member | Branches | Misfit
+
+
+def resolve(writer: AvroType, reader: AvroType, root: Node) -> Action:
+    """How to read into `root`, which is of the reader's type. Raises UnfitSchema.
+
+    A field that the writer has not becomes a constant of its node, unless another branch of the
+    writer's reads into the same record.
+    """
+    action = _resolved(writer, reader, root, "")
+    records: dict[int, list[Record]] = {}
+    _collect(action, records)
+    for record, *others in records.values():
+        if not others:
+            for at, value in record.defaults:
+                record.node.children[at].constant = value
+    return action
+
+
+def _collect(action: Action, records: dict[int, list[Record]]) -> None:
+    match action:
+        case Record():
+            records.setdefault(id(action.node), []).append(action)
+            for _, each in action.steps:
+                _collect(each, records)
+        case Repeat():
+            _collect(action.element, records)
+        case Member():
+            _collect(action.action, records)
+        case Branches():
+            for each in action.actions:
+                _collect(each, records)
+
+
+def reads_defaults(record: Record) -> bool:
+    """Whether its defaults are no constants, since rows differ in what the writer has."""
+    return any(record.node.children[at].constant is UNSET for at, _ in record.defaults)
+
+
+def _resolved(writer: AvroType, reader: AvroType, node: Node, path: str) -> Action:
+    if writer.kind == "union":
+        return _of_writers_union(writer, reader, node, path)
+    if reader.kind == "union":
+        return _to_readers_union(writer, reader, node, path)
+    if writer.kind != reader.kind:
+        if reader.kind not in PROMOTED.get(writer.kind, ()):
+            raise _misfit(writer, reader, path)
+        return _read(writer, reader, node, path)
+    if writer.kind in ("enum", "fixed") and not _same_name(writer, reader):
+        raise _misfit(writer, reader, path)
+    match writer.kind:
+        case "null":
+            return Nothing()
+        case "record":
+            return _record(writer, reader, node, path)
+        case "array" | "map":
+            mark = "[]" if writer.kind == "array" else "{}"
+            element = _resolved(writer.element, reader.element, node.children[-1], path + mark)
+            return Repeat(writer, node, element)
+        case "enum":
+            known = {each: each for each in reader.symbols}
+            symbols = tuple(known.get(each, reader.default) for each in writer.symbols)
+            return Read(writer, reader, node, symbols)
+        case "fixed" if writer.size != reader.size:
+            raise UnfitSchema(
+                f"{where(path)}the writer's {writer} has {writer.size} bytes, the reader's "
+                f"{reader.size}"
+            )
+    return _read(writer, reader, node, path)
+
+
+def _read(writer: AvroType, reader: AvroType, node: Node, path: str) -> Read:
+    """Raises UnfitSchema where the same bytes mean something else."""
+    ours, theirs = writer.logical, reader.logical
+    if ours == theirs == "decimal" and writer.scale != reader.scale:
+        raise UnfitSchema(
+            f"{where(path)}the writer's decimal has the scale {writer.scale}, the reader's "
+            f"{reader.scale}"
+        )
+    differ = ours and theirs and ours != theirs and writer.kind in _NUMBERS
+    if differ and not any(ours in each and theirs in each for each in _FAMILIES):
+        raise _misfit(writer, reader, path)
+    if ours == "decimal" and reader.kind == "string":
+        raise _misfit(writer, reader, path)
+    return Read(writer, reader, node)
+
+
+def _of_writers_union(writer: AvroType, reader: AvroType, node: Node, path: str) -> Branches:
+    actions: list[Action] = []
+    first: UnfitSchema | None = None
+    fits = False
+    for each in writer.branches:
+        try:
+            actions.append(_resolved(each, reader, node, path))
+            fits = fits or each.kind != "null"
+        except UnfitSchema as failure:
+            actions.append(Misfit(str(failure)))
+            first = first if each.kind == "null" else first or failure
+    if first is not None and not fits:
+        raise first
+    return Branches(tuple(actions))
+
+
+def _to_readers_union(writer: AvroType, reader: AvroType, node: Node, path: str) -> Action:
+    if writer.kind == "null":
+        if any(each.kind == "null" for each in reader.branches):
+            return Nothing()
+        raise _misfit(writer, reader, path)
+    held = members(reader)
+    if isinstance(held, AvroType):
+        return _resolved(writer, held, node, path)
+    same = [at for at, each in enumerate(held) if each.kind == writer.kind]
+    named = writer.kind in NAMED
+    ranked = [at for at in same if held[at].name == writer.name]
+    ranked += [at for at in same if named and _same_name(writer, held[at])]
+    # As Java's Avro: a record of another name that has the fields.
+    ranked += [at for at in same if writer.kind == "record"]
+    ranked += [at for at, each in enumerate(held) if each.kind in PROMOTED.get(writer.kind, ())]
+    for at in dict.fromkeys(ranked):
+        try:
+            return Member(node, at, _resolved(writer, held[at], node.children[at], path))
+        except UnfitSchema:
+            continue
+    raise _misfit(writer, reader, path)
+
+
+def _record(writer: AvroType, reader: AvroType, node: Node, path: str) -> Record:
+    written = {each.name for each in writer.fields}
+    places: dict[str, int] = {each.name: at for at, each in enumerate(reader.fields)}
+    for at, each in enumerate(reader.fields):
+        if each.name not in written:
+            for alias in each.aliases:
+                places.setdefault(alias, at)
+    steps: list[tuple[str, Action]] = []
+    taken: set[int] = set()
+    for each in writer.fields:
+        at = places.get(each.name, -1)
+        if at < 0 or at in taken:
+            steps.append((each.name, Skip(each.type)))
+            continue
+        taken.add(at)
+        field = reader.fields[at]
+        inner = _resolved(each.type, field.type, node.children[at], below(path, field.name))
+        steps.append((field.name, inner))
+    missing = [at for at in range(len(reader.fields)) if at not in taken]
+    defaults = tuple((at, _default(reader.fields[at], path)) for at in missing)
+    return Record(node, tuple(steps), defaults)
+
+
+def _default(field: AvroField, path: str) -> Any:
+    path = below(path, field.name)
+    if field.default is MISSING:
+        raise UnfitSchema(f"{where(path)}the writer has none, and the reader no default for it")
+    return default_of(field.default, field.type, path)
+
+
+def _same_name(writer: AvroType, reader: AvroType) -> bool:
+    """Without the namespaces; or by an alias of the reader's."""
+    names = {unqualified(each) for each in reader.aliases}
+    return unqualified(writer.name) in {unqualified(reader.name), *names}
+
+
+def _misfit(writer: AvroType, reader: AvroType, path: str) -> UnfitSchema:
+    return UnfitSchema(f"{where(path)}the writer's {writer} is no {reader}")
