@@ -35,10 +35,10 @@ class AvroDecoder:
     def __init__(self, writer: AvroType, reader: AvroType, *, rescues: bool) -> None:
         self.type = arrow_type(reader)
         self._root = node_of(self.type)
-        self._action = resolve(writer, reader, self._root)
-        self._program: Program = program_of(self._action, self._root)
+        self.action = resolve(writer, reader, self._root)
+        self._program: Program = program_of(self.action, self._root)
         self._rescues = rescues
-        self._leaves = rescues and _leaves(self._action)
+        self._leaves = rescues and _leaves(self.action)
         # By scope of lists and maps, the places that the last batch took for each row.
         self._places = [1.0] * (len(self._program.layout.scopes) - 1)
 
@@ -54,7 +54,7 @@ class AvroDecoder:
         for row in slow.tolist():
             try:
                 value, left = slow_rows.read_row(
-                    payloads.row(row) or b"", self._action, rescues=self._leaves
+                    payloads.row(row) or b"", self.action, rescues=self._leaves
                 )
             except slow_rows.BadValue as failure:
                 bad.append(row)

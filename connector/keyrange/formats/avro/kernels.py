@@ -35,20 +35,21 @@ DECIMAL = 10  # of A bytes, or of as many as it says; its limits stand in the ta
 SYMBOL = 11  # one of A; in the table at B the reader's
 PRESENT = 12  # nothing is read: the node has a value
 # Steps that read a value and leave it.
-SKIP_VARINT = 13
-SKIP_BYTES = 14
-SKIP_FIXED = 15  # A bytes
+SKIP_VARINT = 13  # of `A` bits, and of a symbol one of `B`
+SKIP_BOOLEAN = 14
+SKIP_BYTES = 15
+SKIP_FIXED = 16  # `A` bytes
 # Steps that say which step comes next.
-JUMP = 16  # A
-BRANCH = 17  # of A branches; in the table at B where each is, or -1
-# A is the step behind the loop; an element has B bytes at least, and is in scope C or left.
-LOOP = 18
-NEXT = 19  # A is the step behind the LOOP; the others are the same
-CLOSE = 20  # the list or map of scope C is there; A is where the slots of its keys begin, or -1
-CALL = 21  # of a record that is left, at A
-RETURN = 22
-SLOWLY = 23
-END = 24
+JUMP = 17  # `A`
+BRANCH = 18  # of `A` branches; in the table at `B` where each is, or -1
+# `A` is the step behind the loop; an element has `B` bytes at least, and is in scope `C` or left.
+LOOP = 19
+NEXT = 20  # `A` is the step behind the LOOP; the others are the same
+CLOSE = 21  # the list or map of scope `C` is there; `A` is where the slots of its keys begin, or -1
+CALL = 22  # of a record that is left, at `A`
+RETURN = 23
+SLOWLY = 24
+END = 25
 
 # What the stack keeps of a loop: elements left of the block, elements, where the block ends or -1.
 # Of a call it keeps the step behind it.
@@ -254,11 +255,14 @@ def _value(data, at, end, steps, step, place, table, flags, slots, doubles, bits
 
 @inlined
 def _skipped(data, at, end, steps, step):
-    size = steps[step, A]
-    if steps[step, OP] != SKIP_FIXED:
-        size, at = _integer(data, at, end, steps[step, A])
-        if steps[step, OP] == SKIP_VARINT:
-            return at
+    op, size = steps[step, OP], steps[step, A]
+    if op == SKIP_BOOLEAN:
+        return at + 1 if at < end and data[at] <= 1 else np.int64(-1)
+    if op != SKIP_FIXED:
+        size, at = _integer(data, at, end, size)
+        if op == SKIP_VARINT:
+            limit = steps[step, B]
+            return at if limit == 0 or 0 <= size < limit else np.int64(-1)
     if at < 0 or not 0 <= size <= end - at:
         return np.int64(-1)
     return at + size

@@ -190,12 +190,15 @@ class _Compiler:
             self._skip(writer.element)
             self.step(kernels.NEXT, a=start, b=loop.b, c=-1)
             loop.a = len(self.steps)
+        elif kind == "boolean":
+            self.step(kernels.SKIP_BOOLEAN)
         elif kind in _FIXED_BYTES or kind == "fixed":
             self.step(kernels.SKIP_FIXED, a=_FIXED_BYTES.get(kind, writer.size))
         elif kind in ("bytes", "string"):
             self.step(kernels.SKIP_BYTES, a=64)
         elif kind != "null":
-            self.step(kernels.SKIP_VARINT, a=64 if kind == "long" else 32)
+            # An enum is an int.
+            self.step(kernels.SKIP_VARINT, a=64 if kind == "long" else 32, b=len(writer.symbols))
 
     def add_skipped_records(self) -> None:
         """Behind the end of the program, each with its return: records may be in themselves."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import struct
+from contextlib import suppress
 from typing import Any, Final
 
 import numpy as np
@@ -238,7 +239,8 @@ def _said(value: Any, writer: AvroType) -> Any:
     if writer.kind == "enum":
         return writer.symbols[value]
     if writer.logical == "decimal":
-        return str(decimal_of(value, writer)) if value else None
+        with suppress(ValueError):
+            return str(decimal_of(value, writer))
     if writer.kind == "string":
         return value.decode(errors="replace")
     if writer.kind in ("bytes", "fixed"):
