@@ -95,10 +95,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     confs: dict[str, str] = {}
     if pyspark.__version__.rpartition(".")[0] == jars.SPARK_VERSION.rpartition(".")[0]:
         confs = jars.delta_confs()
-        # Tests beside the JVM connector say by themselves when they cannot have it.
-        with suppress(KeyrangeError):
-            kafka_jars = map(str, jars.resolve(jars.spark_kafka()))
-            confs["spark.jars"] = ",".join([confs["spark.jars"], *kafka_jars])
+        # Tests beside Spark's own connectors say by themselves when they cannot have them.
+        for each in (jars.spark_kafka(), jars.spark_avro()):
+            with suppress(KeyrangeError):
+                paths = map(str, jars.resolve(each))
+                confs["spark.jars"] = ",".join([confs["spark.jars"], *paths])
     builder = SparkSession.builder.master("local[2]").appName("keyrange tests")
     for name, value in confs.items():
         builder = builder.config(name, value)

@@ -10,8 +10,9 @@ import pyarrow as pa
 
 from keyrange.formats.avro import rows as avro_rows
 from keyrange.formats.avro.decoder import AvroDecoder
-from keyrange.model.value_forms import ReadSettings, format_of
+from keyrange.formats.format import format_of
 from keyrange.formats.payloads import Payloads
+from keyrange.model.value_forms import ReadSettings
 from project.forms import by_form
 from samples.avro_samples import AvroSamples
 from samples.value_trials import comparable, damaged

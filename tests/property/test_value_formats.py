@@ -10,8 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from keyrange.model.value_forms import ReadSettings, format_of
+from keyrange.formats.format import format_of
 from keyrange.formats.payloads import Decoder, Payloads, ReadValues
+from keyrange.model.value_forms import ReadSettings
 from project.forms import by_form
 from samples.avro_samples import AvroSamples
 from samples.value_trials import Refused, Samples, Trial, Unsure, comparable, damaged

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from keyrange.formats.avro.schemas import parse
 from keyrange.formats.avro.types import arrow_type
-from keyrange.model.value_forms import ReadSettings, Schema
+from keyrange.model.value_forms import ReadSettings, Schema, UnfitSchema
 
 if TYPE_CHECKING:
     from keyrange.formats.payloads import Decoder
@@ -28,7 +28,10 @@ class _Avro:
     def decoder(self, reader: Schema, writer: Schema, settings: ReadSettings) -> Decoder:
         from keyrange.formats.avro.decoder import AvroDecoder
 
-        return AvroDecoder(_parsed(writer), _parsed(reader), rescues=settings.rescues)
+        try:
+            return AvroDecoder(_parsed(writer), _parsed(reader), rescues=settings.rescues)
+        except RecursionError:
+            raise UnfitSchema("the schemas are nested too deeply") from None
 
 
 FORMAT = _Avro()

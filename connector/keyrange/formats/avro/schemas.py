@@ -19,6 +19,7 @@ PRIMITIVES: Final = frozenset(
 NAMED: Final = frozenset(("record", "enum", "fixed"))
 MISSING: Final = object()
 FIXED_BYTES_MAX: Final = 1 << 24
+DEPTH_MAX: Final = 100
 _INSTANTS = ("timestamp-millis", "timestamp-micros", "timestamp-nanos")
 # What each logical type may be on.
 _LOGICAL: Final[dict[str, tuple[str, ...]]] = {
@@ -97,8 +98,17 @@ def unqualified(name: str) -> str:
 class _Parser:
     def __init__(self) -> None:
         self.names: dict[str, AvroType] = {}
+        self._depth = 0
 
     def read(self, said: Any, namespace: str) -> AvroType:
+        self._depth += 1
+        if self._depth > DEPTH_MAX:
+            raise RecursionError
+        made = self._read(said, namespace)
+        self._depth -= 1
+        return made
+
+    def _read(self, said: Any, namespace: str) -> AvroType:
         if isinstance(said, str):
             return AvroType(said) if said in PRIMITIVES else self._named(said, namespace)
         if isinstance(said, list):

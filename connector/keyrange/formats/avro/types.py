@@ -1,7 +1,8 @@
 """The columns of Avro's schemas: Spark's, as its own `from_avro` makes them.
 
-The rules are those of spark-avro's SchemaConverters. Times of day and nanoseconds, for which these
-have no type, are the numbers that Avro writes; so is a fixed of 16 bytes that is a UUID its bytes.
+The rules are those of spark-avro's SchemaConverters. There, and here, nanoseconds and milliseconds
+of a day are the numbers that Avro writes, and a UUID of 16 bytes is its bytes. Microseconds of a
+day are a number too: Spark's TIME for them is a type that Delta's tables do not have.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from keyrange.formats.avro.schemas import AvroType
+from keyrange.formats.avro.schemas import DEPTH_MAX, AvroType
 from keyrange.model.value_forms import UnfitSchema
 
 DECIMAL_DIGITS_MAX: Final = 38
@@ -66,6 +67,8 @@ class _Columns:
         self._made += 1
         if self._made > COLUMNS_MAX:
             raise UnfitSchema(f"the schema makes more than {COLUMNS_MAX} columns")
+        if len(outer) > DEPTH_MAX:
+            raise UnfitSchema(f"the schema nests more than {DEPTH_MAX} records")
         if schema in outer:
             raise UnfitSchema(
                 f"{where(path)}{schema} is in itself, and no column holds that: leave the field "

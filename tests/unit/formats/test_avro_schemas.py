@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from keyrange.model.value_forms import Schema, UnfitSchema
 from keyrange.formats.payloads import Payloads
-from unit.values.avro_cases import (
+from keyrange.model.value_forms import Schema, UnfitSchema
+from unit.formats.avro_cases import (
     AVRO,
     DATE,
     MICROS,

@@ -10,8 +10,9 @@ import fastavro
 import pyarrow as pa
 
 from keyrange.formats.avro.decoder import AvroDecoder
-from keyrange.model.value_forms import ReadSettings, Schema, format_of
+from keyrange.formats.format import format_of
 from keyrange.formats.payloads import Payloads, ReadValues
+from keyrange.model.value_forms import ReadSettings, Schema
 
 AVRO = format_of("avro")
 SETTINGS = ReadSettings()

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from keyrange.formats.avro import kernels
 from keyrange.formats.payloads import Payloads
-from unit.values.avro_cases import (
+from unit.formats.avro_cases import (
     DATE,
     MILLIS,
     decimal,
