@@ -49,7 +49,6 @@ def _delay(record: object) -> tuple[object, ...] | None:
 _DELAYS = "flight string, share double"
 
 
-@F.udf(_DELAYS, useArrow=True)
 def _delay_of(carrier: str, flight: int, delay: int, distance: int) -> tuple[object, ...] | None:
     return None if delay < 15 else (f"{carrier}{flight}", delay * 60.0 / max(distance, 1))
 
@@ -57,7 +56,8 @@ def _delay_of(carrier: str, flight: int, delay: int, distance: int) -> tuple[obj
 def _by_typed_udf(records: DataFrame) -> DataFrame:
     read = F.from_json(records["value"].cast("string"), topics.OBJECT)
     event = records.select(read.alias("e")).select("e.*")
-    found = event.select(_delay_of("carrier", "flight", "delay", "distance").alias("found"))
+    delay = F.udf(_delay_of, _DELAYS, useArrow=True)
+    found = event.select(delay("carrier", "flight", "delay", "distance").alias("found"))
     return found.where("found IS NOT NULL").select("found.*")
 
 
