@@ -33,6 +33,7 @@ REGISTRY_CONDITIONS: Final = (
         "rights of that login on the subject",
         "The registry answered that the login is wrong or has no right to read the schema.",
         "the HTTP status in the message, and the registry's log",
+        guide="security.md",
     ),
     _rows.denied(
         "REGISTRY_TLS_FAILED",
@@ -40,6 +41,7 @@ REGISTRY_CONDITIONS: Final = (
         "https or http in schemaRegistry.url against what listens there",
         "The registry was reached, and TLS could not be agreed on.",
         "the certificate's text in the message",
+        guide="security.md",
     ),
     _rows.invalid(
         "REGISTRY_SUBJECT_UNKNOWN",
