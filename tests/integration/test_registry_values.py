@@ -1,0 +1,108 @@
+"""Values that confluent-kafka's serializers wrote, read by Spark through a schema registry."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from brokers.real_broker import Record, Topics
+from queries.table_jobs import TableJob
+from registries.confluent import json_schema
+from registries.framed import prefix
+from registries.server import Registry, basic, schema_registry
+from spark.sources import options
+
+ORDER = '{"title":"Order","type":"object","properties":{"id":{"type":"integer"}}}'
+NOTED = '{"title":"Order","type":"object","properties":{"note":{"type":"string"}}}'
+LOGIN = {"schemaRegistry.user": "reader", "schemaRegistry.password": "env:KEYRANGE_TEST_REGISTRY"}
+
+
+@pytest.fixture
+def registry() -> Iterator[Registry]:
+    """At an address that was never used before: this host may keep schemas of others."""
+    with schema_registry(base=f"/{uuid.uuid4().hex}") as made:
+        yield made
+
+
+@pytest.fixture
+def job(spark: SparkSession, topics: Topics, tmp_path: Path) -> TableJob:
+    return TableJob(spark, topics, tmp_path)
+
+
+def written(registry: Registry, topic: str, schema: str, *values: Any) -> list[bytes]:
+    return list(json_schema(registry.url, topic, schema, values).payloads)
+
+
+def given(job: TableJob, registry: Registry, **more: str) -> dict[str, str]:
+    typed = {"valueFormat": "json", "valueSchema": "id bigint, note string", "columns": "value"}
+    asked = {"schemaRegistry.url": registry.url, "schemaRegistry.tries": "1"}
+    return options(job.topics, job.topic, **typed, **asked, **more)
+
+
+def test_a_data_frame_of_two_schemas(
+    job: TableJob, spark: SparkSession, registry: Registry
+) -> None:
+    """Whatever the number of tasks, each schema is asked for once on this host."""
+    old = written(registry, job.topic, ORDER, *({"id": at} for at in range(40)))
+    new = written(registry, job.topic, NOTED, *({"note": f"n{at}"} for at in range(40)))
+    for at, payload in enumerate([*old, *new]):
+        job.produce(Record(payload, b"k", at % 2))
+    registry.requests.clear()
+    frame = spark.read.format("keyrange").options(**given(job, registry)).load()
+    rows = [row["value"] for row in frame.collect()]
+    assert sorted(row["id"] for row in rows if row["id"] is not None) == list(range(40))
+    assert {row["note"] for row in rows if row["note"]} == {f"n{at}" for at in range(40)}
+    assert sorted(registry.requests) == ["/schemas/ids/1", "/schemas/ids/2"]
+
+
+def test_bad_values_and_a_registry_that_is_away(
+    job: TableJob, spark: SparkSession, registry: Registry
+) -> None:
+    (good,) = written(registry, job.topic, ORDER, {"id": 1})
+    avro = registry.register("other", '"string"')
+    for payload in (good, prefix(77) + b"{}", prefix(avro) + b"{}", b"{}", b"", None):
+        job.produce(Record(payload, b"k", 0))
+    own = given(job, registry, badValues="column")
+    frame = spark.read.format("keyrange").options(**own).load()
+    rows = frame.collect()
+    assert [row["value"] and row["value"]["id"] for row in rows] == [1, *[None] * 5]
+    assert [row["_bad_value"] and row["_bad_value"].split(";")[0] for row in rows] == [
+        None,
+        "value: schema 77 is not known to the registry",
+        f"value: schema {avro} is of type AVRO, and JSON is read",
+        "value: no magic byte: no serializer of a schema registry has written it",
+        "value: it is empty: a schema's id has 5 bytes",
+        None,
+    ]
+    registry.schemas[99] = registry.schemas[1]
+    job.produce(Record(prefix(99) + b'{"id": 9}', b"k", 0))
+    registry.faults = [503] * 40
+    with pytest.raises(PySparkException, match=r"REGISTRY_UNREACHABLE.*status 503"):
+        frame.collect()
+    registry.faults = []
+    assert frame.collect()[-1]["value"]["id"] == 9
+
+
+def test_a_login_that_tasks_look_up_themselves(
+    job: TableJob, spark: SparkSession, registry: Registry
+) -> None:
+    """The reference goes to them, and not what it stands for."""
+    (good,) = written(registry, job.topic, ORDER, {"id": 1})
+    job.produce(Record(good, b"k", 0))
+    registry.login = basic("reader", "hunter2")
+    frame = spark.read.format("keyrange").options(**given(job, registry), **LOGIN).load()
+    with pytest.raises(PySparkException, match=r"SECRET_NOT_FOUND.*KEYRANGE_TEST_REGISTRY"):
+        frame.collect()
+    wrong = given(job, registry) | {**LOGIN, "schemaRegistry.password": "wrong-hunter2"}
+    with pytest.raises(PySparkException, match="REGISTRY_DENIED") as failed:
+        spark.read.format("keyrange").options(**wrong).load().collect()
+    assert "hunter2" not in str(failed.value)
+    right = wrong | {"schemaRegistry.password": "hunter2"}
+    (row,) = spark.read.format("keyrange").options(**right).load().collect()
+    assert row["value"]["id"] == 1
