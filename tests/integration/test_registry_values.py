@@ -13,13 +13,21 @@ from pyspark.sql import SparkSession
 
 from brokers.real_broker import Record, Topics
 from queries.table_jobs import TableJob
-from registries.confluent import json_schema
+from registries.confluent import avro, json_schema
 from registries.framed import prefix
 from registries.server import Registry, basic, schema_registry
 from spark.sources import options
 
 ORDER = '{"title":"Order","type":"object","properties":{"id":{"type":"integer"}}}'
 NOTED = '{"title":"Order","type":"object","properties":{"note":{"type":"string"}}}'
+AVRO = (
+    '{"type":"record","name":"Order","fields":[{"name":"id","type":"int"},'
+    '{"name":"gone","type":"string"}]}'
+)
+WIDER = (
+    '{"type":"record","name":"Order","fields":[{"name":"id","type":"long"},'
+    '{"name":"note","type":["null","string"],"default":null}]}'
+)
 LOGIN = {"schemaRegistry.user": "reader", "schemaRegistry.password": "env:KEYRANGE_TEST_REGISTRY"}
 
 
@@ -58,7 +66,29 @@ def test_a_data_frame_of_two_schemas(
     rows = [row["value"] for row in frame.collect()]
     assert sorted(row["id"] for row in rows if row["id"] is not None) == list(range(40))
     assert {row["note"] for row in rows if row["note"]} == {f"n{at}" for at in range(40)}
-    assert sorted(registry.requests) == ["/schemas/ids/1", "/schemas/ids/2"]
+    asked = [path.removeprefix(registry.base) for path in registry.requests]
+    assert sorted(asked) == ["/schemas/ids/1", "/schemas/ids/2"]
+
+
+def test_columns_are_those_of_the_subjects_latest_schema(
+    job: TableJob, spark: SparkSession, registry: Registry
+) -> None:
+    """Also of what was written by an older one; said by a header it is read with headers."""
+    old = avro(registry.url, job.topic, AVRO, [{"id": 1, "gone": "x"}])
+    new = avro(registry.url, job.topic, WIDER, [{"id": 2**40, "note": "a"}, {"id": 3}])
+    told = avro(registry.url, job.topic, WIDER, [{"id": 4, "note": "b"}], in_header=True)
+    for messages in (old, new, told):
+        for payload, headers in zip(messages.payloads, messages.headers, strict=True):
+            job.produce(Record(payload, b"k", 0, headers=headers))
+    asked = {"schemaRegistry.url": registry.url, "valueFormat": "avro", "badValues": "column"}
+    frame = spark.read.format("keyrange").options(**options(job.topics, job.topic, **asked)).load()
+    assert dict(frame.dtypes)["value"] == "struct<id:bigint,note:string>"
+    rows = frame.orderBy("offset").collect()
+    assert [tuple(row["value"] or ()) for row in rows] == [(1, None), (2**40, "a"), (3, None), ()]
+    assert "includeHeaders=true" in rows[3]["_bad_value"]
+    asked["includeHeaders"] = "true"
+    frame = spark.read.format("keyrange").options(**options(job.topics, job.topic, **asked)).load()
+    assert tuple(frame.orderBy("offset").collect()[3]["value"]) == (4, "b")
 
 
 def test_bad_values_and_a_registry_that_is_away(

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import base64
-import io
 import json
 from collections.abc import Callable
 from typing import Any
 
-import fastavro
 import numpy as np
 import pyarrow as pa
 from google.protobuf import descriptor_pb2, json_format
@@ -34,15 +32,6 @@ class ByJson:
 class _Format:
     def type_of(self, schema: Schema, settings: ReadSettings) -> pa.DataType:
         return pa.string()
-
-
-class AvroByFastavro(_Format):
-    def decoder(self, reader: Schema, writer: Schema, settings: ReadSettings) -> ByJson:
-        named: dict[str, Any] = {}
-        for _, text in writer.references:
-            fastavro.parse_schema(json.loads(text), named)
-        written = fastavro.parse_schema(json.loads(writer.text), named)
-        return ByJson(lambda data: fastavro.schemaless_reader(io.BytesIO(data), written, None))
 
 
 class JsonByJson(_Format):

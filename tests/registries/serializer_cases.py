@@ -3,18 +3,20 @@ registry and on a real one."""
 
 from __future__ import annotations
 
+import io
 import json
 import uuid
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import pyarrow as pa
 import pytest
 from google.protobuf import descriptor_pb2
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 
-from keyrange.formats.format import Format
+from keyrange.formats.format import Format, format_of
 from keyrange.formats.payloads import Payloads
 from keyrange.model.value_forms import ReadSettings
 from keyrange.options.registry import RegistrySettings
@@ -22,8 +24,9 @@ from keyrange.ranges.sharing import shared_directory
 from keyrange.registry.framing import framed_decoder
 from keyrange.registry.reader_schemas import reader_schema
 from registries.confluent import Messages, avro, json_schema, protobuf
-from registries.framed import HEADER
-from registries.reference_formats import AvroByFastavro, JsonByJson, ProtobufByProtobuf
+from registries.contract import CITY, PLACE, VISIT, refers, register
+from registries.framed import HEADER, prefix
+from registries.reference_formats import JsonByJson, ProtobufByProtobuf
 
 ORDER = '{"type":"record","name":"Order","fields":[{"name":"id","type":"long"}]}'
 NOTED = (
@@ -64,7 +67,8 @@ def read(url: str, topic: str, name: str, format: Format, *messages: Messages) -
     decoder = framed_decoder(settings, reader, format, ReadSettings())
     found = decoder.read(Payloads.of(pa.array(payloads, pa.binary())), pa.array(headers, HEADER))
     assert found.bad.errors == []
-    return [json.loads(each) for each in found.column.to_pylist()]
+    rows = found.column.to_pylist()
+    return [json.loads(each) if isinstance(each, str) else each for each in rows]
 
 
 class SerializerCases:
@@ -84,14 +88,29 @@ class SerializerCases:
     def test_avro_of_two_schemas(self, url: str, topic: str) -> None:
         old = avro(url, topic, ORDER, [{"id": 1}, {"id": 2**40}])
         new = avro(url, topic, NOTED, [{"id": 3, "note": "a"}, {"id": 4, "note": None}])
-        assert read(url, topic, "avro", AvroByFastavro(), old, new, old) == [
-            {"id": 1},
-            {"id": 2**40},
+        assert read(url, topic, "avro", format_of("avro"), old, new, old) == [
+            {"id": 1, "note": None},
+            {"id": 2**40, "note": None},
             {"id": 3, "note": "a"},
             {"id": 4, "note": None},
-            {"id": 1},
-            {"id": 2**40},
+            {"id": 1, "note": None},
+            {"id": 2**40, "note": None},
         ]
+
+    def test_avro_with_references(self, url: str, topic: str) -> None:
+        register(url, f"{topic}.city", CITY)
+        city = refers("geo.City", f"{topic}.city")
+        register(url, f"{topic}.place", PLACE, "AVRO", city)
+        place = refers("geo.Place", f"{topic}.place")
+        id = register(url, f"{topic}-value", VISIT, "AVRO", place, city)
+        named: dict[str, Any] = {}
+        for text in (CITY, PLACE, VISIT):
+            schema = fastavro.parse_schema(json.loads(text), named)
+        value = {"from": {"city": {"n": "Bern"}}, "in": {"n": "Basel"}}
+        written = io.BytesIO()
+        fastavro.schemaless_writer(written, schema, value)
+        messages = Messages([prefix(id) + written.getvalue()], [[]])
+        assert read(url, topic, "avro", format_of("avro"), messages) == [value]
 
     def test_json(self, url: str, topic: str) -> None:
         values = [{"id": 1}, {"id": 2}]
@@ -116,8 +135,8 @@ class SerializerCases:
         told = avro(url, topic, ORDER, [{"id": 1}], in_header=True)
         assert told.headers[0][0][0] == "__value_schema_id"
         before = avro(url, topic, NOTED, [{"id": 2, "note": "a"}])
-        found = read(url, topic, "avro", AvroByFastavro(), before, told)
-        assert found == [{"id": 2, "note": "a"}, {"id": 1}]
+        found = read(url, topic, "avro", format_of("avro"), before, told)
+        assert found == [{"id": 2, "note": "a"}, {"id": 1, "note": None}]
         made = message_classes()["Order.Line"]
         told = protobuf(url, f"{topic}2", [made(id=3)], in_header=True)
         assert read(url, f"{topic}2", "protobuf", ProtobufByProtobuf(), told) == [{"id": "3"}]
