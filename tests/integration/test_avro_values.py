@@ -74,7 +74,7 @@ def by_spark(spark: SparkSession, trial: Trial) -> tuple[str, list[Any]]:
 
 def test_spark_reads_the_same_of_schemas_by_chance(avro: SparkSession) -> None:
     samples, chance = AvroSamples(), Random(5)
-    for _ in range(by_form(5, 250, 400)):
+    for _ in range(by_form(5, 25, 400)):
         trial = samples.trial(chance, 12)
         reader = json.loads(trial.reader.text)
         # Spark makes a 0 of a null that is in no record.
