@@ -11,7 +11,6 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.avro.functions import from_avro
 from pyspark.sql.pandas.types import from_arrow_type
-from unit.values.test_avro_schemas import COLUMNS
 
 from keyrange.embedded import jars
 from keyrange.errors import KeyrangeError
@@ -21,6 +20,7 @@ from keyrange.model.value_forms import ReadSettings, Schema
 from project.forms import by_form
 from samples.avro_samples import AvroSamples
 from samples.value_trials import Trial, comparable
+from unit.formats.test_avro_schemas import COLUMNS
 
 pytestmark = pytest.mark.spark
 
