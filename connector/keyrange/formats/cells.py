@@ -171,16 +171,17 @@ class Cells:
         elif pa.types.is_string(kind) or pa.types.is_binary(kind):
             ends = np.empty(len(there) + 1, np.int32)
             sizes = np.where(there, slots & 0xFFFF_FFFF, 0)
-            target = np.empty(int(sizes.sum()), np.uint8)
-            gather_spans(self.data, slots, there, ends, target)
-            yield from (pa.py_buffer(ends), pa.py_buffer(target))
+            # Arrow keeps the memory of the last batch; numpy asks the system for each array.
+            target = pa.allocate_buffer(int(sizes.sum()))
+            gather_spans(self.data, slots, there, ends, np.frombuffer(target, np.uint8))
+            yield from (pa.py_buffer(ends), target)
         elif pa.types.is_boolean(kind):
             yield bitmap(slots == 1) or pa.py_buffer(np.full(len(slots) // 8 + 1, 255, np.uint8))
-        elif kind.bit_width >= 64:
-            # A copy: a column is not to keep the cells of all others in memory.
-            yield pa.py_buffer(slots.copy())
         else:
-            yield pa.py_buffer(slots.astype(f"i{kind.bit_width // 8}"))
+            # Copied: a column is not to keep the cells of all others in memory.
+            numbers = pa.allocate_buffer(len(there) * kind.bit_width // 8)
+            np.frombuffer(numbers, f"i{min(kind.bit_width, 64) // 8}")[:] = slots
+            yield numbers
 
 
 def bitmap(flags: _Array) -> pa.Buffer | None:
