@@ -72,6 +72,7 @@ stores cryptography
 msk botocore
 prometheus prometheus_client
 opentelemetry opentelemetry.metrics
+protobuf grpc_tools.protoc google.protobuf.unknown_fields
 EXTRAS
 step "beginning each job with the wheel and extra spark"
 for job in compact_commits ingest keyed_enrichment process; do

@@ -15,9 +15,10 @@ from keyrange.formats.payloads import Decoder, Payloads, ReadValues
 from keyrange.model.value_forms import ReadSettings
 from project.forms import by_form
 from samples.avro_samples import AvroSamples
+from samples.protobuf_samples import ProtobufSamples
 from samples.value_trials import Refused, Samples, Trial, Unsure, comparable, damaged
 
-SAMPLES: list[Samples] = [AvroSamples()]
+SAMPLES: list[Samples] = [AvroSamples(), ProtobufSamples()]
 # Pairs of schemas, and payloads of each.
 TRIALS, PAYLOADS = by_form((20, 20), (80, 40), (80, 40))
 

@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 Side = Literal["key", "value"]
 # The formats of keys and values beside raw: each is a folder of `keyrange.formats`.
-FORMATS: Final = ("string", "json", "avro", "debezium")
+FORMATS: Final = ("string", "json", "avro", "protobuf", "debezium")
 # Of these a registry may have the schemas.
 REGISTERED: Final = ("avro", "protobuf", "json")
 # The column of what could not be read, with badValues=column.

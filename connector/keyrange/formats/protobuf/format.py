@@ -1,0 +1,48 @@
+"""Protobuf as a format of values: what the driver asks of it loads no decoder."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from keyrange.model.value_forms import ReadSettings, Schema, UnfitSchema
+from keyrange.text.packages import install_line
+
+if TYPE_CHECKING:
+    from keyrange.formats.payloads import Decoder
+    from keyrange.formats.protobuf.messages import Message
+
+
+class _Protobuf:
+    """A schema's text is the source of a .proto file, or descriptors in base64. Each field has its
+    number in the payload, so what wrote one has no say in how it is read. No time needs a zone."""
+
+    def type_of(self, schema: Schema, settings: ReadSettings) -> pa.DataType:  # noqa: ARG002
+        return _columns(schema).type
+
+    def decoder(
+        self,
+        reader: Schema,
+        writer: Schema,  # noqa: ARG002
+        settings: ReadSettings,
+    ) -> Decoder:
+        columns = _columns(reader)
+        from keyrange.formats.protobuf.decoder import ProtobufDecoder
+        from keyrange.formats.protobuf.descriptors import message_of
+
+        return ProtobufDecoder(message_of(reader, maps=False), columns, rescues=settings.rescues)
+
+
+def _columns(schema: Schema) -> Message:
+    try:
+        from keyrange.formats.protobuf.descriptors import message_of
+        from keyrange.formats.protobuf.messages import message_columns
+    except ModuleNotFoundError as failure:
+        if not (failure.name or "").startswith("google"):
+            raise
+        raise UnfitSchema(f"needs the package protobuf: {install_line('protobuf')}") from failure
+    return message_columns(message_of(schema))
+
+
+FORMAT = _Protobuf()
