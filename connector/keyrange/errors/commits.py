@@ -210,8 +210,9 @@ COMMIT_CONDITIONS: Final = (
     ),
     _table_jobs.invalid(
         "SINK_UNSUITABLE",
-        "add the columns that the table lacks with ALTER TABLE ... ADD COLUMNS, or give the job "
-        "the table's own columns and partition columns; else let Spark write the table: records "
+        "add the columns that the table lacks with into(..., evolve='add') or with ALTER TABLE ... "
+        "ADD COLUMNS, or give the job the table's own columns and partition columns; else let "
+        "Spark write the table: records "
         "that are read with format('keyrange') by writeStream.format('delta'), the result of "
         "keyrange.process by df.write.format('delta').options(**keyrange.transaction())",
         "`keyrange.job` writes files of a Delta table, and this table does not take them: it has "

@@ -29,7 +29,7 @@ from keyrange.individual_commits.model.verdict_manifest import Floors, Found, Ma
 from keyrange.individual_commits.reported_outcomes import HIDDEN_SPARK, ReportedResults
 from keyrange.individual_commits.transactional_output import floors_of, needed, released, staged
 from keyrange.individual_commits.verdict_files import Wanted
-from keyrange.individual_commits.verdict_store import VerdictStore
+from keyrange.individual_commits.verdict_store import VerdictStore, output_schema
 from keyrange.model.offsets import TopicPartition
 from keyrange.storage.model.sink_driver import Driver
 from keyrange.storage.sink_history import note_of
@@ -152,13 +152,14 @@ class BatchRun:
                 schema=form, table=table.uri, table_id=table.table_id(), **_of_tasks(found)
             )
         assert manifest is not None
-        self._check_terms(manifest, table.uri, form)
+        written = output_schema(manifest, table, form)
+        self._check_terms(manifest, table.uri)
         self.manifest = manifest
         self.when_decided()
         files = [appended_files.data_file(*each) for each in manifest.rows["file"]]
         # Another driver may take over from here on, with a checkpoint and transactions of its own.
         note = note_of(at.application, at.batch_id, at.topics, manifest.plan)
-        table.append(files, at.application, at.batch_id, found is None, self._driver, note)
+        table.append(files, at.application, at.batch_id, found is None, self._driver, note, written)
 
     def keep_empty_verdict(self) -> None:
         """A batch of which nothing was said, because nothing was in it, is a link in the chain of
@@ -195,13 +196,10 @@ class BatchRun:
             batch = worked_in(self.plan, told)
             check_failures(self.plan, batch, self._before, lambda: self._failures_in(made))
 
-    def _check_terms(
-        self, manifest: Manifest, table: str = "", schema: Mapping[str, Any] | None = None
-    ) -> None:
+    def _check_terms(self, manifest: Manifest, table: str = "") -> None:
         """Raises BATCH_UNFINISHED where a verdict that was made before says less, or something
-        else, than one that was made by the options of this run, or its output is elsewhere or of
-        another schema than one that is given."""
-        verdict_manifest.check_output(manifest, table, schema)
+        else, than one that was made by the options of this run, or its output is elsewhere."""
+        verdict_manifest.check_output(manifest, table)
         for name, is_now in self.plan.verdict_terms.items():
             was = manifest.terms.get(name, is_now)
             if was != is_now:

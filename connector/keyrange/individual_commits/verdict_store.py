@@ -29,6 +29,7 @@ from keyrange.individual_commits.model.batch_results import Failure
 from keyrange.individual_commits.model.verdict_manifest import (
     Found,
     Manifest,
+    check_output,
     planned,
     read_manifest,
 )
@@ -37,6 +38,7 @@ from keyrange.model.checkpoint import Checkpoint
 from keyrange.storage.directory import Directory
 from keyrange.storage.object_store import FAILURES, is_unanswered
 from keyrange.storage.sink_history import made_again
+from keyrange.values.schema_document import struct_type
 
 if TYPE_CHECKING:
     from keyrange.storage.sink_table import SinkTable
@@ -320,6 +322,16 @@ def check_table(manifest: Manifest | None, sink: SinkTable, moved_from: str) -> 
         )
     if manifest.table == sink.uri and manifest.table_id not in ("", sink.table_id()):
         raise made_again(sink.uri, manifest.batch_id)
+
+
+def output_schema(manifest: Manifest, sink: SinkTable, schema: Mapping[str, Any]) -> pa.Schema:
+    """The columns of a manifest's output, which is to go to a table with those of `schema`, Spark's
+    JSON. An earlier run may have made it of others where the table evolves: it takes these too.
+
+    Raises BATCH_UNFINISHED where they differ and it does not, or the output is of another table.
+    """
+    check_output(manifest, sink.uri, None if sink.evolves else schema)
+    return pa.schema(list(struct_type(manifest.schema)))
 
 
 def _manifest(batch_id: int) -> str:

@@ -122,7 +122,7 @@ def _table_columns(schema: str | StructType) -> StructType:
 
 
 def _check_types(
-    table: object, checkpoint: object, moved: object, size: object, every: object
+    table: object, checkpoint: object, moved: object, size: object, every: object, evolve: object
 ) -> None:
     """Of the arguments of `into` that are compared or opened before Spark sees them."""
     path, number = (str, PathLike), int
@@ -138,6 +138,8 @@ def _check_types(
         for name, value, kind, what in kinds
         if not isinstance(value, kind)
     ]
+    if evolve not in ("none", "add"):
+        wrong.append(f"evolve must be none or add, and is {evolve!r}"[:200])
     if wrong:
         raise invalid_options(wrong)
 
@@ -220,6 +222,7 @@ class TableJob:
         target_bytes: int = TARGET_BYTES,
         optimize_every: int = 0,
         moved_from: str | PathLike[str] = "",
+        evolve: Literal["none", "add"] = "none",
         spark: SparkSession | None = None,
     ) -> TableWriter:
         """A query that appends the output to a Delta table, each record's once; set its trigger and
@@ -233,11 +236,15 @@ class TableJob:
         OPTIMIZE; 0 for never. `moved_from`: the path that the table had when the query last ran, if
         it was moved since; another table than the query's own is refused (OTHER_TABLE).
 
+        With `evolve="add"` the table gets the columns and nested fields of the output that it
+        lacks, in the transaction of the first batch that has them; where it has type widening, also
+        wider integers, and double for float. With "none" the error says what would add them.
+
         Raises INVALID_OPTIONS, SINK_UNSUITABLE, SINK_UNWRITABLE.
         """
         from keyrange.storage.sink_table import SinkTable
 
-        _check_types(table, checkpoint, moved_from, target_bytes, optimize_every)
+        _check_types(table, checkpoint, moved_from, target_bytes, optimize_every, evolve)
         table, checkpoint, moved_from = fspath(table), fspath(checkpoint), fspath(moved_from)
         session = spark or SparkSession.active()
         self._check_table(session, table, checkpoint, compression, target_bytes, optimize_every)
@@ -246,13 +253,15 @@ class TableJob:
         names = [partition_by] if isinstance(partition_by, str) else partition_by
         columns = None if names is None else partition_columns(names)
         output = to_arrow_schema(self._schema, timezone="UTC")
-        sink = SinkTable(table.rstrip("/"), output, storage, columns)
+        sink = SinkTable(table.rstrip("/"), output, storage, columns, evolves=evolve == "add")
         verdicts = as_spark_names(self._options.commits.verdict_directory, checkpoint)
         check_checkpoint(checkpoint, verdicts, sink, moved_from, storage)
         sink.prepare()
         definition = self._definition(sink, compression, target_bytes, session)
         # Who writes the log calls no function.
-        written = JobTable(replace(definition, function=b""), storage, optimize_every, moved_from)
+        written = JobTable(
+            replace(definition, function=b""), storage, optimize_every, moved_from, sink.evolves
+        )
         source = data_source_of(definition)
         session.dataSource.register(source)
         rows = session.readStream.format(source.name()).options(**self._given).load()

@@ -18,8 +18,8 @@ from keyrange.errors import error
 from keyrange.individual_commits import reported_outcomes
 from keyrange.individual_commits.batch_in_checkpoint import LastRead, Planned, read_offsets
 from keyrange.individual_commits.batch_run import current
-from keyrange.individual_commits.model.verdict_manifest import Manifest, check_output, planned
-from keyrange.individual_commits.verdict_store import VerdictStore, check_table
+from keyrange.individual_commits.model.verdict_manifest import Manifest, planned
+from keyrange.individual_commits.verdict_store import VerdictStore, check_table, output_schema
 from keyrange.jobs.definition import JobDefinition
 from keyrange.jobs.query_table import store_of_whole_batches, warn_of_history
 from keyrange.model.offsets import nested
@@ -43,12 +43,13 @@ def _what_it_was_made_of(writer: Any) -> dict[str, Any]:
 class JobTable:
     """The table of a job. `storage` are settings of the object store; from time to time, every
     `optimize_every` batches, small files are made one, by the session's own Delta. `moved_from`:
-    where the table was before."""
+    where the table was before. `evolves`: whether it gets the columns that it lacks."""
 
     definition: JobDefinition
     storage: Mapping[str, str]
     optimize_every: int = 0
     moved_from: str = ""
+    evolves: bool = False
 
     @property
     def schema(self) -> StructType:
@@ -59,7 +60,9 @@ class JobTable:
 
         schema = to_arrow_schema(self.schema, timezone="UTC")
         columns = self.definition.partition_by
-        return SinkTable(self.definition.table, schema, self.storage, columns, self._log)
+        return SinkTable(
+            self.definition.table, schema, self.storage, columns, self._log, self.evolves
+        )
 
     @cached_property
     def _log(self) -> DeltaLog:
@@ -180,10 +183,10 @@ class WriteWhole:
             made = Manifest(batch_id, "", {}, form, *offsets, table=sink.uri, rows=found)
             made = replace(made, table_id=sink.table_id())
             manifest = store.publish(made, at.start, at.end)
-        check_output(manifest, sink.uri, form)
+        schema = output_schema(manifest, sink, form)
         files = [appended_files.data_file(*each) for each in manifest.rows["file"]]
         note = note_of(application, batch_id, at.topics, manifest.plan)
-        sink.append(files, application, batch_id, check_files=not is_made, note=note)
+        sink.append(files, application, batch_id, not is_made, note=note, schema=schema)
         store.remove_old(lambda other: other < batch_id and other <= at.finished)
         self.table.optimize(batch, batch_id)
 

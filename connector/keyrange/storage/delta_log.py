@@ -178,7 +178,8 @@ class DeltaLog:
             data = self._written(made, transactions, note, operation)
             tag = self.directory.write_once(_path(self.version + 1), data)
             if tag is not None:
-                self._take(Entry(data, tag))
+                if not self._take(Entry(data, tag)):
+                    self.open()
                 return
             restored = self.is_restored
             self.refresh()
@@ -276,6 +277,22 @@ def added(
         "stats": statistics,
     }
     return {"add": about}
+
+
+def metadata_of(table: Any, fields: Sequence[Mapping[str, Any]]) -> Action:
+    """delta-rs's table with other columns, as the log has it."""
+    known = table.metadata()
+    about = {
+        "id": str(known.id),
+        "name": known.name,
+        "description": known.description,
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": json.dumps({"type": "struct", "fields": [*fields]}),
+        "partitionColumns": [*known.partition_columns],
+        "createdTime": known.created_time,
+        "configuration": dict(known.configuration),
+    }
+    return {"metaData": {name: each for name, each in about.items() if each is not None}}
 
 
 def removed(name: str, size_bytes: int) -> Action:

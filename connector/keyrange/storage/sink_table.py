@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,37 +15,17 @@ from keyrange.storage.data_files import DataFile
 from keyrange.storage.delta_log import DeltaLog, added
 from keyrange.storage.delta_partitions import table_schema
 from keyrange.storage.failure_text import text_of
-from keyrange.storage.model.partition_columns import PartitionColumn, generated_column
+from keyrange.storage.logged_files import Action
+from keyrange.storage.model.partition_columns import PartitionColumn
 from keyrange.storage.model.sink_driver import Driver, application_of_driver
 from keyrange.storage.sink_history import check_new, made_again, restored
-from keyrange.storage.table_store import RETENTION_OF_TRANSACTIONS, Conflict
+from keyrange.storage.table_fit import TableFit, listed
+from keyrange.storage.table_store import Conflict
 
 _TRIES = 10
 _CHECKPOINT_INTERVAL: Final = "delta.checkpointInterval"
 # Versions between two checkpoints where a table says nothing; each takes a list of the log.
 _CHECKPOINT_EVERY: Final = 100
-
-# What a writer that appends files of plain columns may leave alone, or what it is seen by whether
-# a table makes use of it.
-_FEATURES: Final = frozenset(
-    {
-        "appendOnly",
-        "changeDataFeed",
-        "checkConstraints",
-        "columnMapping",
-        "deletionVectors",
-        "generatedColumns",
-        "identityColumns",
-        "invariants",
-        "timestampNtz",
-        "v2Checkpoint",
-        "vacuumProtocolCheck",
-    }
-)
-# Rules for the values of columns, in the schema's metadata: files that are there were not held to
-# them.
-_RULES: Final = ('"delta.', '"__CHAR_VARCHAR_TYPE_STRING"', '"CURRENT_DEFAULT"')
-_EXPRESSION: Final = "delta.generationExpression"
 
 _LOG = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -63,15 +42,18 @@ class SinkTable:
         storage: Mapping[str, str],
         partition_by: Sequence[PartitionColumn] | None = None,
         log: DeltaLog | None = None,
+        evolves: bool = False,
     ) -> None:
         """`partition_by`: None for what the table is partitioned by. `log`: the table's, where it
-        is open from a batch before."""
+        is open from a batch before. `evolves`: whether it gets the columns that it lacks, together
+        with the first files that have them."""
         self.uri = uri
         self._given = None if partition_by is None else tuple(partition_by)
         self._columns: tuple[PartitionColumn, ...] = self._given or ()
         self._log = log or DeltaLog(uri, storage)
         self._delta = self._log.delta
         self._schema = schema
+        self.evolves = evolves
         # What Delta calls the table that was prepared.
         self._id = ""
         self._storage = dict(storage)
@@ -106,12 +88,14 @@ class SinkTable:
         check_files: bool,
         driver: Driver | None = None,
         note: Mapping[str, str] = MappingProxyType({}),
+        schema: pa.Schema | None = None,
     ) -> None:
         """Name files in the table's log, in one transaction: once for each batch of an application,
         however often it is called, and not by a `driver` that another one has stopped.
 
         `check_files`: whether they were written by an earlier run, and may be gone by now. `note`
-        is kept in the log (`note_of`). Raises VERDICT_DAMAGED where they are gone,
+        is kept in the log (`note_of`), `schema` that of the files, where it is another one than the
+        table was prepared for. Raises VERDICT_DAMAGED where they are gone,
         CHECKPOINT_BEHIND, SINK_UNSUITABLE, SINK_UNWRITABLE, COMMITS_FENCED.
         """
         if not files:
@@ -124,11 +108,19 @@ class SinkTable:
             self.check_restored(batch_id)
             if driver is not None:
                 self._check_driver(driver)
-            self._check(table)
+            fit = self._check(table, schema)
             self._check_partitions(table, files)
             if check_files:
                 self._check_files(files, batch_id)
-            self._commit(table, files, written, note)
+            changes = fit.changes()
+            self._commit(table, files, written, note, changes)
+            if changes:
+                _LOG.info(
+                    "table %s has other columns with batch %d: as %s",
+                    self.uri,
+                    batch_id,
+                    fit.changed(),
+                )
 
         self._once(commit, app_id, batch_id, note)
 
@@ -237,8 +229,10 @@ class SinkTable:
         files: Sequence[DataFile],
         written: Mapping[str, int],
         note: Mapping[str, str],
+        changes: Sequence[Action] = (),
     ) -> None:
-        actions = [
+        actions = [*changes]
+        actions += [
             added(each.name, each.size_bytes, each.statistics, each.partition_values)
             for each in files
         ]
@@ -284,62 +278,21 @@ class SinkTable:
         except Exception:
             return False
 
-    def _check(self, table: Any) -> None:
-        why = next(self._unfit(table), None)
-        if why is not None:
-            raise self._unsuitable(why)
-
-    def _unfit(self, table: Any) -> Iterator[str]:
-        """Why files of the schema cannot be named in a table's log as they are. Each reason counts
-        where there is none before it."""
-        yield from _unfit_features(table)
-        schema = table.schema()
-        yield from self._unfit_partitions(table.metadata().partition_columns, _expressions(schema))
-        computed = [each.name for each in self._columns if each.unit is not None]
-        text = _without_expressions(schema, computed)
-        if any(rule in text for rule in _RULES):
-            yield "it has a column with an expression, an identity, a default, a length or a rule"
-        there = {field.name: field for field in schema.fields}
-        whole = table_schema(self._schema, self._columns)
-        for field in self._delta.Schema.from_arrow(whole).fields:
-            found = there.get(field.name)
-            if found is None:
-                yield f"it has no column {field.name}"
-            elif found.type != field.type:
-                yield f"column {field.name} is {found.type} and would be {field.type}"
-        for name, field in there.items():
-            if not field.nullable:
-                yield f"column {name} takes no nulls"
-
-    def _unfit_partitions(
-        self, names: Sequence[str], expressions: Mapping[str, str]
-    ) -> Iterator[str]:
-        if self._given is None:
-            generated = {
-                name: generated_column(name, expressions[name])
-                for name in names
-                if name in expressions
-            }
-            self._columns = tuple(generated.get(name) or PartitionColumn(name) for name in names)
-        elif [each.name for each in self._given] != list(names):
-            given = [str(each) for each in self._given]
-            yield f"it is partitioned by {_listed(names)} and would be by {_listed(given)}"
-        for each in self._columns:
-            text = expressions.get(each.name)
-            if text is not None and generated_column(each.name, text) != each:
-                yield f"column {each.name} is generated as {text} and would be {each}"
-        try:
-            table_schema(self._schema, self._columns)
-        except KeyrangeError as failure:
-            yield f"it is partitioned by {_listed(names)}: {failure.message}"
+    def _check(self, table: Any, schema: pa.Schema | None = None) -> TableFit:
+        """What the table is beside rows of the schema, or of another one that is given."""
+        fit = TableFit(table, self.uri, schema or self._schema, self._given, self.evolves)
+        self._columns = fit.columns
+        if fit.why is not None:
+            raise self._unsuitable(fit.why)
+        return fit
 
     def _check_partitions(self, table: Any, files: Sequence[DataFile]) -> None:
         """Files may have been written for a table that was another one."""
         names = table.metadata().partition_columns
         for each in files:
             if each.partition_values.keys() != set(names):
-                own = _listed(list(each.partition_values))
-                why = f"it is partitioned by {_listed(names)}, and file {each.name} by {own}"
+                own = listed(list(each.partition_values))
+                why = f"it is partitioned by {listed(names)}, and file {each.name} by {own}"
                 raise self._unsuitable(why)
 
     def _check_files(self, files: Sequence[DataFile], batch_id: int) -> None:
@@ -357,36 +310,3 @@ class SinkTable:
 
     def _unwritable(self, failure: Exception) -> KeyrangeError:
         return error("SINK_UNWRITABLE", text_of(failure, self._storage), table=self.uri)
-
-
-def _unfit_features(table: Any) -> Iterator[str]:
-    """Why a table's features or properties keep files from being named in its log as they are."""
-    for unknown in sorted(set(table.protocol().writer_features or ()) - _FEATURES):
-        yield f"it has feature {unknown}"
-    settings = table.metadata().configuration
-    if settings.get("delta.columnMapping.mode", "none") != "none":
-        yield "its columns have other names in files"
-    if RETENTION_OF_TRANSACTIONS in settings:
-        yield f"{RETENTION_OF_TRANSACTIONS} lets it forget which batches it has"
-    for name in sorted(settings):
-        if name.startswith("delta.constraints."):
-            yield f"rows would not be held to {name}"
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names) or "nothing"
-
-
-def _expressions(schema: Any) -> dict[str, str]:
-    """The expressions of generated columns."""
-    found = {field.name: field.metadata.get(_EXPRESSION) for field in schema.fields}
-    return {name: text for name, text in found.items() if text is not None}
-
-
-def _without_expressions(schema: Any, names: Sequence[str]) -> str:
-    """The schema's JSON without the expressions of columns whose values keep to them."""
-    fields = json.loads(schema.to_json())["fields"]
-    for field in fields:
-        if field["name"] in names:
-            field["metadata"].pop(_EXPRESSION, None)
-    return json.dumps(fields)

@@ -177,6 +177,8 @@ def test_nothing_lies_where_another_one_removes_files(
         ({"checkpoint": 7}, "checkpoint must be a path or a URI, and is 7"),
         ({"target_bytes": "256m"}, "target_bytes must be a whole number, and is '256m'"),
         ({"optimize_every": "5"}, "optimize_every must be a whole number, and is '5'"),
+        ({"evolve": "yes"}, "evolve must be none or add, and is 'yes'"),
+        ({"evolve": True}, "evolve must be none or add, and is True"),
     ],
     ids=str,
 )
