@@ -35,6 +35,11 @@ def by_spark(job: Any, columns: str, order: str = "at") -> list[tuple[Any, ...]]
     return [tuple(row) for row in rows.collect()]
 
 
+def job_rows(table: DeltaTable) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = table.to_pyarrow_table().to_pylist()
+    return rows
+
+
 @pytest.mark.parametrize(
     ("job", "owner", "step", "before"),
     [
@@ -94,12 +99,13 @@ def test_who_reads_and_writes_beside_it(job: CrashingJob, tmp_path: Path) -> Non
     other.home.mkdir()
     other.table, other.topic, other.options = job.table, job.topic, job.options
     other.run("o", evolve="add")
-    before = job.spark.read.format("delta").load(str(job.table))
-    rows, pinned = before.count(), DeltaTable(job.table)
+    pinned = DeltaTable(job.table)
+    rows, read = len(job_rows(pinned)), job.spark.read.format("delta")
     job.produce("b")
     job.run(schema=PRICED, more=(0.5,), evolve="add")
+    before = read.option("versionAsOf", pinned.version()).load(str(job.table))
     assert (before.count(), before.columns) == (rows, ["at", "text"])
-    assert pinned.to_pyarrow_table().num_rows == rows
+    assert len(job_rows(pinned)) == rows
     other.run("o", evolve="add")
     job.spark.sql(f"INSERT INTO delta.`{job.table}` VALUES (9, 's', 2.5)")
     assert by_spark(job, "text, price", "text") == [

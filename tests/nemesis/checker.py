@@ -34,6 +34,7 @@ def check(facts: Facts) -> list[Finding]:
         _finding("foreign", foreign(facts)),
         _finding("disordered", disordered(facts)),
         _finding("miscounted", miscounted(facts)),
+        _finding("stale", stale(facts)),
         _finding("moved back", moved_back(facts.positions, facts.gone)),
         _finding("given up early", given_up_early(facts)),
         _finding("ended", ended(facts)),
@@ -132,6 +133,31 @@ def miscounted(facts: Facts) -> Iterator[str]:
         begins = [at for at, is_step in enumerate(steps) if is_step]
         if len(begins) >= anew or any(seen[at] != 1 for at in begins):
             yield f"key {key} of partition {partition} was counted {seen}"[:400]
+
+
+def stale(facts: Facts) -> Iterator[str]:
+    """Keys of which the table of last rows has another row than the last one that came to the table
+    of all, or several, or none. Of one batch it is the last one of its partition."""
+    if facts.last is None:
+        return
+    came: dict[str, list[Row]] = defaultdict(list)
+    for row in facts.rows:
+        came[row.key].append(row)
+    held: dict[str, list[Row]] = defaultdict(list)
+    for row in facts.last:
+        held[row.key].append(row)
+    for key in sorted(came.keys() | held.keys()):
+        version = max((row.version for row in came[key]), default=0)
+        ends: dict[int, Row] = {}
+        for row in came[key]:
+            if row.version == version:
+                before = ends.setdefault(row.place.partition, row)
+                later = row.place.offset >= before.place.offset
+                ends[row.place.partition] = row if later else before
+        found = [row.place for row in held[key]]
+        if len(found) != 1 or found[0] not in {row.place for row in ends.values()}:
+            wanted = sorted(row.place for row in ends.values())
+            yield f"key {key}: {found}, and the last one is {wanted}"
 
 
 def moved_back(positions: Sequence[Position], gone: Sequence[Gone]) -> Iterator[str]:

@@ -70,6 +70,8 @@ class Supervisor:
             if world.mode.keeps_state:
                 function, schema = "nemesis.work:count", COUNTED_SCHEMA
                 more += ["--keeps-state", "--option", f"slot.directory={world.slots}"]
+            if world.mode.upserts:
+                more += ["--last", world.store.hadoop_uri("last")]
             more += ["--function", function, "--schema", schema]
             more += ["--commit-table", world.store.uri("commits")]
         job = f"{world.mode.job}.py"

@@ -116,3 +116,5 @@ class Facts:
     # What the checks of the product and of the machine said: each is a finding.
     complaints: Sequence[tuple[str, str]] = field(default_factory=tuple)
     deliveries_max: int = 1
+    # The rows of a table that holds the last one of each key; None where there is no such table.
+    last: Sequence[Row] | None = None

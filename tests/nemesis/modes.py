@@ -13,8 +13,8 @@ class Mode:
     """How a query runs.
 
     `job` is process, ingest or consumer; `writer` says who writes the table: spark, keyrange, which
-    is of process, or tasks, of a `keyrange.job`, which may keep state for keys. `isolation` is of
-    process.
+    is of process, or tasks, of a `keyrange.job`, which may keep state for keys, or write a second
+    table too, with the last row of each key (`upserts`). `isolation` is of process.
     `pin` is off, prefer or strict; `executors` local-cluster or standalone; `nodes` 1 or 3 brokers.
     """
 
@@ -26,6 +26,7 @@ class Mode:
     executors: str = "local-cluster"
     nodes: int = 1
     keeps_state: bool = False
+    upserts: bool = False
 
     @property
     def individual(self) -> bool:
@@ -93,6 +94,7 @@ MODES: Final = {
         Mode("job", writer="tasks"),
         Mode("pinned-job", writer="tasks", pin="prefer"),
         Mode("batch-job", job="ingest", writer="tasks"),
+        Mode("upsert-job", writer="tasks", upserts=True),
         Mode("state-job", writer="tasks", keeps_state=True),
         Mode("pinned-state-job", writer="tasks", pin="prefer", keeps_state=True),
         Mode("consumer", job="consumer"),

@@ -23,7 +23,7 @@ from nemesis.modes import MODES
 from nemesis.report import Result
 from nemesis.schedule import Fault, Met, Schedule
 from nemesis.steps import StepHung, end_after, step
-from nemesis.tables import SinkRows, committed_offsets, is_assigned, letters, positions
+from nemesis.tables import SinkRows, committed_offsets, is_assigned, last_rows, letters, positions
 from nemesis.truth import read_log
 from nemesis.world import World
 from spark.standalone import standalone_cluster
@@ -285,6 +285,7 @@ class Run:
             unreadable=frozenset(world.unreadable),
             ends=self.supervisor.ends,
             complaints=world.complaints,
+            last=last_rows(world),
             deliveries_max=int(self.mode.options().get("maxDeliveries", 1)),
         )
 

@@ -149,6 +149,15 @@ class SinkRows:
         return self._rows
 
 
+def last_rows(world: World) -> list[Row] | None:
+    """The table that holds the last row of each key; None of a mode without it."""
+    path = world.store.seen("last")
+    if not world.mode.upserts or not _is_table(path):
+        return None
+    rows = DeltaTable(str(path)).to_pyarrow_table().to_pylist()
+    return [_worked_on(row, 0) for row in rows]
+
+
 def _files(path: Path) -> Iterator[tuple[int, str]]:
     """Version and path of every file of a table, in the order in which they came."""
     for log in sorted((path / "_delta_log").glob("*.json")):

@@ -24,7 +24,7 @@ from keyrange.storage.checkpoint_files import load_progress
 from keyrange.storage.data_files import DataFileWriter
 from keyrange.storage.directory import Directory
 from keyrange.storage.sink_table import SinkTable
-from keyrange.work.appended_files import data_file
+from keyrange.work.appended_files import files_of
 from keyrange.work.outcome_rows import done_rows, other_rows
 from s3_server import S3Server, by_kind
 from tables.numbered_logs import COMMITS, SUBJECTS, Subject
@@ -101,7 +101,7 @@ def test_where_no_manifest_decides_the_table_has_one_drivers_rows(
     def go_on() -> None:
         found = VerdictStore(home, "s", decides=False).manifest(3, START, END)
         assert found is not None
-        files = [data_file(*row) for row in found.rows["file"]]
+        files = files_of(found.rows["file"])
         SinkTable(f"{home}/sink", ROWS, {}).append(files, "app", 3, check_files=True)
 
     assert in_threads(6, work) == []

@@ -22,8 +22,9 @@ from keyrange.individual_commits.batch_run import current
 from keyrange.individual_commits.each_batch import EachBatch
 from keyrange.individual_commits.model.commit import Commit, CommitKind, Snapshot
 from keyrange.individual_commits.table.commit_table import DeltaCommitTable, open_commit_table
+from keyrange.individual_commits.table_output import BatchOutput, TableOutput
 from keyrange.jobs import batch_writer
-from keyrange.jobs.batch_writer import JobTable, WriteWhole
+from keyrange.jobs.batch_writer import JobTables, WriteWhole
 from keyrange.jobs.definition import JobDefinition
 from keyrange.keyed_state.state_files import FileBlocks, StateFileWriter
 from keyrange.keyed_state.variables import KEY_HASH, StateForm, variables_of
@@ -36,6 +37,7 @@ from keyrange.storage.delta_store import DeltaStore
 from keyrange.storage.directory import Directory
 from keyrange.storage.sink_table import SinkTable
 from keyrange.work.appended_files import HANDED_ON
+from keyrange.work.model.output_table import OutputTable
 
 PLACE: Final = TopicPartition("t", 0)
 ROWS: Final = pa.schema([("at", pa.int64())])
@@ -100,7 +102,9 @@ class Drivers:
                 return self._handed_on(at, at.mark)
 
             run.batch = rows  # type: ignore[assignment]
-            run.append_verdict(SCHEMA, SinkTable(self.table, ROWS, {}))
+            sink = SinkTable(self.table, ROWS, {})
+            table = TableOutput(sink, SCHEMA.jsonValue(), self.table)
+            run.write_verdict(BatchOutput({"": table}, None, {}))
 
         how = "fail" if checkpoint == "old" else "resume"
         return EachBatch(work, self.options(how), checkpoint, looks_late=True)
@@ -158,7 +162,8 @@ class Drivers:
 
     def whole(self) -> Callable[[int], None]:
         """A driver that commits whole batches, of the one checkpoint."""
-        table = JobTable(JobDefinition(self.table, SCHEMA.json(), "", "record", ("value",)), {})
+        output = OutputTable(self.table, SCHEMA.json())
+        table = JobTables(JobDefinition((output,), "", "record", ("value",)), {})
         writer = WriteWhole(table, f"{self.home}/checkpoint")
 
         def run(batch_id: int) -> None:
@@ -178,7 +183,7 @@ class Drivers:
         output.add(pa.record_batch({"at": numbers}, schema=ROWS))
         found: dict[str, list[Any]] = {member: [] for member in HANDED_ON}
         for each in output.finish():
-            found["file"].append((each.name, each.size_bytes, each.rows, each.statistics, []))
+            found["file"].append((each.name, each.size_bytes, each.rows, each.statistics, [], ""))
         found["done"].append(("t", 0, len(numbers)))
         if mark is not None and self.keeps_state:
             found["state_run"].append(self._state_run(mark, numbers))

@@ -7,7 +7,7 @@ import json
 from base64 import b64encode
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
@@ -27,18 +27,14 @@ from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.individual_commits.model.verdict_columns import Outcome
 from keyrange.individual_commits.model.verdict_manifest import Floors, Found, Manifest
 from keyrange.individual_commits.reported_outcomes import HIDDEN_SPARK, ReportedResults
+from keyrange.individual_commits.table_output import BatchOutput
 from keyrange.individual_commits.transactional_output import floors_of, needed, released, staged
 from keyrange.individual_commits.verdict_files import Wanted
-from keyrange.individual_commits.verdict_store import VerdictStore, output_schema
+from keyrange.individual_commits.verdict_store import VerdictStore
 from keyrange.model.offsets import TopicPartition
 from keyrange.storage.model.sink_driver import Driver
-from keyrange.storage.sink_history import note_of
-from keyrange.work import appended_files
 from keyrange.work.model.outcome import Cause, RecordOutcome
 from keyrange.work.outcome_rows import HIDDEN
-
-if TYPE_CHECKING:
-    from keyrange.storage.sink_table import SinkTable
 
 _current: contextvars.ContextVar[BatchRun] = contextvars.ContextVar("keyrange_batch")
 
@@ -123,23 +119,23 @@ class BatchRun:
                 rows().write.parquet(path)
             files, form = self.store.files_of(at.batch_id, attempt), json.loads(schema.json())
             manifest = self._publish(attempt=attempt, files=files, schema=form, counted=counted)
-        self._check_terms(manifest)
+        verdict_manifest.check_output(manifest, {})
+        self._check_options(manifest)
         self.manifest = manifest
         self._check()
         return self._output(manifest)
 
-    def append_verdict(self, schema: StructType, table: SinkTable) -> None:
-        """Append the output of the batch's verdict to a table that it is made for. The batch's rows
-        are what tasks hand on that write files (`appended_files`).
+    def write_verdict(self, output: BatchOutput) -> None:
+        """Write the output of the batch's verdict to the tables that it is made for. The batch's
+        rows are what tasks hand on that write files (`appended_files`).
 
         Raises as `VerdictStore` and `SinkTable` do.
         """
         self.said = self.is_worked_on = True
         self.check_state()
-        table.prepare()
-        if self._driver is not None and self._driver.stopped:
-            table.stop_others(self._driver)
-        at, form = self.plan.planned, json.loads(schema.json())
+        output.prepare({}, self.plan.planned.batch_id)
+        output.stop_others(self._driver)
+        at = self.plan.planned
         manifest = self.store.manifest(at.batch_id, at.start, at.end)
         found = None
         if manifest is None:
@@ -148,18 +144,15 @@ class BatchRun:
         # A driver that was replaced makes no verdict: the function may be another one by now.
         self.appended_at = self._check()
         if found is not None:
-            manifest = self._publish(
-                schema=form, table=table.uri, table_id=table.table_id(), **_of_tasks(found)
-            )
+            manifest = self._publish(tables=output.as_told(), **_of_tasks(found))
         assert manifest is not None
-        written = output_schema(manifest, table, form)
-        self._check_terms(manifest, table.uri)
+        output.check(manifest)
+        self._check_options(manifest)
         self.manifest = manifest
         self.when_decided()
-        files = [appended_files.data_file(*each) for each in manifest.rows["file"]]
         # Another driver may take over from here on, with a checkpoint and transactions of its own.
-        note = note_of(at.application, at.batch_id, at.topics, manifest.plan)
-        table.append(files, at.application, at.batch_id, found is None, self._driver, note, written)
+        is_made = found is not None
+        output.write(self.store, manifest, at.application, at, is_made, self._driver)
 
     def keep_empty_verdict(self) -> None:
         """A batch of which nothing was said, because nothing was in it, is a link in the chain of
@@ -196,10 +189,9 @@ class BatchRun:
             batch = worked_in(self.plan, told)
             check_failures(self.plan, batch, self._before, lambda: self._failures_in(made))
 
-    def _check_terms(self, manifest: Manifest, table: str = "") -> None:
+    def _check_options(self, manifest: Manifest) -> None:
         """Raises BATCH_UNFINISHED where a verdict that was made before says less, or something
-        else, than one that was made by the options of this run, or its output is elsewhere."""
-        verdict_manifest.check_output(manifest, table)
+        else, than one that was made by the options of this run."""
         for name, is_now in self.plan.verdict_terms.items():
             was = manifest.terms.get(name, is_now)
             if was != is_now:
@@ -251,7 +243,7 @@ class BatchRun:
 
     def rows_of(self, manifest: Manifest) -> DataFrame:
         """All rows of a verdict."""
-        columns = {"type": "struct", "fields": []} if manifest.table else dict(manifest.schema)
+        columns = {"type": "struct", "fields": []} if manifest.tables else dict(manifest.schema)
         schema = StructType.fromJson(columns).add(HIDDEN, HIDDEN_SPARK)
         reader = self.batch.sparkSession.read.schema(schema)
         return reader.parquet(*self.store.paths(manifest))

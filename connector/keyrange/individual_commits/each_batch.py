@@ -167,7 +167,9 @@ class EachBatch:
             commit = self._commit(run, running, known, judged)
             run.table.append(commit)
             # Its first batch has told the table of the drivers that it has stopped.
-            run.driver = replace(run.driver, stopped=frozenset(), committed={})
+            run.driver = replace(
+                run.driver, stopped=frozenset(), committed={}, applications=frozenset()
+            )
             run.before += worked_in(plan, running.told())
             run.released = commit.released
             self._tell(run, running, known, commit)

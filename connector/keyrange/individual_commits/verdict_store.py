@@ -29,7 +29,6 @@ from keyrange.individual_commits.model.batch_results import Failure
 from keyrange.individual_commits.model.verdict_manifest import (
     Found,
     Manifest,
-    check_output,
     planned,
     read_manifest,
 )
@@ -38,7 +37,6 @@ from keyrange.model.checkpoint import Checkpoint
 from keyrange.storage.directory import Directory
 from keyrange.storage.object_store import FAILURES, is_unanswered
 from keyrange.storage.sink_history import made_again
-from keyrange.values.schema_document import struct_type
 
 if TYPE_CHECKING:
     from keyrange.storage.sink_table import SinkTable
@@ -95,6 +93,11 @@ class VerdictStore:
         # The parts of one attempt in such a store, where they are small: three ask for them.
         self._attempt = ""
         self._parts: dict[str, pa.Buffer] = {}
+
+    @property
+    def location(self) -> str:
+        """Where all of them are, as Spark names it."""
+        return self._location
 
     def manifest(self, batch_id: int, start: Checkpoint, end: Checkpoint) -> Manifest | None:
         """The verdict of a batch, None where there is none yet.
@@ -193,8 +196,9 @@ class VerdictStore:
 
     def _note(self, manifest: Manifest) -> None:
         self._published, at = manifest.batch_id, manifest.batch_id
-        if manifest.files and not self._directory.is_local:
-            parts = (f"{_place(at, manifest.attempt)}/{name}" for name in manifest.files)
+        parts = [f"{_place(at, manifest.attempt)}/{name}" for name in manifest.files]
+        parts += manifest.staged_files
+        if parts and not self._directory.is_local:
             self._files[at] = [_manifest(at), *parts]
 
     def paths(self, manifest: Manifest) -> list[str]:
@@ -278,10 +282,10 @@ class VerdictStore:
         batches = {int(name) for name in names if name.isdecimal()}
         over = set(filter(is_over, batches))
         left = {name for name in names if name.startswith(_OF_A_PLAN)}
-        left = left - {last.attempt} if last is not None else set()
+        left = left - last.attempts if last is not None else set()
         if left and last is not None:
             others = [self.manifest_of(each) for each in batches - over - {last.batch_id}]
-            left -= {each.attempt for each in others if each is not None}
+            left -= {name for each in others if each is not None for name in each.attempts}
         self._directory.remove({*map(str, over), *left})
         self._files = {at: each for at, each in self._files.items() if not is_over(at)}
 
@@ -308,30 +312,31 @@ def plan_attempt(location: str, source_id: str, plan: str) -> tuple[str, str]:
     return attempt, f"{location.rstrip('/')}/{source_id}/{attempt}"
 
 
-def check_table(manifest: Manifest | None, sink: SinkTable, moved_from: str) -> None:
-    """Raises OTHER_TABLE where a batch has its output in another table, or in one of this path that
-    was deleted or made again."""
+def check_tables(
+    manifest: Manifest | None, sinks: Mapping[str, SinkTable], moved_from: Mapping[str, str]
+) -> None:
+    """Raises OTHER_TABLE where a batch has its output in other tables, or in one of these paths
+    that was deleted or made again."""
     # One without a table is of a job that Spark wrote for (`keyrange.process`).
-    if manifest is None or not manifest.table:
+    if manifest is None or not manifest.tables:
         return
-    if manifest.table not in (sink.uri, moved_from.rstrip("/")):
+    if manifest.tables.keys() != sinks.keys():
+        was, now = (", ".join(map(repr, sorted(each))) for each in (manifest.tables, sinks))
         raise error(
             "OTHER_TABLE",
-            f"the query has written to {manifest.table}, and is to write to {sink.uri}",
+            f"the query has written to tables {was}, and is to write to {now}",
             batch=manifest.batch_id,
         )
-    if manifest.table == sink.uri and manifest.table_id not in ("", sink.table_id()):
-        raise made_again(sink.uri, manifest.batch_id)
-
-
-def output_schema(manifest: Manifest, sink: SinkTable, schema: Mapping[str, Any]) -> pa.Schema:
-    """The columns of a manifest's output, which is to go to a table with those of `schema`, Spark's
-    JSON. An earlier run may have made it of others where the table evolves: it takes these too.
-
-    Raises BATCH_UNFINISHED where they differ and it does not, or the output is of another table.
-    """
-    check_output(manifest, sink.uri, None if sink.evolves else schema)
-    return pa.schema(list(struct_type(manifest.schema)))
+    for name, made in manifest.tables.items():
+        sink = sinks[name]
+        if made.uri not in (sink.uri, moved_from.get(name, "").rstrip("/")):
+            raise error(
+                "OTHER_TABLE",
+                f"the query has written to {made.uri}, and is to write to {sink.uri}",
+                batch=manifest.batch_id,
+            )
+        if made.uri == sink.uri and made.table_id not in ("", sink.table_id()):
+            raise made_again(sink.uri, manifest.batch_id)
 
 
 def _manifest(batch_id: int) -> str:

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from keyrange.errors import error, invalid_options
-from keyrange.formats.schema_document import struct_type
 from keyrange.individual_commits.each_batch import EachBatch
-from keyrange.individual_commits.reported_outcomes import HIDDEN_SPARK, schema_of
-from keyrange.jobs.batch_writer import JobTable, WriteIndividually, WriteWhole
+from keyrange.individual_commits.reported_outcomes import HIDDEN_SPARK
+from keyrange.jobs.batch_writer import JobTables, WriteIndividually, WriteWhole
 from keyrange.jobs.data_source import data_source_of
 from keyrange.jobs.definition import JobDefinition, pickled
-from keyrange.jobs.query_table import check_checkpoint
+from keyrange.jobs.output_tables import arguments_of, prepared, resolved
+from keyrange.jobs.query_table import manifests_of_whole_batches
+from keyrange.jobs.table_schemas import Schema, table_schemas
 from keyrange.jobs.table_writer import TableWriter
 from keyrange.keyed_state.model.figures import OBSERVED_PREFIX
 from keyrange.keyed_state.variables import State, Variable, variables_of
@@ -32,13 +32,14 @@ from keyrange.source.schema import source_schema, typed_schema
 from keyrange.storage.data_files import TARGET_BYTES
 from keyrange.storage.directory import no_place
 from keyrange.storage.locations import as_spark_names
-from keyrange.storage.model.partition_columns import partition_columns
 from keyrange.values.forms import in_zone, value_forms
 from keyrange.work.function_signature import call_mistake
+from keyrange.work.model.output_table import OutputTable
 from keyrange.work.outcome_rows import HIDDEN, HIDDEN_TYPE
 
-if TYPE_CHECKING:
-    from keyrange.storage.sink_table import SinkTable
+Path = str | PathLike[str]
+Columns = Sequence[str] | str
+Evolve = Literal["none", "add"]
 
 _RECORD: Final = ("key", "value", "timestamp", "headers")
 _OPTIMIZED: Final = "spark.sql.extensions"
@@ -47,7 +48,7 @@ _OPTIMIZED: Final = "spark.sql.extensions"
 def job(
     options: Mapping[str, OptionValue],
     function: Callable[[Any], Any] | None = None,
-    schema: str | StructType | None = None,
+    schema: Schema | Mapping[str, Schema] | None = None,
     mode: Literal["record", "arrow"] = "record",
     state: Mapping[str, State] | None = None,
 ) -> TableJob:
@@ -67,6 +68,9 @@ def job(
     each key, nulls where there is none, and answers with (output, new state) or (output, new state,
     which keys are cleared). It needs commitMode=individual.
 
+    With a mapping of schemas `function` answers with rows for several tables: a dictionary with a
+    row, or a list of rows, for some of the names; in mode arrow with batches by their names.
+
     `function` is sent to the tasks by value, as cloudpickle does it. Raises INVALID_OPTIONS, and
     UNPICKLABLE_FUNCTION where it cannot be sent.
     """
@@ -81,8 +85,8 @@ def job(
         assert schema is not None
         if (mistake := call_mistake(function, mode, bool(kept))) is not None:
             raise invalid_options([mistake])
-        return TableJob(options, parsed, _table_columns(schema), mode, pickled(function), kept)
-    return TableJob(options, parsed, _own_columns(parsed), "arrow")
+        return TableJob(options, parsed, table_schemas(schema, kept), mode, pickled(function), kept)
+    return TableJob(options, parsed, {"": _own_columns(parsed)}, "arrow")
 
 
 def _check(options: SourceOptions, function: object, schema: object, mode: str) -> None:
@@ -99,47 +103,18 @@ def _check(options: SourceOptions, function: object, schema: object, mode: str) 
         raise invalid_options(wrong)
 
 
-def _table_columns(schema: str | StructType) -> StructType:
-    """The columns of a table, whose names differ in more than upper and lower case."""
-    columns = schema_of(schema)
-    names = [name.lower() for name in columns.names]
-    if not names:
-        raise invalid_options(["schema names no column"])
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise invalid_options([f"schema names column {twice[0]!r} twice"])
-    if not_null := [a.name for a, b in zip(columns, columns.toNullable(), strict=True) if a != b]:
-        text = f"column {not_null[0]!r} of schema is not nullable, and rows are not held to it"
-        raise invalid_options([f"{text}: leave NOT NULL out"])
-    for field in columns.jsonValue()["fields"]:
-        try:
-            struct_type({"fields": [field]})
-        except KeyError as kind:
-            text = (
-                f"column {field['name']!r} of schema is of a type that a job cannot write: {kind}"
-            )
-            raise invalid_options([text]) from None
-    return columns
-
-
-def _check_types(
-    table: object, checkpoint: object, moved: object, size: object, every: object, evolve: object
-) -> None:
+def _check_types(checkpoint: object, size: object, every: object) -> None:
     """Of the arguments of `into` that are compared or opened before Spark sees them."""
-    path, number = (str, PathLike), int
     kinds: list[tuple[str, object, Any, str]] = [
-        ("table", table, path, "a path or a URI"),
-        ("checkpoint", checkpoint, path, "a path or a URI"),
-        ("moved_from", moved, path, "a path or a URI"),
-        ("target_bytes", size, number, "a whole number"),
-        ("optimize_every", every, number, "a whole number"),
+        ("checkpoint", checkpoint, (str, PathLike), "a path or a URI"),
+        ("target_bytes", size, int, "a whole number"),
+        ("optimize_every", every, int, "a whole number"),
     ]
     wrong = [
         f"{name} must be {what}, and is {value!r}"[:200]
         for name, value, kind, what in kinds
         if not isinstance(value, kind)
     ]
-    if evolve not in ("none", "add"):
-        wrong.append(f"evolve must be none or add, and is {evolve!r}"[:200])
     if wrong:
         raise invalid_options(wrong)
 
@@ -202,33 +177,37 @@ class TableJob:
 
     _given: Mapping[str, OptionValue]
     _options: SourceOptions
-    _schema: StructType
+    _schemas: Mapping[str, StructType]
     _mode: str
     _function: bytes = b""
     _state: tuple[Variable, ...] = ()
 
     def __post_init__(self) -> None:
-        if HIDDEN in self._schema.names:
+        if any(HIDDEN in each.names for each in self._schemas.values()):
             raise error("UNSUITABLE_FRAME", f"column {HIDDEN!r} is keyrange's own")
-        self._given, self._schema = dict(self._given), self._schema.toNullable()
+        self._given = dict(self._given)
+        self._schemas = {name: each.toNullable() for name, each in self._schemas.items()}
 
     def into(
         self,
-        table: str | PathLike[str],
+        table: Path | Mapping[str, Path],
         checkpoint: str | PathLike[str],
         *,
-        partition_by: Sequence[str] | str | None = None,
+        partition_by: Columns | Mapping[str, Columns] | None = None,
         compression: Literal["snappy", "zstd"] = "snappy",
         target_bytes: int = TARGET_BYTES,
         optimize_every: int = 0,
-        moved_from: str | PathLike[str] = "",
-        evolve: Literal["none", "add"] = "none",
+        moved_from: Path | Mapping[str, Path] = "",
+        evolve: Evolve | Mapping[str, Evolve] = "none",
+        keys: Columns | Mapping[str, Columns] | None = None,
+        deletes: str | Mapping[str, str] | None = None,
         spark: SparkSession | None = None,
     ) -> TableWriter:
-        """A query that appends the output to a Delta table, each record's once; set its trigger and
-        start it.
+        """A query that appends the output to a Delta table, each record's once, or with `keys`
+        merges it; set its trigger and start it.
 
-        `table` is a path or URI and is made where there is none, partitioned by `partition_by`:
+        `table` is a path or URI, or the name of a Delta table in the session's catalog, such as
+        `main.shop.orders`. At a path it is made where there is none, partitioned by `partition_by`:
         columns of the output, or `day(c)`, `date(c)` or `hour(c)` of a timestamp c; None for what a
         table that is there is partitioned by. Executors write its files and the driver its log
         with the credentials of options `objectStore.`, or of their environments. `checkpoint` is
@@ -240,27 +219,58 @@ class TableJob:
         lacks, in the transaction of the first batch that has them; where it has type widening, also
         wider integers, and double for float. With "none" the error says what would add them.
 
+        With `keys`, columns of the output, the table holds the last row of each key, by the offsets
+        of the records. A row whose boolean column `deletes` is true deletes its key, and so does a
+        record without a value where there is no function; the column is not in the table. The
+        session's Delta merges, where it has one, and else delta-rs in the driver.
+
+        A job with several schemas has a mapping with the path of each table, and each argument of a
+        table may be a mapping too. Each table gets a transaction of the batch.
+
         Raises INVALID_OPTIONS, SINK_UNSUITABLE, SINK_UNWRITABLE.
         """
-        from keyrange.storage.sink_table import SinkTable
-
-        _check_types(table, checkpoint, moved_from, target_bytes, optimize_every, evolve)
-        table, checkpoint, moved_from = fspath(table), fspath(checkpoint), fspath(moved_from)
+        _check_types(checkpoint, target_bytes, optimize_every)
+        given = arguments_of(
+            list(self._schemas),
+            table,
+            partition_by=partition_by,
+            moved_from=moved_from,
+            evolve=evolve,
+            keys=keys,
+            deletes=deletes,
+        )
+        checkpoint = fspath(checkpoint)
         session = spark or SparkSession.active()
-        self._check_table(session, table, checkpoint, compression, target_bytes, optimize_every)
-        storage = self._options.commits.revealed_storage()
-        # As Spark's own partitionBy takes one name too.
-        names = [partition_by] if isinstance(partition_by, str) else partition_by
-        columns = None if names is None else partition_columns(names)
-        output = to_arrow_schema(self._schema, timezone="UTC")
-        sink = SinkTable(table.rstrip("/"), output, storage, columns, evolves=evolve == "add")
-        verdicts = as_spark_names(self._options.commits.verdict_directory, checkpoint)
-        check_checkpoint(checkpoint, verdicts, sink, moved_from, storage)
-        sink.prepare()
-        definition = self._definition(sink, compression, target_bytes, session)
-        # Who writes the log calls no function.
-        written = JobTable(
-            replace(definition, function=b""), storage, optimize_every, moved_from, sink.evolves
+        given = resolved(given, session)
+        for each in given:
+            self._check_table(
+                session, each.path, checkpoint, compression, target_bytes, optimize_every
+            )
+        commits = self._options.commits
+        storage = commits.revealed_storage()
+        verdicts = as_spark_names(commits.verdict_directory, checkpoint)
+        outputs = [each.output(self._schemas[each.name], not self._function) for each in given]
+        self._check_keys(outputs)
+        outputs = prepared(given, outputs, session, checkpoint, verdicts, storage)
+        definition = self._definition(outputs, checkpoint, compression, target_bytes, session)
+        moved = {each.name: fspath(each.moved_from) for each in given}
+        return self._writer(session, definition, moved, optimize_every, checkpoint)
+
+    def _writer(
+        self,
+        session: SparkSession,
+        definition: JobDefinition,
+        moved_from: Mapping[str, str],
+        optimize_every: int,
+        checkpoint: str,
+    ) -> TableWriter:
+        tables = JobTables(
+            # Who writes the log calls no function.
+            replace(definition, function=b""),
+            self._options.commits.revealed_storage(),
+            optimize_every,
+            moved_from,
+            {each.name: as_spark_names(each.uri, checkpoint) for each in definition.tables},
         )
         source = data_source_of(definition)
         session.dataSource.register(source)
@@ -274,13 +284,20 @@ class TableJob:
             F.sum(file.size_bytes).alias("bytes"),
             *(self._state and _state_figures()),
         )
-        write: Any = WriteWhole(written, checkpoint)
+        write: Any = WriteWhole(tables, checkpoint)
         if self._options.commits.individual:
-            write = EachBatch(
-                WriteIndividually(written), self._options, checkpoint, looks_late=True
-            )
+            write = EachBatch(WriteIndividually(tables), self._options, checkpoint, looks_late=True)
         writer = counted.writeStream.foreachBatch(write)
         return TableWriter(writer.option("checkpointLocation", checkpoint))
+
+    def _check_keys(self, outputs: list[OutputTable]) -> None:
+        if any(each.keys for each in outputs) and not self._options.commits.keeps_order:
+            raise invalid_options(
+                [
+                    "keys need keyOrder=keep: a record that comes again would be put over a newer "
+                    "row of its key"
+                ]
+            )
 
     def _check_table(
         self,
@@ -313,23 +330,34 @@ class TableJob:
             raise invalid_options(wrong)
 
     def _definition(
-        self, sink: SinkTable, codec: str, target_bytes: int, spark: SparkSession
+        self,
+        tables: list[OutputTable],
+        checkpoint: str,
+        codec: str,
+        target_bytes: int,
+        spark: SparkSession,
     ) -> JobDefinition:
         needed = {*_chosen(self._options), *PLACE}
         if self._options.commits.individual:
             # What is given up is kept as it was.
             needed.update(_RECORD)
+        if any(each.keys for each in tables):
+            needed.add("timestamp")
+        if any(each.tombstones for each in tables):
+            needed.add("value")
+        manifests = self._options.commits.verdict_directory
+        if not self._options.commits.individual:
+            manifests = manifests_of_whole_batches(checkpoint)
         return JobDefinition(
-            sink.uri,
-            self._schema.json(),
+            tuple(tables),
             StructType([]).add(HIDDEN, HIDDEN_SPARK).json(),
             self._mode,
             tuple(name for name in COLUMNS if name in needed),
             self._function,
-            sink.partition_by,
             codec,
             target_bytes,
             self._state,
             # Spark's from_json takes the session's zone too.
             in_zone(self._options, spark.conf.get("spark.sql.session.timeZone") or "UTC"),
+            manifests,
         )

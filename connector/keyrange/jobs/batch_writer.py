@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -19,13 +19,15 @@ from keyrange.individual_commits import reported_outcomes
 from keyrange.individual_commits.batch_in_checkpoint import LastRead, Planned, read_offsets
 from keyrange.individual_commits.batch_run import current
 from keyrange.individual_commits.model.verdict_manifest import Manifest, planned
-from keyrange.individual_commits.verdict_store import VerdictStore, check_table, output_schema
+from keyrange.individual_commits.table_output import BatchOutput, TableOutput
+from keyrange.individual_commits.verdict_store import VerdictStore, check_tables
 from keyrange.jobs.definition import JobDefinition
 from keyrange.jobs.query_table import store_of_whole_batches, warn_of_history
 from keyrange.model.offsets import nested
 from keyrange.storage.model.sink_driver import application_of
-from keyrange.storage.sink_history import made_again, note_of
-from keyrange.work import appended_files
+from keyrange.storage.sink_history import made_again
+from keyrange.work.appended_files import files_of
+from keyrange.work.model.output_table import OutputTable
 
 if TYPE_CHECKING:
     from keyrange.storage.delta_log import DeltaLog
@@ -40,74 +42,87 @@ def _what_it_was_made_of(writer: Any) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class JobTable:
-    """The table of a job. `storage` are settings of the object store; from time to time, every
+class JobTables:
+    """The tables of a job. `storage` are settings of the object store; from time to time, every
     `optimize_every` batches, small files are made one, by the session's own Delta. `moved_from`:
-    where the table was before. `evolves`: whether it gets the columns that it lacks."""
+    where tables were before, and `names_in_spark` what Spark calls their places, by the job's names
+    for them."""
 
     definition: JobDefinition
     storage: Mapping[str, str]
     optimize_every: int = 0
-    moved_from: str = ""
-    evolves: bool = False
+    moved_from: Mapping[str, str] = field(default_factory=dict)
+    names_in_spark: Mapping[str, str] = field(default_factory=dict)
 
-    @property
-    def schema(self) -> StructType:
-        return StructType.fromJson(json.loads(self.definition.schema))
-
-    def sink(self) -> SinkTable:
+    def sink(self, own: OutputTable) -> SinkTable:
         from keyrange.storage.sink_table import SinkTable
 
-        schema = to_arrow_schema(self.schema, timezone="UTC")
-        columns = self.definition.partition_by
-        return SinkTable(
-            self.definition.table, schema, self.storage, columns, self._log, self.evolves
-        )
+        log = self._log_of(own)
+        schema = to_arrow_schema(StructType.fromJson(own.columns), timezone="UTC")
+        columns = own.partition_by
+        return SinkTable(own.uri, schema, self.storage, columns, log, own.evolves, own.keys)
 
-    @cached_property
-    def _log(self) -> DeltaLog:
+    def _log_of(self, table: OutputTable) -> DeltaLog:
         """Open from one batch to the next."""
         from keyrange.storage.delta_log import DeltaLog
 
-        return DeltaLog(self.definition.table, self.storage)
+        if table.name not in self._logs:
+            self._logs[table.name] = DeltaLog(table.uri, self.storage)
+        return self._logs[table.name]
 
     @cached_property
-    def _checked(self) -> dict[str, str]:
-        """Applications of which this run knows that the table has their batches, and its id."""
+    def _logs(self) -> dict[str, DeltaLog]:
+        return {}
+
+    @cached_property
+    def _checked(self) -> dict[str, dict[str, str]]:
+        """Applications of which this run knows that the tables have their batches, and their
+        ids."""
         return {}
 
     __getstate__ = _what_it_was_made_of
 
-    def prepare(self, store: VerdictStore, application: str, at: Planned) -> SinkTable:
-        """The table of the query, which is made where the query has none. Once in a run: whether
-        the batch before this one, which Spark's checkpoint calls finished, is in this table. Its
-        manifest stays until this batch is finished, and its transaction in the table's log.
+    def prepare(
+        self, store: VerdictStore, application: str, at: Planned, batch: DataFrame
+    ) -> BatchOutput:
+        """The tables of the query, which are made where the query has none. Once in a run: whether
+        the batch before this one, which Spark's checkpoint calls finished, is in these tables. Its
+        manifest stays until this batch is finished, and its transaction in each table's log.
 
         Raises OUTPUT_PASSED_OVER where there is no manifest, OTHER_TABLE where it is one of another
-        table or this one lacks its transaction, TABLE_RESTORED.
+        table or one lacks its transaction, TABLE_RESTORED.
         """
-        sink, known = self.sink(), self._checked.get(application, "")
+        output, known = self._output(batch), self._checked.get(application, {})
+        sinks = {name: each.sink for name, each in output.tables.items()}
         if not known and at.is_of_one_source:
-            self._check_before(store, sink, application, at)
+            self._check_before(store, sinks, application, at)
         elif not known and at.end.commits is not None and at.end.commits.resumes is not None:
             before = store.before(at)
-            check_table(before, sink, self.moved_from)
-            if before is None or not before.table:
+            check_tables(before, sinks, self.moved_from)
+            if before is None or not before.tables:
                 _log.warning(
                     "the query goes on from commits whose output no keyrange.job has written: what "
                     "they call done does not come into table %s",
-                    sink.uri,
+                    ", ".join(each.uri for each in output),
                 )
-        if not sink.prepare(known):
-            raise made_again(sink.uri, at.batch_id - 1)
-        sink.check_restored(at.batch_id)
+        output.prepare(known, at.batch_id)
         if not known:
-            warn_of_history(sink, at)
-            self._checked[application] = sink.table_id()
-        return sink
+            for sink in output:
+                warn_of_history(sink, at)
+            self._checked[application] = {name: each.table_id() for name, each in sinks.items()}
+        return output
+
+    def _output(self, batch: DataFrame) -> BatchOutput:
+        tables = {
+            each.name: TableOutput(
+                self.sink(each), each.columns, self.names_in_spark.get(each.name, each.uri)
+            )
+            for each in self.definition.tables
+        }
+        return BatchOutput(tables, batch, self.storage)
 
     def _check_before(
-        self, store: VerdictStore, sink: SinkTable, application: str, at: Planned
+        self, store: VerdictStore, sinks: Mapping[str, SinkTable], application: str, at: Planned
     ) -> None:
         before = at.batch_id - 1
         manifest = store.manifest_of(before)
@@ -121,15 +136,21 @@ class JobTable:
                 batch=before,
                 until=json.dumps(nested(at.start.positions), sort_keys=True),
             )
-        check_table(manifest, sink, self.moved_from)
-        has_output = manifest is not None and manifest.table and manifest.rows["file"]
-        if has_output and not (sink.table_id() and sink.has(application, before)):
-            raise made_again(sink.uri, before)
+        check_tables(manifest, sinks, self.moved_from)
+        if manifest is None:
+            return
+        for name in manifest.tables:
+            sink = sinks[name]
+            has_output = bool(files_of(manifest.rows["file"], name))
+            if has_output and not (sink.table_id() and sink.has(application, before)):
+                raise made_again(sink.uri, before)
 
     def optimize(self, batch: DataFrame, batch_id: int) -> None:
         """Between two batches. What fails costs room, and is tried again."""
-        if self.optimize_every and batch_id % self.optimize_every == self.optimize_every - 1:
-            name = self.definition.table.replace("`", "``")
+        if not self.optimize_every or batch_id % self.optimize_every != self.optimize_every - 1:
+            return
+        for each in self.definition.tables:
+            name = self.names_in_spark.get(each.name, each.uri).replace("`", "``")
             try:
                 batch.sparkSession.sql(f"OPTIMIZE delta.`{name}`").collect()
             except Exception as failure:
@@ -142,22 +163,21 @@ class JobTable:
 class WriteIndividually:
     """What `keyrange.each_batch` is given: the commits of records are around it."""
 
-    table: JobTable
+    tables: JobTables
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         run = current("keyrange.job")
-        run.keeps_state = bool(self.table.definition.state)
+        run.keeps_state = bool(self.tables.definition.state)
         planned = run.plan.planned
-        sink = self.table.prepare(run.store, planned.application, planned)
-        run.append_verdict(self.table.schema, sink)
-        self.table.optimize(batch, batch_id)
+        run.write_verdict(self.tables.prepare(run.store, planned.application, planned, batch))
+        self.tables.optimize(batch, batch_id)
 
 
 @dataclass(frozen=True)
 class WriteWhole:
     """What foreachBatch is given where Spark's checkpoint says all that is done."""
 
-    table: JobTable
+    tables: JobTables
     checkpoint: str
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
@@ -172,28 +192,28 @@ class WriteWhole:
         at = self._planned(batch_id)
         store = self._store(at.end.source_id)
         application = application_of(at.query_id, at.end.source_id)
-        sink = self.table.prepare(store, application, at)
-        form = json.loads(self.table.schema.json())
+        output = self.tables.prepare(store, application, at, batch)
         manifest = store.manifest(batch_id, at.start, at.end)
         is_made = manifest is None
         if manifest is None:
             with store.writing():
                 found = reported_outcomes.handed_on(batch)
             offsets = planned(at.start, at.end)
-            made = Manifest(batch_id, "", {}, form, *offsets, table=sink.uri, rows=found)
-            made = replace(made, table_id=sink.table_id())
+            made = Manifest(batch_id, "", {}, {}, *offsets, tables=output.as_told(), rows=found)
             manifest = store.publish(made, at.start, at.end)
-        schema = output_schema(manifest, sink, form)
-        files = [appended_files.data_file(*each) for each in manifest.rows["file"]]
-        note = note_of(application, batch_id, at.topics, manifest.plan)
-        sink.append(files, application, batch_id, not is_made, note=note, schema=schema)
-        store.remove_old(lambda other: other < batch_id and other <= at.finished)
-        self.table.optimize(batch, batch_id)
+        output.check(manifest)
+        output.write(store, manifest, application, at, is_made)
+        has_staged = any(each.keys for each in output)
+        store.remove_old(
+            lambda other: other < batch_id and other <= at.finished,
+            manifest if has_staged else None,
+        )
+        self.tables.optimize(batch, batch_id)
 
     def _store(self, source_id: str) -> VerdictStore:
         if source_id not in self._stores:
             self._stores[source_id] = store_of_whole_batches(
-                self.checkpoint, source_id, self.table.storage
+                self.checkpoint, source_id, self.tables.storage
             )
         return self._stores[source_id]
 
@@ -204,7 +224,7 @@ class WriteWhole:
 
     @cached_property
     def _last(self) -> LastRead:
-        return LastRead(self.table.storage)
+        return LastRead(self.tables.storage)
 
     __getstate__ = _what_it_was_made_of
 

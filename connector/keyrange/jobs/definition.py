@@ -18,7 +18,7 @@ from pyspark.core.broadcast import Broadcast
 from keyrange.errors import error
 from keyrange.keyed_state.variables import Variable
 from keyrange.model.value_forms import RAW, ValueForms
-from keyrange.storage.model.partition_columns import PartitionColumn
+from keyrange.work.model.output_table import OutputTable
 
 _log = logging.getLogger(__name__)
 
@@ -29,22 +29,22 @@ BYTES_MAX: Final = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class JobDefinition:
-    """`schema` is Spark's JSON of the output, `rows` of what tasks hand to Spark. `function` is
-    pickled, and empty where there is none; `mode` as of `keyrange.work.task_context.Job`. `columns`
-    are read. `table` is where output goes, to files of `target_bytes` compressed by `codec`.
-    `state`: what is kept for keys. `forms`: how keys and values are read."""
+    """`tables` are where output goes, to files of `target_bytes` compressed by `codec`; `rows` is
+    Spark's JSON of what tasks hand to Spark. `function` is pickled, and empty where there is none;
+    `mode` as of `keyrange.work.task_context.Job`. `columns` are read. `state`: what is kept for
+    keys. `forms`: how keys and values are read. `manifests`: the directory in which those of the
+    query are, and rows until they are merged into a table with keys."""
 
-    table: str
-    schema: str
+    tables: tuple[OutputTable, ...]
     rows: str
     mode: str
     columns: tuple[str, ...]
     function: bytes = field(default=b"", repr=False)
-    partition_by: tuple[PartitionColumn, ...] = ()
     codec: str = "snappy"
     target_bytes: int = 0
     state: tuple[Variable, ...] = ()
     forms: ValueForms = RAW
+    manifests: str = ""
 
     @property
     def digest(self) -> str:

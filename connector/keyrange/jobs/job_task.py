@@ -33,12 +33,12 @@ from keyrange.options import SourceOptions
 from keyrange.source.task_reader import read_rows
 from keyrange.storage.data_files import FILE_SETTINGS, FileSettings
 from keyrange.values.reading import reader_of
-from keyrange.work.appended_files import Target, write_output
+from keyrange.work.appended_files import Output, Target, write_output
 from keyrange.work.column_workers import own_columns
 from keyrange.work.model.work_order import StateOrder, WorkOrder
 from keyrange.work.outcome_rows import member_rows, other_rows
 from keyrange.work.record_timer import RecordTimer
-from keyrange.work.task_context import Job, Task
+from keyrange.work.task_context import Job, RowsOf, Task
 from keyrange.work.task_run import run_task
 
 _log = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ class JobTask:
                 for each in self._orders[1:]:
                     self._task.begin(each.partitions)
                 worked_on = self._worked_on(self._task, chain([first], read))
-                yield from write_output(worked_on, self._task.job.schema, self._target(order))
+                yield from write_output(worked_on, self._target(order))
 
     def _worked_on(self, task: Task, read: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         states = self._states
@@ -94,7 +94,11 @@ class JobTask:
 
     def _job(self, order: WorkOrder) -> Job:
         options, definition = self._options, self._definition
-        columns = _arrow(definition.schema)
+        outputs = tuple(
+            RowsOf(_arrow(each.schema), each.keys, each.deletes, each.tombstones, each.name)
+            for each in definition.tables
+        )
+        columns = outputs[0].schema
         return Job(
             order.partitions,
             order.settings,
@@ -104,16 +108,23 @@ class JobTask:
             nulls_first=options.key_ranges.nulls_first,
             is_whole=not options.commits.individual,
             values=reader_of(definition.forms, options.registry),
+            outputs=outputs,
         )
 
     def _target(self, order: WorkOrder) -> Target:
         commits, definition = self._options.commits, self._definition
-        attempt, outcomes = plan_attempt(commits.verdict_directory, order.source_id, order.plan)
+        attempt, outcomes = plan_attempt(definition.manifests, order.source_id, order.plan)
         # A file is as long as its first group at least.
         group_bytes = min(FILE_SETTINGS.group_bytes, definition.target_bytes)
         files = FileSettings(definition.codec, definition.target_bytes, group_bytes)
         storage = commits.revealed_storage()
-        return Target(definition.table, outcomes, attempt, definition.partition_by, files, storage)
+        outputs = tuple(
+            Output(
+                each.uri, _arrow(json.dumps(each.columns)), each.partition_by, each.keys, each.name
+            )
+            for each in definition.tables
+        )
+        return Target(outputs, outcomes, attempt, files, storage)
 
 
 def _arrow(schema: str) -> pa.Schema:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from keyrange.individual_commits.batch_in_checkpoint import LastRead, Planned, read_offsets
-from keyrange.individual_commits.verdict_store import VerdictStore, check_table
+from keyrange.individual_commits.verdict_store import VerdictStore, check_tables
 from keyrange.storage.directory import Directory
 from keyrange.storage.sink_history import history_of, restored_at, rows_in, writers_of
 
@@ -36,11 +36,11 @@ def warn_of_history(sink: SinkTable, at: Planned) -> None:
 def check_checkpoint(
     checkpoint: str,
     verdicts: str,
-    sink: SinkTable,
-    moved_from: str,
+    sinks: Mapping[str, SinkTable],
+    moved_from: Mapping[str, str],
     storage: Mapping[str, str],
 ) -> None:
-    """As `check_table`, by the last batches of a checkpoint, before a table is made. `verdicts`:
+    """As `check_tables`, by the last batches of a checkpoint, before a table is made. `verdicts`:
     where the manifests of a query are that commits individually."""
     last = max(Directory(checkpoint, storage).numbered("offsets"), default=None)
     if last is None:
@@ -53,7 +53,7 @@ def check_checkpoint(
             store = store_of_whole_batches(checkpoint, source, storage) if source else None
         if store is not None:
             # Of older ones the files may be on their way out.
-            check_table(store.manifest_of(last) or store.manifest_of(last - 1), sink, moved_from)
+            check_tables(store.manifest_of(last) or store.manifest_of(last - 1), sinks, moved_from)
 
 
 def store_of_whole_batches(
@@ -61,7 +61,12 @@ def store_of_whole_batches(
 ) -> VerdictStore:
     """The manifests of a query that does not commit individually."""
     # The transaction of the table decides between two drivers.
-    return VerdictStore(f"{checkpoint.rstrip('/')}/keyrange", source_id, storage, decides=False)
+    location = manifests_of_whole_batches(checkpoint)
+    return VerdictStore(location, source_id, storage, decides=False)
+
+
+def manifests_of_whole_batches(checkpoint: str) -> str:
+    return f"{checkpoint.rstrip('/')}/keyrange"
 
 
 def _warn_of_others(sink: SinkTable, at: Planned, history: Sequence[Mapping[str, Any]]) -> None:

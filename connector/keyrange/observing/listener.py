@@ -11,12 +11,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from keyrange.individual_commits.last_batch_results import result_of
+from keyrange.individual_commits.last_batch_results import merged_of, result_of
 from keyrange.observing.model.failure_causes import first_cause, last_cause
 from keyrange.observing.model.query_metrics import QueryMetrics, Sample
 from keyrange.observing.model.query_progress import (
@@ -115,6 +116,8 @@ class ProgressListener(StreamingQueryListener):
             result = result_of(progress.query_id, progress.batch_id)
             if result is not None:
                 progress = with_result(progress, result)
+            merged = merged_of(progress.query_id, progress.batch_id)
+            progress = replace(progress, merged=merged)
             with self._lock:
                 _remember(self._runs, progress.run_id, (progress.label, progress.batch_id))
                 _remember(self._queries, progress.query_id, (progress.label, True))

@@ -56,6 +56,14 @@ def table_schema(schema: pa.Schema, columns: Sequence[PartitionColumn]) -> pa.Sc
     return whole
 
 
+def with_computed(rows: pa.RecordBatch, columns: Sequence[PartitionColumn]) -> pa.RecordBatch:
+    """Rows with the columns that are computed of others, as `table_schema` has them."""
+    for each in columns:
+        if each.unit is not None:
+            rows = rows.append_column(each.name, _column(rows, each))
+    return rows
+
+
 def split(
     rows: pa.RecordBatch, columns: Sequence[PartitionColumn]
 ) -> Iterator[tuple[Values, pa.RecordBatch]]:

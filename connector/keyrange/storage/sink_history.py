@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -17,6 +18,9 @@ _APPLICATION: Final = "keyrange.application"
 _BATCH: Final = "keyrange.batchId"
 _TOPICS: Final = "keyrange.topics"
 _PLAN: Final = "keyrange.plan"
+# Where Spark puts a text of the user's in the log, and takes it from.
+NOTE_IN_SPARK: Final = "spark.databricks.delta.commitInfo.userMetadata"
+_NOTE_OF_SPARK: Final = "userMetadata"
 # So many versions of the log are read, once in a run; of writers the last ones.
 _VERSIONS: Final = 100
 _VERSIONS_OF_WRITERS: Final = 20
@@ -35,7 +39,8 @@ def history_of(table: Any) -> list[dict[str, Any]]:
 
 def batches_in(history: Iterable[Mapping[str, Any]]) -> Iterator[Writer]:
     """The batches of all queries among some versions, in their order."""
-    for each in history:
+    for entry in history:
+        each = {**entry, **_note_of_spark(entry)}
         if application := each.get(_APPLICATION):
             topics = frozenset(each[_TOPICS].split(","))
             batch_id, at_ms = int(each[_BATCH]), each["timestamp"]
@@ -56,9 +61,22 @@ def restored_at(history: Iterable[Mapping[str, Any]], query_id: str) -> int | No
     for each in history:
         if is_restore(each):
             return int(each["timestamp"])
-        if _APPLICATION in each and query_of(each[_APPLICATION]) == query_id:
+        note = {**each, **_note_of_spark(each)}
+        if _APPLICATION in note and query_of(note[_APPLICATION]) == query_id:
             break
     return None
+
+
+def _note_of_spark(entry: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What `note_of` has made, of a batch that Spark has merged."""
+    text = entry.get(_NOTE_OF_SPARK)
+    if not isinstance(text, str) or _APPLICATION not in text:
+        return {}
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def restored(table_uri: str, batch_id: int) -> KeyrangeError:

@@ -16,10 +16,18 @@ from keyrange.storage.delta_log import DeltaLog, added
 from keyrange.storage.delta_partitions import table_schema
 from keyrange.storage.failure_text import text_of
 from keyrange.storage.logged_files import Action
+from keyrange.storage.merging import Merger, Staged
+from keyrange.storage.model.merged_rows import Merged
 from keyrange.storage.model.partition_columns import PartitionColumn
-from keyrange.storage.model.sink_driver import Driver, application_of_driver
+from keyrange.storage.model.sink_driver import (
+    Driver,
+    application_of_driver,
+    closed,
+    is_closed,
+    opened,
+)
 from keyrange.storage.sink_history import check_new, made_again, restored
-from keyrange.storage.table_fit import TableFit, listed
+from keyrange.storage.table_fit import Merging, TableFit, listed
 from keyrange.storage.table_store import Conflict
 
 _TRIES = 10
@@ -43,17 +51,18 @@ class SinkTable:
         partition_by: Sequence[PartitionColumn] | None = None,
         log: DeltaLog | None = None,
         evolves: bool = False,
+        keys: tuple[str, ...] = (),
     ) -> None:
         """`partition_by`: None for what the table is partitioned by. `log`: the table's, where it
         is open from a batch before. `evolves`: whether it gets the columns that it lacks, together
-        with the first files that have them."""
+        with the first files that have them. `keys`: those by which rows are merged into it."""
         self.uri = uri
         self._given = None if partition_by is None else tuple(partition_by)
         self._columns: tuple[PartitionColumn, ...] = self._given or ()
         self._log = log or DeltaLog(uri, storage)
         self._delta = self._log.delta
         self._schema = schema
-        self.evolves = evolves
+        self.evolves, self.keys = evolves, keys
         # What Delta calls the table that was prepared.
         self._id = ""
         self._storage = dict(storage)
@@ -63,9 +72,10 @@ class SinkTable:
         """What files are to be partitioned by, once the table is prepared."""
         return self._columns
 
-    def prepare(self, table_id: str = "") -> bool:
+    def prepare(self, table_id: str = "", unfit: frozenset[str] = frozenset()) -> bool:
         """Make the table where there is none; whether it is the one of `table_id`, where that is
-        given, which is not made anew. Raises SINK_UNSUITABLE where it does not take files
+        given, which is not made anew. `unfit`: features that who merges into it does not know.
+        Raises SINK_UNSUITABLE where it does not take files
         of the schema, SINK_UNWRITABLE, INVALID_OPTIONS where rows cannot be partitioned so."""
         table_schema(self._schema, self._columns)
         # One that is open from the batch before is looked at where files are appended.
@@ -77,7 +87,7 @@ class SinkTable:
         self._id = self.table_id()
         if table_id not in ("", self._id):
             return False
-        self._check(table)
+        self._check(table, unfit=unfit)
         return True
 
     def append(
@@ -124,6 +134,60 @@ class SinkTable:
 
         self._once(commit, app_id, batch_id, note)
 
+    def merge(
+        self,
+        staged: Staged,
+        merger: Merger,
+        app_id: str,
+        batch_id: int,
+        check_files: bool,
+        driver: Driver | None = None,
+        note: Mapping[str, str] = MappingProxyType({}),
+        schema: pa.Schema | None = None,
+    ) -> Merged:
+        """Merge the rows of files by the table's keys, in one transaction: once for each batch, and
+        otherwise as `append`. What the table lacks of their columns it gets just before.
+
+        Returns how many rows were changed by this call."""
+        counts = Merged()
+
+        def commit(table: Any) -> None:
+            nonlocal counts
+            self.check_restored(batch_id)
+            written = {app_id: batch_id}
+            if driver is not None:
+                self._check_driver(driver)
+                written[driver.application] = driver.number
+                self._open_again(app_id, driver)
+            fit = self._check(table, schema, merger.unfit)
+            if changes := fit.changes():
+                self._log.append(lambda: changes, {}, operation="CHANGE COLUMNS")
+                raise Conflict
+            if check_files:
+                staged.check(batch_id)
+            # The merge is one with the version of the table that was looked at, or a later one.
+            before = self._log.version_of(app_id)
+            counts = merger.merge(self._log.current(), staged, written, note)
+            self._open()
+            if self._log.version_of(app_id) == before:
+                # No row of the table was changed.
+                self._log.append(list, written, note)
+            elif is_closed(self._log.version_of(app_id)):
+                raise Conflict
+
+        if staged.files:
+            self._once(commit, app_id, batch_id, note)
+        return counts
+
+    def _open_again(self, app_id: str, driver: Driver) -> None:
+        """A driver that was stopped, and is the one that counts again."""
+        version = self._log.version_of(app_id)
+        if is_closed(version):
+            last = opened(version)
+            number = {driver.application: driver.number}
+            self._log.append(list, {app_id: -1 if last is None else last, **number})
+            raise Conflict
+
     def check_restored(self, batch_id: int) -> None:
         """Raises TABLE_RESTORED, once, where an older version was restored in this run."""
         if self._log.told_restored():
@@ -136,11 +200,17 @@ class SinkTable:
         Raises UNCOMMITTED_OUTPUT where one has appended what it has not committed, SINK_UNWRITABLE.
         """
         numbers = dict.fromkeys(map(application_of_driver, driver.stopped), driver.number)
-        self._once(lambda table: self._commit(table, [], numbers, {}), min(numbers), driver.number)
+
+        def stop(table: Any) -> None:
+            stopped = driver.applications if self.keys else ()
+            ends = {each: closed(self._log.version_of(each)) for each in stopped}
+            self._commit(table, [], numbers | ends, {})
+
+        self._once(stop, min(numbers), driver.number)
         # A late transaction came before that one, which has seen it, or does not come any more.
         for application, committed in driver.committed.items():
             with self._reading():
-                batch_id = self._log.version_of(application)
+                batch_id = opened(self._log.version_of(application))
             if batch_id is not None and batch_id > committed:
                 message = (
                     f"the table has the output of batch {batch_id} of another query, whose commit "
@@ -256,7 +326,7 @@ class SinkTable:
         return self._log.table
 
     def _written(self, app_id: str, version: int) -> bool:
-        written = self._log.version_of(app_id)
+        written = opened(self._log.version_of(app_id))
         return written is not None and written >= version
 
     def _create(self) -> Any:
@@ -278,9 +348,12 @@ class SinkTable:
         except Exception:
             return False
 
-    def _check(self, table: Any, schema: pa.Schema | None = None) -> TableFit:
+    def _check(
+        self, table: Any, schema: pa.Schema | None = None, unfit: frozenset[str] = frozenset()
+    ) -> TableFit:
         """What the table is beside rows of the schema, or of another one that is given."""
-        fit = TableFit(table, self.uri, schema or self._schema, self._given, self.evolves)
+        merges = Merging(self.keys, unfit) if self.keys else None
+        fit = TableFit(table, self.uri, schema or self._schema, self._given, self.evolves, merges)
         self._columns = fit.columns
         if fit.why is not None:
             raise self._unsuitable(fit.why)

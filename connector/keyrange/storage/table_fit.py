@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
@@ -19,7 +20,7 @@ from keyrange.storage.table_store import RETENTION_OF_TRANSACTIONS
 
 # What a writer that appends files of plain columns may leave alone, or what it is seen by whether
 # a table makes use of it.
-_FEATURES: Final = frozenset(
+FEATURES: Final = frozenset(
     {
         "appendOnly",
         "changeDataFeed",
@@ -39,6 +40,14 @@ _EXPRESSION: Final = "delta.generationExpression"
 _CHANGE_FEED: Final = frozenset({"_change_type", "_commit_version", "_commit_timestamp"})
 
 
+@dataclass(frozen=True, slots=True)
+class Merging:
+    """What rows are merged by, and features with which who merges them does not."""
+
+    keys: tuple[str, ...]
+    unfit: frozenset[str]
+
+
 class TableFit:
     """delta-rs's table beside rows of a schema. `why` it does not take files of them, None where it
     does; `columns` are what these are to be partitioned by."""
@@ -50,11 +59,13 @@ class TableFit:
         schema: pa.Schema,
         given: tuple[PartitionColumn, ...] | None,
         evolves: bool,
+        merging: Merging | None = None,
     ) -> None:
         """`given`: the partition columns that the user named, None for the table's. `evolves`:
-        whether the table may get columns that it lacks."""
+        whether the table may get columns that it lacks. `merging`: None where files of rows are
+        named in its log."""
         self._table, self._uri, self._schema = table, uri, schema
-        self._given, self._evolves = given, evolves
+        self._given, self._evolves, self._merging = given, evolves, merging
         self._comparison = Comparison([])
         self.columns: tuple[PartitionColumn, ...] = given or ()
         self.why = next(self._reasons(), None)
@@ -72,6 +83,8 @@ class TableFit:
         """Each reason counts where there is none before it."""
         table = self._table
         yield from _unfit_features(table)
+        if self._merging is not None:
+            yield from _unfit_for_merges(table, self._merging)
         document = json.loads(table.schema().to_json())
         expressions = _expressions(document)
         yield from self._unfit_partitions(table.metadata().partition_columns, expressions)
@@ -85,6 +98,8 @@ class TableFit:
         found = self._comparison = compared(document, rows, _rules_of(table))
         if found.wrong:
             yield "; ".join(found.wrong)
+        if found.left_out and self._merging is not None:
+            yield f"rows lack field {found.left_out[0]}, and a merge takes a column as a whole"
         if found.is_changed and not self._evolves:
             yield _lacking(found, self._uri)
 
@@ -135,7 +150,7 @@ def _is_on(settings: Mapping[str, Any], name: str) -> bool:
 
 def _unfit_features(table: Any) -> Iterator[str]:
     """Why a table's features or properties keep files from being named in its log as they are."""
-    for unknown in sorted(set(table.protocol().writer_features or ()) - _FEATURES):
+    for unknown in sorted(set(table.protocol().writer_features or ()) - FEATURES):
         yield f"it has feature {unknown}"
     settings = table.metadata().configuration
     if settings.get("delta.columnMapping.mode", "none") != "none":
@@ -145,6 +160,16 @@ def _unfit_features(table: Any) -> Iterator[str]:
     for name in sorted(settings):
         if name.startswith("delta.constraints."):
             yield f"rows would not be held to {name}"
+
+
+def _unfit_for_merges(table: Any, merging: Merging) -> Iterator[str]:
+    for name in sorted(merging.unfit.intersection(table.protocol().writer_features or ())):
+        yield (
+            f"it has feature {name}, with which delta-rs does not merge: a session that has Delta "
+            "(spark.sql.extensions and spark.sql.catalog.spark_catalog) does"
+        )
+    if _is_on(table.metadata().configuration, "delta.appendOnly"):
+        yield "delta.appendOnly forbids to change rows, which keys are for"
 
 
 def _expressions(document: Mapping[str, Any]) -> dict[str, str]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -22,7 +22,8 @@ from keyrange.storage.data_files import (
 from keyrange.storage.directory import Directory
 from keyrange.storage.model.partition_columns import PartitionColumn
 from keyrange.storage.object_store import failing_as
-from keyrange.work.outcome_rows import HIDDEN, member_rows, member_type, other_rows
+from keyrange.work.changed_rows import ChangedRows
+from keyrange.work.outcome_rows import HIDDEN, member_rows, member_type, other_rows, table_of
 
 _NO_COLUMNS: Final = pa.schema([])
 # Of a file that is handed on itself: a file of a store is a call to write and one to read.
@@ -39,61 +40,112 @@ HANDED_ON: Final = {
 
 
 @dataclass(frozen=True)
-class Target:
-    """Where the tasks of a batch write: their output to files below `table`, and what became of
-    other records to a file of `attempt` in the directory `outcomes`. `storage`: settings of the
-    object store."""
+class Output:
+    """What goes to one table: `columns` of the rows, by the last row of each key where it has
+    `keys`. `name` as of `OutputTable`."""
 
     table: str
+    columns: pa.Schema
+    partition_by: tuple[PartitionColumn, ...] = ()
+    keys: tuple[str, ...] = ()
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where the tasks of a batch write: their output to files below the tables of `outputs`, and
+    what became of other records to a file of `attempt` in the directory `outcomes`. There are also
+    the rows for tables with keys. `storage`: settings of the object store."""
+
+    outputs: tuple[Output, ...]
     outcomes: str
     attempt: str
-    partition_by: tuple[PartitionColumn, ...] = ()
     files: FileSettings = FILE_SETTINGS
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
-def write_output(
-    rows: Iterable[pa.RecordBatch], schema: pa.Schema, target: Target
-) -> Iterator[pa.RecordBatch]:
+def write_output(rows: Iterable[pa.RecordBatch], target: Target) -> Iterator[pa.RecordBatch]:
     """Rows of a task as `run_task` makes them, to files; what is to be known of these is handed on.
 
     Raises SINK_UNWRITABLE, VERDICT_UNWRITABLE.
     """
-    output = DataFileWriter(target.table, schema, target.partition_by, target.files, target.storage)
+    writers = {each.name: _TableWriter(each, target) for each in target.outputs}
     outcomes = _OutcomeFile(target)
     try:
         for batch in rows:
             hidden = batch.column(HIDDEN)
-            if hidden.null_count:
-                output.add(batch.select(schema.names))
+            if hidden.null_count or hidden.field("change").null_count < len(hidden):
+                writers[table_of(batch)].add(batch)
             elif any(hidden.field(member).null_count == 0 for member in _FEW):
                 yield other_rows(_NO_COLUMNS, hidden)
             else:
                 outcomes.add(hidden)
-        yield other_rows(_NO_COLUMNS, _file_rows(output.finish()))
+        for name, writer in writers.items():
+            yield other_rows(_NO_COLUMNS, _file_rows(writer.finish(), name))
         yield other_rows(_NO_COLUMNS, outcomes.finish())
     finally:
-        output.abandon()
+        for writer in writers.values():
+            writer.abandon()
         outcomes.abandon()
 
 
-def data_file(
-    name: str,
-    size_bytes: int,
-    rows: int,
-    statistics: str,
-    partition_values: Iterable[tuple[str, str | None]],
-) -> DataFile:
-    """The file that a row of `HANDED_ON` tells of."""
-    return DataFile(name, size_bytes, rows, statistics, dict(partition_values))
+def files_of(rows: Iterable[Sequence[Any]], table: str = "") -> list[DataFile]:
+    """The files of one table that rows of `HANDED_ON` tell of."""
+    return [
+        DataFile(name, size_bytes, count, statistics, dict(partition_values))
+        for name, size_bytes, count, statistics, partition_values, target in rows
+        if target == table
+    ]
 
 
-def _file_rows(files: Sequence[DataFile]) -> pa.StructArray:
+def _file_rows(files: Sequence[DataFile], table: str) -> pa.StructArray:
     rows = [
-        (each.name, each.size_bytes, each.rows, each.statistics, [*each.partition_values.items()])
+        (
+            *(each.name, each.size_bytes, each.rows, each.statistics),
+            *([*each.partition_values.items()], table),
+        )
         for each in files
     ]
     return member_rows("file", rows)
+
+
+class _TableWriter:
+    """Writes the rows of one table: below it, or beside the outcomes what is to be merged."""
+
+    def __init__(self, output: Output, target: Target) -> None:
+        self._output, self._target = output, target
+        schema, columns = output.columns, output.partition_by
+        self._changed: ChangedRows | None = None
+        if output.keys:
+            self._changed = ChangedRows(self._create, target.attempt, schema, columns, output.keys)
+        else:
+            self._rows = DataFileWriter(output.table, schema, columns, target.files, target.storage)
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        if self._changed is None:
+            self._rows.add(batch.select(self._output.columns.names))
+        else:
+            with self._writing():
+                self._changed.add(batch)
+
+    def finish(self) -> list[DataFile]:
+        if self._changed is None:
+            return self._rows.finish()
+        with self._writing():
+            return self._changed.finish()
+
+    def abandon(self) -> None:
+        if self._changed is None:
+            self._rows.abandon()
+        else:
+            self._changed.abandon()
+
+    def _create(self, name: str) -> pa.NativeFile:
+        return Directory(self._target.outcomes, self._target.storage).create(name)
+
+    def _writing(self) -> AbstractContextManager[None]:
+        what = "rows that are to be merged into the table cannot be kept"
+        return failing_as("VERDICT_UNWRITABLE", what, path=self._target.outcomes)
 
 
 class _OutcomeFile:

@@ -18,7 +18,8 @@ from keyrange.work.model.time_limits import ANY_TIME, Interruption
 from keyrange.work.outcome_rows import OutcomeRows
 from keyrange.work.record_stretches import Numbers, RecordStretch
 from keyrange.work.record_timer import RecordTimeout
-from keyrange.work.records import UNFIT, Columns, Record, Row, RowForm, WrongResult
+from keyrange.work.records import UNFIT, Columns, Record, Row, WrongResult
+from keyrange.work.table_forms import form_of
 from keyrange.work.task_context import Task
 from keyrange.work.user_errors import FAILURES, Said, overtime, said, said_of
 
@@ -36,7 +37,7 @@ class RecordWorker:
         assert task.job.function is not None
         self._task = task
         self._function = task.job.function
-        self._form = RowForm(task.job.schema)
+        self._form = form_of(task.job)
         self._owned: Callable[[Sequence[Row]], Sequence[Row]] = self._form.owned
 
     def work(self, stretch: RecordStretch, not_done: OutcomeRows) -> Iterator[pa.RecordBatch]:
@@ -47,7 +48,7 @@ class RecordWorker:
         rows: list[Row] = []
         owners: list[int] = []
         done: list[int] = []
-        allowance, width = ANY_TIME, len(task.job.schema)
+        allowance, width = ANY_TIME, self._form.width
         for at in range(len(key_hashes)):
             if held and key_hashes[at] in held and stretch.row_has_key(at):
                 not_done.add(at, Cause.HELD_BACK)
@@ -92,18 +93,20 @@ class RecordWorker:
                     rows += answered
                     owners += [at] * len(answered)
         try:
-            output = self._form.batch_of(rows)
+            parts = self._form.parts(rows)
         except UNFIT:
             answers: dict[int, list[Row]] = {at: [] for at in done}
             for row, owner in zip(rows, owners, strict=True):
                 answers[owner].append(row)
             answers = self._that_fit(stretch, answers, not_done)
-            output = self._form.batch_of(list(chain.from_iterable(answers.values())))
+            parts = self._form.parts(list(chain.from_iterable(answers.values())))
             owners = [at for at, each in answers.items() for _ in each]
             done = [*answers]
         task.count(stretch.partition, len(done))
-        if output.num_rows:
-            yield task.output(output, stretch.raw, pa.array(owners, pa.int64()))
+        for table, output, at_rows in parts:
+            if output.num_rows:
+                own = owners if at_rows is None else [owners[at] for at in at_rows]
+                yield task.output(output, stretch.raw, pa.array(own, pa.int64()), table)
 
     def _take_back(self, at: int) -> None:
         """What the function was given is not done."""
@@ -128,7 +131,7 @@ class RecordWorker:
                 not_done.add(at, Cause.HELD_BACK)
                 continue
             try:
-                self._form.batch_of(rows)
+                self._form.parts(rows)
             except UNFIT as failure:
                 self._form.check_types(rows, stretch.partition, int(stretch.offsets[at]))
                 why = said(f"{UNFIT_TEXT}: {failure}")
@@ -144,7 +147,7 @@ class ArrowWorker:
 
     def __init__(self, task: Task) -> None:
         self._task = task
-        self._form = RowForm(task.job.schema)
+        self._form = form_of(task.job)
 
     def work(self, stretch: RecordStretch, not_done: OutcomeRows) -> Iterator[pa.RecordBatch]:
         yield from self._piece(stretch, np.arange(len(stretch.offsets)), not_done)
@@ -161,7 +164,8 @@ class ArrowWorker:
             task.hand_back(stretch, rows)
             return
         try:
-            output = task.hands.call(self._call, stretch.at(rows), allowance.timeout_ms)
+            piece = stretch.at(rows)
+            parts = task.hands.call(self._call, piece, allowance.timeout_ms)
         except RecordTimeout as failure:
             what = limits.interrupted(allowance, len(rows), task.hands.now_ms())
             if what is Interruption.HAND_BACK:
@@ -182,9 +186,9 @@ class ArrowWorker:
             limits.settled()
             self._keep()
             task.count(stretch.partition, len(rows))
-            if output.num_rows:
-                # A function of batches says by itself which records its rows are of.
-                yield task.output(output, output)
+            for table, output in parts:
+                if output.num_rows:
+                    yield task.output_of_call(output, piece.raw, table)
 
     def _halves(
         self, stretch: RecordStretch, rows: Numbers, not_done: OutcomeRows
@@ -194,9 +198,9 @@ class ArrowWorker:
         yield from self._piece(stretch, rows[:middle], not_done)
         yield from self._piece(stretch, rows[middle:], not_done)
 
-    def _call(self, stretch: RecordStretch) -> pa.RecordBatch:
+    def _call(self, stretch: RecordStretch) -> list[tuple[int, pa.RecordBatch]]:
         try:
-            return self._form.cast(self._answer(stretch))
+            return self._form.cast_parts(self._answer(stretch))
         except KeyrangeError as failure:
             raise WrongResult(failure) from None
 

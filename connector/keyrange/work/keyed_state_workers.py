@@ -174,7 +174,7 @@ class KeyedRecordWorker(RecordWorker):
             except KeyrangeError as failure:
                 raise WrongResult(failure) from None
             # This names the column.
-            self._form.batch_of([row])
+            self._form.parts([row])
             raise
 
     def finish(self) -> None:

@@ -2,9 +2,12 @@
 the others.
 
 A row has the user's columns and one more, HIDDEN, a struct with a member for each thing that a task
-can say. At most one member is set, and where any but `location` is, the user's columns are null:
+can say. At most one member is set, and where any but `location` and `change` is, the user's columns
+are null:
 
     location      of a row of output: the record that it was made of, where that is kept
+    change        of a row of output for a table with keys: its record and its place among the rows
+                  of this one, and whether it deletes its key
     outcome       a record that is not done; `record` holds it where it is given up
     handed_back   keys [from_hash, last_hash] that were not worked on from an offset on
     done          how many records of a partition are done
@@ -32,6 +35,8 @@ from keyrange.work.model.outcome import Cause
 from keyrange.work.user_errors import NOTHING, Said
 
 HIDDEN: Final = "_keyrange"
+# In the metadata of a schema.
+_TABLE: Final = b"keyrange.table"
 
 _PARTITION: Final = "topic string, partition int"
 _RECORD: Final = (
@@ -39,13 +44,14 @@ _RECORD: Final = (
 )
 _MEMBERS: Final = {
     "location": f"{_PARTITION}, offset long",
+    "change": f"{_PARTITION}, offset long, row long, timestamp_ms long, deleted boolean",
     "outcome": f"{_PARTITION}, offset long, key_hash long, cause byte, error string, "
     f"frames array<string>, record struct<{_RECORD}>",
     "handed_back": f"{_PARTITION}, from_hash long, last_hash long, from_offset long",
     "done": f"{_PARTITION}, records long",
     "mentioned": f"{_PARTITION}, block long, bits binary",
     "file": "name string, size_bytes long, rows long, statistics string, "
-    "partition_values array<struct<column string, value string>>",
+    "partition_values array<struct<column string, value string>>, target string",
     "outcome_file": "attempt string, name string, size_bytes long, data binary",
     "state_run": f"{_PARTITION}, file string, first_group int, until_group int, "
     "from_hash long, last_hash long, from_seq long, rows long, size_bytes long",
@@ -90,6 +96,23 @@ def _member(member: str, rows: int, columns: Columns) -> pa.StructArray:
 
 def with_hidden(schema: pa.Schema) -> pa.Schema:
     return schema.append(pa.field(HIDDEN, HIDDEN_TYPE))
+
+
+def rows_for(rows: pa.RecordBatch, table: str) -> pa.RecordBatch:
+    """Rows of output for a table of a job, by its name."""
+    return rows.replace_schema_metadata({_TABLE: table.encode()}) if table else rows
+
+
+def table_of(rows: pa.RecordBatch) -> str:
+    """Which table's rows these are; "" of a job that has one."""
+    found: bytes = (rows.schema.metadata or {}).get(_TABLE, b"")
+    return found.decode()
+
+
+def changed_rows(output: pa.RecordBatch, change: Columns) -> pa.RecordBatch:
+    """Rows that were made for a table with keys, with the fields of member `change`."""
+    hidden = _member("change", output.num_rows, change)
+    return pa.RecordBatch.from_arrays([*output.columns, hidden], schema=with_hidden(output.schema))
 
 
 def output_rows(output: pa.RecordBatch, location: Columns | None) -> pa.RecordBatch:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any, Final, cast
@@ -175,8 +175,10 @@ def _owned(value: Any) -> Any:
 class RowForm:
     """The rows that a function answers with, as Arrow columns of its schema."""
 
-    def __init__(self, schema: pa.Schema) -> None:
+    def __init__(self, schema: pa.Schema, keys: Collection[str] = ()) -> None:
+        """`keys`: the columns that are null in no row."""
         self.schema = schema
+        self._keys = [at for at, name in enumerate(schema.names) if name in keys]
         self._names = tuple(schema.names)
         self._known = frozenset(schema.names)
         self._columns = [
@@ -219,6 +221,7 @@ class RowForm:
         """Raises one of UNFIT where a value does not fit its column, or would lose something."""
         columns = zip(*rows, strict=True) if rows else ((),) * len(self._names)
         arrays = list(map(self._array, range(len(self._names)), columns))
+        self._check_keys(arrays)
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def _array(self, at: int, values: Sequence[Any]) -> pa.Array:
@@ -250,7 +253,9 @@ class RowForm:
                     )
 
     def cast(self, result: Any) -> pa.RecordBatch:
-        """What a function answers with that takes Arrow batches, in the columns of its schema."""
+        """What a function answers with that takes Arrow batches, in the columns of its schema.
+
+        Raises WRONG_RESULT for what is no such batch, ValueError where a key is null."""
         if isinstance(result, pa.Table):
             result = result.combine_chunks().to_batches()
             result = result[0] if result else None
@@ -265,7 +270,13 @@ class RowForm:
         if more:
             raise self._wrong(f"a batch with column {more[0]!r}")
         arrays = [self._cast(result.column(field.name), field) for field in self.schema]
+        self._check_keys(arrays)
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def _check_keys(self, arrays: Sequence[pa.Array]) -> None:
+        for at in self._keys:
+            if arrays[at].null_count:
+                raise ValueError(f"column {self._names[at]!r} is null, and is a key of the table")
 
     def _cast(self, column: pa.Array, field: pa.Field) -> pa.Array:
         try:

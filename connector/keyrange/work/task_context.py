@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from keyrange.errors import error
 from keyrange.model.offsets import TopicPartition
@@ -17,15 +18,29 @@ from keyrange.work.model.time_limits import TimeLimits
 from keyrange.work.model.work_order import TaskPartition, WorkSettings
 from keyrange.work.outcome_rows import (
     OutcomeRows,
+    changed_rows,
     done_rows,
     handed_back_rows,
     member_rows,
     output_rows,
+    rows_for,
 )
 from keyrange.work.record_stretches import Numbers, OrderCheck, RecordStretch
 from keyrange.work.record_timer import RecordTimer
 from keyrange.work.reported_offsets import Blocks
 from keyrange.work.user_errors import Said, said
+
+
+@dataclass(frozen=True)
+class RowsOf:
+    """The rows that a job makes for one table, by their columns. `keys`, `deletes` and `tombstones`
+    as of `OutputTable`, whose `name` it has."""
+
+    schema: pa.Schema
+    keys: tuple[str, ...] = ()
+    deletes: str = ""
+    tombstones: bool = False
+    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -36,7 +51,7 @@ class Job:
     that of the output. `values` reads keys and values before the function gets them.
     `keeps_offsets`: output rows say which record they are of. `mentions`: what the function was
     given is written down. `is_whole`: the batch is done as a whole, and fails with any of its
-    records.
+    records. `outputs`: the tables that a `keyrange.job` makes rows for.
     """
 
     works: Mapping[TopicPartition, TaskPartition]
@@ -50,6 +65,16 @@ class Job:
     nulls_first: bool = False
     is_whole: bool = False
     values: ValueReader | None = None
+    outputs: tuple[RowsOf, ...] = ()
+
+    @property
+    def output(self) -> RowsOf:
+        """The rows of a job that makes those of one table."""
+        return self.rows_of(0)
+
+    def rows_of(self, table: int) -> RowsOf:
+        """The rows for one of its tables, by its number."""
+        return self.outputs[table] if self.outputs else RowsOf(self.schema)
 
     @property
     def needs_order(self) -> bool:
@@ -152,16 +177,58 @@ class Task:
     def count(self, partition: TopicPartition, records: int) -> None:
         self.done[partition] = self.done.get(partition, 0) + records
 
-    def output(
-        self, output: pa.RecordBatch, batch: pa.RecordBatch, rows: pa.Array | None = None
+    def output_of_call(
+        self, output: pa.RecordBatch, given: pa.RecordBatch, table: int = 0
     ) -> pa.RecordBatch:
-        """Rows of output. The columns of `batch` say which record each is of, in these `rows`."""
+        """Rows that a function of batches answered with, for one of its tables."""
+        kind = self.job.rows_of(table)
+        if not kind.keys:
+            # It says by itself which records its rows are of.
+            return self.output(output, output, None, table)
+        if kind.tombstones:
+            # It is keyrange's own, which takes records as they are.
+            return self.output(output, given, None, table)
+        # All of its rows stand at its last record, one behind the other.
+        last = np.full(output.num_rows, given.num_rows - 1)
+        return self.output(output, given, pa.array(last), table)
+
+    def output(
+        self,
+        output: pa.RecordBatch,
+        batch: pa.RecordBatch,
+        rows: pa.Array | None = None,
+        table: int = 0,
+    ) -> pa.RecordBatch:
+        """Rows of output, for one of the job's tables. The columns of `batch` say which record each
+        is of, in these `rows`."""
+        kind = self.job.rows_of(table)
+        if kind.keys:
+            return rows_for(self._changes(kind, output, batch, rows), kind.name)
+        if kind.name:
+            return rows_for(output_rows(output, None), kind.name)
         if not self.job.keeps_offsets:
             return output_rows(output, None)
         places = {name: batch.column(name) for name in ("topic", "partition", "offset")}
         if rows is not None:
             places = {name: column.take(rows) for name, column in places.items()}
         return output_rows(output, places)
+
+    def _changes(
+        self, kind: RowsOf, output: pa.RecordBatch, batch: pa.RecordBatch, rows: pa.Array | None
+    ) -> pa.RecordBatch:
+        deleted = pa.array(np.zeros(output.num_rows, np.bool_))
+        if kind.deletes:
+            deleted = pc.fill_null(output.column(kind.deletes), False)
+        told = {name: batch.column(name) for name in ("topic", "partition", "offset")}
+        times = batch.column("timestamp").cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
+        told["timestamp_ms"] = pc.divide(times, 1000)
+        if rows is not None:
+            told = {name: column.take(rows) for name, column in told.items()}
+        if kind.tombstones:
+            is_null = pc.is_null(batch.column("value"))
+            deleted = pc.or_(deleted, is_null if rows is None else is_null.take(rows))
+        told |= {"row": pa.array(np.arange(output.num_rows)), "deleted": deleted}
+        return changed_rows(output, told)
 
     def last_rows(self) -> Iterator[pa.StructArray]:
         """What a task says at its end."""

@@ -30,6 +30,7 @@ from keyrange.individual_commits.model.partition_progress import (
 )
 from keyrange.individual_commits.model.state_columns import columns_of
 from keyrange.individual_commits.pending_errors import PendingErrors, pending_errors
+from keyrange.individual_commits.table_output import BatchOutput, TableOutput
 from keyrange.model.checkpoint import Checkpoint, CommitMark
 from keyrange.model.key_ranges import SPACE
 from keyrange.model.offsets import TopicPartition
@@ -39,6 +40,8 @@ from keyrange.work.model.outcome import Cause
 from keyrange.work.outcome_rows import member_rows, other_rows
 from tables.commit_tables import MemoryCommitTable
 from tables.committing import commit_states
+
+FORM = StructType([]).jsonValue()
 
 PLACE = TopicPartition("t", 0)
 # Nobody looks at the frame of a verdict's rows.
@@ -65,7 +68,13 @@ class Batch:
         monkeypatch.setattr(module, "read_planned", lambda *_: planned)
         monkeypatch.setattr(reported_outcomes, "handed_on", lambda batch: batch.rows())
         self.sink: Any = SimpleNamespace(
-            uri="/sink", prepare=lambda: None, table_id=str, append=lambda *_, **__: None
+            uri="/sink",
+            keys=(),
+            evolves=False,
+            prepare=lambda *_, **__: True,
+            check_restored=lambda _: None,
+            table_id=str,
+            append=lambda *_, **__: None,
         )
         self.query_id = planned.query_id
 
@@ -95,7 +104,9 @@ class Batch:
             return found
 
         def job(*_: Any) -> None:
-            current("the test").append_verdict(StructType([]), self.sink)
+            current("the test").write_verdict(
+                BatchOutput({"": TableOutput(self.sink, FORM, "")}, None, {})
+            )
 
         given = {
             "kafka.bootstrap.servers": "h:9",

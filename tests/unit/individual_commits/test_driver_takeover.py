@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -205,7 +206,8 @@ def test_where_the_table_lacks_what_was_planned_from_nothing_is_written(group: G
 def test_who_begins_is_told_whom_a_table_is_to_take_nothing_from(group: Group) -> None:
     assert group.begin("a") == Driver("a", 1)
     group.work("a")
-    stopped = {"stopped": frozenset({"a"}), "committed": {"keyrange:q:a": 0}}
+    stopped: dict[str, Any] = {"stopped": frozenset({"a"}), "committed": {"keyrange:q:a": 0}}
+    stopped["applications"] = frozenset({"keyrange:q:a"})
     resumes = ("a", 2)
     assert group.begin("b", resumes=resumes, may_replace=True) == Driver("b", 2, **stopped)
     # It has written no batch, and may not have told the table.
@@ -219,7 +221,8 @@ def test_an_old_driver_is_told_of_those_that_have_begun_since_its_last_batch(gro
     group.begin("a")
     group.work("a")
     group.begin("b", resumes=("a", 2), may_replace=True)
-    stopped = {"stopped": frozenset({"b"}), "committed": {"keyrange:q:b": -1}}
+    stopped: dict[str, Any] = {"stopped": frozenset({"b"}), "committed": {"keyrange:q:b": -1}}
+    stopped["applications"] = frozenset({"keyrange:q:b"})
     assert group.begin("a", "again") == Driver("a", 3, **stopped)
     # It has written no batch since, and may not have told the table.
     assert group.begin("a", "a third time") == Driver("a", 4, **stopped)
@@ -237,5 +240,5 @@ def test_where_somebody_said_where_to_go_on_no_batch_is_looked_for(group: Group)
     last = group.store[-1]
     group.table("a").append(replace(last, seq=3, kind=CommitKind.RESET, batch_id=-1, run_id="me"))
     driver = group.begin("b", resumes=("a", 3), may_replace=True)
-    assert driver == Driver("b", 2, frozenset({"a"}))
+    assert driver == Driver("b", 2, frozenset({"a"}), {}, frozenset({"keyrange:q:a"}))
     assert group.begin("b", "again", resumes=("a", 3), may_replace=True).committed == {}

@@ -30,6 +30,7 @@ from keyrange.individual_commits.model.partition_progress import (
 from keyrange.individual_commits.model.state_columns import columns_of, spread
 from keyrange.individual_commits.model.verdict_manifest import Manifest, planned
 from keyrange.individual_commits.reported_outcomes import ReportedResults
+from keyrange.individual_commits.table_output import BatchOutput, TableOutput
 from keyrange.individual_commits.verdict_store import VerdictStore
 from keyrange.model.checkpoint import Checkpoint, CommitMark
 from keyrange.model.commit_settings import DeliveryLimits
@@ -50,6 +51,11 @@ GIVEN = {
     "commitTable": "/t",
 }
 NOTHING: Any = SimpleNamespace(isEmpty=lambda: True, sparkSession=None)
+
+
+def of_one(sink: Any) -> BatchOutput:
+    table = TableOutput(sink, StructType([]).jsonValue(), "/sink")
+    return BatchOutput({"": table}, NOTHING, {})
 
 
 def test_a_writer_that_starts_again_goes_on_from_a_reset(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,7 +108,10 @@ def test_a_driver_that_is_replaced_while_it_works_writes_to_no_sink(
     rows: Any = SimpleNamespace(write=SimpleNamespace(parquet=lambda _: None))
     sink: Any = SimpleNamespace(
         uri="/sink",
-        prepare=lambda: None,
+        keys=(),
+        evolves=False,
+        prepare=lambda *_, **__: True,
+        check_restored=lambda _: None,
         table_id=str,
         append=lambda *given, **_: appended.append(given),
     )
@@ -112,7 +121,7 @@ def test_a_driver_that_is_replaced_while_it_works_writes_to_no_sink(
         table.append(replace(last, seq=last.seq + 1, run_id="another"))
         run = current("the test")
         if into:
-            run.append_verdict(StructType([]), sink)
+            run.write_verdict(of_one(sink))
         else:
             run.make_verdict(StructType([]), lambda: rows, counted=True)
 
@@ -205,14 +214,16 @@ def test_a_job_that_leaves_state_out_makes_no_verdict(tmp_path: Path, into: bool
     plan: Any = SimpleNamespace(runs={PLACE: ("a run",)}, deliveries=busy, planned=at)
     run = BatchRun(NOTHING, plan, VerdictStore(str(tmp_path), "s"), 5)
     made: list[Any] = []
-    sink: Any = SimpleNamespace(uri="/sink", prepare=lambda: made.append("a table"))
+    sink: Any = SimpleNamespace(
+        uri="/sink", keys=(), prepare=lambda *_, **__: made.append("a table")
+    )
 
     def rows(*given: Any) -> Any:
         made.append(given)
 
     def make() -> Any:
         if into:
-            return run.append_verdict(StructType([]), sink)
+            return run.write_verdict(of_one(sink))
         return run.make_verdict(StructType([]), rows, counted=True)
 
     with pytest.raises(KeyrangeError, match="STATE_LEFT_OUT"):

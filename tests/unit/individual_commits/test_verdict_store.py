@@ -173,7 +173,7 @@ def test_a_batch_is_removed_as_a_whole(store: VerdictStore, tmp_path: Path) -> N
 def test_what_tasks_of_a_plan_have_written_goes_when_no_verdict_names_it(
     store: VerdictStore, tmp_path: Path
 ) -> None:
-    found = {"done": [("t", 0, 4)], "file": [("f", 1, 4, "{}", [("day", None)])]}
+    found = {"done": [("t", 0, 4)], "file": [("f", 1, 4, "{}", [("day", None)], "")]}
     made: dict[int, Manifest] = {}
     for batch_id, nonce in ((3, "a"), (4, "b")):
         attempt, path = plan_attempt(str(tmp_path), "s", nonce)

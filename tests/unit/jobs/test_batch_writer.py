@@ -9,15 +9,16 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from pyspark.sql.types import StructType
 
-from keyrange.jobs.batch_writer import JobTable
+from keyrange.jobs.batch_writer import JobTables
 from keyrange.jobs.definition import JobDefinition
 from keyrange.storage.data_files import DataFileWriter
+from keyrange.work.model.output_table import OutputTable
 
 SCHEMA = StructType().add("at", "long")
 
 
-def append(table: JobTable, batch_id: int) -> None:
-    sink = table.sink()
+def append(table: JobTables, batch_id: int) -> None:
+    sink = table.sink(table.definition.tables[0])
     sink.prepare()
     writer = DataFileWriter(sink.uri, pa.schema([("at", pa.int64())]))
     writer.add(pa.record_batch({"at": [batch_id]}))
@@ -26,11 +27,13 @@ def append(table: JobTable, batch_id: int) -> None:
 
 def test_it_stays_open_over_batches_and_another_process_opens_it(tmp_path: Path) -> None:
     path = str(tmp_path / "table")
-    table = JobTable(JobDefinition(path, SCHEMA.json(), "", "record", ("value",)), {})
+    table = JobTables(
+        JobDefinition((OutputTable(path, SCHEMA.json()),), "", "record", ("value",)), {}
+    )
     append(table, 0)
-    cached = table._log.table
+    cached = table._logs[""].table
     append(table, 1)
-    assert table._log.table is cached
+    assert table._logs[""].table is cached
     append(copy.copy(table), 2)
     append(table, 2)
     append(table, 3)

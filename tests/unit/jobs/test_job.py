@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql.types import (
     ArrayType,
+    BooleanType,
     DataType,
     DayTimeIntervalType,
     LongType,
@@ -229,3 +230,42 @@ def test_a_table_may_be_partitioned_by_one_name(tmp_path: Path) -> None:
     job = keyrange.job(OPTIONS, of_record, StructType().add("offset", "long").add("day", "binary"))
     with pytest.raises(KeyrangeError, match="partition_by: column day is binary, and"):
         job.into(str(tmp_path / "t"), "/lake/c", partition_by="day", spark=SESSION)
+
+
+TWO: dict[Any, Any] = {
+    "a": StructType([*COLUMNS, StructField("gone", BooleanType())]),
+    "b": COLUMNS,
+}
+
+
+@pytest.mark.parametrize(
+    ("schemas", "into", "said"),
+    [
+        ({}, {}, "schema names no table"),
+        ({"": COLUMNS}, {}, "schema names table '', and names are texts that are not empty"),
+        ({7: COLUMNS}, {}, "schema names table 7, and names are texts"),
+        (TWO, {"table": "/lake/t"}, "table must be a mapping with a path for each of 'a', 'b'"),
+        (TWO, {"table": {"a": "/lake/a"}}, "table has no path for 'b'"),
+        (TWO, {"table": {"a": "/l/a", "b": "/l/b", "c": "/l/c"}}, "table names table 'c', and the"),
+        (TWO, {"keys": {"c": ["id"]}}, "keys names table 'c', and the job's schema names 'a', 'b'"),
+        (TWO, {"table": {"a": "/lake/t/", "b": "file:///lake/x/../t"}}, "are the same path"),
+        (TWO, {"table": {"a": "/lake/a", "b": 7}}, "table 'b' must be a path or a URI, and is 7"),
+        (TWO, {"evolve": {"b": "yes"}}, "evolve must be none or add, and is 'yes'"),
+        (TWO, {"keys": {"a": ["no"]}}, "keys: the output has no column 'no'"),
+        (TWO, {"deletes": {"a": "gone"}}, "deletes needs keys"),
+        (TWO["a"], {"table": {"a": "/lake/a"}}, "table names several tables, and the schema"),
+        (TWO["a"], {"keys": {"a": ["id"]}}, "keys names several tables, and the schema of the job"),
+    ],
+    ids=lambda each: each if isinstance(each, str) else "",
+)
+def test_several_tables_are_named_rightly(schemas: Any, into: dict[str, Any], said: str) -> None:
+    given = {"table": {"a": "/lake/a", "b": "/lake/b"}, **into}
+    if not isinstance(schemas, dict):
+        given = {"table": "/lake/t", **into}
+    with pytest.raises(KeyrangeError, match=said):
+        keyrange.job(OPTIONS, of_record, schemas).into(checkpoint="/lake/c", spark=SESSION, **given)
+
+
+def test_a_job_with_state_writes_one_table() -> None:
+    with pytest.raises(KeyrangeError, match="a job with state writes one table"):
+        keyrange.job(KEYED, of_state, TWO, state=TOTAL)

@@ -187,3 +187,23 @@ def test_what_others_found_is_told() -> None:
         ("verify", 2),
         ("process left", 1),
     ]
+
+
+def test_a_table_of_last_rows_is_held_to_what_came() -> None:
+    rows = [row(place, version=place.n // 10) for place in SENT if place.n != 7]
+    last = {each.key: each for each in rows}
+    good = replace(GOOD, rows=rows, last=[*last.values()])
+    assert found(good) == []
+    older = [each for each in rows if each.key == "key-1"][-2]
+    for wrong in (
+        [*last.values(), older],
+        [each for each in last.values() if each.key != "key-1"],
+        [older if each.key == "key-1" else each for each in last.values()],
+        [*last.values(), Row(PLACES[3], "no key", RUN, (0,))],
+    ):
+        assert found(replace(good, last=wrong)) == ["stale"]
+    # Two partitions have no common order in one batch.
+    moved = Row(Place(1, 0, 99), "key-0", RUN, (99,), 2)
+    sent = {**SENT, moved.place: "key-0"}
+    both = replace(good, sent=sent, rows=[*rows, moved])
+    assert found(both) == found(replace(both, last=[moved, *list(last.values())[1:]])) == []

@@ -7,6 +7,7 @@ import gc
 import urllib.request
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from keyrange.observing.exporters import serve, to_opentelemetry, to_prometheus
 from keyrange.observing.model.metric_table import TABLE, MetricKind
 from keyrange.observing.model.query_metrics import QueryMetrics, Sample
 from keyrange.observing.model.query_progress import read_query_progress, with_result
+from keyrange.storage.model.merged_rows import Merged
 from samples.progresses import FULL, KEPT, RUN_ID, progress, source
 
 WROTE = {"keyrange": KEPT["keyrange"] | {"records": 3}}
@@ -28,7 +30,8 @@ def metrics(name: str = "orders") -> QueryMetrics:
     told = source({"0": 1}, {"0": 3}, **FULL)
     found = read_query_progress(progress(7, told, name=name, observed=WROTE))
     assert found is not None
-    made.observe(with_result(found, BatchResult(1, 2, 0, 1, 37)), 100.0)
+    told = with_result(found, BatchResult(1, 2, 0, 1, 37))
+    made.observe(replace(told, merged=Merged(1, 2, 3)), 100.0)
     return made
 
 

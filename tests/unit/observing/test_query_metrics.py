@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from keyrange.individual_commits.model.batch_results import BatchResult
 from keyrange.observing.model.metric_table import TABLE, prometheus_name
 from keyrange.observing.model.query_metrics import QueryMetrics
 from keyrange.observing.model.query_progress import read_query_progress, with_result
+from keyrange.storage.model.merged_rows import Merged
 from samples.progresses import FULL, KEPT, OTHER_RUN, RUN_ID, progress, source
 
 
@@ -28,7 +30,9 @@ def observe(metrics: QueryMetrics, batch_id: int, *, at: float = 100.0, **given:
     document = progress(batch_id, source(end, latest, **parts), **given)
     found = read_query_progress(document)
     assert found is not None
-    metrics.observe(found if result is None else with_result(found, result), at)
+    if result is not None:
+        found = replace(with_result(found, result), merged=Merged(4, 5, 6))
+    metrics.observe(found, at)
 
 
 def test_a_plain_batch() -> None:
@@ -62,6 +66,9 @@ def test_all_parts_have_figures_and_every_row_of_the_table_is_used() -> None:
     found = figures(metrics)
     assert found["last_batch.records orders"] == 100_000
     assert (found["failed.records orders"], found["dead.records orders"]) == (5, 3)
+    merged = [found[f"merged.{name} orders"] for name in ("updated", "inserted", "deleted")]
+    # As of all: the second batch adds to the first one.
+    assert merged == [8, 10, 12]
     written = [found[f"written.{name} orders"] for name in ("rows", "files", "bytes")]
     assert written == [99_000, 2, 4_200_000]
     changed = [found[f"state.{name} orders"] for name in ("changed", "restored.time")]

@@ -14,6 +14,7 @@ from keyrange.options import parse_options
 from keyrange.source.batch import KeyRangeBatchReader
 from keyrange.source.pushdown import KeyRangePushdownReader
 from keyrange.source.stream import KeyRangeStreamReader
+from keyrange.work.model.output_table import OutputTable
 from queries.scripted import PATTERN, SERVERS
 
 OPTIONS = parse_options(SERVERS | PATTERN)
@@ -21,7 +22,7 @@ READERS = (
     KeyRangeBatchReader(OPTIONS),
     KeyRangePushdownReader(OPTIONS),
     KeyRangeStreamReader(OPTIONS),
-    JobReader(OPTIONS, JobDefinition("/t", "{}", "{}", "map", ())),
+    JobReader(OPTIONS, JobDefinition((OutputTable("/t", "{}"),), "{}", "map", ())),
 )
 
 

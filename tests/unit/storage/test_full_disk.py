@@ -16,7 +16,7 @@ from keyrange.keyed_state.state_files import StateFileWriter
 from keyrange.keyed_state.variables import StateForm, Variable
 from keyrange.storage.directory import Directory
 from keyrange.storage.object_store import let_go
-from keyrange.work.appended_files import Target, write_output
+from keyrange.work.appended_files import Output, Target, write_output
 from keyrange.work.outcome_rows import member_rows, other_rows, output_rows
 
 BYTES_MAX = 1 << 16
@@ -51,15 +51,15 @@ def test_all_is_closed_whatever_the_first_raises() -> None:
 
 def test_a_table_that_takes_no_more_is_named(tmp_path: Path) -> None:
     schema = pa.schema([("value", pa.binary())])
-    target = Target(f"{tmp_path}/table", f"{tmp_path}/outcomes", "1")
+    target = Target((Output(f"{tmp_path}/table", schema),), f"{tmp_path}/outcomes", "1")
     output = output_rows(pa.record_batch([[VALUE]], schema), None)
     with pytest.raises(KeyrangeError, match=r"SINK_UNWRITABLE.*File too large"):
-        list(write_output(iter([output]), schema, target))
+        list(write_output(iter([output]), target))
     said = {"topic": "t", "partition": 0, "offset": 0, "key_hash": 0, "cause": 1, "error": "x"}
     record = {"key": b"", "value": VALUE, "timestamp_ms": 0, "headers": []}
     outcome = other_rows(schema, member_rows("outcome", [{**said, "record": record}]))
     with pytest.raises(KeyrangeError, match=r"VERDICT_UNWRITABLE.*File too large"):
-        list(write_output(iter([outcome]), schema, target))
+        list(write_output(iter([outcome]), target))
 
 
 def test_state_that_takes_no_more_is_named(tmp_path: Path) -> None:

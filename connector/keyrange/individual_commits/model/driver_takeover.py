@@ -83,7 +83,10 @@ def begin(
         for other in sorted(unheard):
             there = table_of(other)
             committed |= _committed(there, there.known().seq, queries.get(other, ""), other)
-    return Driver(fence.source_id, fence.group_seq, frozenset(unheard), committed)
+    applications = frozenset(
+        application_of(queries[each], each) for each in unheard if each in queries
+    )
+    return Driver(fence.source_id, fence.group_seq, frozenset(unheard), committed, applications)
 
 
 def _check_may_stop(

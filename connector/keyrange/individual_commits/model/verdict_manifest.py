@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final
 
 from keyrange.errors import KeyrangeError, error
@@ -24,6 +24,18 @@ Floors = tuple[tuple[str, int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
+class ManifestTable:
+    """A table that the output goes to: where it is, what Delta calls it, Spark's JSON of the
+    columns of the output, and the columns by which that is merged into it, none where it is
+    appended."""
+
+    uri: str
+    table_id: str = ""
+    schema: Mapping[str, Any] = field(default_factory=dict)
+    keys: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Manifest:
     """What counts as the verdict of a batch.
 
@@ -31,10 +43,11 @@ class Manifest:
     user's columns. `start` and `end` are the offsets of the batch. `staged`: earlier batches with
     output that was not released before this batch, `floors`: for each of them the offsets, as
     (topic, partition, offset), below which its output was. `counted`: the rows say how many records
-    are done. `terms`: options that the rows rest on. `table`: where the output is, "" for the
-    files, and `table_id` what Delta calls that. `rows`: what tasks handed to the driver and is not
-    in the files, as `verdict_files.rows_in` has it. `inline`: small files of the attempt, by their
-    names, in base64: they are here alone.
+    are done. `terms`: options that the rows rest on. `tables`: where the output is, by the names
+    that a job has for them, and "" for the only one; none where it is in the files. `rows`: what
+    tasks handed to the driver and is not in the files, as `verdict_files.rows_in` has it. `inline`:
+    small files of the attempt, by their names, in base64: they are here alone. The output for a
+    table with keys is in files beside the manifests, and not below the table.
     """
 
     batch_id: int
@@ -47,10 +60,20 @@ class Manifest:
     counted: bool = True
     terms: Mapping[str, Any] = field(default_factory=dict)
     floors: Mapping[int, Floors] = field(default_factory=dict)
-    table: str = ""
-    table_id: str = ""
+    tables: Mapping[str, ManifestTable] = field(default_factory=dict)
     rows: Found = field(default_factory=dict)
     inline: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def attempts(self) -> set[str]:
+        """The directories in which its files are."""
+        return {self.attempt, *(name.partition("/")[0] for name in self.staged_files)}
+
+    @property
+    def staged_files(self) -> list[str]:
+        """The files of rows that are to be merged, by their names below all verdicts."""
+        keyed = {name for name, each in self.tables.items() if each.keys}
+        return [row[0] for row in self.rows.get("file", ()) if row[-1] in keyed]
 
     @property
     def plan(self) -> str:
@@ -62,6 +85,7 @@ class Manifest:
         document = {each.name: getattr(self, each.name) for each in fields(self)}
         # It is in the path.
         del document["batch_id"]
+        document["tables"] = {name: asdict(each) for name, each in self.tables.items()}
         return json.dumps(document | {"version": _VERSION}, sort_keys=True, indent=1).encode()
 
 
@@ -99,6 +123,10 @@ def read_manifest(batch_id: int, data: bytes) -> Manifest:
     known |= {
         "batch_id": batch_id,
         "staged": tuple(staged or ()),
+        "tables": {
+            name: ManifestTable(**{**each, "keys": tuple(each["keys"])})
+            for name, each in (document.get("tables") or {}).items()
+        },
         "counted": document.get("counted") is True,
         "floors": {
             int(at): tuple((str(topic), int(number), int(offset)) for topic, number, offset in each)
@@ -109,22 +137,39 @@ def read_manifest(batch_id: int, data: bytes) -> Manifest:
     return Manifest(**{name: value for name, value in known.items() if value is not None})
 
 
-def check_output(manifest: Manifest, table: str, schema: Mapping[str, Any] | None = None) -> None:
+def check_output(
+    manifest: Manifest, tables: Mapping[str, ManifestTable], evolving: Collection[str] = ()
+) -> None:
     """Raises BATCH_UNFINISHED where a verdict that was made before has its output elsewhere
-    than in `table`, or of another schema than one that is given."""
+    than in `tables`, or for other keys, or of other columns, but for those of the tables that are
+    `evolving`."""
 
     def refused(was: str, is_now: str) -> KeyrangeError:
         text = f"the output of a batch that is not finished {was}, and is to {is_now}"
         return error("BATCH_UNFINISHED", text, batch=manifest.batch_id)
 
-    if manifest.table != table:
-        places = [
-            f"table {each}" if each else "keyrange.process and keyrange.materialize"
-            for each in (manifest.table, table)
-        ]
-        raise refused(f"was made for {places[0]}", f"go to {places[1]}")
-    if schema is not None and manifest.schema != schema:
-        raise refused(f"is {_columns(manifest.schema)}", f"be {_columns(schema)}")
+    places = [_places(each) for each in (manifest.tables, tables)]
+    if places[0] != places[1]:
+        raise refused(f"was made for {_told(places[0])}", f"go to {_told(places[1])}")
+    for name, now in tables.items():
+        made = manifest.tables[name]
+        if made.keys != now.keys:
+            keys = [
+                f"by keys {', '.join(each)}" if each else "without keys"
+                for each in (made.keys, now.keys)
+            ]
+            raise refused(f"was made {keys[0]}", f"be written {keys[1]}")
+        if name not in evolving and made.schema != now.schema:
+            raise refused(f"is {_columns(made.schema)}", f"be {_columns(now.schema)}")
+
+
+def _places(tables: Mapping[str, ManifestTable]) -> dict[str, str]:
+    return {name: each.uri for name, each in tables.items()}
+
+
+def _told(places: Mapping[str, str]) -> str:
+    named = [f"table {uri}{f' as {name}' if name else ''}" for name, uri in places.items()]
+    return ", ".join(named)[:500] or "keyrange.process and keyrange.materialize"
 
 
 def _columns(schema: Mapping[str, Any]) -> str:

@@ -43,6 +43,7 @@ _SOURCE: Final = ("query", "source")
 _PARTITION: Final = ("query", "source", "topic", "partition")
 _ENDS: Final = "endOffset, latestOffset"
 _RESULT: Final = "QueryProgress.result"
+_MERGED: Final = "QueryProgress.merged"
 _RECORDS: Final = "numInputRows, observedMetrics.keyrange.records"
 
 
@@ -134,6 +135,17 @@ OF_QUERY: Final[tuple[tuple[Metric, OfQuery], ...]] = (
     (
         _count("dead.records", "{record}", "Records that became dead letters.", _RESULT),
         _of("result.dead"),
+    ),
+    *(
+        (
+            _count(f"merged.{name}", "{row}", f"Rows of a table with keys {text}.", _MERGED),
+            _of(f"merged.{name}"),
+        )
+        for name, text in (
+            ("updated", "that merges updated"),
+            ("inserted", "that merges inserted"),
+            ("deleted", "that merges deleted"),
+        )
     ),
     *(
         (

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Final, TypeGuard
 
 from keyrange.individual_commits.model.batch_results import BatchResult
@@ -28,6 +28,7 @@ from keyrange.observing.model.lag import (
     offsets_behind_latest,
     total_behind,
 )
+from keyrange.storage.model.merged_rows import Merged
 from keyrange.text.escaping import one_line
 
 # What is larger counts nothing that there is.
@@ -98,7 +99,8 @@ class QueryProgress:
     in ISO 8601; `records` are those of all its sources, `sources` only keyrange's. `work` is None
     of a query that is no job, and of a batch that was worked on before: it reads no record.
     `result` is what became of the records of a query that commits individually, None where that is
-    not known here: pending records are those before the batch then."""
+    not known here: pending records are those before the batch then. `merged`: the rows of its
+    table with keys that the batch changed, None where none were merged here."""
 
     query_id: str
     run_id: str
@@ -110,6 +112,7 @@ class QueryProgress:
     sources: tuple[SourceProgress, ...]
     work: WorkDone | None = None
     result: BatchResult | None = None
+    merged: Merged | None = None
 
     @property
     def label(self) -> str:
@@ -267,6 +270,7 @@ def batch_line(progress: QueryProgress) -> str:
     if work := progress.work:
         words.append(f"wrote {work.rows:,} rows, {work.files:,} files, {_size(work.bytes)}")
         words += _state_words(work.state)
+    words += [str(progress.merged)] if progress.merged else []
     if lost := progress.lost:
         words.append(f"lost {lost_text(lost)}")
     words += _pending_words(progress)
@@ -356,6 +360,7 @@ def batch_fields(progress: QueryProgress) -> dict[str, Any]:
         "duration_ms": progress.duration_ms,
         "records_per_s": round(progress.records_per_s, 1),
         "written": work and {name: getattr(work, name) for name in sorted(_COUNTS - {"records"})},
+        "merged": progress.merged and asdict(progress.merged),
         "state": state_figures(progress),
         "read_lag": progress.lag,
         "commit_lag": progress.commit_lag,

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final, TypeGuard
+
+# Batches have smaller numbers, and Delta takes larger ones.
+_CLOSED: Final = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,13 +16,15 @@ class Driver:
     in that of the one before.
 
     It has stopped the drivers of the sources in `stopped`. `committed` has the last batch that is
-    committed of each application whose records it takes up from there; -1 for none.
+    committed of each application whose records it takes up from there; -1 for none. `applications`
+    are those by which the stopped drivers write.
     """
 
     source_id: str
     number: int
     stopped: frozenset[str] = frozenset()
     committed: Mapping[str, int] = field(default_factory=dict)
+    applications: frozenset[str] = frozenset()
 
     @property
     def application(self) -> str:
@@ -41,6 +47,24 @@ class Writer:
     @property
     def query_id(self) -> str:
         return query_of(self.application)
+
+
+def closed(version: int | None) -> int:
+    """The version by which an application writes no more until it is opened again: a writer that
+    knows nothing of drivers, as Spark's Delta, takes all of its batches for written."""
+    return version if is_closed(version) else _CLOSED + 1 + (-1 if version is None else version)
+
+
+def is_closed(version: int | None) -> TypeGuard[int]:
+    return version is not None and version >= _CLOSED
+
+
+def opened(version: int | None) -> int | None:
+    """The last version that an application wrote itself; None for none."""
+    if not is_closed(version):
+        return version
+    last = version - _CLOSED - 1
+    return last if last >= 0 else None
 
 
 def query_of(application: str) -> str:

@@ -37,12 +37,14 @@ class TableRules:
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """`fields` are the table's, with what rows have more. `added` and `widened` are columns by
-    their paths, with the type in SQL that they get. `wrong`: why rows do not go into the table."""
+    their paths, with the type in SQL that they get. `wrong`: why rows do not go into the table.
+    `left_out`: fields of structs that the rows lack."""
 
     fields: Sequence[Mapping[str, Any]]
     added: Sequence[tuple[str, str]] = ()
     widened: Sequence[tuple[str, str]] = ()
     wrong: Sequence[str] = ()
+    left_out: Sequence[str] = ()
 
     @property
     def is_changed(self) -> bool:
@@ -61,7 +63,7 @@ def compared(there: Mapping[str, Any], rows: Mapping[str, Any], rules: TableRule
     """The columns of a table beside those of rows."""
     walk = _Walk(rules)
     fields = walk.struct(there, rows, ())["fields"]
-    return Comparison(fields, walk.added, walk.widened, walk.wrong)
+    return Comparison(fields, walk.added, walk.widened, walk.wrong, walk.left_out)
 
 
 def ruled_columns(fields: Sequence[Mapping[str, Any]], computed: Sequence[str]) -> list[str]:
@@ -101,6 +103,7 @@ class _Walk:
     added: list[tuple[str, str]] = field(default_factory=list)
     widened: list[tuple[str, str]] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
 
     def struct(
         self, there: Mapping[str, Any], rows: Mapping[str, Any], path: tuple[str, ...]
@@ -118,6 +121,11 @@ class _Walk:
                 self.wrong.append(f"{text}: Delta has no names that differ in their case alone")
             else:
                 fields[at] = self._field(fields[at], each, own)
+        names = {each["name"] for each in rows["fields"]}
+        if path:
+            self.left_out += [
+                _named((*path, each["name"])) for each in fields if each["name"] not in names
+            ]
         for each in fields:
             if not each["nullable"]:
                 self.wrong.append(f"column {_named((*path, each['name']))} takes no nulls")

@@ -1,0 +1,167 @@
+"""The tables of a job, by what `into` is given, before its query starts.
+
+A job has one table, which is called "", or several by the names that its function answers with. An
+argument of `into` is for all of them, or a mapping from names to what it is for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import combinations
+from os import PathLike, fspath
+from typing import Any, Final
+
+from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from keyrange.errors import invalid_options
+from keyrange.individual_commits.table_output import merger_of
+from keyrange.jobs.key_columns import key_columns
+from keyrange.jobs.query_table import check_checkpoint
+from keyrange.jobs.table_names import is_name, path_of
+from keyrange.options.locations import normalized
+from keyrange.storage.model.partition_columns import PartitionColumn, partition_columns
+from keyrange.work.model.output_table import OutputTable
+
+_PATH: Final = (str, PathLike)
+
+
+@dataclass(frozen=True)
+class TableArguments:
+    """What `into` is given for one table, called `name` in messages."""
+
+    name: str
+    table: Any
+    partition_by: Any = None
+    moved_from: Any = ""
+    evolve: Any = "none"
+    keys: Any = None
+    deletes: Any = None
+
+    @property
+    def label(self) -> str:
+        """What messages call the table."""
+        return f"table {self.name!r}" if self.name else "table"
+
+    def wrong_types(self) -> Iterator[str]:
+        """Of what is compared or opened before Spark sees it."""
+        moved = f"moved_from of {self.label}" if self.name else "moved_from"
+        for name, value in ((self.label, self.table), (moved, self.moved_from)):
+            if not isinstance(value, _PATH):
+                yield f"{name} must be a path or a URI, and is {value!r}"[:200]
+        if self.evolve not in ("none", "add"):
+            yield f"evolve must be none or add, and is {self.evolve!r}"[:200]
+
+    @property
+    def path(self) -> str:
+        found: str = fspath(self.table)
+        return found
+
+    @property
+    def columns(self) -> tuple[PartitionColumn, ...] | None:
+        """What it is to be partitioned by; None for what it is. Raises INVALID_OPTIONS."""
+        if self.partition_by is None:
+            return None
+        # As Spark's own partitionBy takes one name too.
+        named = self.partition_by
+        return partition_columns([named] if isinstance(named, str) else named)
+
+    def output(self, schema: StructType, tombstones: bool) -> OutputTable:
+        """The table, with rows of a schema. Raises INVALID_OPTIONS."""
+        keys = key_columns(schema, self.keys, self.deletes)
+        return OutputTable(
+            self.path.rstrip("/"),
+            schema.json(),
+            keys=keys,
+            deletes=self.deletes or "",
+            tombstones=bool(keys) and tombstones,
+            evolves=self.evolve == "add",
+            name=self.name,
+        )
+
+
+def arguments_of(names: list[str], table: Any, **given: Any) -> list[TableArguments]:
+    """What is given for the table of each name, `names` of a job with several; "" is the name of
+    the only one. Raises INVALID_OPTIONS."""
+    if names == [""]:
+        several = [name for name, value in given.items() if isinstance(value, Mapping)]
+        if isinstance(table, Mapping) or several:
+            text = "table" if isinstance(table, Mapping) else several[0]
+            raise invalid_options(
+                [f"{text} names several tables, and the schema of the job is that of one"]
+            )
+        found = [TableArguments("", table, **given)]
+    else:
+        found = list(_of_several(names, table, given))
+    wrong = [text for each in found for text in each.wrong_types()]
+    if wrong:
+        raise invalid_options(list(dict.fromkeys(wrong)))
+    return found
+
+
+def resolved(given: list[TableArguments], session: SparkSession) -> list[TableArguments]:
+    """With the paths of tables that are given by their names in a catalog. Raises INVALID_OPTIONS
+    also where two are one table, SINK_UNSUITABLE for a table that is not written by its path."""
+    found = [
+        replace(each, table=path_of(session, each.path)) if is_name(each.path) else each
+        for each in given
+    ]
+    if twice := [
+        f"tables {a.name!r} and {b.name!r} are the same path"
+        for a, b in combinations(found, 2)
+        if normalized(a.path) == normalized(b.path)
+    ]:
+        raise invalid_options(twice)
+    return found
+
+
+def _of_several(names: list[str], table: Any, given: Mapping[str, Any]) -> Iterator[TableArguments]:
+    if not isinstance(table, Mapping):
+        named = ", ".join(map(repr, names))
+        raise invalid_options([f"table must be a mapping with a path for each of {named}"[:300]])
+    wrong = [
+        f"{argument} names table {str(name)[:100]!r}, and the job's schema names "
+        f"{', '.join(map(repr, names))}"
+        for argument, value in (("table", table), *given.items())
+        if isinstance(value, Mapping)
+        for name in value
+        if name not in names
+    ]
+    wrong += [f"table has no path for {name!r}" for name in names if name not in table]
+    if wrong:
+        raise invalid_options(wrong)
+    for name in names:
+        own = {
+            argument: value[name] if isinstance(value, Mapping) else value
+            for argument, value in given.items()
+            if not isinstance(value, Mapping) or name in value
+        }
+        yield TableArguments(name, table[name], **own)
+
+
+def prepared(
+    given: list[TableArguments],
+    outputs: list[OutputTable],
+    session: SparkSession,
+    checkpoint: str,
+    verdicts: str,
+    storage: Mapping[str, str],
+) -> list[OutputTable]:
+    """The tables, which are made where there are none, with what they are partitioned by. Raises
+    SINK_UNSUITABLE, SINK_UNWRITABLE, OTHER_TABLE."""
+    from keyrange.storage.sink_table import SinkTable
+
+    sinks = {}
+    for each, output in zip(given, outputs, strict=True):
+        rows = to_arrow_schema(StructType.fromJson(output.columns), timezone="UTC")
+        sinks[each.name] = SinkTable(
+            output.uri, rows, storage, each.columns, evolves=output.evolves, keys=output.keys
+        )
+    moved_from = {each.name: fspath(each.moved_from) for each in given}
+    check_checkpoint(checkpoint, verdicts, sinks, moved_from, storage)
+    for output in outputs:
+        unfit = merger_of(session, output.uri).unfit if output.keys else frozenset()
+        sinks[output.name].prepare(unfit=unfit)
+    return [replace(each, partition_by=sinks[each.name].partition_by) for each in outputs]

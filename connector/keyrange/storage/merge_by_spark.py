@@ -1,0 +1,151 @@
+"""A merge by the session's own Delta: its executors read and write, and Delta keeps the transaction
+of the batch in the commit of the merge, which it writes once."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+from keyrange.storage.last_rows import CHANGE
+from keyrange.storage.merging import VALUES_MAX, Staged, condition
+from keyrange.storage.model.merged_rows import Merged
+from keyrange.storage.sink_history import NOTE_IN_SPARK
+from keyrange.storage.table_store import Conflict
+
+_EXTENSIONS: Final = "spark.sql.extensions"
+_CATALOG: Final = "spark.sql.catalog.spark_catalog"
+_APPLICATION: Final = "spark.databricks.delta.write.txnAppId"
+_VERSION: Final = "spark.databricks.delta.write.txnVersion"
+# Of Delta's errors those that name another writer.
+_CONFLICTS: Final = ("DELTA_CONCURRENT", "Concurrent", "MetadataChanged", "ProtocolChanged")
+_CHANGE_DDL: Final = (
+    "struct<topic: string, partition: int, offset: bigint, row: bigint, timestamp_ms: bigint, "
+    "deleted: boolean>"
+)
+
+
+def has_delta(session: Any) -> bool:
+    """Whether a session of Spark can merge into tables of Delta."""
+    named = [session.conf.get(name, None) or "" for name in (_EXTENSIONS, _CATALOG)]
+    return all("delta" in each.lower() for each in named)
+
+
+class SparkMerger:
+    """Merges in a session, in which the table at a URI is called `name`."""
+
+    unfit: frozenset[str] = frozenset()
+
+    def __init__(self, session: Any, name: str) -> None:
+        self._session, self._name = session, name
+
+    def merge(
+        self,
+        table: Any,  # noqa: ARG002
+        staged: Staged,
+        transactions: Mapping[str, int],
+        note: Mapping[str, str],
+    ) -> Merged:
+        application, version = next(iter(transactions.items()))
+        settings = {_APPLICATION: application, _VERSION: str(version)}
+        if note:
+            settings[NOTE_IN_SPARK] = json.dumps(dict(note))
+        with self._views(staged) as rows, self._settings(settings):
+            values = {name: self._values(rows, name) for name in staged.pruning}
+            known = {name: found for name, found in values.items() if found is not None}
+            text = self._statement(staged, rows, condition(staged, _quoted, known))
+            try:
+                counts = self._session.sql(text).collect()
+            except Exception as failure:
+                if any(each in str(failure) for each in _CONFLICTS):
+                    raise Conflict from None
+                raise
+        if not counts:
+            return Merged()
+        told = counts[0].asDict()
+        names = ("num_updated_rows", "num_inserted_rows", "num_deleted_rows")
+        return Merged(*(int(told.get(name) or 0) for name in names))
+
+    def _statement(self, staged: Staged, rows: str, on: str) -> str:
+        names = list(map(_quoted, staged.columns))
+        deleted = f"s.`{CHANGE}`.deleted"
+        return (
+            f"MERGE INTO delta.{_quoted(self._name)} AS t USING {rows} AS s ON {on} "
+            f"WHEN MATCHED AND {deleted} THEN DELETE "
+            f"WHEN MATCHED THEN UPDATE SET {', '.join(f't.{each} = s.{each}' for each in names)} "
+            f"WHEN NOT MATCHED AND NOT {deleted} THEN INSERT ({', '.join(names)}) "
+            f"VALUES ({', '.join(f's.{each}' for each in names)})"
+        )
+
+    @contextmanager
+    def _views(self, staged: Staged) -> Iterator[str]:
+        """A view of the last row of each key."""
+        name = f"keyrange_{uuid.uuid4().hex}"
+        paths = [f"{staged.location}/{each.name}" for each in staged.files]
+        self._session.read.parquet(*paths).createOrReplaceTempView(name)
+        last = f"{name}_last"
+        try:
+            if len(paths) > 1:
+                self._session.sql(_last_rows(staged, name)).createOrReplaceTempView(last)
+            yield last if len(paths) > 1 else name
+        finally:
+            for each in (name, last):
+                self._session.catalog.dropTempView(each)
+
+    @contextmanager
+    def _settings(self, settings: Mapping[str, str]) -> Iterator[None]:
+        conf = self._session.conf
+        before = {name: conf.get(name, None) for name in settings}
+        try:
+            for name, value in settings.items():
+                conf.set(name, value)
+            yield
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    conf.unset(name)
+                else:
+                    conf.set(name, value)
+
+    def _values(self, rows: str, column: str) -> list[str] | None:
+        """The values of a column as SQL has them; None where there are many, or a null."""
+        name = _quoted(column)
+        text = f"SELECT DISTINCT {name} AS value, typeof({name}) AS kind FROM {rows}"
+        found = self._session.sql(f"{text} LIMIT {VALUES_MAX + 1}").collect()
+        values = [_literal(row["value"], row["kind"]) for row in found]
+        if len(values) > VALUES_MAX or None in values:
+            return None
+        return [each for each in values if each is not None]
+
+
+def _last_rows(staged: Staged, rows: str) -> str:
+    """The query that `keyrange.storage.last_rows.last_rows` is."""
+    keys = ", ".join(map(_quoted, staged.keys))
+    change = f"`{CHANGE}`"
+    by_partition = (
+        f"SELECT max_by(struct(*), struct({change}.offset, {change}.row)) AS r FROM {rows} "
+        f"GROUP BY {keys}, {change}.topic, {change}.partition"
+    )
+    inner = f"r.{change}"
+    by_time = f"struct({inner}.timestamp_ms, {inner}.topic, {inner}.partition)"
+    whole = ", ".join(f"r.{_quoted(name)}" for name in staged.keys)
+    return (
+        f"SELECT w.* FROM (SELECT max_by(r, {by_time}) AS w FROM ({by_partition}) GROUP BY {whole})"
+    )
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
+
+
+def _literal(value: Any, kind: str) -> str | None:
+    if value is None or kind == "binary":
+        return None
+    if kind == "string":
+        # By its bytes: how a text is escaped is a setting of the session.
+        return f"CAST(X'{value.encode().hex()}' AS STRING)"
+    if kind in ("date", "timestamp", "timestamp_ntz"):
+        return f"CAST('{value}' AS {kind.upper()})" if kind == "date" else None
+    return f"CAST('{value}' AS {kind.upper()})"

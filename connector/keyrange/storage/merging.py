@@ -1,0 +1,108 @@
+"""Rows in files that are merged into a Delta table by their keys: what both writers of a merge have
+to know, Spark's Delta and delta-rs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from keyrange.errors import error
+from keyrange.storage.data_files import DataFile
+from keyrange.storage.directory import Directory
+from keyrange.storage.model.merged_rows import Merged
+from keyrange.storage.model.partition_columns import PartitionColumn
+
+# As many values of a partition column are named in the condition of a merge.
+VALUES_MAX: Final = 1_000
+
+
+@dataclass(frozen=True)
+class Staged:
+    """Files in the directory `location` with rows of a table and their `CHANGE`. `columns` are the
+    table's among them, `schema` is Spark's JSON of these; `storage`: settings of the object
+    store."""
+
+    location: str
+    files: Sequence[DataFile]
+    keys: tuple[str, ...]
+    schema: Mapping[str, Any]
+    partition_by: tuple[PartitionColumn, ...] = ()
+    storage: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def columns(self) -> list[str]:
+        own = [each["name"] for each in self.schema["fields"]]
+        return own + [each.name for each in self.partition_by if each.unit is not None]
+
+    @property
+    def pruning(self) -> list[str]:
+        """The partition columns of which a key alone says what they are: other partitions have no
+        row of it."""
+        return [each.name for each in self.partition_by if (each.source or each.name) in self.keys]
+
+    def bounds(self) -> dict[str, tuple[Any, Any]]:
+        """The least and the greatest value of keys, where all files tell them."""
+        told = [json.loads(each.statistics) for each in self.files]
+        return {
+            name: (
+                min(each["minValues"][name] for each in told),
+                max(each["maxValues"][name] for each in told),
+            )
+            for name in self.keys
+            if all(
+                isinstance(each[which].get(name), int)
+                for each in told
+                for which in ("minValues", "maxValues")
+            )
+        }
+
+    def check(self, batch_id: int) -> None:
+        """Raises VERDICT_DAMAGED where a file is not there as it was written."""
+        directory = Directory(self.location, self.storage)
+        for each in self.files:
+            if directory.size(each.name) != each.size_bytes:
+                raise error(
+                    "VERDICT_DAMAGED",
+                    f"{each.name}, output of batch {batch_id}, is not there as it was written, "
+                    "and it is not merged into the table yet",
+                    path=self.location,
+                )
+
+
+class Merger(Protocol):
+    """Merges rows into the table at a URI."""
+
+    @property
+    def unfit(self) -> frozenset[str]:
+        """Features of a table with which it does not merge."""
+        ...
+
+    def merge(
+        self,
+        table: Any,
+        staged: Staged,
+        transactions: Mapping[str, int],
+        note: Mapping[str, str],
+    ) -> Merged:
+        """`table` is delta-rs's, as it was looked at. One transaction of the table, of the new
+        versions of some applications, the first of which is that of the batch. Raises Conflict
+        where another writer has come between, and what else fails as it is: it may be there all the
+        same."""
+        ...
+
+
+def condition(
+    staged: Staged,
+    quoted: Any,
+    values: Mapping[str, Iterable[str]],
+) -> str:
+    """Which rows t of the table have the key of a row s; `values` are those of partition columns,
+    as the writer's SQL has them."""
+    found = [f"t.{quoted(name)} = s.{quoted(name)}" for name in staged.keys]
+    for name, (least, greatest) in staged.bounds().items():
+        found.append(f"t.{quoted(name)} BETWEEN {least} AND {greatest}")
+    for name, each in values.items():
+        found.append(f"t.{quoted(name)} IN ({', '.join(each)})")
+    return " AND ".join(found)

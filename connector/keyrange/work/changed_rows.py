@@ -1,0 +1,86 @@
+"""Rows for a table with keys: a task keeps the last one of each key, in files that are no part of
+the table until they are merged into it."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final
+
+import pyarrow as pa
+
+from keyrange.storage.data_files import DataFile, PartFile
+from keyrange.storage.delta_partitions import table_schema, with_computed
+from keyrange.storage.last_rows import CHANGE, last_rows
+from keyrange.storage.model.partition_columns import PartitionColumn
+from keyrange.work.outcome_rows import HIDDEN, member_type
+
+# Of rows that wait for others of their keys: then the last ones are chosen of them, and written
+# where these are more than half of it. Whoever merges chooses once more.
+_WAITING_BYTES: Final = 64 << 20
+_CODEC: Final = "zstd"
+
+
+class ChangedRows:
+    """The rows of one task for one table. `create` begins a file by its name below `attempt`."""
+
+    def __init__(
+        self,
+        create: Callable[[str], pa.NativeFile],
+        attempt: str,
+        schema: pa.Schema,
+        partition_by: Sequence[PartitionColumn],
+        keys: Sequence[str],
+        waiting_bytes: int = _WAITING_BYTES,
+    ) -> None:
+        """`schema`: the columns of the rows that the table has."""
+        self._create, self._attempt = create, attempt
+        self._names, self._partition_by, self._keys = schema.names, tuple(partition_by), keys
+        self._schema = table_schema(schema, partition_by).append(
+            pa.field(CHANGE, member_type("change"))
+        )
+        self._most, self._waiting_bytes = waiting_bytes, 0
+        self._waiting: list[pa.RecordBatch] = []
+        self._file: PartFile | None = None
+        self._files: list[DataFile] = []
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Rows with the member `change` of what is hidden."""
+        if not rows.num_rows:
+            return
+        change = rows.column(HIDDEN).field("change")
+        table_rows = with_computed(rows.select(self._names), self._partition_by)
+        whole = pa.RecordBatch.from_arrays([*table_rows.columns, change], schema=self._schema)
+        self._waiting.append(whole)
+        self._waiting_bytes += whole.nbytes
+        if self._waiting_bytes > self._most:
+            self._choose()
+            if self._waiting_bytes > self._most // 2:
+                self._write()
+
+    def finish(self) -> list[DataFile]:
+        """The files, each of which has one row of a key; none where there was no row."""
+        if self._waiting:
+            self._choose()
+            self._write()
+        files, self._files = self._files, []
+        return files
+
+    def abandon(self) -> None:
+        if self._file is not None:
+            self._file.abandon()
+
+    def _choose(self) -> None:
+        rows = last_rows(pa.Table.from_batches(self._waiting, self._schema), self._keys)
+        self._waiting = rows.combine_chunks().to_batches()
+        self._waiting_bytes = sum(each.nbytes for each in self._waiting)
+
+    def _write(self) -> None:
+        name = f"part-{uuid.uuid4()}.parquet"
+        self._file = PartFile(self._create, name, self._schema, {}, _CODEC)
+        for each in self._waiting:
+            self._file.add(each)
+        told = self._file.close()
+        self._files.append(replace(told, name=f"{self._attempt}/{name}"))
+        self._file, self._waiting, self._waiting_bytes = None, [], 0

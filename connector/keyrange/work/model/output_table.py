@@ -1,0 +1,36 @@
+"""A table that a job writes, as its tasks and its driver know it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from keyrange.storage.model.partition_columns import PartitionColumn
+
+
+@dataclass(frozen=True, slots=True)
+class OutputTable:
+    """`schema` is Spark's JSON of the rows that are made for the table at `uri`.
+
+    With `keys` the table holds the last row of each key, and a row whose column `deletes` is true
+    deletes its key; that column, "" for none, is not in the table. `tombstones`: whether a record
+    without a value deletes too. `evolves`: whether the table gets the columns that it lacks.
+    `name`: what the job's function calls it, "" where there is one table.
+    """
+
+    uri: str
+    schema: str
+    partition_by: tuple[PartitionColumn, ...] = ()
+    keys: tuple[str, ...] = ()
+    deletes: str = ""
+    tombstones: bool = False
+    evolves: bool = False
+    name: str = ""
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """Spark's JSON of the columns that the table has of the rows."""
+        document: dict[str, Any] = json.loads(self.schema)
+        kept = [each for each in document["fields"] if each["name"] != self.deletes]
+        return {**document, "fields": kept}

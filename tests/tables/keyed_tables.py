@@ -1,0 +1,77 @@
+"""A table with keys, and rows that are to be merged into it, without Kafka and tasks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from keyrange.storage.data_files import DataFile
+from keyrange.storage.directory import Directory
+from keyrange.storage.merge_by_delta_rs import DeltaRsMerger
+from keyrange.storage.merging import Merger, Staged
+from keyrange.storage.model.merged_rows import Merged
+from keyrange.storage.model.partition_columns import partition_columns
+from keyrange.storage.sink_table import SinkTable
+from keyrange.work.changed_rows import ChangedRows
+from keyrange.work.outcome_rows import changed_rows
+
+SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
+FORM = {"fields": [{"name": "id"}, {"name": "text"}]}
+
+
+class KeyedTable:
+    """A table with keys, and a place for rows that are to be merged into it."""
+
+    merger: Merger = DeltaRsMerger()
+
+    def __init__(self, home: Path, keys: tuple[str, ...] = ("id",), by: str = "") -> None:
+        self.table, self.staging, self.keys = home / "t", home / "s", keys
+        self.partition_by = partition_columns([by] if by else [])
+
+    def sink(self, schema: pa.Schema = SCHEMA, **given: Any) -> SinkTable:
+        sink = SinkTable(str(self.table), schema, {}, self.partition_by, keys=self.keys, **given)
+        sink.prepare(unfit=self.merger.unfit)
+        return sink
+
+    def staged(self, *rows: tuple[int, str | None], files: int = 1, at: int = 0) -> Staged:
+        """Rows of (id, text), at one offset after the other; without a text the id is deleted."""
+        found: list[DataFile] = []
+        for file in range(files):
+            own = [(n, *row) for n, row in enumerate(rows) if n % files == file]
+            writer = self.writer(f"plan-{file}")
+            ids, texts = [id for _, id, _ in own], [text for *_, text in own]
+            output = pa.record_batch({"id": ids, "text": texts}, schema=SCHEMA)
+            writer.add(changed_rows(output, changes([at + n for n, *_ in own], texts)))
+            found += writer.finish()
+        return Staged(str(self.staging), found, self.keys, FORM, self.partition_by)
+
+    def writer(self, attempt: str, **given: Any) -> ChangedRows:
+        create = Directory(f"{self.staging}/{attempt}").create
+        return ChangedRows(create, attempt, SCHEMA, self.partition_by, self.keys, **given)
+
+    def merge(
+        self, batch_id: int, staged: Staged, sink: SinkTable | None = None, **given: Any
+    ) -> Merged:
+        sink = sink or self.sink()
+        return sink.merge(staged, self.merger, "app", batch_id, True, **given)
+
+    def rows(self) -> dict[int, str | None]:
+        rows = DeltaTable(self.table).to_pyarrow_table().to_pylist()
+        found = {row["id"]: row["text"] for row in rows}
+        assert len(found) == len(rows), rows
+        return found
+
+
+def changes(offsets: list[int], texts: list[str | None]) -> dict[str, pa.Array]:
+    count = len(offsets)
+    return {
+        "topic": pa.array(["t"] * count, pa.string()),
+        "partition": pa.array([0] * count, pa.int32()),
+        "offset": pa.array(offsets, pa.int64()),
+        "row": pa.array([0] * count, pa.int64()),
+        "timestamp_ms": pa.array([0] * count, pa.int64()),
+        "deleted": pa.array([text is None for text in texts]),
+    }
