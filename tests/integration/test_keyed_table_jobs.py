@@ -142,7 +142,7 @@ def test_json_values_by_days_with_a_column_that_deletes(
     # A tombstone has no id: which row it deletes is not known.
     job.produce(Record(None, b"1", 0))
     text = failure_of(job.start(into=into, **given))
-    assert "[RECORD_FAILED] a key of the table is null" in text
+    assert "[RECORD_FAILED] ValueError: column 'id' is null, and is a key of the table" in text
 
 
 def test_a_key_that_comes_from_two_partitions(
