@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 class _Protobuf:
     """A schema's text is the source of a .proto file, or descriptors in base64. Each field has its
-    number in the payload, so what wrote one has no say in how it is read. No time needs a zone."""
+    number in the payload, so of what wrote one only the message counts. No time needs a zone."""
 
     def type_of(self, schema: Schema, settings: ReadSettings) -> pa.DataType:  # noqa: ARG002
         return _columns(schema).type
@@ -24,14 +24,24 @@ class _Protobuf:
     def decoder(
         self,
         reader: Schema,
-        writer: Schema,  # noqa: ARG002
+        writer: Schema,
         settings: ReadSettings,
     ) -> Decoder:
         columns = _columns(reader)
         from keyrange.formats.protobuf.decoder import ProtobufDecoder
         from keyrange.formats.protobuf.descriptors import message_of
 
-        return ProtobufDecoder(message_of(reader, maps=False), columns, rescues=settings.rescues)
+        message = message_of(reader, maps=False)
+        name = message.full_name
+        if writer is not reader and writer.message and writer.message != name:
+            raise UnfitSchema(f"is message {writer.message}, and {name} is read")
+        return ProtobufDecoder(message, columns, rescues=settings.rescues)
+
+    def message_at(self, schema: Schema, indexes: tuple[int, ...]) -> str:
+        """The full name of a message, as `keyrange.registry.framing` asks for it."""
+        from keyrange.formats.protobuf.descriptors import message_at
+
+        return message_at(schema, indexes)
 
 
 def _columns(schema: Schema) -> Message:
