@@ -117,8 +117,10 @@ def choose_values(
     schema = _schema("value", *value, has, violations)
     key_schema = _schema("key", *key, has, violations)
     if not chosen.typed:
-        for name in ("badValues", "rescuedData", "timeZone"):
-            if given.names(name):
+        # One with a default may stay in a file of options.
+        said = {"badValues": chosen.bad != "fail", "rescuedData": chosen.rescued}
+        for name, is_said in (said | {"timeZone": chosen.time_zone}).items():
+            if is_said:
                 violations.add(name, "needs valueFormat or keyFormat")
     if chosen.bad == "deadLetter" and not individual:
         violations.add("badValues", "is deadLetter, which needs commitMode=individual")
