@@ -24,6 +24,7 @@ from keyrange.jobs.table_writer import TableWriter
 from keyrange.keyed_state.model.figures import OBSERVED_PREFIX
 from keyrange.keyed_state.variables import State, Variable, variables_of
 from keyrange.model.columns import COLUMNS, PLACE, chosen_columns
+from keyrange.model.value_forms import ValueForms
 from keyrange.options import SourceOptions, parse_options
 from keyrange.options.commits import path_mistake
 from keyrange.options.locations import misplaced
@@ -246,13 +247,16 @@ class TableJob:
             self._check_table(
                 session, each.path, checkpoint, compression, target_bytes, optimize_every
             )
+        # Spark's from_json takes the session's zone too.
+        zone = session.conf.get("spark.sql.session.timeZone") or "UTC"
+        forms = in_zone(self._options, zone)
         commits = self._options.commits
         storage = commits.revealed_storage()
         verdicts = as_spark_names(commits.verdict_directory, checkpoint)
         outputs = [each.output(self._schemas[each.name], not self._function) for each in given]
         self._check_keys(outputs)
         outputs = prepared(given, outputs, session, checkpoint, verdicts, storage)
-        definition = self._definition(outputs, checkpoint, compression, target_bytes, session)
+        definition = self._definition(outputs, checkpoint, compression, target_bytes, forms)
         moved = {each.name: fspath(each.moved_from) for each in given}
         return self._writer(session, definition, moved, optimize_every, checkpoint)
 
@@ -335,7 +339,7 @@ class TableJob:
         checkpoint: str,
         codec: str,
         target_bytes: int,
-        spark: SparkSession,
+        forms: ValueForms,
     ) -> JobDefinition:
         needed = {*_chosen(self._options), *PLACE}
         if self._options.commits.individual:
@@ -357,7 +361,6 @@ class TableJob:
             codec,
             target_bytes,
             self._state,
-            # Spark's from_json takes the session's zone too.
-            in_zone(self._options, spark.conf.get("spark.sql.session.timeZone") or "UTC"),
+            forms,
             manifests,
         )
