@@ -218,6 +218,16 @@ class _Maker:
         return value.to_bytes(size, "big", signed=True)
 
 
+class _Payload(io.BytesIO):
+    """Says where it ends: fastavro skips as many elements as a damaged count claims."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        found = super().read(size)
+        if len(found) < (size or 0):
+            raise EOFError
+        return found
+
+
 class AvroSamples:
     name = "avro"
 
@@ -234,7 +244,7 @@ class AvroSamples:
 
     def read(self, trial: Trial, payload: bytes) -> Any:
         writer, reader = self._plain(trial.writer.text), self._plain(trial.reader.text)
-        data = io.BytesIO(payload)
+        data = _Payload(payload)
         try:
             raw = fastavro.schemaless_reader(data, writer, reader)
         except UnicodeDecodeError as failure:
@@ -244,7 +254,7 @@ class AvroSamples:
             raise Refused(str(failure)) from failure
         except (EOFError, IndexError, ValueError, SchemaResolutionError) as failure:
             raise Refused(str(failure)) from failure
-        if data.read(1):
+        if data.tell() != len(payload):
             raise Refused("bytes behind the value")
         return _typed(raw, json.loads(trial.reader.text))
 
