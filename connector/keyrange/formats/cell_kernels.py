@@ -13,7 +13,7 @@ _READ_ONLY = types.Array(types.uint8, 1, "C", readonly=True)
 
 
 @intrinsic
-def _copy(typing_context, target, target_at, source, source_at, count):
+def copy_bytes(typing_context, target, target_at, source, source_at, count):
     """memcpy of `count` bytes: a loop is not recognised as one when the arrays may overlap."""
     integer = types.int64
     signature = types.void(target, integer, source, integer, integer)
@@ -42,6 +42,6 @@ def gather_spans(data, spans, taken, ends, target):
     for place in range(len(taken)):
         if taken[place]:
             start, size = spans[place] >> 32, spans[place] & 0xFFFF_FFFF
-            _copy(target, to, data, start, size)
+            copy_bytes(target, to, data, start, size)
             to += size
         ends[place + 1] = to

@@ -6,12 +6,12 @@ makes its row SLOW.
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 from numba import types
 
+from keyrange.formats.cell_kernels import copy_bytes
 from keyrange.formats.json.kernels import ESCAPED, INTEGER, NULL, SLOW, STRING
-from keyrange.wire.compiling import compiled_when_called
+from keyrange.wire.compiling import compiled_when_called, inlined
 
 _NO_DATE = -(2**40)
 _NO_TIME = -(2**63)
@@ -22,7 +22,7 @@ _I32 = types.int32[::1]
 _I64 = types.int64[::1]
 
 
-@numba.njit
+@inlined
 def _hex(byte):
     if 48 <= byte <= 57:
         return np.int64(byte) - 48
@@ -33,7 +33,7 @@ def _hex(byte):
     return np.int64(-1)
 
 
-@numba.njit
+@inlined
 def _escape(data, at):
     """The character of an escape whose backslash is at `at`, and the position behind it."""
     byte = data[at + 1]
@@ -55,7 +55,7 @@ def _escape(data, at):
     return np.int64(byte), at + 2
 
 
-@numba.njit
+@inlined
 def _utf8(target, to, code):
     if code < 0x80:
         target[to] = code
@@ -75,7 +75,7 @@ def _utf8(target, to, code):
     return to + 2
 
 
-@numba.njit
+@inlined
 def _unescaped(data, at, end, target, to):
     """Copy a string without its escapes; half of a surrogate pair becomes a question mark."""
     while at < end:
@@ -100,7 +100,8 @@ def _unescaped(data, at, end, target, to):
 @compiled_when_called(
     types.void(
         _READ_ONLY, types.uint8[::1], _I32, _I32, types.boolean[::1], _I32, _BYTES
-    )
+    ),
+    allocates=False,
 )  # fmt: skip
 def gather_texts(data, kinds, starts, sizes, taken, ends, target):
     """The texts of the cells taken, one after the other; `target` has the sum of their sizes."""
@@ -112,16 +113,16 @@ def gather_texts(data, kinds, starts, sizes, taken, ends, target):
             if kinds[row] == ESCAPED:
                 to = _unescaped(data, at, end, target, to)
             else:
-                for byte in range(at, end):
-                    target[to] = data[byte]
-                    to += 1
+                copy_bytes(target, to, data, at, end - at)
+                to += end - at
         ends[row + 1] = to
 
 
 @compiled_when_called(
     types.void(
         _READ_ONLY, types.uint8[::1], _I32, _I32, types.int64, types.int64, _I64, types.uint8[::1]
-    )
+    ),
+    allocates=False,
 )  # fmt: skip
 def read_integers(data, kinds, starts, sizes, low, high, values, status):
     """Integers from `low` to `high`; a row with anything else but null becomes SLOW."""
@@ -149,14 +150,14 @@ def read_integers(data, kinds, starts, sizes, low, high, values, status):
             status[row] = SLOW
 
 
-@numba.njit
+@inlined
 def _two(data, at):
     """Two digits, or a number that no field of a time has."""
     tens, ones = np.int64(data[at]) - 48, np.int64(data[at + 1]) - 48
     return tens * 10 + ones if 0 <= tens <= 9 and 0 <= ones <= 9 else np.int64(1000)
 
 
-@numba.njit
+@inlined
 def _days(data, at):
     """The days from 1970-01-01 to YYYY-MM-DD, years from 1 on; or a number that no date has."""
     year, month, day = (
@@ -180,7 +181,7 @@ def _days(data, at):
     return year * 365 + year // 4 - year // 100 + year // 400 + of_year - 719468
 
 
-@numba.njit
+@inlined
 def _instant(data, at, size, zoned):
     """Microseconds of `YYYY-MM-DD[T ]hh:mm:ss[.digits][Z|+hh:mm]`, or _NO_TIME."""
     end = at + size
@@ -215,7 +216,7 @@ def _instant(data, at, size, zoned):
     return seconds * 1_000_000 + micros
 
 
-@numba.njit
+@inlined
 def _is_local(data, at, size):
     """Whether a time that `_instant` has read ends without a zone."""
     end = at + size
@@ -226,7 +227,8 @@ def _is_local(data, at, size):
     types.void(
         _READ_ONLY, types.uint8[::1], _I32, _I32, types.boolean, types.boolean, _I64,
         types.boolean[::1], types.uint8[::1],
-    )
+    ),
+    allocates=False,
 )  # fmt: skip
 def read_times(data, kinds, starts, sizes, dates, zoned, values, local, status):
     """Days or microseconds, which are `local` where a time has no zone; a row with anything else

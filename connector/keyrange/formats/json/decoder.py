@@ -115,6 +115,7 @@ class JsonDecoder:
             cells.sizes,
             cells.status,
             cells.others,
+            np.empty(kernels.DEPTH_MAX, np.int32),
         )
         # What a row had before the pass gave it up says nothing.
         cells.kinds[:, cells.status != kernels.FAST] = kernels.MISSING
@@ -247,11 +248,12 @@ def _raw(cells: _Cells, field: _Field) -> pa.Array:
 
 def _texts(cells: _Cells, field: _Field, taken: _Array) -> pa.Array:
     sizes = cells.sizes[field.number]
-    target = np.empty(int(sizes[taken].sum(dtype=np.int64)), np.uint8)
+    # Arrow keeps the memory of the last batch; numpy asks the system for each array.
+    target = pa.allocate_buffer(int(sizes[taken].sum(dtype=np.int64)))
     ends = np.empty(len(taken) + 1, np.int32)
-    passes.gather_texts(*cells.of(field), taken, ends, target)
+    passes.gather_texts(*cells.of(field), taken, ends, np.frombuffer(target, np.uint8))
     valid = pa.array(taken).buffers()[1]
-    return pa.StringArray.from_buffers(len(taken), pa.py_buffer(ends), pa.py_buffer(target), valid)
+    return pa.StringArray.from_buffers(len(taken), pa.py_buffer(ends), target, valid)
 
 
 def _times(cells: _Cells, field: _Field) -> pa.Array:

@@ -11,7 +11,7 @@ import numba
 import numpy as np
 from numba import types
 
-from keyrange.wire.compiling import compiled_when_called
+from keyrange.wire.compiling import compiled_when_called, inlined
 
 # One row per field, the root first; the fields of a struct stand behind each other.
 FIELD = np.dtype(
@@ -44,14 +44,14 @@ _FIELDS = types.Array(numba.from_dtype(FIELD), 1, "C")
 _I32 = types.int32[::1]
 
 
-@numba.njit
+@inlined
 def _blank(data, at, end):
     while at < end and (data[at] == 32 or data[at] == 10 or data[at] == 13 or data[at] == 9):
         at += 1
     return at
 
 
-@numba.njit
+@inlined
 def _string(data, at, end):
     """(the position of the closing quote or -1, whether there are escapes)."""
     escaped = False
@@ -83,19 +83,19 @@ def _string(data, at, end):
     return -1, escaped
 
 
-@numba.njit
+@inlined
 def _is_hex(byte):
     return 48 <= byte <= 57 or 97 <= byte <= 102 or 65 <= byte <= 70
 
 
-@numba.njit
+@inlined
 def _digits(data, at, end):
     while at < end and 48 <= data[at] <= 57:
         at += 1
     return at
 
 
-@numba.njit
+@inlined
 def _number(data, at, end):
     """(the position behind the number or -1, its kind)."""
     start = at
@@ -127,7 +127,7 @@ def _number(data, at, end):
     return at, kind
 
 
-@numba.njit
+@inlined
 def _scalar(data, at, end):
     """(the position behind the value or -1, its kind); neither an object nor an array."""
     byte = data[at]
@@ -150,7 +150,7 @@ def _scalar(data, at, end):
     return -1, MISSING
 
 
-@numba.njit
+@inlined
 def _named(data, at, size, names, fields, first, count, likely):
     """The field of this name among those of a struct, or -1. Producers keep an order: `likely`."""
     for step in range(count):
@@ -167,7 +167,7 @@ def _named(data, at, size, names, fields, first, count, likely):
     return -1
 
 
-@numba.njit
+@inlined
 def _likely_close(data, at, end, names, fields, likely):
     """Where the quote stands behind the name that is expected here, or -1: producers keep an order,
     and to compare a name takes less than to look for its end."""
@@ -180,7 +180,7 @@ def _likely_close(data, at, end, names, fields, likely):
     return at + size
 
 
-@numba.njit
+@inlined
 def _member(data, at, end, parent, likely, row, names, fields, kinds, others):
     """A member's name and colon: (the position of its value or -1, its field or -1)."""
     if data[at] != 34:
@@ -210,7 +210,7 @@ def _member(data, at, end, parent, likely, row, names, fields, kinds, others):
     return (at if at < end else -1), field
 
 
-@numba.njit
+@inlined
 def _document(data, at, end, row, names, fields, kinds, starts, sizes, others, stack):
     """Whether this is one JSON object, and where the cells of its row stand."""
     at = _blank(data, at, end)
@@ -281,7 +281,7 @@ def _document(data, at, end, row, names, fields, kinds, starts, sizes, others, s
                 likely = _after(fields, stack[depth], closed)
 
 
-@numba.njit
+@inlined
 def _after(fields, parent, field):
     """The field behind this one, in a circle."""
     last = fields[parent].first + fields[parent].count - 1
@@ -292,13 +292,14 @@ def _after(fields, parent, field):
     types.void(
         _READ_ONLY, _I32_READ, _I32_READ, types.boolean[::1], _READ_ONLY, _FIELDS,
         types.uint8[:, ::1], types.int32[:, ::1], types.int32[:, ::1], types.uint8[::1],
-        types.boolean[::1],
-    )
+        types.boolean[::1], _I32,
+    ),
+    allocates=False,
 )  # fmt: skip
-def find_fields(data, begins, ends, present, names, fields, kinds, starts, sizes, status, others):
+def find_fields(data, begins, ends, present, names, fields, kinds, starts, sizes, status, others,
+                stack):  # fmt: skip
     """Row r is `data[begins[r]:ends[r]]`: fill the cells of each row, all MISSING before. `others`:
-    whether an object that is read has members that the schema lacks."""
-    stack = np.empty(DEPTH_MAX, np.int32)
+    whether an object that is read has members that the schema lacks. `stack`: DEPTH_MAX places."""
     for row in range(len(present)):
         if present[row]:
             status[row] = _document(data, begins[row], ends[row], row, names, fields, kinds,
