@@ -46,7 +46,10 @@ def left_behind() -> list[Path]:
     memory = usual_settings(0, 0).memory_directory
     assert memory is not None
     executors = [
-        path for path in memory.glob("keyrange-*/*") if int(path.name.partition("-")[0]) in own
+        # Schemas of registries are kept beside them.
+        path
+        for path in memory.glob("keyrange-*/[0-9]*")
+        if int(path.name.partition("-")[0]) in own
     ]
     assert executors
     # An executor that ends meanwhile takes its directory along.

@@ -106,7 +106,8 @@ def kill_when_sharing(
 def dead_executors() -> list[str]:
     """What executors that are gone have left, after another one has swept."""
     made = ExecutorDirectory(usual_settings(1, 1))
-    names = [path.name for path in made.path.parent.iterdir()]
+    # Schemas of registries are kept beside them.
+    names = [path.name for path in made.path.parent.glob("[0-9]*")]
     shutil.rmtree(made.path, ignore_errors=True)
     shutil.rmtree(made.spill_path, ignore_errors=True)
     return [name for name in names if not psutil.pid_exists(int(name.partition("-")[0]))]
