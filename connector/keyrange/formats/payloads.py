@@ -57,12 +57,13 @@ class Payloads:
         if np.array_equal(self.starts[1:], self.ends[:-1]):
             return self
         # It brings numba, which those who only ask for types do without.
-        from keyrange.formats.payload_kernels import gather
+        from keyrange.formats.cell_kernels import gather_spans
 
-        ends = np.zeros(len(self) + 1, np.int32)
-        np.cumsum(np.where(self.present, self.ends - self.starts, 0), out=ends[1:])
-        data = np.empty(int(ends[-1]), np.uint8)
-        gather(self.data, self.starts, self.present, ends, data)
+        sizes = np.where(self.present, self.ends - self.starts, 0).astype(np.int64)
+        ends = np.empty(len(self) + 1, np.int32)
+        data = np.empty(int(sizes.sum()), np.uint8)
+        spans = self.starts.astype(np.int64) << 32 | sizes
+        gather_spans(self.data, spans, self.present, ends, data)
         return Payloads(data, ends[:-1], ends[1:], self.present)
 
     def array(self, kind: pa.DataType | None = None) -> pa.Array:

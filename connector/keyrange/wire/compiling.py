@@ -7,6 +7,7 @@ import functools
 import hashlib
 import logging
 import os
+import pkgutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -49,6 +50,12 @@ def _host_lock() -> Iterator[None]:
 
 
 @functools.cache
+def _digest_of_helpers() -> str:
+    source = pkgutil.get_data("keyrange.wire", "kernel_helpers.py")
+    return hashlib.sha256(source or b"").hexdigest()[:8]
+
+
+@functools.cache
 def _warn_of_no_directory(why: str) -> None:
     _log.warning("each process compiles its machine code, which takes it seconds: %s", why)
 
@@ -71,6 +78,8 @@ def compiled(
     options = {"nogil": True, **({} if allocates else _UNCOUNTED)}
 
     def compile_function(function: Callable[..., Any]) -> Callable[..., Any]:
+        # The name of the file that numba keeps: by its own file alone it knows a kernel again.
+        function.__qualname__ += f"_{_digest_of_helpers()}"
         with _host_lock():
             try:
                 return numba.njit(signature, cache=True, **options)(function)

@@ -4,8 +4,9 @@ Rules of this file:
 - Every kernel has an explicit signature, so it is compiled when this module is imported (those that
   few tasks need, when first called), once per host: the machine code is cached on disk, and a lock
   file makes other processes wait and load it.
-- All kernels and the helpers they inline live in this one file, because numba invalidates its cache
-  by the source file of the kernel alone: a helper in another file could change unseen.
+- All kernels and the helpers they inline live in this file or in `keyrange.wire.kernel_helpers`,
+  because numba invalidates its cache by the source file of the kernel alone, and `compiling` by
+  that one: a helper in another file could change unseen.
 - numba checks no bounds. Every length is compared with what is left before it is used, and no size
   that came over the wire is ever allocated from.
 - Kernels return a status code and never raise; `keyrange.wire.record_batches` and
@@ -29,6 +30,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from keyrange.wire.compiling import compiled, compiled_when_called
+from keyrange.wire.kernel_helpers import big_i32, big_i64, copy_bytes, host_i64
 
 # One row per record batch of a fetched chunk. Positions count bytes from the start of the region
 # that holds the records: the chunk itself, or the scratch region once a batch is decompressed.
@@ -119,53 +121,6 @@ _I64 = types.int64[::1]
 _INT = types.int64
 
 
-@intrinsic
-def _copy(typing_context, target, target_at, source, source_at, count):
-    """memcpy of `count` bytes: a loop is not recognised as one when the arrays may overlap."""
-    signature = types.void(_BYTES, types.int64, _BYTES, types.int64, types.int64)
-
-    def generate(context, builder, sig, args):
-        target_array = context.make_array(sig.args[0])(context, builder, args[0])
-        source_array = context.make_array(sig.args[2])(context, builder, args[2])
-        to = builder.gep(target_array.data, [args[1]])
-        of = builder.gep(source_array.data, [args[3]])
-        cgutils.raw_memcpy(builder, to, of, args[4], ir.Constant(ir.IntType(64), 1))
-        return context.get_dummy_value()
-
-    return signature, generate
-
-
-def _load(typing_context, source, at, bits, big):
-    """The code of a load of `bits` bits, unaligned, in the host's order or big-endian, as int64."""
-    signature = types.int64(_BYTES, types.int64)
-
-    def generate(context, builder, sig, args):
-        array = context.make_array(sig.args[0])(context, builder, args[0])
-        number = ir.IntType(bits)
-        pointer = builder.bitcast(builder.gep(array.data, [args[1]]), number.as_pointer())
-        loaded = builder.load(pointer)
-        loaded.align = 1
-        value = builder.bswap(loaded) if big else loaded
-        return value if bits == 64 else builder.sext(value, ir.IntType(64))
-
-    return signature, generate
-
-
-@intrinsic
-def _host_i64(typing_context, source, at):
-    return _load(typing_context, source, at, 64, big=False)
-
-
-@intrinsic
-def _big_i64(typing_context, source, at):
-    return _load(typing_context, source, at, 64, big=True)
-
-
-@intrinsic
-def _big_i32(typing_context, source, at):
-    return _load(typing_context, source, at, 32, big=True)
-
-
 _X86 = platform.machine().lower() in ("x86_64", "amd64")
 _ARM = platform.machine().lower() in ("aarch64", "arm64")
 
@@ -219,7 +174,7 @@ _TABLES = _crc32c_tables()
 def _crc32c_in_software(source, at, end):
     crc = np.uint32(0xFFFFFFFF)
     while end - at >= 8:
-        word = np.uint64(_host_i64(source, at)) ^ np.uint64(crc)
+        word = np.uint64(host_i64(source, at)) ^ np.uint64(crc)
         crc = np.uint32(0)
         for lane in range(8):
             crc ^= _TABLES[7 - lane, (word >> np.uint64(8 * lane)) & np.uint64(0xFF)]
@@ -233,7 +188,7 @@ def _crc32c_in_software(source, at, end):
 def _crc32c_in_hardware(source, at, end):
     crc = np.uint64(0xFFFFFFFF)
     while end - at >= 8:
-        crc = _crc32c_step8(crc, _host_i64(source, at))
+        crc = _crc32c_step8(crc, host_i64(source, at))
         at += 8
     tail = np.uint32(crc)
     while at < end:
@@ -264,20 +219,20 @@ def scan_batches(chunk, at, end, table, expected_offset):
     """
     rows = 0
     while rows < len(table) and end - at >= 17:
-        base_offset = _big_i64(chunk, at)
-        size = _big_i32(chunk, at + 8) + 12
+        base_offset = big_i64(chunk, at)
+        size = big_i32(chunk, at + 8) + 12
         if chunk[at + 16] != 2:
             return BAD_MAGIC, rows, at
         if size < HEADER_BYTES:
             return BAD_LENGTH, rows, at
         if end - at < size:
             break
-        stored = np.uint32(_big_i32(chunk, at + 17))
+        stored = np.uint32(big_i32(chunk, at + 17))
         if crc32c(chunk, at + 21, at + size) != stored:
             return BAD_CRC, rows, at
         attributes = np.int16(np.int64(chunk[at + 21]) << 8 | np.int64(chunk[at + 22]))
-        last_delta = _big_i32(chunk, at + 23)
-        count = _big_i32(chunk, at + 57)
+        last_delta = big_i32(chunk, at + 23)
+        count = big_i32(chunk, at + 57)
         if last_delta < 0 or count < 0 or count > last_delta + 1:
             return BAD_COUNT, rows, at
         if attributes & 7 == 0 and count > (size - HEADER_BYTES) // RECORD_BYTES_MIN:
@@ -294,11 +249,11 @@ def scan_batches(chunk, at, end, table, expected_offset):
         row.at = at
         row.records_at = at + HEADER_BYTES
         row.records_end = at + size
-        row.base_timestamp = _big_i64(chunk, at + 27)
-        row.max_timestamp = _big_i64(chunk, at + 35)
-        row.producer_id = _big_i64(chunk, at + 43)
+        row.base_timestamp = big_i64(chunk, at + 27)
+        row.max_timestamp = big_i64(chunk, at + 35)
+        row.producer_id = big_i64(chunk, at + 43)
         row.count = count
-        row.leader_epoch = _big_i32(chunk, at + 12)
+        row.leader_epoch = big_i32(chunk, at + 12)
         row.attributes = attributes
         row.keep = 0 if attributes & CONTROL else 1
         expected_offset = base_offset + last_delta + 1
@@ -362,15 +317,15 @@ def _key_hash(source, at, size):
     second = np.uint64(0)
     end = at + size
     while end - at >= 16:
-        first ^= _rotated(np.uint64(_host_i64(source, at)) * _HASH_C1, 31) * _HASH_C2
+        first ^= _rotated(np.uint64(host_i64(source, at)) * _HASH_C1, 31) * _HASH_C2
         first = (_rotated(first, 27) + second) * np.uint64(5) + np.uint64(0x52DCE729)
-        second ^= _rotated(np.uint64(_host_i64(source, at + 8)) * _HASH_C2, 33) * _HASH_C1
+        second ^= _rotated(np.uint64(host_i64(source, at + 8)) * _HASH_C2, 33) * _HASH_C1
         second = (_rotated(second, 31) + first) * np.uint64(5) + np.uint64(0x38495AB5)
         at += 16
     low = np.uint64(0)
     high = np.uint64(0)
     if end - at >= 8:
-        low = np.uint64(_host_i64(source, at))
+        low = np.uint64(host_i64(source, at))
         for byte in range(at + 8, end):
             high |= np.uint64(source[byte]) << np.uint64(8 * (byte - at - 8))
     else:
@@ -542,7 +497,7 @@ def _gather_bytes(region, records, rows, key, ends, data, valid):
         record = records[row]
         size = np.int64(record.key_bytes) if key else np.int64(record.value_bytes)
         if size > 0:
-            _copy(data, at, region, record.key_at if key else record.value_at, size)
+            copy_bytes(data, at, region, record.key_at if key else record.value_at, size)
             at += size
         if size < 0:
             nulls += 1
@@ -608,7 +563,7 @@ def gather_header_bytes(region, headers, rows, column, ends, data, valid):
     for row in range(rows):
         size = headers[row, column + 1]
         if size > 0:
-            _copy(data, at, region, headers[row, column], size)
+            copy_bytes(data, at, region, headers[row, column], size)
             at += size
         if size < 0:
             nulls += 1

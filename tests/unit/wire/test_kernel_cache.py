@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pkgutil
 import tempfile
+from pathlib import Path
 from typing import Any
 
 import numba
@@ -14,6 +16,27 @@ from keyrange.wire import compiling
 
 def doubled(number: int) -> int:
     return number * 2
+
+
+def tripled(number: int) -> int:
+    return number * 3
+
+
+def test_other_helpers_are_other_machine_code(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """numba looks at a kernel's own file alone."""
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+
+    def kept() -> int:
+        compiling._digest_of_helpers.cache_clear()
+        assert compiling.compiled(types.int64(types.int64))(tripled)(2) == 6
+        return len([*tmp_path.rglob("*tripled*.nbi")])
+
+    assert kept() == 1
+    monkeypatch.setattr(pkgutil, "get_data", lambda *_: b"another source")
+    assert kept() == 2
+    compiling._digest_of_helpers.cache_clear()
 
 
 def test_without_any_writable_directory_each_process_compiles(

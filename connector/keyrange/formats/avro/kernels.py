@@ -10,11 +10,17 @@ again. A length is compared with what is left of the row before it is used.
 from __future__ import annotations
 
 import numpy as np
-from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
 
 from keyrange.wire.compiling import compiled_when_called, inlined
+from keyrange.wire.kernel_helpers import (
+    host_i32,
+    host_i64,
+    is_utf8,
+    same_bytes,
+    varint,
+    zigzag,
+)
 
 # The columns of a program, one row per step: what it does, the scope of its node, where the node's
 # flags and slots begin. What A, B and C are is said where the steps are named.
@@ -67,27 +73,13 @@ _READ_ONLY = types.Array(types.uint8, 1, "C", readonly=True)
 _I32_READ = types.Array(types.int32, 1, "C", readonly=True)
 _STEPS = types.int64[:, ::1]
 _I64 = types.int64[::1]
-_HIGH_BITS = -0x7F7F_7F7F_7F7F_7F80
 
 
 @inlined
 def _varint(data, at, end):
-    """(the number, the position behind it or -1), of zigzag."""
-    if at < end and data[at] < 128:
-        byte = np.int64(data[at])
-        return (byte >> 1) ^ -(byte & 1), at + 1
-    raw, shift = np.int64(0), np.int64(0)
-    while at < end and shift < 64:
-        byte = np.int64(data[at])
-        at += 1
-        if shift == 63 and byte > 1:
-            return np.int64(0), np.int64(-1)
-        raw |= (byte & 127) << shift
-        if byte < 128:
-            # The highest bit is one of the number, no sign.
-            return ((raw >> 1) & 0x7FFF_FFFF_FFFF_FFFF) ^ -(raw & 1), at
-        shift += 7
-    return np.int64(0), np.int64(-1)
+    """(the number, the position behind it or -1)."""
+    raw, behind = varint(data, at, end)
+    return zigzag(raw), behind
 
 
 @inlined
@@ -96,65 +88,6 @@ def _integer(data, at, end, bits):
     if bits == 32 and not -0x8000_0000 <= value <= 0x7FFF_FFFF:
         return value, np.int64(-1)
     return value, behind
-
-
-def _load(source, bits):
-    """The code of a load of `bits` bits, unaligned, as int64. Avro's order is that of the hosts."""
-    signature = types.int64(source, types.int64)
-
-    def generate(context, builder, sig, args):
-        array = context.make_array(sig.args[0])(context, builder, args[0])
-        place = builder.gep(array.data, [args[1]])
-        number = builder.load(builder.bitcast(place, ir.IntType(bits).as_pointer()))
-        number.align = 1
-        return builder.sext(number, ir.IntType(64)) if bits < 64 else number
-
-    return signature, generate
-
-
-@intrinsic
-def _eight_bytes(typing_context, data, at):
-    return _load(data, 64)
-
-
-@intrinsic
-def _four_bytes(typing_context, data, at):
-    return _load(data, 32)
-
-
-@inlined
-def _is_utf8(data, at, end):
-    while end - at >= 8 and _eight_bytes(data, at) & _HIGH_BITS == 0:
-        at += 8
-    while at < end:
-        lead = data[at]
-        if lead < 0x80:
-            at += 1
-            continue
-        low, top = np.uint8(0x80), np.uint8(0xBF)
-        if 0xC2 <= lead <= 0xDF:
-            more = 1
-        elif 0xE0 <= lead <= 0xEF:
-            more = 2
-            if lead == 0xE0:
-                low = np.uint8(0xA0)
-            elif lead == 0xED:
-                top = np.uint8(0x9F)
-        elif 0xF0 <= lead <= 0xF4:
-            more = 3
-            if lead == 0xF0:
-                low = np.uint8(0x90)
-            elif lead == 0xF4:
-                top = np.uint8(0x8F)
-        else:
-            return False
-        if end - at <= more or not low <= data[at + 1] <= top:
-            return False
-        for byte in range(at + 2, at + more + 1):
-            if not 0x80 <= data[byte] <= 0xBF:
-                return False
-        at += more + 1
-    return True
 
 
 @inlined
@@ -210,11 +143,11 @@ def _number(data, at, end, steps, step, slot, slots, doubles, bits, float_of_bit
     if end - at < size:
         return np.int64(-1)
     if op == DOUBLE:
-        slots[slot] = _eight_bytes(data, at)
+        slots[slot] = host_i64(data, at)
     elif op == FLOAT:
-        slots[slot] = _four_bytes(data, at)
+        slots[slot] = host_i32(data, at)
     else:
-        bits[0] = _four_bytes(data, at)
+        bits[0] = host_i32(data, at)
         doubles[slot] = np.float64(float_of_bits[0])
     return at + size
 
@@ -247,7 +180,7 @@ def _value(data, at, end, steps, step, place, table, flags, slots, doubles, bits
             if _decimal(data, at, size, steps[step, B], table, slots, slot)
             else np.int64(-1)
         )
-    if op == TEXT and not _is_utf8(data, at, at + size):
+    if op == TEXT and not is_utf8(data, at, at + size):
         return np.int64(-1)
     slots[steps[step, SLOT_AT] + place] = (at << 32) | size
     return at + size
@@ -292,15 +225,9 @@ def _keys_may_be_twice(data, spans, last, count):
         return True
     first = last - count
     for one in range(first + 1, last):
-        size = spans[one] & 0xFFFF_FFFF
         for other in range(first, one):
-            if spans[other] & 0xFFFF_FFFF == size:
-                at, to = spans[one] >> 32, spans[other] >> 32
-                same = 0
-                while same < size and data[at + same] == data[to + same]:
-                    same += 1
-                if same == size:
-                    return True
+            if same_bytes(data, spans[one], spans[other]):
+                return True
     return False
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 from numba import types
 
-from keyrange.formats.cell_kernels import copy_bytes
 from keyrange.formats.json.kernels import ESCAPED, INTEGER, NULL, SLOW, STRING
 from keyrange.wire.compiling import compiled_when_called, inlined
+from keyrange.wire.kernel_helpers import copy_bytes
 
 _NO_DATE = -(2**40)
 _NO_TIME = -(2**63)

@@ -10,11 +10,17 @@ compared with what is left of its message before it is used.
 from __future__ import annotations
 
 import numpy as np
-from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
 
 from keyrange.wire.compiling import compiled_when_called, inlined
+from keyrange.wire.kernel_helpers import (
+    host_i32,
+    host_i64,
+    is_utf8,
+    same_bytes,
+    varint,
+    zigzag,
+)
 
 # The columns of FIELD. SCOPE is that of the field's values, which are at FLAG_AT and SLOT_AT.
 # COUNT_AT: where the slots of a list or map begin, which count its values, or -1. IMPLICIT: the
@@ -50,58 +56,14 @@ _READ_ONLY = types.Array(types.uint8, 1, "C", readonly=True)
 _I32_READ = types.Array(types.int32, 1, "C", readonly=True)
 _TABLE = types.int64[:, ::1]
 _I64 = types.int64[::1]
-_HIGH_BITS = -0x7F7F_7F7F_7F7F_7F80
 _LOW_32 = 0xFFFF_FFFF
-_LOW_63 = 0x7FFF_FFFF_FFFF_FFFF
 _SECONDS_MAX = 9_223_372_036_850
-
-
-def _load(source, bits):
-    """The code of a load of `bits` bits, unaligned, as int64. Protobuf's order is the hosts'."""
-    signature = types.int64(source, types.int64)
-
-    def generate(context, builder, sig, args):
-        array = context.make_array(sig.args[0])(context, builder, args[0])
-        place = builder.gep(array.data, [args[1]])
-        number = builder.load(builder.bitcast(place, ir.IntType(bits).as_pointer()))
-        number.align = 1
-        return builder.sext(number, ir.IntType(64)) if bits < 64 else number
-
-    return signature, generate
-
-
-@intrinsic
-def _eight_bytes(typing_context, data, at):
-    return _load(data, 64)
-
-
-@intrinsic
-def _four_bytes(typing_context, data, at):
-    return _load(data, 32)
-
-
-@inlined
-def _varint(data, at, end):
-    """(64 bits, the position behind them or -1)."""
-    if at < end and data[at] < 128:
-        return np.int64(data[at]), at + 1
-    raw, shift = np.int64(0), np.int64(0)
-    while at < end and shift < 64:
-        byte = np.int64(data[at])
-        at += 1
-        if shift == 63 and byte > 1:
-            return np.int64(0), np.int64(-1)
-        raw |= (byte & 127) << shift
-        if byte < 128:
-            return raw, at
-        shift += 7
-    return np.int64(0), np.int64(-1)
 
 
 @inlined
 def _short_varint(data, at, end):
     """(32 bits without a sign, the position behind them or -1): of a tag or a length."""
-    value, behind = _varint(data, at, end)
+    value, behind = varint(data, at, end)
     if behind - at > 5 or value < 0 or value > _LOW_32:
         return np.int64(0), np.int64(-1)
     return value, behind
@@ -114,41 +76,6 @@ def _block(data, at, end):
     if start < 0 or size > end - start:
         return np.int64(-1), np.int64(-1)
     return start, start + size
-
-
-@inlined
-def _is_utf8(data, at, end):
-    while end - at >= 8 and _eight_bytes(data, at) & _HIGH_BITS == 0:
-        at += 8
-    while at < end:
-        lead = data[at]
-        if lead < 0x80:
-            at += 1
-            continue
-        low, top = np.uint8(0x80), np.uint8(0xBF)
-        if 0xC2 <= lead <= 0xDF:
-            more = 1
-        elif 0xE0 <= lead <= 0xEF:
-            more = 2
-            if lead == 0xE0:
-                low = np.uint8(0xA0)
-            elif lead == 0xED:
-                top = np.uint8(0x9F)
-        elif 0xF0 <= lead <= 0xF4:
-            more = 3
-            if lead == 0xF0:
-                low = np.uint8(0x90)
-            elif lead == 0xF4:
-                top = np.uint8(0x8F)
-        else:
-            return False
-        if end - at <= more or not low <= data[at + 1] <= top:
-            return False
-        for byte in range(at + 2, at + more + 1):
-            if not 0x80 <= data[byte] <= 0xBF:
-                return False
-        at += more + 1
-    return True
 
 
 @inlined
@@ -174,7 +101,7 @@ def _timestamp(data, at, end):
     at = start
     while at < until:
         tag = data[at]
-        number, at = _varint(data, at + 1, until)
+        number, at = varint(data, at + 1, until)
         if at < 0:
             return np.int64(0), np.int64(-1)
         if tag == 8 and last < 1:
@@ -197,18 +124,18 @@ def _number(data, at, end, kind, enum, table):
     if kind == FIXED64:
         if end - at < 8:
             return np.int64(0), np.int64(-1)
-        return _eight_bytes(data, at), at + 8
+        return host_i64(data, at), at + 8
     if kind == FIXED32:
         if end - at < 4:
             return np.int64(0), np.int64(-1)
-        return _four_bytes(data, at), at + 4
-    value, at = _varint(data, at, end)
+        return host_i32(data, at), at + 4
+    value, at = varint(data, at, end)
     if kind == INT32:
         value = (value << 32) >> 32
     elif kind == BOOL:
         value = np.int64(value != 0)
     elif kind == SINT64:
-        value = ((value >> 1) & _LOW_63) ^ -(value & 1)
+        value = zigzag(value)
     elif kind == SINT32:
         value = ((((value & _LOW_32) >> 1) ^ -(value & 1)) << 32) >> 32
     elif kind == CLOSED_ENUM:
@@ -223,7 +150,7 @@ def _value(data, at, end, kind, enum, table):
     """(the slot, whether it is zero or empty, the position behind the value or -1)."""
     if kind in (TEXT, BYTES):
         start, until = _block(data, at, end)
-        if start < 0 or (kind == TEXT and not _is_utf8(data, start, until)):
+        if start < 0 or (kind == TEXT and not is_utf8(data, start, until)):
             return np.int64(0), True, np.int64(-1)
         return start << 32 | (until - start), until == start, until
     if kind == TIMESTAMP:
@@ -247,7 +174,7 @@ def _tag(data, at, stop):
 def _skipped_value(data, at, end, wire):
     """The position behind a value that is no group, or -1."""
     if wire == VARINT:
-        _, at = _varint(data, at, end)
+        _, at = varint(data, at, end)
         return at
     if wire == BLOCK:
         _, at = _block(data, at, end)
@@ -301,18 +228,6 @@ def _has_other_member(table, first, place, flags):
 
 
 @inlined
-def _same_bytes(data, one, other):
-    size = one & _LOW_32
-    if size != other & _LOW_32:
-        return False
-    at, behind = one >> 32, other >> 32
-    same = 0
-    while same < size and data[at + same] == data[behind + same]:
-        same += 1
-    return same == size
-
-
-@inlined
 def _keys_may_be_twice(data, table, at, place, counts, slots):
     total = slots[table[at] + place]
     if total > ENTRIES_MAX:
@@ -322,7 +237,7 @@ def _keys_may_be_twice(data, table, at, place, counts, slots):
         for other in range(last - total, key):
             if slots[key] == slots[other]:
                 return True
-            if table[at + 3] and _same_bytes(data, slots[key], slots[other]):
+            if table[at + 3] and same_bytes(data, slots[key], slots[other]):
                 return True
     return False
 
