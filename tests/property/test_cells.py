@@ -11,7 +11,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keyrange.formats.cells import Cells, Layout, Node, node_of, replaced
+from keyrange.formats.cells import Cells, Layout, Node, node_of
+from keyrange.formats.slow_rows import replaced
 
 LEAVES: dict[pa.DataType, st.SearchStrategy[Any]] = {
     pa.int32(): st.integers(-(2**31), 2**31 - 1),

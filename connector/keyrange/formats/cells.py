@@ -18,7 +18,7 @@ node with a constant neither flag nor slot.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -26,6 +26,7 @@ import numpy as np
 import pyarrow as pa
 
 from keyrange.formats.cell_kernels import gather_spans
+from keyrange.formats.payloads import Payloads
 
 _Array = np.ndarray[Any, Any]
 UNSET: Final = object()
@@ -184,15 +185,33 @@ class Cells:
             yield numbers
 
 
+class GrowingCells:
+    """Cells for batch after batch: as much room as the last one took, and more where it is full."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        # By scope of lists and maps, the places that the last batch took for each row.
+        self._places = [1.0] * (len(layout.scopes) - 1)
+
+    def filled(self, payloads: Payloads, run: Callable[[Cells], int]) -> Cells:
+        """What `run` has filled. It answers with the number of a scope that is full, or -1."""
+        count = len(payloads)
+        sizes = np.where(payloads.present, payloads.ends - payloads.starts, 0)
+        most = int(sizes.sum(dtype=np.int64))  # an element takes a byte at least
+        room = [count, *(min(int(1.5 * count * each) + 16, most) for each in self._places)]
+        while True:
+            cells = self._layout.cells(payloads.data, room)
+            full = run(cells)
+            if full < 0:
+                break
+            room[full] = min(2 * room[full] + 16, most)
+        if count:
+            self._places = (cells.counts[1:] / count).tolist()
+        return cells
+
+
 def bitmap(flags: _Array) -> pa.Buffer | None:
     """As Arrow says where values are; None where all are."""
     if flags.all():
         return None
     return pa.py_buffer(np.packbits(flags, bitorder="little"))
-
-
-def replaced(column: pa.Array, rows: Sequence[int], values: pa.Array) -> pa.Array:
-    """The column with other values in some of its rows."""
-    places = np.arange(len(column))
-    places[list(rows)] = len(column) + np.arange(len(rows))
-    return pa.concat_arrays([column, values]).take(pa.array(places))

@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from keyrange.formats.avro import kernels
 from keyrange.formats.avro import rows as slow_rows
@@ -22,8 +21,9 @@ from keyrange.formats.avro.resolution import (
 )
 from keyrange.formats.avro.schemas import AvroType
 from keyrange.formats.avro.types import arrow_type
-from keyrange.formats.cells import Cells, node_of, replaced
-from keyrange.formats.payloads import BadValues, Payloads, ReadValues
+from keyrange.formats.cells import Cells, GrowingCells, node_of
+from keyrange.formats.payloads import Payloads, ReadValues
+from keyrange.formats.slow_rows import with_slow_rows
 
 _Array = np.ndarray[Any, Any]
 
@@ -39,58 +39,21 @@ class AvroDecoder:
         self._program: Program = program_of(self.action, self._root)
         self._rescues = rescues
         self._leaves = rescues and _leaves(self.action)
-        # By scope of lists and maps, the places that the last batch took for each row.
-        self._places = [1.0] * (len(self._program.layout.scopes) - 1)
+        self._cells = GrowingCells(self._program.layout)
 
     def read(self, payloads: Payloads) -> ReadValues:
         """A row without a payload, or with a bad one, is null."""
-        cells, status = self._found(payloads)
+        status = np.zeros(len(payloads), np.uint8)
+        cells = self._cells.filled(payloads, lambda cells: self._run(payloads, cells, status))
+        rescued = None
+        if self._rescues:
+            rescued = payloads.present if self._leaves else np.zeros(len(payloads), np.bool_)
         column = cells.column(self._root)
-        bad: list[int] = []
-        errors: list[str] = []
-        good: dict[int, Any] = {}
-        rest: dict[int, str] = {}
-        slow = np.flatnonzero(payloads.present if self._leaves else status == kernels.SLOW)
-        for row in slow.tolist():
-            try:
-                value, left = slow_rows.read_row(
-                    payloads.row(row) or b"", self.action, rescues=self._leaves
-                )
-            except slow_rows.BadValue as failure:
-                bad.append(row)
-                errors.append(str(failure))
-                continue
-            if status[row] == kernels.SLOW:
-                good[row] = value
-            if left is not None:
-                rest[row] = json.dumps(left, ensure_ascii=False)
-        if good:
-            values = pa.array(good.values(), self.type)
-            column = replaced(column, list(good), values)
-        found = BadValues(np.array(bad, np.int64), errors)
-        return ReadValues(column, found, self._rescued(rest, len(payloads)))
+        return with_slow_rows(column, payloads, status == kernels.SLOW, self._read_row, rescued)
 
-    def _rescued(self, rest: dict[int, str], count: int) -> pa.StringArray | None:
-        if not self._rescues:
-            return None
-        return pa.array([rest.get(row) for row in range(count)], pa.string())
-
-    def _found(self, payloads: Payloads) -> tuple[Cells, _Array]:
-        """The cells, and by row whether it is read slowly."""
-        count = len(payloads)
-        status = np.zeros(count, np.uint8)
-        sizes = np.where(payloads.present, payloads.ends - payloads.starts, 0)
-        most = int(sizes.sum(dtype=np.int64))  # an element takes a byte at least
-        room = [count, *(min(int(1.5 * count * each) + 16, most) for each in self._places)]
-        while True:
-            cells = self._program.layout.cells(payloads.data, room)
-            full = self._run(payloads, cells, status)
-            if full < 0:
-                break
-            room[full] = min(2 * room[full], most)
-        if count:
-            self._places = (cells.counts[1:] / count).tolist()
-        return cells, status
+    def _read_row(self, payload: bytes) -> tuple[Any, str | None]:
+        value, left = slow_rows.read_row(payload, self.action, rescues=self._leaves)
+        return value, None if left is None else json.dumps(left, ensure_ascii=False)
 
     def _run(self, payloads: Payloads, cells: Cells, status: _Array) -> int:
         steps, nodes = self._program.for_cells(cells)

@@ -29,16 +29,12 @@ from keyrange.formats.avro.resolution import (
 )
 from keyrange.formats.avro.schemas import AvroType
 from keyrange.formats.avro.types import below, where
+from keyrange.formats.slow_rows import BadValue
 
 # Of all arrays and maps of a value: they take no bytes, so they may be as many as anyone says.
 EMPTY_ELEMENTS_MAX: Final = 10_000
 _INFINITE: Final = {float("inf"): "Infinity", float("-inf"): "-Infinity"}
 _TIME_TYPES: Final = {"millis": "M8[ms]", "micros": "M8[us]", "nanos": "M8[ns]"}
-
-
-class BadValue(ValueError):
-    """A value that is not what the writer's schema says, or that the reader's has no place for. The
-    text names fields and kinds, and nothing else."""
 
 
 def read_row(value: bytes, action: Action, *, rescues: bool = False) -> tuple[Any, Any]:

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from keyrange.formats.json import rows as json_rows
+from keyrange.formats.slow_rows import BadValue
 
 _DATE: Final = frozenset(("io.debezium.time.Date", "org.apache.kafka.connect.data.Date"))
 # How many of them a microsecond is worth, or how many microseconds they are.
@@ -126,7 +127,7 @@ def _decimal(text: str, kind: pa.Decimal128Type, meaning: Meaning | None) -> Dec
         return _fitted(_unscaled(parts["value"]).scaleb(-int(parts["scale"])), kind)
     try:
         return json_rows.read_cell(text, kind)  # type: ignore[no-any-return]
-    except json_rows.BadValue:
+    except BadValue:
         if not text.startswith('"'):
             raise
         raise _Unclear(

@@ -19,6 +19,7 @@ from keyrange.formats.debezium.columns import Meaning, read_column
 from keyrange.formats.json.decoder import RAW, JsonDecoder
 from keyrange.formats.payloads import BadValues, Payloads, ReadValues
 from keyrange.formats.schema_document import in_utc
+from keyrange.formats.slow_rows import replaced
 
 _NO_ENVELOPE: Final = "no envelope of Debezium: it has no op"
 
@@ -50,9 +51,7 @@ class DebeziumDecoder:
         )  # fmt: skip
         if len(bare):
             found = self._plain.read(near.take(bare))
-            order = np.arange(len(near))
-            order[bare] = len(near) + np.arange(len(bare))
-            changes = pa.concat_arrays([changes, found.column]).take(pa.array(order))
+            changes = replaced(changes, bare.tolist(), found.column)
             bad = zip(found.bad.rows.tolist(), found.bad.errors, strict=True)
             why |= {int(bare[row]): text for row, text in bad}
         present = near.present.copy()

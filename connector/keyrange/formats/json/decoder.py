@@ -19,8 +19,9 @@ import pyarrow.compute as pc
 from keyrange.formats.json import cells as passes
 from keyrange.formats.json import kernels
 from keyrange.formats.json import rows as slow_rows
-from keyrange.formats.payloads import BadValues, Payloads, ReadValues
+from keyrange.formats.payloads import Payloads, ReadValues
 from keyrange.formats.schema_document import in_utc
+from keyrange.formats.slow_rows import BadValue, with_slow_rows
 from keyrange.formats.time_zones import instants, zone_of
 
 # The type of a field whose JSON is wanted as it is written.
@@ -77,14 +78,20 @@ class JsonDecoder:
     def _read(self, payloads: Payloads) -> ReadValues:
         cells = self._found(payloads)
         columns = [_column(cells, each) for each in self._fields]
+        column = _struct(columns, self._kind, cells.kinds[0] == kernels.OBJECT)
+        rescued = None
         if self._rescues:
-            cells.status[payloads.present if self._rescues_all else cells.others] = kernels.SLOW
-        slow = np.flatnonzero(cells.status)
-        there = cells.kinds[0] == kernels.OBJECT
-        if not len(slow):
-            rescued = pa.nulls(len(payloads), pa.string()) if self._rescues else None
-            return ReadValues(_struct(columns, self._kind, there), BadValues(slow, []), rescued)
-        return self._replaced(columns, there, payloads, slow)
+            rescued = payloads.present if self._rescues_all else cells.others
+        slow = cells.status != kernels.FAST
+        if rescued is not None:
+            # What does not fit is rescued too.
+            slow |= rescued
+        return with_slow_rows(column, payloads, slow, self._read_row, rescued)
+
+    def _read_row(self, value: bytes) -> tuple[Any, str | None]:
+        if self._rescues:
+            return slow_rows.rescue_row(value, self._kind)
+        return slow_rows.read_row(value, self._kind), None
 
     def _found(self, payloads: Payloads) -> _Cells:
         rows = len(payloads)
@@ -120,40 +127,6 @@ class JsonDecoder:
         # What a row had before the pass gave it up says nothing.
         cells.kinds[:, cells.status != kernels.FAST] = kernels.MISSING
         return cells
-
-    def _replaced(
-        self, columns: list[pa.Array], there: _Array, payloads: Payloads, slow: _Array
-    ) -> ReadValues:
-        """The columns with these rows read one by one."""
-        rows: list[dict[str, Any] | None] = []
-        bad: list[int] = []
-        errors: list[str] = []
-        left: dict[int, str | None] = {}
-        for row in slow.tolist():
-            value = payloads.row(row) or b""
-            try:
-                if self._rescues:
-                    read_row, left[row] = slow_rows.rescue_row(value, self._kind)
-                    rows.append(read_row)
-                else:
-                    rows.append(slow_rows.read_row(value, self._kind))
-            except slow_rows.BadValue as failure:
-                rows.append(None)
-                bad.append(row)
-                errors.append(str(failure))
-        read = pa.array([row or {} for row in rows], self._kind)
-        places = np.arange(len(payloads))
-        places[slow] = len(payloads) + np.arange(len(slow))
-        there[slow] = [row is not None for row in rows]
-        replaced = [
-            pa.concat_arrays([column, read.field(number)]).take(pa.array(places))
-            for number, column in enumerate(columns)
-        ]
-        column = _struct(replaced, self._kind, there)
-        rescued = None
-        if self._rescues:
-            rescued = pa.array(map(left.get, range(len(payloads))), pa.string())
-        return ReadValues(column, BadValues(np.array(bad, np.int64), errors), rescued)
 
 
 def _has_structs_within(kind: pa.DataType, within: bool = False) -> bool:
@@ -285,6 +258,6 @@ def _one_by_one(cells: _Cells, field: _Field) -> pa.Array:
         start, end = int(starts[row]) - quotes, int(starts[row] + sizes[row]) + quotes
         try:
             read[row] = slow_rows.read_cell(data[start:end].tobytes().decode(), field.type)
-        except slow_rows.BadValue:
+        except BadValue:
             cells.status[row] = kernels.SLOW
     return pa.array(read, field.type)

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from keyrange.formats.json.kernels import NUMBER_BYTES_MAX
+from keyrange.formats.slow_rows import BadValue
 from keyrange.formats.time_zones import instants, zone_of
 
 _TIME = re.compile(
@@ -31,10 +32,6 @@ _NOT_FINITE = {
     **dict.fromkeys(("-Infinity", "-INF"), "-Infinity"),
 }
 _INTEGER_BITS = {pa.int8(): 8, pa.int16(): 16, pa.int32(): 32, pa.int64(): 64}
-
-
-class BadValue(ValueError):
-    """A value that the schema cannot hold. The text names fields and kinds, and nothing else."""
 
 
 class _Members(list[tuple[str, Any]]):

@@ -15,12 +15,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from keyrange.formats.cells import Cells, Node, replaced
-from keyrange.formats.payloads import BadValues, Payloads, ReadValues
+from keyrange.formats.cells import Cells, GrowingCells, Node
+from keyrange.formats.payloads import Payloads, ReadValues
 from keyrange.formats.protobuf import kernels
 from keyrange.formats.protobuf.messages import Enum, Message
 from keyrange.formats.protobuf.program import program_of
-from keyrange.formats.protobuf.rows import BadValue, RowReader
+from keyrange.formats.protobuf.rows import RowReader
+from keyrange.formats.slow_rows import with_slow_rows
 
 _Array = np.ndarray[Any, Any]
 
@@ -86,52 +87,23 @@ class ProtobufDecoder:
             at: pa.scalar(each.enum.text(each.default) if each.enum else each.default, each.type)
             for at, each in self._program.defaults.items()
         }
-        # By scope of lists and maps, the places that the last batch took for each row.
-        self._places = [1.0] * (len(self._program.layout.scopes) - 1)
+        self._cells = GrowingCells(self._program.layout)
 
     def read(self, payloads: Payloads) -> ReadValues:
         """A row without a payload, or with a bad one, is null."""
-        status, others = (np.zeros(len(payloads), kind) for kind in (np.uint8, np.bool_))
-        column = self._cells(payloads, status, others).column(self._program.layout.root)
-        slow = status == kernels.SLOW
-        rescued: dict[int, str | None] = {}
-        good: dict[int, Any] = {}
-        bad: list[int] = []
-        errors: list[str] = []
-        for row in np.flatnonzero(slow | others if self._rescues else slow).tolist():
-            try:
-                value, rescued[row] = self._rows.read(
-                    payloads.row(row) or b"", rescues=self._rescues
-                )
-            except BadValue as failure:
-                bad.append(row)
-                errors.append(str(failure))
-                continue
-            if slow[row]:
-                good[row] = value
-        if good:
-            values = pa.array(good.values(), self.type)
-            column = replaced(column, list(good), values)
-        left = None
-        if self._rescues:
-            left = pa.array(map(rescued.get, range(len(payloads))), pa.string())
-        return ReadValues(column, BadValues(np.array(bad, np.int64), errors), left)
-
-    def _cells(self, payloads: Payloads, status: _Array, others: _Array) -> Cells:
-        count = len(payloads)
-        sizes = np.where(payloads.present, payloads.ends - payloads.starts, 0)
-        most = int(sizes.sum(dtype=np.int64))  # a value of a list takes a byte at least
-        room = [count, *(min(int(1.5 * count * each) + 16, most) for each in self._places)]
-        while True:
-            cells = self._program.layout.cells(payloads.data, room)
-            full = self._run(payloads, cells, status, others)
-            if full < 0:
-                break
-            room[full] = min(2 * room[full] + 16, most)
-        if count:
-            self._places = (cells.counts[1:] / count).tolist()
+        status = np.zeros(len(payloads), np.uint8)
+        others = np.zeros(len(payloads), np.bool_)
+        cells = self._cells.filled(
+            payloads, lambda cells: self._run(payloads, cells, status, others)
+        )
         parts = {each.name: getattr(cells, each.name) for each in fields(cells)}
-        return _Cells(**parts, names=self._names, defaults=self._defaults)
+        named = _Cells(**parts, names=self._names, defaults=self._defaults)
+        column = named.column(self._program.layout.root)
+        rescued = others if self._rescues else None
+        return with_slow_rows(column, payloads, status == kernels.SLOW, self._read_row, rescued)
+
+    def _read_row(self, payload: bytes) -> tuple[Any, str | None]:
+        return self._rows.read(payload, rescues=self._rescues)
 
     def _run(self, payloads: Payloads, cells: Cells, status: _Array, others: _Array) -> int:
         program = self._program

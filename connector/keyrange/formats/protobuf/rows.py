@@ -19,13 +19,10 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 
 from keyrange.formats.protobuf.faults import why_bad
 from keyrange.formats.protobuf.messages import Field, Message
+from keyrange.formats.slow_rows import BadValue
 
 _NO_FIELDS: Final = Message("", (), pa.struct([]))
 _WIRES: Final = ("varint", "fixed64", "bytes", "group", "", "fixed32")
-
-
-class BadValue(ValueError):
-    """A payload that is no such message. The text names fields and kinds, and nothing else."""
 
 
 class RowReader:
