@@ -12,7 +12,7 @@ import re
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -117,7 +117,7 @@ def records(
     found_keys: set[bytes | None] = set()
     printed, has_keys = 0, True
     # Closed at the limit, which ends what was asked for ahead.
-    with open_reading(named) as reading, closing(_found(reading, last, follow)) as found:
+    with _opened(named) as reading, closing(_found(reading, last, follow)) as found:
         if offset:
             _check_in_log(reading)
         for record in islice(found, limit):
@@ -143,6 +143,15 @@ def records(
         note(f"no record has {keys}: {counted(looked, 'offset')} looked through")
     if (key or last) and printed == limit:
         note(f"stopped after the {limit} records of --limit, there may be more")
+
+
+@contextmanager
+def _opened(named: Mapping[str, str]) -> Iterator[ReadPlan]:
+    """With the forms of keys and values, for which a registry may be asked: once, however often new
+    records are looked for."""
+    with open_reading(named) as plan:
+        forms = value_forms(plan.options)
+        yield replace(plan, options=replace(plan.options, forms=forms))
 
 
 def _check(named: dict[str, str], form: str, output: OutputFormat) -> None:
@@ -271,7 +280,7 @@ def _read(reading: ReadPlan) -> Generator[dict[str, Any]]:
 def _value_reader(reading: ReadPlan) -> Callable[[pa.RecordBatch], dict[str, list[Any]]]:
     """What reads keys and values of a batch by the options' formats: columns that are to be shown
     in the place of bytes, and why a record has none."""
-    forms = value_forms(reading.options)
+    forms = reading.options.forms
     if not forms.columns:
         return lambda _: {}
     from keyrange.values.reading import ValueReader

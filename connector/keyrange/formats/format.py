@@ -23,6 +23,10 @@ class Format(Protocol):
         """The type of a column of what this schema describes: one that Spark's Arrow has, that is
         `to_arrow_type(from_arrow_type(it))` is it again, everything in it nullable."""
 
+    def told(self, schema: Schema) -> Schema:
+        """The same schema as the driver tells it to tasks, which are to read it fast."""
+        return schema
+
     def decoder(self, reader: Schema, writer: Schema, settings: ReadSettings) -> Decoder:
         """Reads what was written by `writer` into the column of `reader`. They are the same where
         nobody says by which schema a payload was written."""

@@ -18,7 +18,6 @@ from keyrange.storage.table_store import Conflict
 
 # Beside the rows' own columns.
 _DELETED: Final = "_keyrange_deleted"
-_CONFLICTS: Final = ("CommitFailedError", "DeltaError")
 
 
 class DeltaRsMerger:

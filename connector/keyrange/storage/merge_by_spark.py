@@ -141,11 +141,9 @@ def _quoted(name: str) -> str:
 
 
 def _literal(value: Any, kind: str) -> str | None:
-    if value is None or kind == "binary":
+    if value is None or kind in ("binary", "timestamp", "timestamp_ntz"):
         return None
     if kind == "string":
         # By its bytes: how a text is escaped is a setting of the session.
         return f"CAST(X'{value.encode().hex()}' AS STRING)"
-    if kind in ("date", "timestamp", "timestamp_ntz"):
-        return f"CAST('{value}' AS {kind.upper()})" if kind == "date" else None
     return f"CAST('{value}' AS {kind.upper()})"

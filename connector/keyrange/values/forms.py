@@ -47,17 +47,17 @@ def value_forms(options: SourceOptions) -> ValueForms:
         if form != "raw"
     ]
     # It brings pyarrow, which Spark's lookup of the source does without.
-    from keyrange.values.reading import type_of
+    from keyrange.values.reading import told
 
-    wrong = []
+    wrong, known = [], []
     for form in forms:
         try:
-            type_of(form)
+            known.append(told(form))
         except UnfitSchema as failure:
             wrong.append(f"option '{form.column}Schema' {failure}")
     if wrong:
         raise invalid_options(wrong)
-    return _checked(ValueForms(tuple(forms), values.bad, values.rescued))
+    return _checked(ValueForms(tuple(known), values.bad, values.rescued))
 
 
 def _registered(options: SourceOptions, form: ColumnForm) -> ColumnForm:

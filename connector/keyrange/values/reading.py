@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -21,6 +22,12 @@ if TYPE_CHECKING:
 def type_of(form: ColumnForm) -> pa.DataType:
     """That of a column when it is read. Raises UnfitSchema."""
     return format_of(form.format).type_of(form.schema, form.settings)
+
+
+def told(form: ColumnForm) -> ColumnForm:
+    """A form as tasks are told it. Raises UnfitSchema where its schema has no columns."""
+    type_of(form)
+    return replace(form, schema=format_of(form.format).told(form.schema))
 
 
 def types_of(forms: ValueForms, source: Mapping[str, pa.DataType]) -> dict[str, pa.DataType]:

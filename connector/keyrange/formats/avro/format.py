@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from keyrange.formats.avro.schemas import parse
 from keyrange.formats.avro.types import arrow_type
+from keyrange.formats.format import Format
 from keyrange.model.value_forms import ReadSettings, Schema, UnfitSchema
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 _parsed = functools.lru_cache(maxsize=256)(parse)
 
 
-class _Avro:
+class _Avro(Format):
     """Each schema is Avro's JSON. Times have zones or none by their schema, so the settings' zone
     says nothing."""
 

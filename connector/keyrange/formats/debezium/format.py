@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from keyrange.formats.format import Format
 from keyrange.formats.schema_document import in_utc, struct_type
 from keyrange.model.value_forms import ReadSettings, Schema
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from keyrange.formats.payloads import Decoder
 
 
-class _Debezium:
+class _Debezium(Format):
     """A schema is Spark's JSON of the captured table's columns. A change is a struct: the row
     `before` and `after` it, `op` (c, r: read by a snapshot, u, d, t, m) and `ts_ms`."""
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from keyrange.formats.format import Format
 from keyrange.formats.schema_document import in_utc, struct_type
 from keyrange.model.value_forms import ReadSettings, Schema
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from keyrange.formats.payloads import Decoder
 
 
-class _Json:
+class _Json(Format):
     """A schema is Spark's JSON of the columns; what wrote a value has no say in how it is read."""
 
     def type_of(self, schema: Schema, settings: ReadSettings) -> pa.DataType:  # noqa: ARG002

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from keyrange.formats.format import Format
 from keyrange.model.value_forms import ReadSettings, Schema, UnfitSchema
 from keyrange.text.packages import install_line
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from keyrange.formats.protobuf.messages import Message
 
 
-class _Protobuf:
+class _Protobuf(Format):
     """A schema's text is the source of a .proto file, or descriptors in base64. Each field has its
     number in the payload, so of what wrote one only the message counts. No time needs a zone."""
 
@@ -36,6 +37,12 @@ class _Protobuf:
         if writer is not reader and writer.message and writer.message != name:
             raise UnfitSchema(f"is message {writer.message}, and {name} is read")
         return ProtobufDecoder(message, columns, rescues=settings.rescues)
+
+    def told(self, schema: Schema) -> Schema:
+        """As descriptors: tasks need no compiler."""
+        from keyrange.formats.protobuf.descriptors import serialized
+
+        return serialized(schema)
 
     def message_at(self, schema: Schema, indexes: tuple[int, ...]) -> str:
         """The full name of a message, as `keyrange.registry.framing` asks for it."""

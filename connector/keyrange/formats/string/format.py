@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from keyrange.formats.format import Format
 from keyrange.formats.payloads import BadValues, Payloads, ReadValues
 from keyrange.model.value_forms import ReadSettings, Schema
 
@@ -29,7 +30,7 @@ class TextDecoder:
         return ReadValues(good, BadValues(np.array(bad, np.int64), ["not UTF-8"] * len(bad)))
 
 
-class _Text:
+class _Text(Format):
     def type_of(self, schema: Schema, settings: ReadSettings) -> pa.DataType:  # noqa: ARG002
         return pa.string()
 
