@@ -2,48 +2,49 @@
 
 from __future__ import annotations
 
+import io
 import json
 import struct
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import fastavro
 from deltalake import DeltaTable
 
 from brokers.real_broker import Record, Topics
+from registries.server import schema_registry
 
 # The registry's address in the page.
 REGISTRY = "http://registry:8081"
-SCHEMA_ID = 7
 REGISTERED, CUSTOMERS, COPIED = "orders_registered", "customers", "orders_copied"
 ORDERS = 40
 
 
-class _Registry(BaseHTTPRequestHandler):
-    """Answers as a registry does, with the one schema that it has."""
-
-    def do_GET(self) -> None:  # the base class's name
-        found = self.path == f"/schemas/ids/{SCHEMA_ID}"
-        schema = json.dumps({"title": "order", "type": "object"})
-        answer = json.dumps({"schema": schema} if found else {"error_code": 40403}).encode()
-        self.send_response(200 if found else 404)
-        self.send_header("Content-Length", str(len(answer)))
-        self.end_headers()
-        self.wfile.write(answer)
-
-    def log_message(self, format: str, *arguments: object) -> None:
-        pass
+ORDER = json.dumps(
+    {
+        "type": "record",
+        "name": "Order",
+        "fields": [
+            {"name": "id", "type": "long"},
+            {"name": "price", "type": "double"},
+            {"name": "type", "type": "string"},
+        ],
+    }
+)
 
 
-def registered_orders() -> list[Record]:
+def registered_orders(schema_id: int) -> list[Record]:
     """Orders behind the header of a registry's serializer."""
-    header = struct.pack(">bI", 0, SCHEMA_ID)
-    return [
-        Record(header + json.dumps({"id": n, "price": n / 4}).encode(), b"%d" % n)
-        for n in range(ORDERS)
-    ]
+    header = struct.pack(">bI", 0, schema_id)
+    schema = fastavro.parse_schema(json.loads(ORDER))
+
+    def written(n: int) -> bytes:
+        body = io.BytesIO()
+        fastavro.schemaless_writer(body, schema, {"id": n, "price": n / 4, "type": "order"})
+        return header + body.getvalue()
+
+    return [Record(written(n), b"%d" % n) for n in range(ORDERS)]
 
 
 def changes() -> list[Record]:
@@ -72,15 +73,13 @@ def recipe_stage(topics: Topics) -> Iterator[str]:
     """The topics of the page, filled; the address of its registry."""
     for topic in (REGISTERED, CUSTOMERS, COPIED):
         topics.create_named(topic, 2)
-    topics.produce(REGISTERED, registered_orders())
     topics.produce(CUSTOMERS, changes())
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Registry)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}"
+        with schema_registry() as registry:
+            schema_id = registry.register(f"{REGISTERED}-value", ORDER)
+            topics.produce(REGISTERED, registered_orders(schema_id))
+            yield registry.url
     finally:
-        server.shutdown()
-        server.server_close()
         for topic in (REGISTERED, CUSTOMERS, COPIED):
             topics.delete_topic(topic)
 
