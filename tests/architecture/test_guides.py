@@ -47,10 +47,6 @@ NOT_RUN: dict[str, list[str]] = {
         "it sets up the logging of the whole process",
     ],
     "reading.md": ["it needs a cluster and an object store; the tests run the job by themselves"],
-    "recipes.md": [
-        "it needs fastavro, which is not among keyrange's packages",
-        "it needs a module that protoc makes of a file of yours",
-    ],
     "security.md": [
         "it needs a broker with SASL and its credentials",
         "it needs a broker with SASL, and certificates",
