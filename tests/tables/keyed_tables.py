@@ -19,6 +19,9 @@ from keyrange.work.changed_rows import ChangedRows
 from keyrange.work.outcome_rows import changed_rows
 
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
+# The text of a row that leaves column text as it is.
+KEPT = "what a source writes for it"
+_NAMES = pa.list_(pa.field("element", pa.string()))
 FORM = {"fields": [{"name": "id"}, {"name": "text"}]}
 
 
@@ -74,4 +77,5 @@ def changes(offsets: list[int], texts: list[str | None]) -> dict[str, pa.Array]:
         "row": pa.array([0] * count, pa.int64()),
         "timestamp_ms": pa.array([0] * count, pa.int64()),
         "deleted": pa.array([text is None for text in texts]),
+        "kept": pa.array([["text"] if text == KEPT else None for text in texts], _NAMES),
     }

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from keyrange.storage.delta_log import load_deltalake
 from keyrange.storage.directory import Directory
-from keyrange.storage.last_rows import CHANGE, last_rows
-from keyrange.storage.merging import VALUES_MAX, Staged, condition
+from keyrange.storage.last_rows import CHANGE, kept_columns, last_rows
+from keyrange.storage.merging import VALUES_MAX, Staged, condition, updates
 from keyrange.storage.model.merged_rows import Merged
 from keyrange.storage.table_store import Conflict
 
@@ -60,7 +61,7 @@ class DeltaRsMerger:
                     ),
                 )
                 .when_matched_delete(f"s.{_DELETED}")
-                .when_matched_update(names)
+                .when_matched_update(updates(staged, _quoted))
                 .when_not_matched_insert(names, f"NOT s.{_DELETED}")
                 .execute()
             )
@@ -79,10 +80,12 @@ def _rows(staged: Staged) -> pa.Table:
     for each in staged.files:
         with directory.open(each.name) as source:
             tables.append(pq.read_table(source))
-    rows = pa.concat_tables(tables)
-    if len(tables) > 1:
-        rows = last_rows(rows, staged.keys)
+    rows = last_rows(pa.concat_tables(tables), staged.keys)
     deleted = pc.struct_field(rows.column(CHANGE), "deleted")
+    kept = kept_columns(rows)
+    none = np.zeros(rows.num_rows, np.bool_)
+    for name, flag in staged.kept.items():
+        rows = rows.append_column(flag, pa.array(kept.get(name, none)))
     return rows.drop_columns([CHANGE]).append_column(_DELETED, deleted)
 
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from keyrange.storage.last_rows import CHANGE
-from keyrange.storage.merging import VALUES_MAX, Staged, condition
+from keyrange.storage.merging import VALUES_MAX, Staged, condition, updates
 from keyrange.storage.model.merged_rows import Merged
 from keyrange.storage.sink_history import NOTE_IN_SPARK
 from keyrange.storage.table_store import Conflict
@@ -21,10 +21,6 @@ _APPLICATION: Final = "spark.databricks.delta.write.txnAppId"
 _VERSION: Final = "spark.databricks.delta.write.txnVersion"
 # Of Delta's errors those that name another writer.
 _CONFLICTS: Final = ("DELTA_CONCURRENT", "Concurrent", "MetadataChanged", "ProtocolChanged")
-_CHANGE_DDL: Final = (
-    "struct<topic: string, partition: int, offset: bigint, row: bigint, timestamp_ms: bigint, "
-    "deleted: boolean>"
-)
 
 
 def has_delta(session: Any) -> bool:
@@ -71,10 +67,11 @@ class SparkMerger:
     def _statement(self, staged: Staged, rows: str, on: str) -> str:
         names = list(map(_quoted, staged.columns))
         deleted = f"s.`{CHANGE}`.deleted"
+        sets = ", ".join(f"{each} = {value}" for each, value in updates(staged, _quoted).items())
         return (
             f"MERGE INTO delta.{_quoted(self._name)} AS t USING {rows} AS s ON {on} "
             f"WHEN MATCHED AND {deleted} THEN DELETE "
-            f"WHEN MATCHED THEN UPDATE SET {', '.join(f't.{each} = s.{each}' for each in names)} "
+            f"WHEN MATCHED THEN UPDATE SET {sets} "
             f"WHEN NOT MATCHED AND NOT {deleted} THEN INSERT ({', '.join(names)}) "
             f"VALUES ({', '.join(f's.{each}' for each in names)})"
         )
@@ -87,9 +84,8 @@ class SparkMerger:
         self._session.read.parquet(*paths).createOrReplaceTempView(name)
         last = f"{name}_last"
         try:
-            if len(paths) > 1:
-                self._session.sql(_last_rows(staged, name)).createOrReplaceTempView(last)
-            yield last if len(paths) > 1 else name
+            self._session.sql(_last_rows(staged, name)).createOrReplaceTempView(last)
+            yield last
         finally:
             for each in (name, last):
                 self._session.catalog.dropTempView(each)
@@ -121,19 +117,43 @@ class SparkMerger:
 
 
 def _last_rows(staged: Staged, rows: str) -> str:
-    """The query that `keyrange.storage.last_rows.last_rows` is."""
+    """The query that `keyrange.storage.last_rows.last_rows` is. Of each column that rows leave as
+    it is, `said` is what the latest row that says it has, and whether that row deletes."""
+    kept = [*staged.kept]
     keys = ", ".join(map(_quoted, staged.keys))
     change = f"`{CHANGE}`"
+    place = f"struct({change}.offset, {change}.row)"
+    said = "".join(
+        f", max_by(struct({_quoted(name)} AS value, {change}.deleted AS deleted), {place}) "
+        f"FILTER (WHERE NOT {_keeps(change, name)}) AS said{number}"
+        for number, name in enumerate(kept)
+    )
     by_partition = (
-        f"SELECT max_by(struct(*), struct({change}.offset, {change}.row)) AS r FROM {rows} "
+        f"SELECT max_by(struct(*), {place}) AS r{said} FROM {rows} "
         f"GROUP BY {keys}, {change}.topic, {change}.partition"
     )
     inner = f"r.{change}"
     by_time = f"struct({inner}.timestamp_ms, {inner}.topic, {inner}.partition)"
     whole = ", ".join(f"r.{_quoted(name)}" for name in staged.keys)
-    return (
-        f"SELECT w.* FROM (SELECT max_by(r, {by_time}) AS w FROM ({by_partition}) GROUP BY {whole})"
+    said = "".join(
+        f", max_by(said{n}, {by_time}) FILTER (WHERE said{n} IS NOT NULL) AS said{n}"
+        for n in range(len(kept))
     )
+    last = f"SELECT max_by(r, {by_time}) AS w{said} FROM ({by_partition}) GROUP BY {whole}"
+    columns = [f"w.{_quoted(name)}" for name in staged.columns if name not in kept]
+    for number, (name, flag) in enumerate(staged.kept.items()):
+        asks, answer = _keeps(f"w.{change}", name), f"said{number}"
+        columns.append(
+            f"CASE WHEN {asks} AND NOT coalesce({answer}.deleted, true) THEN {answer}.value "
+            f"ELSE w.{_quoted(name)} END AS {_quoted(name)}"
+        )
+        columns.append(f"({asks} AND {answer} IS NULL) AS {_quoted(flag)}")
+    return f"SELECT {', '.join(columns)}, w.{change} FROM ({last})"
+
+
+def _keeps(change: str, name: str) -> str:
+    """Whether a row leaves a column as it is."""
+    return f"coalesce(array_contains({change}.kept, {_literal(name, 'string')}), false)"
 
 
 def _quoted(name: str) -> str:

@@ -5,17 +5,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any, Final, Protocol
 
 from keyrange.errors import error
 from keyrange.storage.data_files import DataFile
 from keyrange.storage.directory import Directory
+from keyrange.storage.last_rows import CHANGE
 from keyrange.storage.model.merged_rows import Merged
 from keyrange.storage.model.partition_columns import PartitionColumn
 
 # As many values of a partition column are named in the condition of a merge.
 VALUES_MAX: Final = 1_000
+# In the statistics of such a file: the columns that some of its rows leave as they are.
+_KEPT: Final = "keptColumns"
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,14 @@ class Staged:
             )
         }
 
+    @property
+    def kept(self) -> dict[str, str]:
+        """The columns that some rows leave as they are, each with a name for the column that says
+        of a row whether it does."""
+        told = (json.loads(each.statistics).get(_KEPT, ()) for each in self.files)
+        names = sorted(set(chain.from_iterable(told)))
+        return {name: f"{CHANGE}_kept_{number}" for number, name in enumerate(names)}
+
     def check(self, batch_id: int) -> None:
         """Raises VERDICT_DAMAGED where a file is not there as it was written."""
         directory = Directory(self.location, self.storage)
@@ -69,6 +81,12 @@ class Staged:
                     "and it is not merged into the table yet",
                     path=self.location,
                 )
+
+
+def with_kept(file: DataFile, names: Iterable[str]) -> DataFile:
+    """A file with the columns that some of its rows leave as they are."""
+    statistics = json.loads(file.statistics) | {_KEPT: [*names]}
+    return replace(file, statistics=json.dumps(statistics))
 
 
 class Merger(Protocol):
@@ -91,6 +109,18 @@ class Merger(Protocol):
         where another writer has come between, and what else fails as it is: it may be there all the
         same."""
         ...
+
+
+def updates(staged: Staged, quoted: Any) -> dict[str, str]:
+    """What the columns of a row t become of a row s with its key."""
+    kept = staged.kept
+    return {
+        f"t.{quoted(name)}": f"CASE WHEN s.{quoted(kept[name])} THEN t.{quoted(name)} "
+        f"ELSE s.{quoted(name)} END"
+        if name in kept
+        else f"s.{quoted(name)}"
+        for name in staged.columns
+    }
 
 
 def condition(

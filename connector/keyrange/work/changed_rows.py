@@ -12,7 +12,8 @@ import pyarrow as pa
 
 from keyrange.storage.data_files import DataFile, PartFile
 from keyrange.storage.delta_partitions import table_schema, with_computed
-from keyrange.storage.last_rows import CHANGE, last_rows
+from keyrange.storage.last_rows import CHANGE, kept_columns, last_of_partitions
+from keyrange.storage.merging import with_kept
 from keyrange.storage.model.partition_columns import PartitionColumn
 from keyrange.work.outcome_rows import HIDDEN, member_type
 
@@ -60,7 +61,8 @@ class ChangedRows:
                 self._write()
 
     def finish(self) -> list[DataFile]:
-        """The files, each of which has one row of a key; none where there was no row."""
+        """The files, each of which has one row of a key and partition; none where there was no
+        row."""
         if self._waiting:
             self._choose()
             self._write()
@@ -72,7 +74,7 @@ class ChangedRows:
             self._file.abandon()
 
     def _choose(self) -> None:
-        rows = last_rows(pa.Table.from_batches(self._waiting, self._schema), self._keys)
+        rows = last_of_partitions(pa.Table.from_batches(self._waiting, self._schema), self._keys)
         self._waiting = rows.combine_chunks().to_batches()
         self._waiting_bytes = sum(each.nbytes for each in self._waiting)
 
@@ -81,6 +83,6 @@ class ChangedRows:
         self._file = PartFile(self._create, name, self._schema, {}, _CODEC)
         for each in self._waiting:
             self._file.add(each)
-        told = self._file.close()
+        told = with_kept(self._file.close(), kept_columns(pa.Table.from_batches(self._waiting)))
         self._files.append(replace(told, name=f"{self._attempt}/{name}"))
         self._file, self._waiting, self._waiting_bytes = None, [], 0

@@ -7,7 +7,7 @@ are null:
 
     location      of a row of output: the record that it was made of, where that is kept
     change        of a row of output for a table with keys: its record and its place among the rows
-                  of this one, and whether it deletes its key
+                  of this one, whether it deletes its key, and which columns it leaves as they are
     outcome       a record that is not done; `record` holds it where it is given up
     handed_back   keys [from_hash, last_hash] that were not worked on from an offset on
     done          how many records of a partition are done
@@ -44,7 +44,8 @@ _RECORD: Final = (
 )
 _MEMBERS: Final = {
     "location": f"{_PARTITION}, offset long",
-    "change": f"{_PARTITION}, offset long, row long, timestamp_ms long, deleted boolean",
+    "change": f"{_PARTITION}, offset long, row long, timestamp_ms long, deleted boolean, "
+    "kept array<string>",
     "outcome": f"{_PARTITION}, offset long, key_hash long, cause byte, error string, "
     f"frames array<string>, record struct<{_RECORD}>",
     "handed_back": f"{_PARTITION}, from_hash long, last_hash long, from_offset long",

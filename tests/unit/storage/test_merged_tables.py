@@ -12,14 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keyrange.errors import KeyrangeError
-from keyrange.storage.last_rows import CHANGE, last_rows
+from keyrange.storage.last_rows import CHANGE, last_of_partitions, last_rows
 from keyrange.storage.merge_by_delta_rs import DeltaRsMerger
 from keyrange.storage.merging import Staged
 from keyrange.storage.model.merged_rows import Merged
 from keyrange.storage.model.partition_columns import PartitionColumn
 from keyrange.storage.model.sink_driver import Driver, closed, is_closed, opened
-from keyrange.work.outcome_rows import changed_rows
-from tables.keyed_tables import FORM, SCHEMA, KeyedTable, changes
+from keyrange.work.outcome_rows import changed_rows, member_type
+from tables.keyed_tables import FORM, KEPT, SCHEMA, KeyedTable, changes
 
 NOTHING = Merged()
 
@@ -170,56 +170,91 @@ def test_tables_that_rows_are_not_merged_into(
 
 ROW = st.fixed_dictionaries(
     {
-        "id": st.integers(0, 3),
+        "id": st.integers(0, 2),
         "topic": st.sampled_from(["t", "u"]),
         "partition": st.integers(0, 1),
-        "row": st.integers(0, 2),
         "timestamp_ms": st.integers(0, 3),
         "deleted": st.booleans(),
+        "kept": st.none() | st.lists(st.sampled_from(["a", "b"]), unique=True),
     }
 )
+IN_THE_TABLE = "what the table has"
 
 
 @settings(deadline=None)
-@given(st.lists(ROW, max_size=20), st.integers(1, 3), st.randoms())
+@given(st.lists(ROW, max_size=20), st.integers(1, 3), st.integers(1, 4), st.randoms())
 def test_the_last_row_is_that_of_kafkas_order_however_tasks_have_them(
-    rows: list[dict[str, Any]], tasks: int, random: Any
+    rows: list[dict[str, Any]], tasks: int, run: int, random: Any
 ) -> None:
     """An oracle of dictionaries beside it, with tasks that choose of their own rows before."""
-    for offset, row in enumerate(rows):
-        row["offset"] = offset // 2
-        row["row"] = offset % 2
-    by_partition: dict[Any, dict[str, Any]] = {}
+    for number, row in enumerate(rows):
+        row |= {"offset": number // 2, "row": number % 2, "a": f"a{number}", "b": f"b{number}"}
+        row["kept"] = None if row["deleted"] else row["kept"]
+    # The rows of a key and partition are in one task, and chosen of run by run.
+    owners: dict[Any, int] = {}
+    parts: list[pa.Table] = [table_of([]) for _ in range(tasks)]
+    for first in range(0, len(rows), run):
+        for task in range(tasks):
+            own = [
+                row
+                for row in rows[first : first + run]
+                if owners.setdefault(
+                    (row["id"], row["topic"], row["partition"]), random.randrange(tasks)
+                )
+                == task
+            ]
+            both = pa.concat_tables([parts[task], table_of(own)])
+            parts[task] = last_of_partitions(both, ["id"])
+    random.shuffle(parts)
+    found = last_rows(pa.concat_tables(parts), ["id"])
+    assert {row["id"]: said(row) for row in found.to_pylist()} == last_by_dictionaries(rows)
+
+
+def said(row: dict[str, Any]) -> tuple[Any, ...]:
+    change = row[CHANGE]
+    if change["deleted"]:
+        return (change["offset"], change["row"], None, None)
+    kept = change["kept"] or ()
+    values = [IN_THE_TABLE if name in kept else row[name] for name in ("a", "b")]
+    return (change["offset"], change["row"], *values)
+
+
+def last_by_dictionaries(rows: list[dict[str, Any]]) -> dict[int, tuple[Any, ...]]:
+    """Each key's rows one after the other, partition by partition."""
+    by_partition: dict[Any, list[dict[str, Any]]] = {}
     for row in rows:
-        by_partition[row["id"], row["topic"], row["partition"]] = row
-    last: dict[int, dict[str, Any]] = {}
-    for row in sorted(
-        by_partition.values(), key=lambda row: (row["timestamp_ms"], row["topic"], row["partition"])
+        by_partition.setdefault((row["id"], row["topic"], row["partition"]), []).append(row)
+    last: dict[int, tuple[Any, ...]] = {}
+    for own in sorted(
+        by_partition.values(),
+        key=lambda own: (own[-1]["timestamp_ms"], own[-1]["topic"], own[-1]["partition"]),
     ):
-        last[row["id"]] = row
-    shuffled = [*rows]
-    random.shuffle(shuffled)
-    parts = [last_rows(table_of(shuffled[n::tasks]), ["id"]) for n in range(tasks)]
-    found = last_rows(pa.concat_tables(parts), ["id"]).to_pylist()
-    assert {each["id"]: each[CHANGE]["offset"] * 2 + each[CHANGE]["row"] for each in found} == {
-        id: row["offset"] * 2 + row["row"] for id, row in last.items()
-    }
+        for row in own:
+            before = last.get(row["id"])
+            values = [row["a"], row["b"]]
+            for at, name in enumerate(("a", "b")):
+                if name in (row["kept"] or ()) and (before is None or before[2:] != (None, None)):
+                    values[at] = IN_THE_TABLE if before is None else before[2 + at]
+            values = [None, None] if row["deleted"] else values
+            last[row["id"]] = (row["offset"], row["row"], *values)
+    return last
 
 
 def table_of(rows: list[dict[str, Any]]) -> pa.Table:
-    change = pa.struct(
-        [
-            ("topic", pa.string()),
-            ("partition", pa.int32()),
-            ("offset", pa.int64()),
-            ("row", pa.int64()),
-            ("timestamp_ms", pa.int64()),
-            ("deleted", pa.bool_()),
-        ]
-    )
-    told = [{name: each for name, each in row.items() if name != "id"} for row in rows]
-    ids = pa.array([row["id"] for row in rows], pa.int64())
-    return pa.table({"id": ids, CHANGE: pa.array(told, change)})
+    change = member_type("change")
+    told = [{name: row[name] for name in change.names} for row in rows]
+    columns = {name: [row[name] for row in rows] for name in ("id", "a", "b")}
+    kinds = pa.schema([("id", pa.int64()), ("a", pa.string()), ("b", pa.string())])
+    return pa.table(columns, schema=kinds).append_column(CHANGE, pa.array(told, change))
+
+
+def test_columns_that_a_row_leaves_as_they_are(home: KeyedTable) -> None:
+    home.merge(0, home.staged((1, "a"), (2, "b"), (3, "c"), (4, "d")))
+    rows = [(1, KEPT), (2, "new"), (2, KEPT), (3, None), (3, KEPT), (5, KEPT), (4, "e"), (4, "f")]
+    assert home.merge(1, home.staged(*rows, files=2)) == Merged(4, 1, 0)
+    assert home.rows() == {1: "a", 2: "new", 3: KEPT, 4: "f", 5: KEPT}
+    home.merge(2, home.staged((1, KEPT), (5, "said")))
+    assert home.rows() == {1: "a", 2: "new", 3: KEPT, 4: "f", 5: "said"}
 
 
 def test_rows_that_do_not_wait_in_memory_are_chosen_by_who_merges(tmp_path: Path) -> None:
