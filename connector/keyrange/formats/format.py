@@ -6,14 +6,15 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from keyrange.model.value_forms import ReadSettings, Schema
+from keyrange.model.value_forms import CHANGES, ReadSettings, Schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from keyrange.formats.payloads import Decoder
+    from keyrange.formats.payloads import Decoder, Flags, ReadKeys, ReadValues
 
 
 class Format(Protocol):
@@ -32,7 +33,32 @@ class Format(Protocol):
         nobody says by which schema a payload was written."""
 
 
+class ChangeFormat(Format, Protocol):
+    """A format whose values say what becomes of rows, and are read as the rows after them too."""
+
+    def rows_type(self, changes: pa.DataType) -> pa.StructType:
+        """The columns of these rows, DELETED and KEPT behind them; `changes` is the type of the
+        values' column."""
+
+    def key_schema(self, schema: Schema, keys: Sequence[str]) -> Schema:
+        """That of the record's keys, in format `connect`: these columns of the rows."""
+
+    def rows(
+        self, changes: ReadValues, present: Flags, keys: Sequence[str], read_keys: ReadKeys
+    ) -> ReadValues:
+        """A row for each change. A record without a value, not `present`, deletes the row of its
+        key. A key that a change does not say is that of the record, which is read for these
+        alone."""
+
+
 def format_of(name: str) -> Format:
     """The format of an option's word; `raw` has none."""
     found: Format = importlib.import_module(f"keyrange.formats.{name}.format").FORMAT
+    return found
+
+
+def change_format_of(name: str) -> ChangeFormat:
+    """One of `CHANGES`."""
+    assert name in CHANGES
+    found: ChangeFormat = importlib.import_module(f"keyrange.formats.{name}.format").FORMAT
     return found

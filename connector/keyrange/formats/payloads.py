@@ -6,6 +6,7 @@ row; it never raises for a payload, and it tells nothing of what is in one.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -13,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
+Flags = np.ndarray[Any, np.dtype[np.bool_]]
 _Array = np.ndarray[Any, Any]
 
 
@@ -107,6 +109,10 @@ class ReadValues:
     column: pa.Array
     bad: BadValues
     rescued: pa.StringArray | None = None
+
+
+# The keys of some rows of a batch: a struct of columns.
+ReadKeys = Callable[[Numbers], ReadValues]
 
 
 class Decoder(Protocol):

@@ -17,7 +17,7 @@ from keyrange.individual_commits.reported_outcomes import HIDDEN_SPARK
 from keyrange.jobs.batch_writer import JobTables, WriteIndividually, WriteWhole
 from keyrange.jobs.data_source import data_source_of
 from keyrange.jobs.definition import JobDefinition, pickled
-from keyrange.jobs.output_tables import arguments_of, prepared, resolved
+from keyrange.jobs.output_tables import TableArguments, arguments_of, prepared, resolved
 from keyrange.jobs.query_table import manifests_of_whole_batches
 from keyrange.jobs.table_schemas import Schema, table_schemas
 from keyrange.jobs.table_writer import TableWriter
@@ -33,7 +33,7 @@ from keyrange.source.schema import source_schema, typed_schema
 from keyrange.storage.data_files import TARGET_BYTES
 from keyrange.storage.directory import no_place
 from keyrange.storage.locations import as_spark_names
-from keyrange.values.forms import in_zone, value_forms
+from keyrange.values.forms import in_zone, rows_after, value_forms
 from keyrange.work.function_signature import call_mistake
 from keyrange.work.model.output_table import OutputTable
 from keyrange.work.outcome_rows import HIDDEN, HIDDEN_TYPE
@@ -222,7 +222,8 @@ class TableJob:
 
         With `keys`, columns of the output, the table holds the last row of each key, by the offsets
         of the records. A row whose boolean column `deletes` is true deletes its key, and so does a
-        record without a value where there is no function; the column is not in the table. The
+        record without a value where there is no function; the column is not in the table. Values
+        that are changes of rows (valueFormat=debezium) say by themselves what they delete. The
         session's Delta merges, where it has one, and else delta-rs in the driver.
 
         A job with several schemas has a mapping with the path of each table, and each argument of a
@@ -243,6 +244,33 @@ class TableJob:
         checkpoint = fspath(checkpoint)
         session = spark or SparkSession.active()
         given = resolved(given, session)
+        return self._with_rows(given)._into(
+            given, checkpoint, compression, target_bytes, optimize_every, session
+        )
+
+    def _with_rows(self, given: list[TableArguments]) -> TableJob:
+        """The job of a table that holds the last row of each key: values that are changes of rows
+        are read as these, and columns of the source are in the table where `columns` names them."""
+        keys = given[0].keys
+        if self._function or keys is None or self._options.forms.changes is None:
+            return self
+        named = (keys,) if isinstance(keys, str) else tuple(keys)
+        options = replace(
+            self._options,
+            forms=rows_after(self._options.forms, named),
+            columns=self._options.columns or ("value",),
+        )
+        return replace(self, _options=options, _schemas={"": _own_columns(options)})
+
+    def _into(
+        self,
+        given: list[TableArguments],
+        checkpoint: str,
+        compression: str,
+        target_bytes: int,
+        optimize_every: int,
+        session: SparkSession,
+    ) -> TableWriter:
         for each in given:
             self._check_table(
                 session, each.path, checkpoint, compression, target_bytes, optimize_every
@@ -349,6 +377,8 @@ class TableJob:
             needed.add("timestamp")
         if any(each.tombstones for each in tables):
             needed.add("value")
+        if forms.rows is not None:
+            needed.add("key")
         manifests = self._options.commits.verdict_directory
         if not self._options.commits.individual:
             manifests = manifests_of_whole_batches(checkpoint)

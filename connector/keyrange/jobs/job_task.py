@@ -95,7 +95,10 @@ class JobTask:
     def _job(self, order: WorkOrder) -> Job:
         options, definition = self._options, self._definition
         outputs = tuple(
-            RowsOf(_arrow(each.schema), each.keys, each.deletes, each.tombstones, each.name)
+            RowsOf(
+                *(_arrow(each.schema), each.keys, each.deletes, each.keeps),
+                *(each.tombstones, each.name),
+            )
             for each in definition.tables
         )
         columns = outputs[0].schema

@@ -21,6 +21,7 @@ from keyrange.individual_commits.table_output import merger_of
 from keyrange.jobs.key_columns import key_columns
 from keyrange.jobs.query_table import check_checkpoint
 from keyrange.jobs.table_names import is_name, path_of
+from keyrange.model.value_forms import DELETED, KEPT
 from keyrange.options.locations import normalized
 from keyrange.storage.model.partition_columns import PartitionColumn, partition_columns
 from keyrange.work.model.output_table import OutputTable
@@ -70,12 +71,16 @@ class TableArguments:
 
     def output(self, schema: StructType, tombstones: bool) -> OutputTable:
         """The table, with rows of a schema. Raises INVALID_OPTIONS."""
-        keys = key_columns(schema, self.keys, self.deletes)
+        says = KEPT in schema.names
+        if says and self.deletes is not None:
+            raise invalid_options(["deletes is said by the changes themselves: leave it out"])
+        columns = StructType([each for each in schema if each.name not in (DELETED, KEPT)])
         return OutputTable(
             self.path.rstrip("/"),
             schema.json(),
-            keys=keys,
-            deletes=self.deletes or "",
+            keys=(keys := key_columns(columns, self.keys, self.deletes)),
+            deletes=DELETED if says else self.deletes or "",
+            keeps=KEPT if says else "",
             tombstones=bool(keys) and tombstones,
             evolves=self.evolve == "add",
             name=self.name,

@@ -7,11 +7,17 @@ from typing import Final, Literal
 
 Side = Literal["key", "value"]
 # The formats of keys and values beside raw: each is a folder of `keyrange.formats`.
-FORMATS: Final = ("string", "json", "avro", "protobuf", "debezium")
+FORMATS: Final = ("string", "json", "avro", "protobuf", "connect", "debezium")
+# Of these the values say what becomes of rows.
+CHANGES: Final = ("debezium",)
 # Of these a registry may have the schemas.
 REGISTERED: Final = ("avro", "protobuf", "json")
 # The column of what could not be read, with badValues=column.
 BAD_COLUMN: Final = "_bad_value"
+# Of rows that changes leave, beside the rows' own columns: whether a row deletes its key, and the
+# names of the columns that it leaves as they are.
+DELETED: Final = "_keyrange_deleted"
+KEPT: Final = "_keyrange_kept"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +65,30 @@ class ColumnForm:
 
 
 @dataclass(frozen=True, slots=True)
+class RowsForm:
+    """Values that are changes are read as the rows after them, each by its `keys`. `key` says how
+    the records' keys are read, which have these columns."""
+
+    keys: tuple[str, ...]
+    key: ColumnForm
+
+
+@dataclass(frozen=True, slots=True)
 class ValueForms:
     """The columns that are read; the others stay as they are. `bad` is what comes of a record that
     cannot be read: null, fail, deadLetter or column. `rescued` names a column for what schemas have
-    no place for."""
+    no place for. `rows`: as what changes are read; None for as changes."""
 
     columns: tuple[ColumnForm, ...] = ()
     bad: str = "fail"
     rescued: str = ""
+    rows: RowsForm | None = None
+
+    @property
+    def changes(self) -> ColumnForm | None:
+        """That of values that are changes of rows."""
+        found = (each for each in self.columns if each.column == "value" and each.format in CHANGES)
+        return next(found, None)
 
 
 # Every column as its bytes.

@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from keyrange.model.ddl import parse_ddl
-from keyrange.model.value_forms import BAD_COLUMN, FORMATS
+from keyrange.model.value_forms import BAD_COLUMN, CHANGES, FORMATS
 from keyrange.options.option import GivenOptions, option
 from keyrange.options.registry import RegistrySettings
 from keyrange.options.value_parsers import Violations, name_up_to, one_of
 
 _SCHEMA: Final = (
     "json: the columns, as DDL. avro: a schema as JSON. protobuf: a FileDescriptorSet in base64, "
-    "or the source of a .proto file. debezium: the columns of the captured table, as DDL, or the "
-    "envelope's Avro schema."
+    "or the source of a .proto file. connect: the columns, as DDL. debezium: the columns of the "
+    "captured table, as DDL."
 )
 _SCHEMA_VALUES: Final = "DDL such as id bigint, name string; or a schema in the format's own form"
 
@@ -32,7 +32,8 @@ class ValueOptions:
         "What the values of records are. The tasks that read them turn them into the type of "
         "valueSchema, and the column value has that type; keyrange.job without a function makes "
         "a column of each field. string: UTF-8. json: objects, as Spark's from_json reads them. "
-        "debezium: changes of tables.",
+        "connect: what the converters of Kafka Connect write. debezium: changes of tables, which "
+        "keyrange.job without a function merges into a table with keys.",
         default="raw",
     )
     schema: str = option(
@@ -52,7 +53,7 @@ class ValueOptions:
     )
     key_format: str = option(
         "keyFormat",
-        one_of("raw", *FORMATS),
+        one_of("raw", *(each for each in FORMATS if each not in CHANGES)),
         "What the keys of records are, as valueFormat. Key ranges and state keep to the bytes.",
         default="raw",
     )
@@ -140,12 +141,12 @@ def _schema(
         violations.add(f"{side}Message", f"needs {side}Format=protobuf")
     if form in ("raw", "string"):
         if text:
-            violations.add(name, f"needs {side}Format=json, avro, protobuf or debezium")
+            violations.add(name, f"needs {side}Format=json, avro, protobuf, connect or debezium")
         return ""
     if not text:
         if not (has_registry and form in ("avro", "protobuf")):
             violations.add(f"{side}Format", f"needs {name}: what {side}s are read into")
-    elif form == "json" or (form == "debezium" and not text.lstrip().startswith("{")):
+    elif form in ("json", "connect", "debezium"):
         with violations.collecting(name):
             return json.dumps(parse_ddl(text))
     return text

@@ -15,6 +15,7 @@ from keyrange.model.value_forms import (
     REGISTERED,
     ColumnForm,
     ReadSettings,
+    RowsForm,
     Schema,
     Side,
     UnfitSchema,
@@ -84,11 +85,32 @@ def in_zone(options: SourceOptions, session_zone: str) -> ValueForms:
     forms = options.forms
     if options.values.time_zone:
         return forms
-    zoned = (
-        replace(each, settings=replace(each.settings, time_zone=session_zone))
-        for each in forms.columns
-    )
-    return _checked(replace(forms, columns=tuple(zoned)))
+
+    def zoned(form: ColumnForm) -> ColumnForm:
+        return replace(form, settings=replace(form.settings, time_zone=session_zone))
+
+    rows = forms.rows and replace(forms.rows, key=zoned(forms.rows.key))
+    return _checked(replace(forms, columns=tuple(map(zoned, forms.columns)), rows=rows))
+
+
+def rows_after(forms: ValueForms, keys: tuple[str, ...]) -> ValueForms:
+    """The forms of a table that holds the last row of each of `keys`: changes are read as the rows
+    after them. Raises INVALID_OPTIONS where bad ones would be rows."""
+    form = forms.changes
+    if form is None:
+        return forms
+    if forms.bad in ("null", "column"):
+        raise invalid_options(
+            [
+                f"option 'badValues' is {forms.bad}, and a change that cannot be read has no row "
+                "in a table with keys: set it to fail or deadLetter"
+            ]
+        )
+    from keyrange.formats.format import change_format_of
+
+    schema = change_format_of(form.format).key_schema(form.schema, keys)
+    key = replace(form, column="key", format="connect", schema=schema, schema_id=None)
+    return replace(forms, rows=RowsForm(keys, key))
 
 
 def _checked(forms: ValueForms) -> ValueForms:

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from keyrange.errors import error
-from keyrange.formats.format import format_of
+from keyrange.formats.format import change_format_of, format_of
 from keyrange.model.columns import PLACE
 from keyrange.model.offsets import TopicPartition
-from keyrange.model.value_forms import BAD_COLUMN, ColumnForm, ValueForms
+from keyrange.model.value_forms import BAD_COLUMN, ColumnForm, RowsForm, ValueForms
 from keyrange.options.registry import RegistrySettings
 
 if TYPE_CHECKING:
-    from keyrange.formats.payloads import Payloads, ReadValues
+    from keyrange.formats.payloads import Numbers, Payloads, ReadValues
 
 
 def type_of(form: ColumnForm) -> pa.DataType:
@@ -30,11 +30,18 @@ def told(form: ColumnForm) -> ColumnForm:
     return replace(form, schema=format_of(form.format).told(form.schema))
 
 
+def _type_in(forms: ValueForms, form: ColumnForm) -> pa.DataType:
+    found = type_of(form)
+    if forms.rows is None or form is not forms.changes:
+        return found
+    return change_format_of(form.format).rows_type(found)
+
+
 def types_of(forms: ValueForms, source: Mapping[str, pa.DataType]) -> dict[str, pa.DataType]:
     """The columns of the source, in their order, with the types that they are read into, and those
     that say more of them. Raises UnfitSchema."""
     read: dict[str, pa.DataType] = {
-        form.column: type_of(form) for form in forms.columns if form.column in source
+        form.column: _type_in(forms, form) for form in forms.columns if form.column in source
     }
     found = {name: read.get(name, kind) for name, kind in source.items()}
     if forms.rescued:
@@ -55,6 +62,8 @@ class ValueReader:
         self._forms = forms
         self._payloads = Payloads.of
         self._decoders = {form.column: _decoder(form, registry) for form in forms.columns}
+        if forms.rows is not None:
+            self._key = _decoder(forms.rows.key, registry)
 
     def read(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Mapping[int, str]]:
         """The batch with its columns read, and of the rows that are not to be gone on with why, by
@@ -66,6 +75,8 @@ class ValueReader:
             if name not in columns:
                 continue
             found = decoder(self._payloads(columns[name]), columns.get("headers"))
+            if name == "value" and self._forms.rows is not None:
+                found = self._rows(self._forms.rows, found, batch)
             columns[name] = found.column
             if name == "value":
                 rescued = found.rescued
@@ -81,6 +92,20 @@ class ValueReader:
             columns[BAD_COLUMN] = _texts(why, rows)
         goes_on = self._forms.bad in ("null", "column")
         return pa.RecordBatch.from_pydict(columns), {} if goes_on else why
+
+    def _rows(self, form: RowsForm, changes: ReadValues, batch: pa.RecordBatch) -> ReadValues:
+        """The rows after changes."""
+        assert self._forms.changes is not None
+        key = self._payloads(batch.column("key"))
+        headers = batch.column("headers") if "headers" in batch.schema.names else None
+
+        def read_keys(rows: Numbers) -> ReadValues:
+            own = None if headers is None else headers.take(pa.array(rows))
+            return self._key(key.take(rows), own)
+
+        present = batch.column("value").is_valid().to_numpy(zero_copy_only=False)
+        format_ = change_format_of(self._forms.changes.format)
+        return format_.rows(changes, present, form.keys, read_keys)
 
     def read_all(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch with its columns read. Raises BAD_VALUE for the first row that is not to be

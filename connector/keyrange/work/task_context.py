@@ -33,12 +33,13 @@ from keyrange.work.user_errors import Said, said
 
 @dataclass(frozen=True)
 class RowsOf:
-    """The rows that a job makes for one table, by their columns. `keys`, `deletes` and `tombstones`
-    as of `OutputTable`, whose `name` it has."""
+    """The rows that a job makes for one table, by their columns. `keys`, `deletes`, `keeps` and
+    `tombstones` as of `OutputTable`, whose `name` it has."""
 
     schema: pa.Schema
     keys: tuple[str, ...] = ()
     deletes: str = ""
+    keeps: str = ""
     tombstones: bool = False
     name: str = ""
 
@@ -228,6 +229,8 @@ class Task:
             is_null = pc.is_null(batch.column("value"))
             deleted = pc.or_(deleted, is_null if rows is None else is_null.take(rows))
         told |= {"row": pa.array(np.arange(output.num_rows)), "deleted": deleted}
+        if kind.keeps:
+            told["kept"] = pc.if_else(deleted, None, output.column(kind.keeps))
         return changed_rows(output, told)
 
     def last_rows(self) -> Iterator[pa.StructArray]:

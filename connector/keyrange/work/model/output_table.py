@@ -14,7 +14,8 @@ class OutputTable:
     """`schema` is Spark's JSON of the rows that are made for the table at `uri`.
 
     With `keys` the table holds the last row of each key, and a row whose column `deletes` is true
-    deletes its key; that column, "" for none, is not in the table. `tombstones`: whether a record
+    deletes its key; column `keeps` names the columns that a row leaves as they are in the table.
+    Neither column, "" for none, is in the table. `tombstones`: whether a record
     without a value deletes too. `evolves`: whether the table gets the columns that it lacks.
     `name`: what the job's function calls it, "" where there is one table.
     """
@@ -24,6 +25,7 @@ class OutputTable:
     partition_by: tuple[PartitionColumn, ...] = ()
     keys: tuple[str, ...] = ()
     deletes: str = ""
+    keeps: str = ""
     tombstones: bool = False
     evolves: bool = False
     name: str = ""
@@ -32,5 +34,7 @@ class OutputTable:
     def columns(self) -> dict[str, Any]:
         """Spark's JSON of the columns that the table has of the rows."""
         document: dict[str, Any] = json.loads(self.schema)
-        kept = [each for each in document["fields"] if each["name"] != self.deletes]
+        kept = [
+            each for each in document["fields"] if each["name"] not in (self.deletes, self.keeps)
+        ]
         return {**document, "fields": kept}

@@ -1,12 +1,13 @@
-"""What numbers and texts of a change mean, by the names that Debezium and Kafka Connect give
+"""What numbers and texts of a field mean, by the names that Kafka Connect and Debezium give
 them."""
 
 from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Final
 
@@ -28,14 +29,22 @@ _TIMES: Final = {
 _DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
 _VARIABLE: Final = "io.debezium.data.VariableScaleDecimal"
 _DIGITS: Final = r"^-?\d{1,18}$"
+_DATE_ZONE: Final = re.compile(r'(?<=\d\d-\d\d)(Z|[+-]\d\d:\d\d)"$')
+_TIME: Final = r'^"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?'
+_ZONED: Final = _TIME + r'(Z|[+-]\d\d:\d\d)"$'
+_IN_UTC: Final = _TIME + r'Z"$'
+# The type of a decimal of any size, whose column is the text of its digits.
+DIGITS: Final = pa.large_binary()
 
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """The semantic type of a column, "" for the plain one, and the scale of a decimal."""
+    """The semantic type of a field, "" for the plain one, the scale of a decimal, and what the
+    fields of a struct mean."""
 
     name: str
     scale: int = 0
+    fields: Mapping[str, Meaning] = field(default_factory=dict)
 
 
 class _Unclear(ValueError):
@@ -47,11 +56,13 @@ def read_column(
 ) -> tuple[pa.Array, dict[int, str]]:
     """A column of JSON texts as a type, and which rows are bad and why. `meaning` is None where no
     schema says it."""
-    numbers = pc.match_substring_regex(written, _DIGITS)
-    if (written.null_count == len(written)) or pc.all(numbers, min_count=0).as_py():
-        fast = _of_integers(written, kind, meaning)
-        if fast is not None:
-            return fast, {}
+    if written.null_count == len(written):
+        return pa.nulls(len(written), _shown(kind)), {}
+    fast = _of_integers(written, kind, meaning)
+    if fast is None:
+        fast = _of_texts(written, kind)
+    if fast is not None:
+        return fast, {}
     read = _reader(kind, meaning)
     found: list[Any] = []
     bad: dict[int, str] = {}
@@ -62,13 +73,19 @@ def read_column(
             bad[row] = str(failure)
             found.append(None)
         except (ValueError, ArithmeticError, TypeError, LookupError):
-            bad[row] = f"it is no {kind}, or out of its range"
+            bad[row] = f"it is no {_shown(kind)}, or out of its range"
             found.append(None)
-    return pa.array(found, kind), bad
+    return pa.array(found, _shown(kind)), bad
+
+
+def _shown(kind: pa.DataType) -> pa.DataType:
+    return pa.string() if kind == DIGITS else kind
 
 
 def _of_integers(written: pa.Array, kind: pa.DataType, meaning: Meaning | None) -> pa.Array | None:
     """The usual case of dates and times, all rows at once; None where it is another."""
+    if not pc.all(pc.match_substring_regex(written, _DIGITS), min_count=0).as_py():
+        return None
     name = meaning.name if meaning else ""
     if pa.types.is_date(kind) and (meaning is None or name in _DATE or not name):
         try:
@@ -86,7 +103,23 @@ def _of_integers(written: pa.Array, kind: pa.DataType, meaning: Meaning | None) 
     return None
 
 
+def _of_texts(written: pa.Array, kind: pa.DataType) -> pa.Array | None:
+    """Times with their zones as ISO 8601 has them; None where a row has another text."""
+    if not pa.types.is_timestamp(kind):
+        return None
+    pattern = _ZONED if kind.tz else _IN_UTC
+    if not pc.all(pc.match_substring_regex(written, pattern), min_count=0).as_py():
+        return None
+    texts = pc.utf8_trim(written.cast(pa.string()), '"')
+    try:
+        return texts.cast(pa.timestamp("us", "UTC")).cast(pa.int64()).view(kind)
+    except pa.ArrowInvalid:
+        return None
+
+
 def _reader(kind: pa.DataType, meaning: Meaning | None) -> Callable[[str], Any]:
+    if kind == DIGITS:
+        return lambda text: _digits(text, meaning)
     if pa.types.is_decimal(kind):
         return lambda text: _decimal(text, kind, meaning)
     if pa.types.is_date(kind):
@@ -96,7 +129,8 @@ def _reader(kind: pa.DataType, meaning: Meaning | None) -> Callable[[str], Any]:
 
 def _date(text: str, kind: pa.DataType) -> int:
     if text.startswith('"'):
-        return int(json_rows.read_cell(text, kind))
+        # An io.debezium.time.IsoDate names a zone.
+        return int(json_rows.read_cell(_DATE_ZONE.sub('"', text), kind))
     days = int(text)
     if not -(2**31) <= days < 2**31:
         raise ValueError
@@ -105,6 +139,8 @@ def _date(text: str, kind: pa.DataType) -> int:
 
 def _time(text: str, kind: pa.DataType, meaning: Meaning | None) -> int:
     if text.startswith('"'):
+        # An io.debezium.time.IsoTimestamp of a column without zones names UTC.
+        text = text if kind.tz else text.removesuffix('Z"') + '"' * text.endswith('Z"')
         return int(json_rows.read_cell(text, kind))
     unit = _TIMES.get(meaning.name if meaning else "")
     if unit is None:
@@ -119,12 +155,8 @@ def _time(text: str, kind: pa.DataType, meaning: Meaning | None) -> int:
 
 
 def _decimal(text: str, kind: pa.Decimal128Type, meaning: Meaning | None) -> Decimal:
-    name = meaning.name if meaning else ""
-    if name == _DECIMAL and meaning is not None:
-        return _fitted(_unscaled(json.loads(text)).scaleb(-meaning.scale), kind)
-    if name == _VARIABLE:
-        parts = json.loads(text)
-        return _fitted(_unscaled(parts["value"]).scaleb(-int(parts["scale"])), kind)
+    if (found := _of_bytes(text, meaning)) is not None:
+        return _fitted(found, kind)
     try:
         return json_rows.read_cell(text, kind)  # type: ignore[no-any-return]
     except BadValue:
@@ -136,8 +168,26 @@ def _decimal(text: str, kind: pa.Decimal128Type, meaning: Meaning | None) -> Dec
         ) from None
 
 
-def _unscaled(text: str) -> Decimal:
-    return Decimal(int.from_bytes(base64.b64decode(text, validate=True), "big", signed=True))
+def _digits(text: str, meaning: Meaning | None) -> str:
+    found = _of_bytes(text, meaning)
+    # Without a meaning the connector writes it as a text or a number.
+    return f"{found:f}" if found is not None else str(json.loads(text, parse_float=str))
+
+
+def _of_bytes(text: str, meaning: Meaning | None) -> Decimal | None:
+    """A decimal that is written as the bytes of a number; None where it is not."""
+    if meaning is not None and meaning.name == _DECIMAL:
+        return scaled(base64.b64decode(json.loads(text), validate=True), meaning.scale)
+    if meaning is not None and meaning.name == _VARIABLE:
+        parts = json.loads(text)
+        return scaled(base64.b64decode(parts["value"], validate=True), int(parts["scale"]))
+    return None
+
+
+def scaled(unscaled: bytes, scale: int) -> Decimal:
+    """A decimal of any size, exactly."""
+    number = int.from_bytes(unscaled, "big", signed=True)
+    return Decimal((int(number < 0), tuple(map(int, str(abs(number)))), -scale))
 
 
 def _fitted(value: Decimal, kind: pa.Decimal128Type) -> Decimal:

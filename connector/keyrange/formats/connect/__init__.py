@@ -1,0 +1,1 @@
+"""Records of Kafka Connect, as its JSON and Avro converters write them."""

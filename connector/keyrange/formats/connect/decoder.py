@@ -1,0 +1,149 @@
+"""Kafka Connect's JSON: documents with the schema of its converter beside them, or without.
+
+The schema says what numbers and texts mean: days, milliseconds, microseconds or nanoseconds since
+1970, decimals as Base64 (https://debezium.io/documentation, "Data type mappings" of each
+connector). Without it an integer for a timestamp, or Base64 for a decimal, could mean several
+things, and is a bad value.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from keyrange.formats.connect.columns import DIGITS, Meaning, read_column
+from keyrange.formats.json.decoder import RAW, JsonDecoder
+from keyrange.formats.payloads import BadValues, Payloads, ReadValues
+from keyrange.formats.schema_document import in_utc
+from keyrange.formats.slow_rows import replaced
+
+_Array = np.ndarray[Any, Any]
+_NOTHING: Final = Meaning("")
+
+
+class ConnectDecoder:
+    """Reads documents into structs of one type, in which `DIGITS` stands for decimals of any
+    size."""
+
+    def __init__(self, kind: pa.StructType) -> None:
+        self._kind = kind
+        written = _written(kind)
+        self._plain = JsonDecoder(written)
+        self._with_schema = JsonDecoder(pa.struct([("schema", RAW), ("payload", written)]))
+        self.type: pa.StructType = shown(kind)
+        self._meanings: dict[str, Meaning] = {}
+
+    def read(self, payloads: Payloads) -> ReadValues:
+        """A row without a payload, or with a bad one, is null."""
+        near = payloads.contiguous()
+        wrapped = self._with_schema.read(near)
+        schemas, documents = wrapped.column.flatten()
+        why = dict(zip(wrapped.bad.rows.tolist(), wrapped.bad.errors, strict=True))
+        bare = np.flatnonzero(
+            near.present & documents.is_null().to_numpy(zero_copy_only=False)
+            & wrapped.column.is_valid().to_numpy(zero_copy_only=False)
+        )  # fmt: skip
+        if len(bare):
+            found = self._plain.read(near.take(bare))
+            documents = replaced(documents, bare.tolist(), found.column)
+            bad = zip(found.bad.rows.tolist(), found.bad.errors, strict=True)
+            why |= {int(bare[row]): text for row, text in bad}
+        return null_where_bad(self._by_schema(schemas, documents, why), why)
+
+    def _by_schema(
+        self, schemas: pa.Array, documents: pa.StructArray, why: dict[int, str]
+    ) -> pa.StructArray:
+        """The documents, each of which means what its schema says; usually there is one schema."""
+        encoded = schemas.dictionary_encode()
+        numbers = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+        texts = [*encoded.dictionary.to_pylist(), ""]
+        parts, order = [], np.empty(len(documents), np.int64)
+        done = 0
+        for number in np.unique(numbers).tolist():
+            rows = np.flatnonzero(numbers == number)
+            own = documents if len(rows) == len(documents) else documents.take(pa.array(rows))
+            bad: dict[int, str] = {}
+            meaning = self._meaning(texts[number])
+            parts.append(_converted(own, self._kind, meaning, "", bad))
+            order[rows] = done + np.arange(len(rows))
+            done += len(rows)
+            for row, text in bad.items():
+                why.setdefault(int(rows[row]), text)
+        if len(parts) == 1:
+            return parts[0]
+        return pa.concat_arrays([*parts, pa.nulls(0, self.type)]).take(pa.array(order))
+
+    def _meaning(self, schema: str) -> Meaning:
+        if schema not in self._meanings:
+            self._meanings[schema] = meaning_of(json.loads(schema)) if schema else _NOTHING
+        return self._meanings[schema]
+
+
+def null_where_bad(column: pa.StructArray, why: Mapping[int, str]) -> ReadValues:
+    """A column and why some of its rows, which are to be null, are bad."""
+    rows = np.array(sorted(why), np.int64)
+    if len(rows):
+        null = column.is_null().to_numpy(zero_copy_only=False).copy()
+        null[rows] = True
+        fields = list(column.type)
+        column = pa.StructArray.from_arrays(column.flatten(), fields=fields, mask=pa.array(null))
+    return ReadValues(column, BadValues(rows, [why[row] for row in rows.tolist()]))
+
+
+def _converted(
+    column: pa.Array, kind: pa.DataType, meaning: Meaning, path: str, bad: dict[int, str]
+) -> pa.Array:
+    """What was read as JSON, as a type; of rows that are `bad` it says why."""
+    if pa.types.is_struct(kind):
+        children = [
+            _converted(
+                child, each.type, meaning.fields.get(each.name, _NOTHING),
+                f"{path}.{each.name}" if path else each.name, bad,
+            )
+            for child, each in zip(column.flatten(), kind, strict=True)
+        ]  # fmt: skip
+        fields = list(shown(kind))
+        return pa.StructArray.from_arrays(children, fields=fields, mask=column.is_null())
+    if column.type == RAW:
+        column, why = read_column(column, kind, meaning if meaning != _NOTHING else None)
+        for row, text in why.items():
+            bad.setdefault(row, f"field {path}: {text}")
+    return column.cast(shown(kind))
+
+
+def _written(kind: pa.DataType) -> pa.DataType:
+    """The type as JSON is read: what may be written otherwise than `from_json` would have it is
+    left as it is."""
+    if pa.types.is_struct(kind):
+        return pa.struct([each.with_type(_written(each.type)) for each in kind])
+    is_time = pa.types.is_date(kind) or pa.types.is_timestamp(kind)
+    return RAW if is_time or pa.types.is_decimal(kind) or kind == DIGITS else kind
+
+
+def shown(kind: pa.DataType) -> pa.DataType:
+    """The type of a column."""
+    if pa.types.is_struct(kind):
+        return pa.struct([each.with_type(shown(each.type)) for each in kind])
+    return pa.string() if kind == DIGITS else in_utc(kind)
+
+
+def meaning_of(schema: Any) -> Meaning:
+    """What a field means, by a schema as Kafka Connect's converter writes it."""
+    if not isinstance(schema, dict):
+        return _NOTHING
+    parameters = schema.get("parameters")
+    scale = parameters.get("scale") if isinstance(parameters, dict) else None
+    fields = schema.get("fields")
+    named = {
+        each["field"]: meaning_of(each)
+        for each in (fields if isinstance(fields, list) else ())
+        if isinstance(each, dict) and isinstance(each.get("field"), str)
+    }
+    name = schema.get("name")
+    text = str(scale)
+    plain = text.removeprefix("-").isdecimal()
+    return Meaning(name if isinstance(name, str) else "", int(text) if plain else 0, named)

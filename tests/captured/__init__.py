@@ -1,0 +1,1 @@
+"""Tables of databases, and what Debezium writes of their changes."""

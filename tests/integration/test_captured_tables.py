@@ -1,0 +1,184 @@
+"""`valueFormat=debezium` into a table with keys: it is the captured table, deletions included."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from brokers.real_broker import Record, Topics
+from captured.source_table import DDL, Row, Source, Written, json_with_schemas
+from keyrange.errors import KeyrangeError
+from keyrange.individual_commits import table_output
+from keyrange.storage.sink_table import SinkTable
+from queries.individual import failure_of
+from queries.table_jobs import TableJob, individual
+from spark.sources import committed
+
+INTO: dict[str, Any] = {"keys": ["id"]}
+OPTIONS = {"valueFormat": "debezium", "valueSchema": DDL}
+
+
+@pytest.fixture(params=["spark", "delta-rs"])
+def merger(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Who merges: with delta-rs as in a session that has no Delta."""
+    if request.param == "delta-rs":
+        monkeypatch.setattr(table_output, "has_delta", lambda _: False)
+    name: str = request.param
+    return name
+
+
+class Captured:
+    """A table of Postgres that does not tell large values that stay, and its topic."""
+
+    def __init__(self, job: TableJob, seed: int, write: Any = json_with_schemas) -> None:
+        self.job, self._random = job, random.Random(seed)
+        self.source = Source("postgres", write, whole=False)
+
+    def change(self, count: int) -> None:
+        """So many changes at random."""
+        records: list[Written] = []
+        for _ in range(count):
+            keys = sorted(self.source.rows)
+            id = self._random.randrange(40)
+            if id not in self.source.rows:
+                records += self.source.insert({"id": id, **self.row(id)})
+                continue
+            what = self._random.choice(["update"] * 5 + ["delete", "key"])
+            to = self._random.randrange(40, 80)
+            if what == "delete":
+                records += self.source.delete(id)
+            elif what == "key" and to not in keys:
+                records += self.source.update(id, {"id": to})
+            else:
+                row = self.row(id)
+                some = self._random.sample([*row], 3)
+                records += self.source.update(id, {name: row[name] for name in some})
+        self.produce(records)
+
+    def produce(self, records: list[Written]) -> None:
+        made = []
+        for key, value in records:
+            assert key is not None
+            at = int(json.loads(key)["payload"]["id"]) if key[:1] == b"{" else key[-1]
+            made.append(Record(value, key, at % 2))
+        self.job.produce(*made)
+
+    def row(self, id: int) -> Row:
+        n = self._random.randrange(1_000_000)
+        return {
+            "name": f"name {n}",
+            "day": date(2020, 1, 1) + timedelta(days=n % 3000),
+            "at": datetime(2020, 1, 1) + timedelta(microseconds=n),
+            "seen": datetime(2020, 1, 1, tzinfo=UTC) + timedelta(seconds=n),
+            "price": Decimal(n).scaleb(-2),
+            "note": "large " * 20 + str(n) if n % 5 else None,
+            "blob": b"\x00" + str(n).encode() if n % 4 else None,
+            "tags": [f"tag {n}", None],
+            "counts": [n, -n],
+        }
+
+
+def rows(table: Path) -> dict[int, Row]:
+    found = DeltaTable(table).to_pyarrow_table().to_pylist()
+    by_key: dict[int, Row] = {row["id"]: row for row in found}
+    assert len(by_key) == len(found), found
+    return by_key
+
+
+@pytest.mark.parametrize("mode", ["batch", "individual"])
+def test_the_table_is_the_captured_one(
+    spark: SparkSession, topics: Topics, tmp_path: Path, merger: str, mode: str
+) -> None:
+    job = TableJob(spark, topics, tmp_path)
+    table = Captured(job, seed=5)
+    given = {"splitBy": "keyRange", "keyRangesPerPartition": "3", "maxOffsetsPerTrigger": "150"}
+    if mode == "individual":
+        given |= individual(tmp_path)
+    table.change(60)
+    table.produce(table.source.snapshot())
+    for _ in range(2):
+        table.change(150)
+        job.run(into=INTO, **OPTIONS, **given)
+        assert rows(job.table) == table.source.rows
+    assert len(committed(job.checkpoint)) >= 3
+    assert DeltaTable(job.table).schema().to_arrow().names == [
+        *next(iter(table.source.rows.values()))
+    ]
+    # With rows of the Kafka record beside them.
+    job.table, job.checkpoint = tmp_path / "more", tmp_path / "more_checkpoint"
+    if mode == "batch":
+        job.run(into=INTO, columns="value,partition,timestamp", **OPTIONS, **given)
+        assert {id: row.pop("partition") for id, row in rows(job.table).items()} == {
+            id: id % 2 for id in table.source.rows
+        }
+
+
+@pytest.mark.parametrize(("step", "before"), [(SinkTable.merge, True), (SinkTable.merge, False)])
+def test_a_driver_that_ends_between_files_and_merge(
+    spark: SparkSession,
+    topics: Topics,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    merger: str,
+    step: Any,
+    before: bool,
+) -> None:
+    job = TableJob(spark, topics, tmp_path)
+    table = Captured(job, seed=6)
+    table.change(80)
+    job.run(into=INTO, **OPTIONS)
+    whole: Callable[..., Any] = SinkTable.merge
+
+    def crashing(*arguments: Any, **named: Any) -> Any:
+        if not before:
+            whole(*arguments, **named)
+        raise RuntimeError("the driver ends")
+
+    table.change(80)
+    with monkeypatch.context() as patch:
+        patch.setattr(SinkTable, "merge", crashing)
+        assert "the driver ends" in failure_of(job.start(into=INTO, **OPTIONS))
+    table.change(80)
+    job.run(into=INTO, **OPTIONS)
+    assert rows(job.table) == table.source.rows
+
+
+def test_what_has_no_row(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
+    job = TableJob(spark, topics, tmp_path)
+    table = Captured(job, seed=7)
+    table.change(5)
+    job.produce(Record(json.dumps({"op": "t", "source": {}}).encode(), None, 0))
+    text = failure_of(job.start(into=INTO, **OPTIONS))
+    assert "[BAD_VALUE]" in text
+    assert "op t empties the captured table" in text
+    # It goes to the dead letters where it is said, and nothing else does.
+    given = individual(tmp_path, badValues="deadLetter")
+    job.checkpoint = tmp_path / "another"
+    job.run(into=INTO, **OPTIONS, **given)
+    assert rows(job.table) == table.source.rows
+    for into, more, why in [
+        (INTO | {"deletes": "name"}, {}, "deletes is said by the changes themselves"),
+        ({"keys": ["ids"]}, {}, r"no column 'ids'.*; it has id, name"),
+        (INTO, {"badValues": "null"}, "'badValues' is null, and a change"),
+    ]:
+        with pytest.raises(KeyrangeError, match=why):
+            job.start(into=into, **(OPTIONS | more))
+
+
+def test_without_keys_the_changes_are_appended(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    job = TableJob(spark, topics, tmp_path)
+    table = Captured(job, seed=8)
+    table.produce(table.source.insert({"id": 1, **table.row(1)}) + table.source.delete(1))
+    job.run(columns="value", **OPTIONS)
+    assert [each and each["op"] for each in job.rows()] == ["c", "d", None]
