@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +19,8 @@ from captured.source_table import (
     Row,
     Source,
     Written,
+    avro_schemas,
+    avro_with_ids,
     json_with_schemas,
     json_without_schemas,
 )
@@ -26,6 +30,7 @@ from keyrange.storage.last_rows import CHANGE, last_of_partitions, last_rows
 from keyrange.values.forms import rows_after, value_forms
 from keyrange.values.reading import ValueReader
 from keyrange.work.outcome_rows import member_type
+from registries.server import schema_registry
 
 REQUIRED = {"kafka.bootstrap.servers": "h:9", "subscribe": "orders"}
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
@@ -123,16 +128,16 @@ SHAPES: dict[str, Callable[..., Written]] = {
 }
 
 
+DATABASES: list[tuple[str, dict[str, bool]]] = [
+    ("mysql", {}),
+    ("postgres", {"whole": False}),
+    ("postgres", {"whole": False, "tells_keys": False}),
+    ("postgres", {}),
+]
+
+
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize(
-    ("database", "given"),
-    [
-        ("mysql", {}),
-        ("postgres", {"whole": False}),
-        ("postgres", {"whole": False, "tells_keys": False}),
-        ("postgres", {}),
-    ],
-)
+@pytest.mark.parametrize(("database", "given"), DATABASES)
 @settings(deadline=None)
 @given(data=st.data())
 def test_the_table_is_the_captured_one(
@@ -140,6 +145,36 @@ def test_the_table_is_the_captured_one(
 ) -> None:
     source = Source(database, SHAPES[shape], clear=shape == "json", **given)
     check(source, Target(json_forms, None), data)
+
+
+@pytest.mark.parametrize(("database", "given"), DATABASES)
+@settings(deadline=None)
+@given(data=st.data())
+def test_the_table_is_the_captured_one_in_avro(
+    avro_table: Callable[[str], tuple[Any, ...]], database: str, given: dict[str, bool], data: Any
+) -> None:
+    forms, registry, write = avro_table(database)
+    check(Source(database, write, **given), Target(forms, registry), data)
+
+
+@pytest.fixture(scope="module")
+def avro_table() -> Iterator[Callable[[str], tuple[Any, ...]]]:
+    """By the name of a database: forms, registry and what writes records."""
+    with schema_registry() as registry:
+        asked = {"valueFormat": "debezium", "schemaRegistry.url": registry.url}
+
+        @cache
+        def made(database: str) -> tuple[Any, ...]:
+            schemas = map(json.dumps, avro_schemas(database))
+            ids = [
+                registry.register(f"{database}-{side}", text)
+                for side, text in zip(("key", "value"), schemas, strict=True)
+            ]
+            options = parse_options(REQUIRED | asked | {"subscribe": database}, "stream")
+            forms = rows_after(value_forms(options), ("id",))
+            return forms, options.registry, avro_with_ids(*ids)
+
+        yield made
 
 
 def check(source: Source, target: Target, data: Any) -> None:

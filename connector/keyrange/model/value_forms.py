@@ -11,7 +11,7 @@ FORMATS: Final = ("string", "json", "avro", "protobuf", "connect", "debezium")
 # Of these the values say what becomes of rows.
 CHANGES: Final = ("debezium",)
 # Of these a registry may have the schemas.
-REGISTERED: Final = ("avro", "protobuf", "json")
+REGISTERED: Final = ("avro", "protobuf", "json", "connect", "debezium")
 # The column of what could not be read, with badValues=column.
 BAD_COLUMN: Final = "_bad_value"
 # Of rows that changes leave, beside the rows' own columns: whether a row deletes its key, and the

@@ -15,9 +15,10 @@ from keyrange.options.value_parsers import Violations, name_up_to, one_of
 
 _SCHEMA: Final = (
     "json: the columns, as DDL. avro: a schema as JSON. protobuf: a FileDescriptorSet in base64, "
-    "or the source of a .proto file. connect: the columns, as DDL. debezium: the columns of the "
-    "captured table, as DDL."
+    "or the source of a .proto file. connect: the columns, as DDL, or an Avro schema. debezium: "
+    "the columns of the captured table, as DDL, or the envelope's Avro schema."
 )
+_DDL_OR_AVRO: Final = ("connect", "debezium")
 _SCHEMA_VALUES: Final = "DDL such as id bigint, name string; or a schema in the format's own form"
 
 
@@ -125,6 +126,8 @@ def choose_values(
                 violations.add(name, "needs valueFormat or keyFormat")
     if chosen.bad == "deadLetter" and not individual:
         violations.add("badValues", "is deadLetter, which needs commitMode=individual")
+    if chosen.rescued and chosen.format in _DDL_OR_AVRO:
+        violations.add("rescuedData", f"is not for valueFormat={chosen.format}")
     taken = {name.lower() for name in columns} | {BAD_COLUMN}
     if chosen.rescued.lower() in taken:
         violations.add("rescuedData", f"is {chosen.rescued}, a column that there is already")
@@ -144,9 +147,9 @@ def _schema(
             violations.add(name, f"needs {side}Format=json, avro, protobuf, connect or debezium")
         return ""
     if not text:
-        if not (has_registry and form in ("avro", "protobuf")):
+        if not (has_registry and form in ("avro", "protobuf", "connect", "debezium")):
             violations.add(f"{side}Format", f"needs {name}: what {side}s are read into")
-    elif form in ("json", "connect", "debezium"):
+    elif form == "json" or (form in _DDL_OR_AVRO and not text.lstrip().startswith("{")):
         with violations.collecting(name):
             return json.dumps(parse_ddl(text))
     return text

@@ -9,7 +9,13 @@ from typing import Any, Final
 from keyrange.model.value_forms import Schema
 
 # What schemas of which formats of keys and values are called there.
-SCHEMA_TYPES: Final = {"avro": "AVRO", "protobuf": "PROTOBUF", "json": "JSON"}
+SCHEMA_TYPES: Final = {
+    "avro": "AVRO",
+    "protobuf": "PROTOBUF",
+    "json": "JSON",
+    "connect": "AVRO",
+    "debezium": "AVRO",
+}
 
 _REFERENCES_MAX: Final = 1_000
 

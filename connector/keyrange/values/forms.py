@@ -7,7 +7,7 @@ schemas for as long as a query runs.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from keyrange.errors import invalid_options
 from keyrange.model.value_forms import (
@@ -26,6 +26,8 @@ from keyrange.options.registry import subject_of
 from keyrange.options.value_parsers import Violations
 
 _UTC: Final = "UTC"
+# Formats that may read JSON, whose times may name no zone.
+_OF_COLUMNS: Final = ("json", "connect", "debezium")
 
 
 def value_forms(options: SourceOptions) -> ValueForms:
@@ -110,13 +112,34 @@ def rows_after(forms: ValueForms, keys: tuple[str, ...]) -> ValueForms:
 
     schema = change_format_of(form.format).key_schema(form.schema, keys)
     key = replace(form, column="key", format="connect", schema=schema, schema_id=None)
-    return replace(forms, rows=RowsForm(keys, key))
+    return replace(forms, rows=RowsForm(keys, _given_key(forms, key) or key))
+
+
+def _given_key(forms: ValueForms, expected: ColumnForm) -> ColumnForm | None:
+    """How options say that records' keys are read, None where they do not: of other columns that
+    they have nothing is asked. Raises INVALID_OPTIONS."""
+    given = next((each for each in forms.columns if each.column == "key"), None)
+    if given is None:
+        return None
+    from keyrange.values.reading import type_of
+
+    found, wanted = type_of(given), type_of(expected)
+    named: Any = {each.name: each.type for each in found} if hasattr(found, "names") else {}
+    wrong = [
+        f"option 'keyFormat' reads keys as {found}, and keys are {each.name} of type {each.type}: "
+        "leave it out where the connector writes keys as it writes values"
+        for each in wanted
+        if named.get(each.name) != each.type
+    ]
+    if wrong:
+        raise invalid_options(wrong[:1])
+    return given
 
 
 def _checked(forms: ValueForms) -> ValueForms:
     for form in forms.columns:
         zone = form.settings.time_zone
-        if form.format == "json" and '"timestamp"' in form.schema.text and not _is_known(zone):
+        if form.format in _OF_COLUMNS and '"timestamp"' in form.schema.text and not _is_known(zone):
             raise invalid_options(
                 [
                     f"times without a zone are of zone {zone[:40]!r}, which Python does not know: "

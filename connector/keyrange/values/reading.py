@@ -134,10 +134,20 @@ def _decoder(form: ColumnForm, registry: RegistrySettings) -> _Decode:
         decoder = format_.decoder(form.schema, form.schema, form.settings)
         return lambda payloads, _: decoder.read(payloads)
     from keyrange.registry.framing import framed_decoder
-    from keyrange.registry.registered_schemas import SCHEMA_TYPES, RegisteredSchema
+    from keyrange.registry.registered_schemas import RegisteredSchema
 
-    reader = RegisteredSchema(form.schema_id, SCHEMA_TYPES[form.format], form.schema)
+    reader = RegisteredSchema(form.schema_id, _schema_type(form), form.schema)
     return framed_decoder(registry, reader, format_, form.settings, form.column).read
+
+
+def _schema_type(form: ColumnForm) -> str:
+    """What a registry calls the schemas by which these are written: those of JSON say no columns,
+    which an option says."""
+    from keyrange.formats.connect.format import is_avro
+    from keyrange.registry.registered_schemas import SCHEMA_TYPES
+
+    has_columns = form.format in ("connect", "debezium") and not is_avro(form.schema)
+    return "JSON" if has_columns else SCHEMA_TYPES[form.format]
 
 
 def _texts(why: Mapping[int, str], rows: int) -> pa.StringArray:

@@ -30,6 +30,17 @@ def change(op: str, before: Any = None, after: Any = None) -> bytes:
     return json.dumps({"before": before, "after": after, "op": op, "ts_ms": 1}).encode()
 
 
+def test_keys_may_be_written_otherwise_than_values() -> None:
+    given = forms("id", keyFormat="json", keySchema="id bigint, more string")
+    assert given.rows is not None
+    assert given.rows.key is given.columns[0]
+    for schema in ("id int", "other bigint"):
+        with pytest.raises(KeyrangeError, match=r"'keyFormat' reads keys as .* id of type int64"):
+            forms("id", keyFormat="json", keySchema=schema)
+    with pytest.raises(KeyrangeError, match="'keyFormat' reads keys as string"):
+        forms("id", keyFormat="string")
+
+
 def read(
     *records: tuple[Any, bytes | None], keys: tuple[str, ...] = ("id",)
 ) -> tuple[list[Any], dict[int, str]]:

@@ -20,6 +20,10 @@ NAMED: Final = frozenset(("record", "enum", "fixed"))
 MISSING: Final = object()
 FIXED_BYTES_MAX: Final = 1 << 24
 DEPTH_MAX: Final = 100
+# Of Kafka Connect's names those that stand for no logical type of Avro's: its format reads them
+# further.
+CONNECT_NANOS: Final = "io.debezium.time.NanoTimestamp"
+CONNECT_ZONED: Final = "io.debezium.time.ZonedTimestamp"
 _INSTANTS = ("timestamp-millis", "timestamp-micros", "timestamp-nanos")
 # What each logical type may be on.
 _LOGICAL: Final[dict[str, tuple[str, ...]]] = {
@@ -30,6 +34,8 @@ _LOGICAL: Final[dict[str, tuple[str, ...]]] = {
     "decimal": ("bytes", "fixed"),
     "uuid": ("string", "fixed"),
     "duration": ("fixed",),
+    CONNECT_NANOS: ("long",),
+    CONNECT_ZONED: ("string",),
 }
 
 

@@ -27,7 +27,7 @@ _TIMES: Final = {
     "io.debezium.time.NanoTimestamp": -1000,
 }
 _DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
-_VARIABLE: Final = "io.debezium.data.VariableScaleDecimal"
+VARIABLE_DECIMAL: Final = "io.debezium.data.VariableScaleDecimal"
 _DIGITS: Final = r"^-?\d{1,18}$"
 _DATE_ZONE: Final = re.compile(r'(?<=\d\d-\d\d)(Z|[+-]\d\d:\d\d)"$')
 _TIME: Final = r'^"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?'
@@ -178,7 +178,7 @@ def _of_bytes(text: str, meaning: Meaning | None) -> Decimal | None:
     """A decimal that is written as the bytes of a number; None where it is not."""
     if meaning is not None and meaning.name == _DECIMAL:
         return scaled(base64.b64decode(json.loads(text), validate=True), meaning.scale)
-    if meaning is not None and meaning.name == _VARIABLE:
+    if meaning is not None and meaning.name == VARIABLE_DECIMAL:
         parts = json.loads(text)
         return scaled(base64.b64decode(parts["value"], validate=True), int(parts["scale"]))
     return None

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import json
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from keyrange.formats.format import Format
 from keyrange.formats.schema_document import struct_type
-from keyrange.model.value_forms import ReadSettings, Schema
+from keyrange.model.value_forms import ReadSettings, Schema, UnfitSchema
 
 if TYPE_CHECKING:
+    from keyrange.formats.avro.schemas import AvroType
     from keyrange.formats.payloads import Decoder
 
 # In the metadata of a column, a text: it holds decimals of any size.
@@ -19,22 +22,57 @@ DIGITS_MARK: Final = "keyrange.digits"
 
 
 class _Connect(Format):
-    """A schema is Spark's JSON of the columns."""
+    """A schema is Spark's JSON of the columns, or Avro's JSON."""
 
     def type_of(self, schema: Schema, settings: ReadSettings) -> pa.DataType:  # noqa: ARG002
+        if is_avro(schema):
+            return avro_type(schema)
         from keyrange.formats.connect.decoder import shown
 
         return shown(columns_of(schema))
 
-    def decoder(
-        self,
-        reader: Schema,
-        writer: Schema,  # noqa: ARG002
-        settings: ReadSettings,
-    ) -> Decoder:
+    def decoder(self, reader: Schema, writer: Schema, settings: ReadSettings) -> Decoder:
         from keyrange.formats.connect.decoder import ConnectDecoder
 
+        if is_avro(reader):
+            return avro_decoder(writer, reader)
         return ConnectDecoder(columns_of(reader, settings.time_zone))
+
+
+def is_avro(schema: Schema) -> bool:
+    """Whether a schema is Avro's, and payloads are too."""
+    try:
+        document = json.loads(schema.text)
+    except ValueError as failure:
+        raise UnfitSchema(f"the schema is not JSON: {failure}") from None
+    return not isinstance(document, dict) or document.get("type") != "struct"
+
+
+def avro_type(schema: Schema, fields: Collection[str] = ()) -> pa.DataType:
+    """The type of a schema's columns, where given of these `fields` alone."""
+    from keyrange.formats.connect.avro import read_type, shown
+
+    return shown(read_type(_written(schema), fields))
+
+
+def avro_decoder(writer: Schema, reader: Schema, fields: Collection[str] = ()) -> Decoder:
+    """For the columns of a reader's schema, where given of these `fields` alone."""
+    from keyrange.formats.avro.decoder import AvroDecoder
+    from keyrange.formats.connect.avro import ConnectAvroDecoder, read_type
+
+    columns = read_type(_written(reader), fields)
+    try:
+        plain = AvroDecoder(_written(writer), columns, rescues=False)
+    except RecursionError:
+        raise UnfitSchema("the schemas are nested too deeply") from None
+    return ConnectAvroDecoder(plain, columns)
+
+
+@functools.lru_cache(maxsize=256)
+def _written(schema: Schema) -> AvroType:
+    from keyrange.formats.connect.avro import written_type
+
+    return written_type(schema)
 
 
 def columns_of(schema: Schema, time_zone: str = "UTC") -> pa.StructType:

@@ -93,7 +93,8 @@ def _find_keys(
     bad = dict(zip(found.bad.rows.tolist(), found.bad.errors, strict=True))
     places = np.full(len(upserts), len(asked))
     places[asked] = np.arange(len(asked))
-    for name, column in zip(found.column.type.names, found.column.flatten(), strict=True):
+    columns = dict(zip(found.column.type.names, found.column.flatten(), strict=True))
+    for name, column in ((name, columns[name]) for name in keys):
         told = pa.concat_arrays([column, pa.nulls(1, column.type)]).take(pa.array(places))
         rows[name] = pc.coalesce(rows[name], told)
         for row in asked[_flags(rows[name].is_null())[asked]].tolist():
