@@ -28,6 +28,11 @@ class Format(Protocol):
         """The same schema as the driver tells it to tasks, which are to read it fast."""
         return schema
 
+    def said_by(self, payload: bytes) -> Schema | None:
+        """The schema of the columns that a payload brings with it; None where it brings none."""
+        del payload
+        return None
+
     def decoder(self, reader: Schema, writer: Schema, settings: ReadSettings) -> Decoder:
         """Reads what was written by `writer` into the column of `reader`. They are the same where
         nobody says by which schema a payload was written."""

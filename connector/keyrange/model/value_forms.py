@@ -12,6 +12,8 @@ FORMATS: Final = ("string", "json", "avro", "protobuf", "connect", "debezium")
 CHANGES: Final = ("debezium",)
 # Of these a registry may have the schemas.
 REGISTERED: Final = ("avro", "protobuf", "json", "connect", "debezium")
+# Of these the records may bring it with them.
+SELF_DESCRIBED: Final = ("connect", "debezium")
 # The column of what could not be read, with badValues=column.
 BAD_COLUMN: Final = "_bad_value"
 # Of rows that changes leave, beside the rows' own columns: whether a row deletes its key, and the

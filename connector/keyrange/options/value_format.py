@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from keyrange.model.ddl import parse_ddl
-from keyrange.model.value_forms import BAD_COLUMN, CHANGES, FORMATS
+from keyrange.model.value_forms import BAD_COLUMN, CHANGES, FORMATS, REGISTERED, SELF_DESCRIBED
 from keyrange.options.option import GivenOptions, option
 from keyrange.options.registry import RegistrySettings
 from keyrange.options.value_parsers import Violations, name_up_to, one_of
@@ -18,7 +18,6 @@ _SCHEMA: Final = (
     "or the source of a .proto file. connect: the columns, as DDL, or an Avro schema. debezium: "
     "the columns of the captured table, as DDL, or the envelope's Avro schema."
 )
-_DDL_OR_AVRO: Final = ("connect", "debezium")
 _SCHEMA_VALUES: Final = "DDL such as id bigint, name string; or a schema in the format's own form"
 
 
@@ -126,7 +125,7 @@ def choose_values(
                 violations.add(name, "needs valueFormat or keyFormat")
     if chosen.bad == "deadLetter" and not individual:
         violations.add("badValues", "is deadLetter, which needs commitMode=individual")
-    if chosen.rescued and chosen.format in _DDL_OR_AVRO:
+    if chosen.rescued and chosen.format in SELF_DESCRIBED:
         violations.add("rescuedData", f"is not for valueFormat={chosen.format}")
     taken = {name.lower() for name in columns} | {BAD_COLUMN}
     if chosen.rescued.lower() in taken:
@@ -147,9 +146,11 @@ def _schema(
             violations.add(name, f"needs {side}Format=json, avro, protobuf, connect or debezium")
         return ""
     if not text:
-        if not (has_registry and form in ("avro", "protobuf", "connect", "debezium")):
+        if form not in SELF_DESCRIBED and not (
+            has_registry and form in REGISTERED and form != "json"
+        ):
             violations.add(f"{side}Format", f"needs {name}: what {side}s are read into")
-    elif form == "json" or (form in _DDL_OR_AVRO and not text.lstrip().startswith("{")):
+    elif form == "json" or (form in SELF_DESCRIBED and not text.lstrip().startswith("{")):
         with violations.collecting(name):
             return json.dumps(parse_ddl(text))
     return text

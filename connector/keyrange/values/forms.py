@@ -13,6 +13,7 @@ from keyrange.errors import invalid_options
 from keyrange.model.value_forms import (
     RAW,
     REGISTERED,
+    SELF_DESCRIBED,
     ColumnForm,
     ReadSettings,
     RowsForm,
@@ -27,7 +28,7 @@ from keyrange.options.value_parsers import Violations
 
 _UTC: Final = "UTC"
 # Formats that may read JSON, whose times may name no zone.
-_OF_COLUMNS: Final = ("json", "connect", "debezium")
+_OF_COLUMNS: Final = ("json", *SELF_DESCRIBED)
 
 
 def value_forms(options: SourceOptions) -> ValueForms:
@@ -67,7 +68,9 @@ def _registered(options: SourceOptions, form: ColumnForm) -> ColumnForm:
     """The form with what the registry says of it, where there is one."""
     registry = options.registry
     if not registry.urls or form.format not in REGISTERED:
-        return form
+        return (
+            form if form.schema.text or form.format not in SELF_DESCRIBED else _said(options, form)
+        )
     if form.schema.text:
         return replace(form, framed=True)
     violations = Violations()
@@ -79,6 +82,17 @@ def _registered(options: SourceOptions, form: ColumnForm) -> ColumnForm:
     found = reader_schema(registry, subject, form.format)
     schema = replace(found.schema, message=form.schema.message or found.schema.message)
     return replace(form, schema=schema, framed=True, schema_id=found.id)
+
+
+def _said(options: SourceOptions, form: ColumnForm) -> ColumnForm:
+    """The form with what the topic's own records say of it."""
+    from keyrange.values.own_schemas import own_schema
+
+    try:
+        schema = own_schema(options, form.column, form.format)
+    except UnfitSchema as failure:
+        raise invalid_options([f"option '{form.column}Schema' has to say it: {failure}"]) from None
+    return replace(form, schema=schema)
 
 
 def in_zone(options: SourceOptions, session_zone: str) -> ValueForms:

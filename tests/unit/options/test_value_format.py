@@ -46,7 +46,6 @@ def test_dead_letters_are_of_individual_commits() -> None:
         ({"keyFormat": "string", "keySchema": "id int"}, "keySchema"),
         (JSON | {"keyMessage": "Key"}, "keyMessage"),
         ({"timeZone": "UTC"}, "timeZone"),
-        ({"valueFormat": "debezium"}, "valueFormat"),
         ({"keyFormat": "debezium", "keySchema": "id int"}, "keyFormat"),
         (
             {"valueFormat": "connect", "valueSchema": "id int", "rescuedData": "more"},

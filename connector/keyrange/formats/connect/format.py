@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -16,9 +16,6 @@ from keyrange.model.value_forms import ReadSettings, Schema, UnfitSchema
 if TYPE_CHECKING:
     from keyrange.formats.avro.schemas import AvroType
     from keyrange.formats.payloads import Decoder
-
-# In the metadata of a column, a text: it holds decimals of any size.
-DIGITS_MARK: Final = "keyrange.digits"
 
 
 class _Connect(Format):
@@ -37,6 +34,11 @@ class _Connect(Format):
         if is_avro(reader):
             return avro_decoder(writer, reader)
         return ConnectDecoder(columns_of(reader, settings.time_zone))
+
+    def said_by(self, payload: bytes) -> Schema | None:
+        from keyrange.formats.connect.own_schemas import columns_said_by
+
+        return columns_said_by(payload)
 
 
 def is_avro(schema: Schema) -> bool:
@@ -78,6 +80,7 @@ def _written(schema: Schema) -> AvroType:
 def columns_of(schema: Schema, time_zone: str = "UTC") -> pa.StructType:
     """The columns of Spark's JSON, decimals of any size among them as `DIGITS`."""
     from keyrange.formats.connect.columns import DIGITS
+    from keyrange.formats.connect.own_schemas import DIGITS_MARK
 
     document: dict[str, Any] = json.loads(schema.text)
     kind = struct_type(document, time_zone)

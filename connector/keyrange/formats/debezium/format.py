@@ -39,6 +39,11 @@ class _Debezium(ChangeFormat):
             return EnvelopeDecoder(avro_decoder(writer, reader, _FIELDS))
         return EnvelopeDecoder(ConnectDecoder(_envelope(columns_of(reader, settings.time_zone))))
 
+    def said_by(self, payload: bytes) -> Schema | None:
+        from keyrange.formats.connect.own_schemas import columns_said_by
+
+        return columns_said_by(payload, ("after",))
+
     def rows_type(self, changes: pa.DataType) -> pa.StructType:
         return pa.struct([*changes.field("after").type, (DELETED, pa.bool_()), (KEPT, _NAMES)])
 

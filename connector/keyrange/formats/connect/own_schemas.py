@@ -1,0 +1,112 @@
+"""Columns of the schemas that Kafka Connect's JSON converter writes beside its payloads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, Final
+
+from keyrange.formats.connect.columns import VARIABLE_DECIMAL
+from keyrange.model.value_forms import Schema, UnfitSchema
+
+# In the metadata of a column, a text: it holds decimals of any size.
+DIGITS_MARK: Final = "keyrange.digits"
+_DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
+_DIGITS_MAX: Final = 38
+# By the names of Kafka Connect and Debezium.
+_NAMED: Final = {
+    "io.debezium.time.Date": "date",
+    "org.apache.kafka.connect.data.Date": "date",
+    "io.debezium.time.Timestamp": "timestamp_ntz",
+    "io.debezium.time.MicroTimestamp": "timestamp_ntz",
+    "io.debezium.time.NanoTimestamp": "timestamp_ntz",
+    "org.apache.kafka.connect.data.Timestamp": "timestamp",
+    "io.debezium.time.ZonedTimestamp": "timestamp",
+}
+_PLAIN: Final = {
+    "boolean": "boolean",
+    "int8": "byte",
+    "int16": "short",
+    "int32": "integer",
+    "int64": "long",
+    "float": "float",
+    "float32": "float",
+    "double": "double",
+    "float64": "double",
+    "string": "string",
+    "bytes": "binary",
+}
+
+
+def columns_said_by(payload: bytes, path: Sequence[str] = ()) -> Schema | None:
+    """The columns of the struct at a path of a document's schema; None where it brings none. Raises
+    UnfitSchema."""
+    try:
+        document = json.loads(payload)
+    except (ValueError, RecursionError):
+        return None
+    said = document.get("schema") if isinstance(document, dict) else None
+    for name in path:
+        said = next((each for each in _fields(said) if each["field"] == name), None)
+    return Schema(json.dumps(_struct(said))) if said and _fields(said) else None
+
+
+def _fields(said: Any) -> list[dict[str, Any]]:
+    fields = said.get("fields") if isinstance(said, dict) else None
+    return [each for each in fields or () if isinstance(each, dict) and "field" in each]
+
+
+def _struct(said: dict[str, Any], is_root: bool = True) -> dict[str, Any]:
+    fields = []
+    for each in _fields(said):
+        kind = _type(each, is_root)
+        metadata = {} if kind else {DIGITS_MARK: True}
+        fields.append(
+            {
+                "name": each["field"],
+                "type": kind or "string",
+                "nullable": True,
+                "metadata": metadata,
+            }
+        )
+    return {"type": "struct", "fields": fields}
+
+
+def _type(said: Any, is_root: bool, is_field: bool = True) -> Any:
+    """Spark's JSON of a type, "" for a decimal of any size. What is in lists and maps has Connect's
+    plain types."""
+    kind = said.get("type") if isinstance(said, dict) else None
+    name = said.get("name") if isinstance(said, dict) and is_field else None
+    if name == _DECIMAL:
+        parameters = said.get("parameters") or {}
+        precision = int(parameters.get("connect.decimal.precision") or _DIGITS_MAX)
+        scale = int(parameters.get("scale") or 0)
+        fits = 0 <= scale <= precision <= _DIGITS_MAX
+        return f"decimal({precision},{scale})" if fits else _digits(is_root)
+    if name == VARIABLE_DECIMAL and is_root:
+        return ""
+    if name in _NAMED:
+        return _NAMED[name]
+    if kind == "struct":
+        return _struct(said, is_root=False)
+    if kind == "array":
+        element = _type(said.get("items"), False, is_field=False)
+        return {"type": "array", "elementType": element, "containsNull": True}
+    if kind == "map":
+        key, value = (_type(said.get(side), False, is_field=False) for side in ("keys", "values"))
+        if key != "string":
+            # The converter writes a list of pairs: the column has it as text.
+            return "string"
+        return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": True}
+    if kind not in _PLAIN:
+        raise UnfitSchema(f"a type of Kafka Connect is not known: {json.dumps(kind)[:60]}")
+    return _PLAIN[kind]
+
+
+def _digits(is_root: bool) -> str:
+    if not is_root:
+        raise UnfitSchema(
+            f"a decimal of more than {_DIGITS_MAX} digits is in a struct; set the connector's "
+            "decimal.handling.mode=string"
+        )
+    return ""
