@@ -49,13 +49,24 @@ def registered_orders(schema_id: int) -> list[Record]:
 
 def changes() -> list[Record]:
     """Debezium's records of a table: one row is renamed, one deleted, one deleted and back."""
+    text = {"type": "string", "optional": True}
+    row_fields = [{"field": name, **text} for name in ("id", "name")]
+    sides = [
+        {"field": side, "type": "struct", "optional": True, "fields": row_fields}
+        for side in ("before", "after")
+    ]
+    fields = [*sides, {"field": "op", **text}, {"field": "ts_ms", "type": "int64"}]
+    schemas = [{"type": "struct", "fields": each} for each in (row_fields[:1], fields)]
+
+    def written(schema: object, payload: object) -> bytes:
+        return json.dumps({"schema": schema, "payload": payload}).encode()
 
     def change(op: str, key: str, before: str | None, after: str | None) -> Record:
         row = lambda name: None if name is None else {"id": key, "name": name}  # noqa: E731
         value = {"op": op, "before": row(before), "after": row(after), "ts_ms": 0}
-        return Record(json.dumps(value).encode(), json.dumps({"id": key}).encode())
+        return Record(written(schemas[1], value), written(schemas[0], {"id": key}))
 
-    gone = Record(None, json.dumps({"id": "customer 2"}).encode())
+    gone = Record(None, written(schemas[0], {"id": "customer 2"}))
     return [
         change("r", "customer 1", None, "Ann"),
         change("c", "customer 2", None, "Bo"),
