@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -16,13 +20,16 @@ from pyspark.sql import SparkSession
 
 from brokers.real_broker import Record, Topics
 from captured.source_table import DDL, Row, Source, Written, json_with_schemas
+from keyrange.embedded import jars
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits import table_output
 from keyrange.storage.sink_table import SinkTable
 from queries.individual import failure_of
 from queries.table_jobs import TableJob, individual
 from spark.sources import committed
+from spark.worker_python import WORKER_PYTHON
 
+CAPTURING = Path(__file__).parents[1] / "handed" / "capturing.py"
 INTO: dict[str, Any] = {"keys": ["id"]}
 OPTIONS = {"valueFormat": "debezium", "valueSchema": DDL}
 
@@ -122,14 +129,13 @@ def test_the_table_is_the_captured_one(
         }
 
 
-@pytest.mark.parametrize(("step", "before"), [(SinkTable.merge, True), (SinkTable.merge, False)])
-def test_a_driver_that_ends_between_files_and_merge(
+@pytest.mark.parametrize("before", [True, False])
+def test_a_driver_that_fails_between_files_and_merge(
     spark: SparkSession,
     topics: Topics,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     merger: str,
-    step: Any,
     before: bool,
 ) -> None:
     job = TableJob(spark, topics, tmp_path)
@@ -150,6 +156,48 @@ def test_a_driver_that_ends_between_files_and_merge(
     table.change(80)
     job.run(into=INTO, **OPTIONS)
     assert rows(job.table) == table.source.rows
+
+
+def test_a_driver_that_is_killed_between_files_and_merge(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    """kill -9 of it and its JVM, before and behind a merge; no option says the columns."""
+    job = TableJob(spark, topics, tmp_path)
+    table = Captured(job, seed=9)
+    given = {"valueFormat": "debezium"}
+    table.change(80)
+    job.run(into=INTO, **given)
+    for when in ("before", "behind"):
+        table.change(80)
+        version = DeltaTable(job.table).version()
+        assert killed_run(topics, job, tmp_path, when) == -signal.SIGKILL
+        assert (DeltaTable(job.table).version() > version) == (when == "behind")
+    table.change(80)
+    job.run(into=INTO, **given)
+    assert rows(job.table) == table.source.rows
+
+
+def killed_run(topics: Topics, job: TableJob, home: Path, when: str) -> int:
+    confs = jars.delta_confs()
+    command = [
+        str(Path(sys.executable).parent / "spark-submit"),
+        *("--master", "local[2]"),
+        *(f"--conf={name}={value}" for name, value in confs.items()),
+        *(str(CAPTURING), topics.cluster.bootstrap_servers, job.topic, str(home), when),
+    ]
+    log = home / f"{when}.log"
+    with log.open("wb") as out:
+        ended = subprocess.run(
+            command,
+            stdout=out,
+            stderr=out,
+            cwd=home,
+            env={**os.environ, "PYSPARK_PYTHON": WORKER_PYTHON},
+            start_new_session=True,
+            timeout=400,
+            check=False,
+        )
+    return ended.returncode
 
 
 def test_what_has_no_row(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
