@@ -248,6 +248,23 @@ def table_of(rows: list[dict[str, Any]]) -> pa.Table:
     return pa.table(columns, schema=kinds).append_column(CHANGE, pa.array(told, change))
 
 
+def test_a_task_keeps_what_another_partition_may_need(home: KeyedTable) -> None:
+    """A row that is not the last one of its key yet may be it behind a later one of the other."""
+    writer, files = home.writer("plan-x"), []
+    for at, (partition, time) in enumerate([(0, 3), (1, 2), (0, 1)]):
+        output = pa.record_batch({"id": [7], "text": [f"{partition} at {time}"]}, schema=SCHEMA)
+        place = {"partition": [partition], "timestamp_ms": [time]}
+        writer.add(changed_rows(output, changes([at], ["said"]) | _arrays(place)))
+        # The first two are in one file.
+        files += writer.finish() if at else []
+    home.merge(0, Staged(str(home.staging), files, home.keys, FORM))
+    assert home.rows() == {7: "1 at 2"}
+
+
+def _arrays(columns: dict[str, list[int]]) -> dict[str, pa.Array]:
+    return {name: pa.array(values) for name, values in columns.items()}
+
+
 def test_columns_that_a_row_leaves_as_they_are(home: KeyedTable) -> None:
     home.merge(0, home.staged((1, "a"), (2, "b"), (3, "c"), (4, "d")))
     rows = [(1, KEPT), (2, "new"), (2, KEPT), (3, None), (3, KEPT), (5, KEPT), (4, "e"), (4, "f")]
