@@ -61,6 +61,8 @@ def read_column(
     fast = _of_integers(written, kind, meaning)
     if fast is None:
         fast = _of_texts(written, kind)
+    if fast is None:
+        fast = _of_decimals(written, kind, meaning)
     if fast is not None:
         return fast, {}
     read = _reader(kind, meaning)
@@ -114,6 +116,20 @@ def _of_texts(written: pa.Array, kind: pa.DataType) -> pa.Array | None:
     try:
         return texts.cast(pa.timestamp("us", "UTC")).cast(pa.int64()).view(kind)
     except pa.ArrowInvalid:
+        return None
+
+
+def _of_decimals(written: pa.Array, kind: pa.DataType, meaning: Meaning | None) -> pa.Array | None:
+    """Decimals that are written as bytes; None where a row has none that fits."""
+    is_bytes = meaning is not None and meaning.name in (_DECIMAL, VARIABLE_DECIMAL)
+    if not pa.types.is_decimal(kind) or not is_bytes:
+        return None
+    try:
+        texts = written.to_pylist()
+        return pa.array(
+            [None if text is None else _of_bytes(text, meaning) for text in texts], kind
+        )
+    except (ValueError, ArithmeticError, TypeError, LookupError):
         return None
 
 
