@@ -51,6 +51,11 @@ def from_runs(name: str, values: Sequence[float], unit: str) -> Figure:
     return Figure(name, median(values), unit, min(values), max(values), list(values))
 
 
+def highest(name: str, values: Sequence[float], unit: str) -> Figure:
+    """The highest of some runs, for a bound that has to hold in every one."""
+    return Figure(name, max(values), unit, min(values), max(values), list(values))
+
+
 def ratio(name: str, ours: Sequence[float], theirs: Sequence[float]) -> Figure:
     """The median of the ratios of pairs, which ran next to each other.
 

@@ -41,6 +41,40 @@ def _ingest() -> Table:
     return Table("ingest", headings, rows)
 
 
+def _values() -> Table:
+    """Each row beside another side, whose name the row's label has."""
+    rows = {
+        "Avro by a registry, 200 B; `from_avro`": ("ingest.avro.200B", "vs_jvm", "jvm"),
+        "Protobuf by a registry, 200 B; `mapInArrow` with Google's library": (
+            *("ingest.protobuf.200B", "vs_python", "jvm_python"),
+        ),
+        "JSON of 20 fields, nested, 1 KB; `from_json`": ("ingest.json.1KB", "vs_jvm", "jvm"),
+        "a Python function of a typed record, 200 B; a Python UDF": (
+            *("process.typed", "vs_jvm_udf", "jvm_udf"),
+        ),
+        "JSON into a DataFrame, 200 B; `from_json`": ("read.json.200B", "vs_jvm", "jvm"),
+        "the last row of each key, 200 B; `MERGE` in `foreachBatch`": (
+            *("upsert.200B", "vs_jvm", "jvm"),
+        ),
+        "a whole run, 1 KB, lz4; a script": ("ingest.whole.1KB.lz4", "vs_script", "script"),
+        "a whole run, 200 B, none; a script": ("ingest.whole.200B.none", "vs_script", "script"),
+    }
+    headings = ("what is read; beside what", "keyrange beside it", "keyrange", "the other side")
+    return Table(
+        "values",
+        (*headings, "memory of a task"),
+        {
+            label: (
+                f"{prefix}.{versus}",
+                f"{prefix}.keyrange.mrec_per_second",
+                f"{prefix}.{other}.mrec_per_second",
+                f"{prefix}.peak_rss.mb",
+            )
+            for label, (prefix, versus, other) in rows.items()
+        },
+    )
+
+
 def _calls() -> Table:
     kinds = ("GET", "HEAD", "LIST", "PUT", "DELETE")
     ways = {"whole": "whole batches", "individual": "individual commits, with dead letters"}
@@ -90,6 +124,7 @@ TABLES: Mapping[str, Table] = {
             ),
         },
     ),
+    "values": _values(),
     "latency_delta": _list(
         "latency_delta",
         {

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import time
 import uuid
 from collections.abc import Mapping
 
 from kafka.admin import KafkaAdminClient, NewTopic
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 KEY_BYTES = 12
 # What the values of `objects` hold.
@@ -17,37 +15,8 @@ OBJECT = (
     "carrier string, flight int, tailnum string, origin string, dest string, time timestamp, "
     "delay int, distance int, trace string, note string"
 )
-_EVENT_BYTES = 190
-# What such an event has in Avro besides its note, and a document of `nested`.
-_AVRO_BYTES = 55
-_NESTED_BYTES = 520
-_PARTS = ("origin", "dest", "carrier", "weather")
-# What the values of `nested` hold.
-NESTED = (
-    "id bigint, "
-    + ", ".join(
-        f"{name} struct<{name[0]}code string, {name[0]}count int, {name[0]}share double, "
-        f"{name[0]}ok boolean>"
-        for name in _PARTS
-    )
-    + ", tags array<string>, note string"
-)
-_AVRO_TYPES = {
-    "string": "string",
-    "int": "int",
-    "timestamp": {"type": "long", "logicalType": "timestamp-micros"},
-}
-AVRO_ID = 7
-AVRO = json.dumps(
-    {
-        "type": "record",
-        "name": "Event",
-        "fields": [
-            {"name": name, "type": ["null", _AVRO_TYPES[kind]], "default": None}
-            for name, kind in (each.split() for each in OBJECT.split(", "))
-        ],
-    }
-)
+# As many has one event as JSON.
+EVENT_BYTES = 190
 
 
 def create_topic(
@@ -76,7 +45,7 @@ def delete_topic(bootstrap_servers: str, topic: str) -> None:
 
 def records(spark: SparkSession, rows: int, value_bytes: int, partitions: int) -> DataFrame:
     """Columns id, key, value and partition for Spark's Kafka sink; values have `value_bytes`."""
-    count = max(value_bytes // _EVENT_BYTES, 1)
+    count = max(value_bytes // EVENT_BYTES, 1)
     events = ", ',', ".join(_event(f"id * {count} + {number}") for number in range(count))
     return spark.range(0, rows, 1, 2).selectExpr(
         "id",
@@ -94,29 +63,6 @@ def objects(spark: SparkSession, rows: int, value_bytes: int, partitions: int) -
     value = f"concat(rpad({opened}, {value_bytes - 2}, 'late aircraft, '), '\"}}')"
     frame = records(spark, rows, value_bytes, partitions)
     return frame.selectExpr("id", "key", f"{value} AS value", "partition")
-
-
-def nested(spark: SparkSession, rows: int, value_bytes: int, partitions: int) -> DataFrame:
-    """The same with values that are JSON of twenty fields, some within others (`NESTED`)."""
-    part = "named_struct('{0}code', hex(xxhash64(id, {1})), '{0}count', pmod(hash(id, {1}), 9999), "
-    part += "'{0}share', pmod(hash(id, {1}), 1000) / 7.0, '{0}ok', id % 2 = 0)"
-    parts = ", ".join(f"'{name}', {part.format(name[0], at)}" for at, name in enumerate(_PARTS))
-    pad = f"rpad('', {value_bytes - _NESTED_BYTES}, 'late aircraft, ')"
-    value = f"to_json(named_struct('id', id, {parts}, 'tags', array('a', 'b', 'c'), 'note', {pad}))"
-    frame = records(spark, rows, value_bytes, partitions)
-    return frame.selectExpr("id", "key", f"{value} AS value", "partition")
-
-
-def avro(spark: SparkSession, rows: int, value_bytes: int, partitions: int) -> DataFrame:
-    """Events (`OBJECT`) as Avro behind the header of Confluent's serializers, of schema AVRO_ID."""
-    from pyspark.sql.avro.functions import to_avro
-
-    # Of the JSON only the note's text is as long in Avro.
-    json_bytes = value_bytes + _EVENT_BYTES - _AVRO_BYTES
-    event = F.from_json("value", OBJECT)
-    header = F.lit(bytes(1) + AVRO_ID.to_bytes(4, "big"))
-    frame = objects(spark, rows, json_bytes, partitions)
-    return frame.withColumn("value", F.concat(header, to_avro(event, AVRO)))
 
 
 def _event(number: str) -> str:

@@ -1,26 +1,40 @@
 """Group `values`: typed values on their way into Delta tables and out of a DataFrame, beside the
-JVM connector with Spark's `from_avro` and `from_json`, which write and read the same rows.
+JVM connector with Spark's `from_avro` and `from_json`, which write and read the same rows; upserts
+beside MERGE in foreachBatch; and whole runs beside a script that has no Spark.
 
-keyrange reads the schemas of Avro values from a registry; Spark's side is told the schema, and cuts
-the header off. As in group `ingest` all sides alternate in one session. Spark's `from_protobuf` is
-published in no repository that this project reads, so Protobuf has no figure beside it.
+keyrange reads the schemas of Avro and Protobuf from a registry; Spark's side is told the schema,
+and cuts the header off. As in group `ingest` all sides alternate in one session. Spark's
+`from_protobuf` is published in no repository that this project reads: what stands beside Protobuf
+is what Python has without it, `mapInArrow` with the upb of Google's library.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import shutil
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
+from pathlib import Path
 
+from deltalake import DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from bench import protobuf_events, script, topics, typed_topics, upserts
 from bench import spark as sparks
-from bench import topics
-from bench.figures import Figure, at_least, from_runs, ratio
-from bench.groups.ingest import CORES, PARTITIONS, VALUE_BYTES, Cell, from_json, job, jvm, measure
+from bench.figures import Figure, at_least, at_most, from_runs, highest, ratio
+from bench.groups import ingest
+from bench.groups.ingest import CORES, PARTITIONS, VALUE_BYTES, Cell, job, jvm
+from bench.peaks import Peaks
 from bench.registry import Bench, Group
 from bench.registry_stub import registry
 
 _OTHERS = ("topic", "partition", "offset", "timestamp", "timestampType")
+_DELAYS = "flight string, share double"
+SCRIPTS = (("1KB", "lz4"), ("200B", "none"))
+# The first one fills the table and is not measured.
+_UPSERT_BATCHES = 3
 
 
 def _rows(records: DataFrame, read: Column) -> DataFrame:
@@ -31,11 +45,18 @@ def _rows(records: DataFrame, read: Column) -> DataFrame:
 def _from_avro(records: DataFrame) -> DataFrame:
     from pyspark.sql.avro.functions import from_avro
 
-    return _rows(records, from_avro(F.expr("substring(value, 6)"), topics.AVRO))
+    payload = F.expr(f"substring(value, {len(typed_topics.HEADER) + 1})")
+    return _rows(records, from_avro(payload, typed_topics.AVRO))
+
+
+def _from_protobuf(records: DataFrame) -> DataFrame:
+    columns = f"key binary, {topics.OBJECT}, topic string, partition int, offset bigint, "
+    columns += "timestamp timestamp, timestampType int"
+    return records.select("key", "value", *_OTHERS).mapInArrow(protobuf_events.decoded, columns)
 
 
 def _from_nested(records: DataFrame) -> DataFrame:
-    return _rows(records, F.from_json(records["value"].cast("string"), topics.NESTED))
+    return _rows(records, F.from_json(records["value"].cast("string"), typed_topics.NESTED))
 
 
 def _delay(record: object) -> tuple[object, ...] | None:
@@ -46,86 +67,237 @@ def _delay(record: object) -> tuple[object, ...] | None:
     return (f"{event.carrier}{event.flight}", event.delay * 60.0 / max(event.distance, 1))
 
 
-_DELAYS = "flight string, share double"
-
-
 def _delay_of(carrier: str, flight: int, delay: int, distance: int) -> tuple[object, ...] | None:
     return None if delay < 15 else (f"{carrier}{flight}", delay * 60.0 / max(distance, 1))
 
 
 def _by_typed_udf(records: DataFrame) -> DataFrame:
+    """The function is handed the fields that it uses, and Spark parses no others."""
     read = F.from_json(records["value"].cast("string"), topics.OBJECT)
     event = records.select(read.alias("e")).select("e.*")
-    delay = F.udf(_delay_of, _DELAYS, useArrow=True)
+    # Else Spark calls it twice: for the filter, and for what the filter leaves.
+    delay = F.udf(_delay_of, _DELAYS, useArrow=True).asNondeterministic()
     found = event.select(delay("carrier", "flight", "delay", "distance").alias("found"))
     return found.where("found IS NOT NULL").select("found.*")
 
 
-def cells(url: str) -> list[Cell]:
-    typed = {"valueFormat": "json", "valueSchema": topics.OBJECT}
-    avro = {
-        "keyrange": job(
-            valueFormat="avro", **{"schemaRegistry.url": url, "valueSubject": "events"}
-        ),
-        "jvm": jvm(_from_avro),
-    }
-    nested = {
-        "keyrange": job(valueFormat="json", valueSchema=topics.NESTED),
-        "jvm": jvm(_from_nested),
-    }
-    work = {"keyrange": job(_delay, _DELAYS, **typed), "jvm_udf": jvm(_by_typed_udf)}
+def _registered(form: str, url: str) -> ingest.Source:
+    return job(valueFormat=form, valueSubject="events", **{"schemaRegistry.url": url})
+
+
+def cells(avro_url: str, protobuf_url: str) -> list[Cell]:
     return [
-        Cell("ingest.avro.200B", "vs_jvm", "200B", "none", avro, topics.avro),
-        Cell("ingest.json.1KB", "vs_jvm", "1KB", "none", nested, topics.nested),
-        Cell("process.typed", "vs_jvm_udf", "200B", "none", work, topics.objects, is_filtered=True),
+        Cell(
+            "ingest.avro.200B",
+            "vs_jvm",
+            "200B",
+            "none",
+            {"keyrange": _registered("avro", avro_url), "jvm": jvm(_from_avro)},
+            typed_topics.avro,
+            is_watched=True,
+            rows=700_000,
+        ),
+        Cell(
+            "ingest.protobuf.200B",
+            "vs_python",
+            "200B",
+            "none",
+            {
+                "keyrange": _registered("protobuf", protobuf_url),
+                "jvm_python": jvm(_from_protobuf),
+            },
+            typed_topics.protobuf,
+            is_watched=True,
+            rows=500_000,
+        ),
+        Cell(
+            "ingest.json.1KB",
+            "vs_jvm",
+            "1KB",
+            "none",
+            {
+                "keyrange": job(valueFormat="json", valueSchema=typed_topics.NESTED),
+                "jvm": jvm(_from_nested),
+            },
+            typed_topics.nested,
+            is_watched=True,
+            rows=400_000,
+        ),
+        Cell(
+            "process.typed",
+            "vs_jvm_udf",
+            "200B",
+            "none",
+            {
+                "keyrange": job(_delay, _DELAYS, valueFormat="json", valueSchema=topics.OBJECT),
+                "jvm_udf": jvm(_by_typed_udf),
+            },
+            topics.objects,
+            is_filtered=True,
+            is_watched=True,
+            rows=500_000,
+        ),
     ]
 
 
 def run(bench: Bench) -> Iterator[Figure]:
     with (
-        registry(topics.AVRO_ID, "AVRO", topics.AVRO) as url,
+        registry(typed_topics.ID, "AVRO", typed_topics.AVRO) as avro_url,
+        registry(protobuf_events.ID, "PROTOBUF", protobuf_events.SOURCE) as protobuf_url,
         sparks.session(bench.directory, f"local[{CORES}]", delta=True, avro=True) as spark,
     ):
-        for cell in cells(url):
-            yield from measure(bench, spark, cell)
+        for cell in cells(avro_url, protobuf_url):
+            yield from ingest.measure(bench, spark, cell)
         yield from _read(bench, spark)
+        yield from _upsert(bench, spark)
+        for size, codec in SCRIPTS:
+            yield from _beside_script(bench, spark, size, codec)
 
 
 def _read(bench: Bench, spark: SparkSession) -> Iterator[Figure]:
     """A typed DataFrame, read and thrown away."""
     rows = bench.pick(full=2_000_000, quick=500_000, tiny=2_000)
-    servers = bench.bootstrap_servers
-    topic = topics.create_topic(servers, "typed", PARTITIONS)
-    topics.fill(
-        topics.objects(spark, rows, VALUE_BYTES["200B"], PARTITIONS), servers, topic, "none"
-    )
-    given = {"kafka.bootstrap.servers": servers, "subscribe": topic}
+    topic = _topic(bench, "typed", topics.objects(spark, rows, VALUE_BYTES["200B"], PARTITIONS))
+    given = {"kafka.bootstrap.servers": bench.bootstrap_servers, "subscribe": topic}
     typed = {"valueFormat": "json", "valueSchema": topics.OBJECT}
-    sides = {
-        "keyrange": lambda: spark.read.format("keyrange").options(**given, **typed).load(),
-        "jvm": lambda: from_json(spark.read.format("kafka").options(**given).load()),
+
+    def keyrange() -> float:
+        read = spark.read.format("keyrange").options(**given, **typed).load()
+        return sparks.seconds_to_read(read)
+
+    def jvm() -> float:
+        read = spark.read.format("kafka").options(**given).load()
+        return sparks.seconds_to_read(ingest.from_json(read))
+
+    rates = {"keyrange": keyrange, "jvm": jvm}
+    yield from _compared(bench, "read.json.200B", rows, rates, bench.runs)
+    topics.delete_topic(bench.bootstrap_servers, topic)
+
+
+def _upsert(bench: Bench, spark: SparkSession) -> Iterator[Figure]:
+    """Batches of changes of a million keys, of which the table lacks a tenth."""
+    keys = bench.pick(full=1_000_000, quick=200_000, tiny=400)
+    of_batch = keys + keys // 4
+    frame = typed_topics.changes(spark, _UPSERT_BATCHES, keys, VALUE_BYTES["200B"], PARTITIONS)
+    topic = _topic(bench, "changes", frame)
+    given = {
+        "kafka.bootstrap.servers": bench.bootstrap_servers,
+        "subscribe": topic,
+        "startingOffsets": "earliest",
+        "maxOffsetsPerTrigger": str(of_batch),
     }
+    found = set()
+
+    def seconds(side: ingest.Source) -> float:
+        home = bench.directory / uuid.uuid4().hex
+        taken = ingest.seconds_of_batches(side(spark, given, home))
+        found.add(upserts.held(home / "table"))
+        shutil.rmtree(home)
+        wanted = keys + (_UPSERT_BATCHES - 1) * (keys // 10)
+        if len(taken) != _UPSERT_BATCHES or {count for count, _ in found} != {wanted}:
+            raise RuntimeError(f"{found} of {wanted} keys in {len(taken)} batches")
+        bench.progress(" + ".join(f"{each:.2f}" for each in taken) + " s")
+        return sum(taken[1:])
+
+    sides = {
+        "keyrange": lambda: seconds(upserts.by_job),
+        "jvm": lambda: seconds(upserts.by_foreach_batch),
+    }
+    # Each has two measured batches, and a first one that warms up.
+    runs = bench.pick(full=3, quick=2, tiny=1)
+    rows = of_batch * (_UPSERT_BATCHES - 1)
+    yield from _compared(bench, "upsert.200B", rows, sides, runs, warm_up=False)
+    if len(found) != 1:
+        raise RuntimeError(f"the sides hold other rows as the last ones: {found}")
+    topics.delete_topic(bench.bootstrap_servers, topic)
+
+
+def _beside_script(bench: Bench, spark: SparkSession, size: str, codec: str) -> Iterator[Figure]:
+    """A whole run in a session that is there, beside processes that have imported everything."""
+    rows = bench.pick(full=2_000_000, quick=500_000, tiny=2_000)
+    servers = bench.bootstrap_servers
+    frame = topics.records(spark, rows, VALUE_BYTES[size], PARTITIONS)
+    topic = _topic(bench, "script", frame, codec)
+    given = {
+        "kafka.bootstrap.servers": servers,
+        "subscribe": topic,
+        "startingOffsets": "earliest",
+    }
+
+    def keyrange(home: Path) -> float:
+        started = time.perf_counter()
+        query = job()(spark, given, home).trigger(availableNow=True).start()
+        query.awaitTermination()
+        return time.perf_counter() - started
+
+    def by_script(home: Path) -> float:
+        table = home / "table"
+        return script.seconds_to_write(servers, topic, PARTITIONS, rows, table, CORES)
+
+    def seconds(write: Callable[[Path], float]) -> float:
+        home = bench.directory / uuid.uuid4().hex
+        home.mkdir()
+        taken = write(home)
+        written = DeltaTable(home / "table").count()
+        shutil.rmtree(home)
+        if written != rows:
+            raise RuntimeError(f"{written} of {rows} rows were written")
+        return taken
+
+    sides = {"keyrange": lambda: seconds(keyrange), "script": lambda: seconds(by_script)}
+    yield from _compared(bench, f"ingest.whole.{size}.{codec}", rows, sides, bench.runs)
+    topics.delete_topic(servers, topic)
+
+
+def _compared(
+    bench: Bench,
+    prefix: str,
+    rows: int,
+    sides: Mapping[str, Callable[[], float]],
+    runs: int,
+    warm_up: bool = True,
+) -> Iterator[Figure]:
+    """keyrange and another side in turn; a side answers with the seconds that the rows took."""
     rates: dict[str, list[float]] = {name: [] for name in sides}
-    for number in range(-bench.pick(full=1, quick=1, tiny=0), bench.runs):
+    peaks = Peaks()
+    warmed = bench.pick(full=1, quick=1, tiny=0) if warm_up else 0
+    for number in range(-warmed, runs):
         for name in sorted(sides, reverse=number % 2 == 1):
-            taken = sparks.seconds_to_read(sides[name]())
+            with peaks.watched() if name == "keyrange" else nullcontext():
+                taken = sides[name]()
             if number >= 0:
                 rates[name].append(rows / taken / 1e6)
-    bench.progress(f"read: {rates}")
-    topics.delete_topic(servers, topic)
-    yield ratio("read.json.200B.vs_jvm", rates["keyrange"], rates["jvm"])
+    bench.progress(f"{prefix}: {rates}")
+    (other,) = sides.keys() - {"keyrange"}
+    yield ratio(f"{prefix}.vs_{other}", rates["keyrange"], rates[other])
     for name, found in rates.items():
-        yield from_runs(f"read.json.200B.{name}.mrec_per_second", found, "M/s")
+        yield from_runs(f"{prefix}.{name}.mrec_per_second", found, "M/s")
+    yield highest(f"{prefix}.peak_rss.mb", peaks.found, "MB")
 
+
+def _topic(bench: Bench, name: str, frame: DataFrame, codec: str = "none") -> str:
+    topic = topics.create_topic(bench.bootstrap_servers, name, PARTITIONS)
+    topics.fill(frame, bench.bootstrap_servers, topic, codec)
+    bench.progress(f"topic {name} is written")
+    return topic
+
+
+_RATIOS = {
+    "ingest.avro.200B.vs_jvm": 3.0,
+    "ingest.protobuf.200B.vs_python": 3.0,
+    "ingest.json.1KB.vs_jvm": 3.0,
+    "process.typed.vs_jvm_udf": 2.0,
+    "read.json.200B.vs_jvm": 2.5,
+    "upsert.200B.vs_jvm": 1.5,
+    **{f"ingest.whole.{size}.{codec}.vs_script": 2.5 for size, codec in SCRIPTS},
+}
 
 GROUP = Group(
     name="values",
     order=2,
     run=run,
     targets={
-        "ingest.avro.200B.vs_jvm": at_least(3),
-        "ingest.json.1KB.vs_jvm": at_least(3),
-        "process.typed.vs_jvm_udf": at_least(2),
-        "read.json.200B.vs_jvm": at_least(2.5),
+        **{name: at_least(limit) for name, limit in _RATIOS.items()},
+        **{f"{name.rpartition('.')[0]}.peak_rss.mb": at_most(400) for name in _RATIOS},
     },
 )

@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 import keyrange
 from bench import spark as sparks
 from bench import topics
-from bench.figures import Figure, at_most, from_runs
+from bench.figures import Figure, at_most, from_runs, highest
 from bench.registry import Bench, Group
 
 _SAMPLE_EVERY_S = 0.02
@@ -108,8 +108,8 @@ def _mixed_records(bench: Bench, spark: SparkSession) -> Iterator[Figure]:
         reading += _peaks(bench, _reads(bench, spark, topic))
         writing += _peaks(bench, _writes(bench, spark, topic))
         topics.delete_topic(servers, topic)
-    yield _highest("worker.peak_rss.mb", reading)
-    yield _highest("worker.peak_rss.writing.mb", writing)
+    yield highest("worker.peak_rss.mb", reading, "MB")
+    yield highest("worker.peak_rss.writing.mb", writing, "MB")
 
 
 def _huge_records(bench: Bench, spark: SparkSession) -> Figure:
@@ -126,12 +126,7 @@ def _huge_records(bench: Bench, spark: SparkSession) -> Figure:
     bench.progress("records of 50 MB written")
     peaks = _peaks(bench, _reads(bench, spark, topic))
     topics.delete_topic(servers, topic)
-    return _highest("worker.peak_rss.50mb_records.mb", peaks)
-
-
-def _highest(name: str, peaks: list[float]) -> Figure:
-    """A bound has to hold in every run, so the highest peak counts and not the median."""
-    return Figure(name, max(peaks), "MB", min(peaks), max(peaks), peaks)
+    return highest("worker.peak_rss.50mb_records.mb", peaks, "MB")
 
 
 def _peaks(bench: Bench, act: Callable[[], object]) -> list[float]:
