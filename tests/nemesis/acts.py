@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from nemesis import broker_faults, faults, operations, store_faults
+from nemesis import broker_faults, faults, operations, registry_faults, store_faults
 from nemesis.driver import Supervisor
 from nemesis.faults import Heal
 from nemesis.schedule import Fault
@@ -46,6 +46,9 @@ ACTS: Final[dict[str, Act]] = {
     "fail-store": store_faults.answering(failing=0.3),
     "lose-answers": store_faults.answering(lost=0.2),
     "deny-store": store_faults.answering(denied=1.0, most=1 << 30),
+    "grow-schema": registry_faults.grow_schema,
+    "kill-registry": registry_faults.kill_registry,
+    "fail-registry": registry_faults.fail_registry,
     "trickle": faults.connected("trickle"),
     "hang": faults.connected("hang"),
     "cut": faults.connected("cut"),

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from nemesis.facts import Again, Facts, Gone, Place, Position, Row
+from nemesis.work import ADDED_DEFAULT, added, deletes, is_copied
 
 # How many examples a finding names.
 _EXAMPLES = 5
@@ -35,6 +36,9 @@ def check(facts: Facts) -> list[Finding]:
         _finding("disordered", disordered(facts)),
         _finding("miscounted", miscounted(facts)),
         _finding("stale", stale(facts)),
+        _finding("uncopied", uncopied(facts)),
+        _finding("misread", misread(facts)),
+        _finding("misshapen", misshapen(facts)),
         _finding("moved back", moved_back(facts.positions, facts.gone)),
         _finding("given up early", given_up_early(facts)),
         _finding("ended", ended(facts)),
@@ -137,7 +141,8 @@ def miscounted(facts: Facts) -> Iterator[str]:
 
 def stale(facts: Facts) -> Iterator[str]:
     """Keys of which the table of last rows has another row than the last one that came to the table
-    of all, or several, or none. Of one batch it is the last one of its partition."""
+    of all, or several, or one though that row deletes its key, or none. Of one batch it is the last
+    one of its partition."""
     if facts.last is None:
         return
     came: dict[str, list[Row]] = defaultdict(list)
@@ -155,9 +160,68 @@ def stale(facts: Facts) -> Iterator[str]:
                 later = row.place.offset >= before.place.offset
                 ends[row.place.partition] = row if later else before
         found = [row.place for row in held[key]]
-        if len(found) != 1 or found[0] not in {row.place for row in ends.values()}:
-            wanted = sorted(row.place for row in ends.values())
+        wanted = sorted(row.place for row in ends.values())
+        if found not in [[] if deletes(place.n) else [place] for place in wanted]:
             yield f"key {key}: {found}, and the last one is {wanted}"
+
+
+def uncopied(facts: Facts) -> Iterator[str]:
+    """Rows that are not as often in the table of copies as in the first one: a function answers
+    once for both. Records that it leaves out of the copies are not there."""
+    if facts.copies is None:
+        return
+    rows = Counter((row.place, row.at) for row in facts.rows if is_copied(row.place.n))
+    copies = Counter((row.place, row.at) for row in facts.copies)
+    for place, at in sorted(rows.keys() | copies.keys()):
+        if rows[place, at] != copies[place, at]:
+            yield f"{place}: {rows[place, at]} rows, {copies[place, at]} copies"
+
+
+def misread(facts: Facts) -> Iterator[str]:
+    """Rows whose added fields are not what their writer wrote, or the schema's default where the
+    writer did not know them. The last row of a key has what its row in the first table has."""
+    came = {row.place: row for row in facts.rows}
+    for row in (*facts.rows, *(facts.copies or ())):
+        wanted = tuple(
+            added(row.place.n, at) if at <= row.writer else ADDED_DEFAULT
+            for at in range(1, len(row.added) + 1)
+        )
+        if row.added != wanted:
+            yield f"{row.place} by a writer of {row.writer} fields: {row.added}"
+    for row in facts.last or ():
+        first = came.get(row.place)
+        # Columns that the row's batch did not have keep what the key had before.
+        if first is not None and row.added[: len(first.added)] != first.added:
+            yield f"{row.place}: the last row has {row.added}, and came with {first.added}"
+
+
+# Of so many versions behind a driver's start the first one may finish what another has left.
+_BEHIND = 3
+
+
+def misshapen(facts: Facts) -> Iterator[str]:
+    """Versions of a table whose columns are not those that a schema of their time says."""
+    for name, versions in sorted(facts.versions.items()):
+        for before, after in pairwise(versions):
+            if after.fields < before.fields:
+                yield f"{name} {after.number}: {before.fields} fields before, now {after.fields}"
+            if after.fields > before.fields and after.written != after.fields:
+                yield (
+                    f"{name} {after.number}: {after.fields} fields, {before.fields} before, and "
+                    f"its files have {after.written}"
+                )
+        for each in versions:
+            if (each.written or 0) > each.fields:
+                yield f"{name} {each.number}: {each.fields} fields, and files of {each.written}"
+    # Drivers are told the version of the first table.
+    fields = {each.number: each.fields for each in facts.versions.get("table", ())}
+    ends = [start.version for start in facts.starts[1:]] + [max(fields, default=-1)]
+    for start, end in zip(facts.starts, ends, strict=False):
+        if start.alone and end >= start.version + _BEHIND and fields[end] < start.fields:
+            yield (
+                f"the driver that began at version {start.version} was told {start.fields} fields, "
+                f"and version {end} has {fields[end]}"
+            )
 
 
 def moved_back(positions: Sequence[Position], gone: Sequence[Gone]) -> Iterator[str]:

@@ -12,11 +12,12 @@ from pathlib import Path
 
 import psutil
 
-from nemesis.facts import End
+from nemesis.facts import End, Start
 from nemesis.kinds import KINDS
 from nemesis.schedule import Met, explained
+from nemesis.tables import newest_version
 from nemesis.victims import MARK, everyone, send
-from nemesis.work import COUNTED_SCHEMA, SCHEMA
+from nemesis.work import COUNTED_SCHEMA, SCHEMA, evolved_schema
 from nemesis.world import World
 from queries.ingesting import JOBS, TESTS, Ingest
 from spark import jvms
@@ -60,7 +61,9 @@ class Supervisor:
         if world.mode.pinned:
             options |= {"memberTable": world.store.uri("members"), "memberGroup": world.run}
             options |= {"slot.directory": str(world.slots), "pin.driver.host": "127.0.0.1"}
-        options |= self.changes
+        options |= self.changes | dict(world.values.options)
+        fields = world.values.fields
+        start = Start(newest_version(world.store.seen("table")), fields, alone=not self.running)
         if options["splitBy"] == "partition":
             options.pop("keyRangesPerPartition", None)
         for name, value in options.items():
@@ -70,13 +73,19 @@ class Supervisor:
             if world.mode.keeps_state:
                 function, schema = "nemesis.work:count", COUNTED_SCHEMA
                 more += ["--keeps-state", "--option", f"slot.directory={world.slots}"]
-            if world.mode.upserts:
-                more += ["--last", world.store.hadoop_uri("last")]
+            if world.mode.values != "raw":
+                fields = fields if world.mode.evolves else 0
+                function, schema = "nemesis.work:evolved", evolved_schema(fields)
+                more += ["--fields", str(fields)]
+            for name in world.mode.tables:
+                more += [f"--{name}", world.store.hadoop_uri(name)]
             more += ["--function", function, "--schema", schema]
             more += ["--commit-table", world.store.uri("commits")]
         job = f"{world.mode.job}.py"
         if world.mode.writer == "tasks":
             job = str(_TABLE_JOB)
+            more += ["--merges", world.mode.merges]
+            more += ["--evolve", "add" if world.mode.evolves else "none"]
         elif world.mode.individual:
             more += ["--written-by", world.mode.writer]
         environment = own_environment(world)
@@ -97,6 +106,7 @@ class Supervisor:
             job=job,
             environment=environment,
         )
+        world.starts.append(start)
         self.running.append(run)
         self._began_s[run.log] = world.now
 

@@ -20,7 +20,8 @@ class Place(NamedTuple):
 class Row:
     """A row of the table. `at` says when it was worked on, and `version` in which version of the
     table it came; either is compared within a key only. `seen`: how many records of its key were
-    done with it, by the state that the query kept; None where it keeps none."""
+    done with it, by the state that the query kept; None where it keeps none. `writer`: how many
+    added fields the value has. `added` are the values of those that its file has a column for."""
 
     place: Place
     key: str
@@ -28,6 +29,8 @@ class Row:
     at: tuple[int, ...]
     version: int = 0
     seen: int | None = None
+    writer: int = 0
+    added: tuple[int | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +85,26 @@ class Gone:
 
 
 @dataclass(frozen=True, slots=True)
+class Version:
+    """A version of a table: how many added fields it has, and of its new files the one with the
+    most; None where it has no new files."""
+
+    number: int
+    fields: int
+    written: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A start of a driver, when the table was at `version` (-1: there was none) and values had so
+    many added `fields`; `alone` where no other driver ran."""
+
+    version: int
+    fields: int
+    alone: bool
+
+
+@dataclass(frozen=True, slots=True)
 class End:
     """An end of a driver that nobody had asked to stop. `why` is an error's name, or KILLED.
 
@@ -116,5 +139,10 @@ class Facts:
     # What the checks of the product and of the machine said: each is a finding.
     complaints: Sequence[tuple[str, str]] = field(default_factory=tuple)
     deliveries_max: int = 1
-    # The rows of a table that holds the last one of each key; None where there is no such table.
+    # The rows of a table that holds the last one of each key, and of one that has those of some
+    # records; None where there is no such table.
     last: Sequence[Row] | None = None
+    copies: Sequence[Row] | None = None
+    # What the versions of tables to which rows are appended have, by the names of the tables.
+    versions: Mapping[str, Sequence[Version]] = field(default_factory=dict)
+    starts: Sequence[Start] = ()

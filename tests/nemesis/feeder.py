@@ -11,7 +11,7 @@ from kafka.errors import KafkaError
 
 from brokers.real_broker import Topics
 from nemesis.facts import Place
-from nemesis.work import written
+from nemesis.values import Values
 
 _EVERY_S = 0.1
 _FLUSH_S, _CLOSE_S = 60.0, 20.0
@@ -29,8 +29,11 @@ class Feeder:
     log or not. It waits while more than `waiting_max` records are not done.
     """
 
-    def __init__(self, topics: Topics, topic: str, run: str, seed: int, per_second: int) -> None:
+    def __init__(
+        self, topics: Topics, topic: str, run: str, seed: int, per_second: int, values: Values
+    ) -> None:
         self._topics, self._topic, self._run = topics, topic, run
+        self._values = values
         self._chance = random.Random(f"{seed} records")
         self._per_second = per_second
         self._stopped = threading.Event()
@@ -84,9 +87,8 @@ class Feeder:
         for _ in range(int(self._per_second * _EVERY_S)):
             n, self.next_n = self.next_n, self.next_n + 1
             key, partition = self._chance.choice(self.keys)
-            value = written(
-                self._run, n, self._chance.choice(_MARKS), self._chance.choice(_PADDINGS)
-            )
+            mark, padding = self._chance.choice(_MARKS), self._chance.choice(_PADDINGS)
+            value = self._values.written(self._run, n, mark, padding, self._chance)
             future = producer.send(self._topic, value=value, key=key.encode(), partition=partition)
             future.add_callback(self._acknowledged, n, key)
 

@@ -81,6 +81,10 @@ KINDS: Final[dict[str, Kind]] = {
     "fail-store": _kind("s3", hold_s=(5.0, 20.0)),
     "lose-answers": _kind("s3", hold_s=(5.0, 20.0)),
     "deny-store": _kind("s3", hold_s=(3.0, 8.0), ends=_DENIED),
+    # What a schema registry has told once is not asked for again, so each begins with a new schema.
+    "grow-schema": _kind("registry", "spark", ends="KILLED"),
+    "kill-registry": _kind("registry", hold_s=(1.0, 8.0), ends="REGISTRY_UNREACHABLE"),
+    "fail-registry": _kind("registry", hold_s=(3.0, 12.0), ends="REGISTRY_UNREACHABLE"),
     "trickle": _kind("proxy", hold_s=(3.0, 15.0), cuts_off=True),
     "hang": _kind("proxy", hold_s=(3.0, 15.0), cuts_off=True),
     "cut": _kind("proxy", hold_s=(1.0, 8.0), cuts_off=True),

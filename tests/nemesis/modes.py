@@ -13,9 +13,14 @@ class Mode:
     """How a query runs.
 
     `job` is process, ingest or consumer; `writer` says who writes the table: spark, keyrange, which
-    is of process, or tasks, of a `keyrange.job`, which may keep state for keys, or write a second
-    table too, with the last row of each key (`upserts`). `isolation` is of process.
-    `pin` is off, prefer or strict; `executors` local-cluster or standalone; `nodes` 1 or 3 brokers.
+    is of process, or tasks, of a `keyrange.job`, which may keep state for keys. `isolation` is of
+    process. `pin` is off, prefer or strict; `executors` local-cluster or standalone; `nodes` 1 or 3
+    brokers.
+
+    `tables` are those that a job writes beside the first one: copies, with the rows of some
+    records, and last, with the last row of each key, which spark or delta-rs `merges`. `values` are
+    raw, or avro, whose schemas are in a registry and get fields while the job runs; with `evolves`
+    its tables get them too.
     """
 
     name: str
@@ -26,7 +31,10 @@ class Mode:
     executors: str = "local-cluster"
     nodes: int = 1
     keeps_state: bool = False
-    upserts: bool = False
+    tables: tuple[str, ...] = ()
+    merges: str = "spark"
+    values: str = "raw"
+    evolves: bool = False
 
     @property
     def individual(self) -> bool:
@@ -44,6 +52,7 @@ class Mode:
         found |= {"members"} if self.pinned else set()
         found |= {"individual"} if self.individual else set()
         found |= {"private"} if private else set()
+        found |= {"registry"} if self.values == "avro" else set()
         found |= {store}
         return frozenset(found)
 
@@ -59,6 +68,8 @@ class Mode:
             found = {"maxBatchRows": "200", "registration.timeout.ms": "1"}
             # Partitions that were added are looked for every 5 minutes otherwise.
             found |= {"kafka.metadata.max.age.ms": "10000"}
+        if self.values != "raw":
+            found |= {"valueFormat": self.values}
         if self.individual:
             found |= {
                 "commit.isolation": self.isolation,
@@ -94,7 +105,12 @@ MODES: Final = {
         Mode("job", writer="tasks"),
         Mode("pinned-job", writer="tasks", pin="prefer"),
         Mode("batch-job", job="ingest", writer="tasks"),
-        Mode("upsert-job", writer="tasks", upserts=True),
+        Mode("upsert-job", writer="tasks", tables=("last",)),
+        Mode("tables-job", writer="tasks", tables=("copies", "last"), merges="delta-rs"),
+        Mode(
+            "evolving-job", writer="tasks", tables=("copies", "last"), values="avro", evolves=True
+        ),
+        Mode("evolving-batch-job", job="ingest", writer="tasks", values="avro", evolves=True),
         Mode("state-job", writer="tasks", keeps_state=True),
         Mode("pinned-state-job", writer="tasks", pin="prefer", keeps_state=True),
         Mode("consumer", job="consumer"),

@@ -23,7 +23,16 @@ from nemesis.modes import MODES
 from nemesis.report import Result
 from nemesis.schedule import Fault, Met, Schedule
 from nemesis.steps import StepHung, end_after, step
-from nemesis.tables import SinkRows, committed_offsets, is_assigned, last_rows, letters, positions
+from nemesis.tables import (
+    SinkRows,
+    committed_offsets,
+    copied_rows,
+    is_assigned,
+    last_rows,
+    letters,
+    positions,
+    versions,
+)
 from nemesis.truth import read_log
 from nemesis.world import World
 from spark.standalone import standalone_cluster
@@ -286,6 +295,7 @@ class Run:
             ends=self.supervisor.ends,
             complaints=world.complaints,
             last=last_rows(world),
+            copies=copied_rows(world),
             deliveries_max=int(self.mode.options().get("maxDeliveries", 1)),
         )
 
@@ -300,6 +310,10 @@ class Run:
                     self._complain("not committed", str(place))
         with step("the history is read", _CHECK_S):
             facts = replace(self._facts(), positions=positions(self.world))
+            if self.mode.evolves:
+                names = {"table", *self.mode.tables} - {"last"}
+                grown = {name: list(versions(self.world, name)) for name in names}
+                facts = replace(facts, versions=grown, starts=self.world.starts)
         self.result.records, self.result.rows = len(facts.sent), len(facts.rows)
         self.result.dead_letters = len(facts.letters)
         self.result.ends = facts.ends

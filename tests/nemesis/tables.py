@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,8 +16,8 @@ from keyrange.individual_commits.model.commit import Commit, CommitKind, CommitT
 from keyrange.individual_commits.table.commit_table import open_commit_table
 from keyrange.members.table.assignments import open_assignments
 from keyrange.options.commits import CommitOptions
-from nemesis.facts import Letter, Place, Position, ResetCommit, Row
-from nemesis.work import content
+from nemesis.facts import Letter, Place, Position, ResetCommit, Row, Version
+from nemesis.work import Content, content
 from nemesis.world import World
 from spark.sources import committed, planned_offsets
 
@@ -114,7 +115,7 @@ def letters(world: World) -> list[Letter]:
     replayed = {_name(row) for row in rows if row["kind"] == "replayed"}
     return [
         Letter(
-            Place(row["partition"], row["offset"], content(row["value"]).n),
+            Place(row["partition"], row["offset"], world.values.content(row["value"]).n),
             row["key"].decode(),
             row["attempts"],
         )
@@ -128,16 +129,16 @@ def _name(row: dict[str, Any]) -> tuple[Any, ...]:
 
 
 class SinkRows:
-    """Every row of the table, with the version that brought its file."""
+    """Every row of a table to which rows are appended, with the version that brought its file."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, world: World, name: str = "table") -> None:
+        self._world, self._name = world, name
         self._rows: list[Row] = []
         self._read_count = 0
 
     def rows(self) -> list[Row]:
         """Reads the files that came since it was asked last."""
-        path = self._world.store.seen("table")
+        path = self._world.store.seen(self._name)
         for version, name in list(_files(path))[self._read_count :]:
             table = pq.read_table(path / unquote(name), partitioning=None).to_pylist()
             if self._world.mode.individual:
@@ -151,33 +152,78 @@ class SinkRows:
 
 def last_rows(world: World) -> list[Row] | None:
     """The table that holds the last row of each key; None of a mode without it."""
-    path = world.store.seen("last")
-    if not world.mode.upserts or not _is_table(path):
+    if "last" not in world.mode.tables:
         return None
+    path = world.store.seen("last")
+    if not _is_table(path):
+        return []
     rows = DeltaTable(str(path)).to_pyarrow_table().to_pylist()
     return [_worked_on(row, 0) for row in rows]
 
 
-def _files(path: Path) -> Iterator[tuple[int, str]]:
-    """Version and path of every file of a table, in the order in which they came."""
+def copied_rows(world: World) -> list[Row] | None:
+    """The table that holds those of some records; None of a mode without it."""
+    if "copies" not in world.mode.tables:
+        return None
+    return SinkRows(world, "copies").rows()
+
+
+def newest_version(path: Path) -> int:
+    """-1 where there is no table."""
+    stems = [log.stem for log in (path / "_delta_log").glob("*.json")]
+    return max((int(stem) for stem in stems if stem.isdigit()), default=-1)
+
+
+def versions(world: World, name: str) -> Iterator[Version]:
+    """Those of a table to which rows are appended, in their order."""
+    path = world.store.seen(name)
+    fields = 0
+    for version, actions in _actions(path):
+        for action in actions:
+            if "metaData" in action:
+                schema = json.loads(action["metaData"]["schemaString"])
+                fields = sum(map(_is_added, (each["name"] for each in schema["fields"])))
+        files = [action["add"]["path"] for action in actions if "add" in action]
+        schemas = [pq.read_schema(path / unquote(file)) for file in files]
+        written = max((sum(map(_is_added, each.names)) for each in schemas), default=None)
+        yield Version(version, fields, written)
+
+
+def _actions(path: Path) -> Iterator[tuple[int, list[dict[str, Any]]]]:
+    """What each version of a table does, in their order."""
     for log in sorted((path / "_delta_log").glob("*.json")):
         if log.stem.isdigit():
-            for line in log.read_text().splitlines():
-                action = json.loads(line)
-                assert "remove" not in action, f"{log} takes rows away"
-                if "add" in action:
-                    yield int(log.stem), action["add"]["path"]
+            yield int(log.stem), [json.loads(line) for line in log.read_text().splitlines()]
+
+
+def _files(path: Path) -> Iterator[tuple[int, str]]:
+    """Version and path of every file of a table, in the order in which they came."""
+    for version, actions in _actions(path):
+        assert not any("remove" in action for action in actions), f"{version} takes rows away"
+        yield from ((version, action["add"]["path"]) for action in actions if "add" in action)
+
+
+def _is_added(name: str) -> bool:
+    return re.fullmatch(r"f\d+", name) is not None
 
 
 def _worked_on(row: dict[str, Any], version: int) -> Row:
     place = Place(row["partition"], row["offset"], row["n"])
-    return Row(place, row["key"], row["run"], (row["at"],), version, row.get("seen"))
+    at = (row["at"],)
+    return Row(place, row["key"], row["run"], at, version, row.get("seen"), *_fields(row))
 
 
 def _read(row: dict[str, Any], at: tuple[int, ...]) -> Row:
-    said = content(row["value"])
+    said = Content(row["run"], row["n"], row["mark"]) if "n" in row else content(row["value"])
     place = Place(row["partition"], row["offset"], said.n)
-    return Row(place, row["key"].decode(), said.run, at, at[0])
+    return Row(place, row["key"].decode(), said.run, at, at[0], None, *_fields(row))
+
+
+def _fields(row: dict[str, Any]) -> tuple[int, tuple[int | None, ...]]:
+    """How many added fields the writer of a value knew, and what its row has of them. Columns are
+    counted from the first one on: where one is left out, the next ones have values of others."""
+    names = sorted(filter(_is_added, row), key=lambda name: int(name[1:]))
+    return row.get("writer", 0), tuple(row[name] for name in names)
 
 
 def positions(world: World) -> list[Position]:

@@ -8,7 +8,6 @@ from kafka import KafkaConsumer, TopicPartition
 
 from brokers.real_broker import client_config
 from nemesis.facts import Place
-from nemesis.work import content
 from nemesis.world import World
 
 _CALL_MS = 60_000
@@ -30,7 +29,7 @@ def read_log(world: World) -> dict[Place, str]:
             assert time.monotonic() < until, f"{unresolved} are not read in {_READ_S:.0f} s"
             for records in consumer.poll(timeout_ms=1000).values():
                 for record in records:
-                    n = content(record.value).n
+                    n = world.values.content(record.value).n
                     found[Place(record.partition, record.offset, n)] = record.key.decode()
     return found
 

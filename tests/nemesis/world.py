@@ -13,10 +13,11 @@ from pathlib import Path
 from brokers.real_broker import Topics
 from brokers.secured_brokers import SecuredCluster, SecuredSettings
 from faults.tcp_proxy import TcpProxy
-from nemesis.facts import Again, Gone, Place, ResetCommit
+from nemesis.facts import Again, Gone, Place, ResetCommit, Start
 from nemesis.feeder import Feeder
 from nemesis.modes import Mode
 from nemesis.store import Bucket, Files, Store
+from nemesis.values import AvroValues, RawValues, Values
 
 PARTITIONS = 3
 USER = "nemesis"
@@ -60,6 +61,7 @@ class World:
         self.deleted: list[Gone] = []
         self.unreadable: set[Place] = set()
         self.complaints: list[tuple[str, str]] = []
+        self.starts: list[Start] = []
         self.say: Callable[[str], None] = print
         self._began = time.monotonic()
         self.cluster = SecuredCluster(_settings(mode, self.password), home / "brokers")
@@ -76,7 +78,9 @@ class World:
         self.topic = f"orders-{self.run}"
         self.partitions = PARTITIONS
         self.create_topic()
-        self.feeder = Feeder(self.topics, self.topic, self.run, seed, rate)
+        is_raw = mode.values == "raw"
+        self.values: Values = RawValues() if is_raw else AvroValues(self.run, self.topic)
+        self.feeder = Feeder(self.topics, self.topic, self.run, seed, rate, self.values)
 
     def create_topic(self) -> None:
         """Of two replicas where there are three brokers: then a third one keeps the quorum."""
@@ -129,6 +133,7 @@ class World:
             self.proxy.close()
         self.cluster.kill()
         self.cluster.close()
+        self.values.close()
         self.store.close()
 
 

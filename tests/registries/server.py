@@ -195,16 +195,23 @@ def schema_registry(
     tls: ssl.SSLContext | None = None, base: str = "", login: str = ""
 ) -> Iterator[Registry]:
     registry = Registry(base=base, login=login)
+    with served(registry, tls):
+        yield registry
+
+
+@contextmanager
+def served(registry: Registry, tls: ssl.SSLContext | None = None) -> Iterator[None]:
+    """While a registry answers: at the address that it had before, where it had one."""
     handler = type("Handler", (_Handler,), {"registry": registry})
-    server = _Server(("127.0.0.1", 0), handler)
+    server = _Server(("127.0.0.1", urlsplit(registry.url).port or 0), handler)
     if tls is not None:
         server.socket = tls.wrap_socket(server.socket, server_side=True)
     scheme, host = ("https", "localhost") if tls else ("http", "127.0.0.1")
-    registry.url = f"{scheme}://{host}:{server.server_address[1]}{base}"
+    registry.url = f"{scheme}://{host}:{server.server_address[1]}{registry.base}"
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()
     try:
-        yield registry
+        yield
     finally:
         server.shutdown()
         server.server_close()

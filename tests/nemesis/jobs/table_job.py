@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -11,6 +12,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import keyrange
 from ingest import run_query, source_arguments
+from nemesis.work import N, deletes, is_copied
 from process import find_function
 
 
@@ -20,45 +22,66 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--schema")
     parser.add_argument("--commit-table")
     parser.add_argument("--keeps-state", action="store_true")
-    parser.add_argument("--last", help="a second table, with the last row of each key")
+    parser.add_argument("--fields", type=int, help="of the values' added ones, how many to take")
+    parser.add_argument("--copies", help="one more table, with the rows of some records")
+    parser.add_argument("--last", help="one more table, with the last row of each key")
+    parser.add_argument("--merges", choices=("spark", "delta-rs"), default="spark")
+    parser.add_argument("--evolve", choices=("none", "add"), default="none")
     return parser.parse_args()
 
 
 def start(
     spark: SparkSession, arguments: argparse.Namespace, options: dict[str, str]
 ) -> StreamingQuery:
-    given, function = dict(options), None
+    given, function, schema = dict(options), None, None
     if arguments.function is not None:
-        function = find_function(arguments.function)
+        function, schema = of_a_record(arguments), arguments.schema
         given |= {"commitMode": "individual", "commitTable": arguments.commit_table}
-    if arguments.last is not None:
-        return start_both(spark, arguments, given)
     state = {"seen": keyrange.ValueState("n long")} if arguments.keeps_state else None
-    job = keyrange.job(given, function, arguments.schema, state=state)
-    writer = job.into(arguments.table, arguments.checkpoint, spark=spark)
+    table, more = arguments.table, {"evolve": arguments.evolve}
+    if (beside := tables_beside(arguments)) and function is not None:
+        table = {"rows": table, **beside}
+        schema = dict.fromkeys(table, schema)
+        if "last" in table:
+            schema["last"] += ", gone boolean"
+            more |= {"keys": {"last": ["key"]}, "deletes": {"last": "gone"}}
+        function = spread(function, list(table))
+    job = keyrange.job(given, function, schema, state=state)
+    writer = job.into(table, arguments.checkpoint, spark=spark, **more)
     return writer.trigger(processingTime=arguments.trigger).start()
 
 
-def start_both(
-    spark: SparkSession, arguments: argparse.Namespace, options: dict[str, str]
-) -> StreamingQuery:
-    """A row for each record, and the last one of each key."""
-    work = find_function(arguments.function)
+def tables_beside(arguments: argparse.Namespace) -> dict[str, str]:
+    """Those that are written beside the first one, by their names."""
+    given = {name: getattr(arguments, name) for name in ("copies", "last")}
+    return {name: path for name, path in given.items() if path is not None}
 
-    def both(record: Any) -> Any:
-        row = work(record)
-        return {"rows": row, "last": row}
 
-    job = keyrange.job(options, both, {"rows": arguments.schema, "last": arguments.schema})
-    writer = job.into(
-        {"rows": arguments.table, "last": arguments.last},
-        arguments.checkpoint,
-        keys={"last": ["key"]},
-        spark=spark,
-    )
-    return writer.trigger(processingTime=arguments.trigger).start()
+def of_a_record(arguments: argparse.Namespace) -> Callable[..., Any]:
+    function = find_function(arguments.function)
+    fields = arguments.fields
+    if fields is None:
+        return function
+    return lambda record: function(record, fields)
+
+
+def spread(function: Callable[[Any], Any], tables: Sequence[str]) -> Callable[[Any], Any]:
+    """A row for each record, with what becomes of it in the tables beside."""
+
+    def rows(record: Any) -> Any:
+        row = function(record)
+        n = row[N]
+        found = {"rows": row, "last": (*row, deletes(n))}
+        if is_copied(n):
+            found["copies"] = row
+        return {name: each for name, each in found.items() if name in tables}
+
+    return rows
 
 
 if __name__ == "__main__":
     arguments = parse_arguments()
+    if arguments.merges == "delta-rs":
+        # One that has no Delta; what run_query asks for comes too late for that.
+        SparkSession.builder.getOrCreate()
     sys.exit(run_query(f"job {arguments.topic}", arguments, start))

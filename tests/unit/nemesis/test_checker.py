@@ -7,7 +7,18 @@ from dataclasses import replace
 import pytest
 
 from nemesis.checker import check, removed, waiting
-from nemesis.facts import Again, End, Facts, Gone, Letter, Place, Position, Row
+from nemesis.facts import (
+    Again,
+    End,
+    Facts,
+    Gone,
+    Letter,
+    Place,
+    Position,
+    Row,
+    Start,
+    Version,
+)
 
 RUN = "this"
 # Three keys in two partitions, ten records each.
@@ -192,13 +203,16 @@ def test_what_others_found_is_told() -> None:
 def test_a_table_of_last_rows_is_held_to_what_came() -> None:
     rows = [row(place, version=place.n // 10) for place in SENT if place.n != 7]
     last = {each.key: each for each in rows}
+    # Number 28 deletes its key.
+    del last["key-1"]
     good = replace(GOOD, rows=rows, last=[*last.values()])
     assert found(good) == []
-    older = [each for each in rows if each.key == "key-1"][-2]
+    older = [each for each in rows if each.key == "key-2"][-2]
     for wrong in (
         [*last.values(), older],
-        [each for each in last.values() if each.key != "key-1"],
-        [older if each.key == "key-1" else each for each in last.values()],
+        [each for each in last.values() if each.key != "key-2"],
+        [older if each.key == "key-2" else each for each in last.values()],
+        [*last.values(), next(each for each in rows if each.place.n == 28)],
         [*last.values(), Row(PLACES[3], "no key", RUN, (0,))],
     ):
         assert found(replace(good, last=wrong)) == ["stale"]
@@ -207,3 +221,62 @@ def test_a_table_of_last_rows_is_held_to_what_came() -> None:
     sent = {**SENT, moved.place: "key-0"}
     both = replace(good, sent=sent, rows=[*rows, moved])
     assert found(both) == found(replace(both, last=[moved, *list(last.values())[1:]])) == []
+
+
+def test_a_table_of_copies_has_the_rows_of_the_same_call() -> None:
+    copies = [each for each in GOOD.rows if each.place.n % 3]
+    good = replace(GOOD, copies=copies)
+    assert found(good) == []
+    left_out = row(PLACES[3])
+    for wrong in (
+        copies[1:],
+        [*copies, copies[0]],
+        [*copies, left_out],
+        [replace(copies[0], at=(1_000,)), *copies[1:]],
+        [],
+    ):
+        assert found(replace(good, copies=wrong)) == ["uncopied"]
+
+
+def grown(each: Row) -> Row:
+    """By writers of one field and of none, read where one and where two are known."""
+    writer, known = each.place.n % 2, 1 + each.place.n % 2
+    values = [each.place.n * 100 + 1 if writer else -1, -1]
+    return replace(each, writer=writer, added=tuple(values[:known]))
+
+
+def test_added_fields_are_what_their_writer_wrote_or_the_default() -> None:
+    rows = [grown(each) for each in GOOD.rows]
+    good = replace(GOOD, rows=rows)
+    assert found(good) == []
+    for wrong in ((), (101,), (None, -1), (-1, -1), (101, -1, None), (-1, 101)):
+        others = [replace(e, added=wrong) if e.place.n == 1 else e for e in rows]
+        assert found(replace(good, rows=others)) == (
+            ["misread"] if wrong not in ((), (101,)) else []
+        )
+    # What the last row's batch did not have is as it was before.
+    [last] = [each for each in rows if each.place.n == 29]
+    both = replace(good, rows=[last], sent={last.place: last.key}, letters=())
+    assert found(replace(both, last=[replace(last, added=(*last.added, 7))])) == []
+    assert found(replace(both, last=[replace(last, added=(7, -1))])) == ["misread"]
+
+
+def test_columns_come_with_the_files_that_have_them() -> None:
+    """The first version is that of a new table."""
+    good = [Version(0, 1, None), Version(1, 1, 1), Version(2, 2, 2), Version(3, 2, 1)]
+    starts = [Start(-1, 1, True), Start(1, 2, True)]
+    facts = replace(GOOD, versions={"table": good}, starts=starts)
+    assert found(facts) == []
+    for wrong in (
+        [*good[:2], Version(2, 2, None), Version(3, 2, 2)],
+        [*good[:2], Version(2, 2, 1), Version(3, 2, 2)],
+        [*good[:3], Version(3, 1, 1)],
+        [*good[:1], Version(1, 1, 2), *good[2:]],
+    ):
+        assert found(replace(facts, versions={"table": wrong})) == ["misshapen"]
+    # A driver that was told a field has written some batches without it; or none, or not it alone.
+    narrow = [*good[:2], *(Version(at, 1, 1) for at in range(2, 5))]
+    facts = replace(facts, versions={"table": narrow})
+    assert found(facts) == ["misshapen"]
+    assert found(replace(facts, versions={"table": narrow[:4]})) == []
+    assert found(replace(facts, starts=[starts[0], replace(starts[1], alone=False)])) == []

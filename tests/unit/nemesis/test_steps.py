@@ -12,6 +12,7 @@ from kafka.errors import KafkaTimeoutError
 
 from nemesis.feeder import Feeder
 from nemesis.steps import StepHung, step
+from nemesis.values import RawValues
 
 
 def _hang(name: str, limit_s: float) -> None:
@@ -90,7 +91,8 @@ def test_a_feeder_whose_producer_cannot_send_stops() -> None:
         def producer(self, **_: Any) -> _Stuck:
             return stuck
 
-    feeder = Feeder(_Topics(), "orders", "run", seed=1, per_second=60)  # type: ignore[arg-type]
+    topics: Any = _Topics()
+    feeder = Feeder(topics, "orders", "run", seed=1, per_second=60, values=RawValues())
     feeder.start()
     feeder.stop()
     assert stuck.forced == 1
