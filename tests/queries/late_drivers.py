@@ -19,6 +19,7 @@ from keyrange.individual_commits import each_batch as individually
 from keyrange.individual_commits import reported_outcomes
 from keyrange.individual_commits.batch_in_checkpoint import Planned
 from keyrange.individual_commits.batch_run import current
+from keyrange.individual_commits.dead_letter_sink import LettersOfWholeBatches
 from keyrange.individual_commits.each_batch import EachBatch
 from keyrange.individual_commits.model.commit import Commit, CommitKind, Snapshot
 from keyrange.individual_commits.table.commit_table import DeltaCommitTable, open_commit_table
@@ -164,7 +165,9 @@ class Drivers:
         """A driver that commits whole batches, of the one checkpoint."""
         output = OutputTable(self.table, SCHEMA.json())
         table = JobTables(JobDefinition((output,), "", "record", ("value",)), {})
-        writer = WriteWhole(table, f"{self.home}/checkpoint")
+        writer = WriteWhole(
+            table, f"{self.home}/checkpoint", LettersOfWholeBatches(self.options("fail"))
+        )
 
         def run(batch_id: int) -> None:
             at = batch_id * 4

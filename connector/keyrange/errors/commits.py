@@ -299,7 +299,7 @@ COMMIT_CONDITIONS: Final = (
     _table_jobs.invalid(
         "BAD_VALUE",
         "correct option 'valueSchema'; or choose with badValues=null that such records have nulls, "
-        "or with badValues=deadLetter and commitMode=individual that they go to the dead letters",
+        "or with badValues=deadLetter that they go to the dead letters",
         "A value is not what `valueFormat` and `valueSchema` say, and `badValues` is fail.",
         "the record at the partition and offset that the message names",
     ),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextvars
 import json
-from base64 import b64encode
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
@@ -144,7 +143,7 @@ class BatchRun:
         # A driver that was replaced makes no verdict: the function may be another one by now.
         self.appended_at = self._check()
         if found is not None:
-            manifest = self._publish(tables=output.as_told(), **_of_tasks(found))
+            manifest = self._publish(tables=output.as_told(), **verdict_manifest.of_tasks(found))
         assert manifest is not None
         output.check(manifest)
         self._check_options(manifest)
@@ -339,21 +338,6 @@ class BatchRun:
         """Whether committed offsets move with a batch of which nothing is said."""
         judged = self.plan.judge(ReportedResults(), self.now_ms)
         return bool((judged.states.committed > self.plan.deliveries.states.committed).any())
-
-
-def _of_tasks(found: Found) -> dict[str, Any]:
-    """What tasks have handed on, as a manifest has it: those that have outcomes have written them
-    for one attempt."""
-    outcomes = found.pop("outcome_file")
-    attempts = {attempt for attempt, _, _, _ in outcomes}
-    return {
-        "attempt": attempts.pop() if attempts else "",
-        "files": {name: size for _, name, size, data in outcomes if data is None},
-        "inline": {
-            name: b64encode(data).decode() for _, name, _, data in outcomes if data is not None
-        },
-        "rows": found,
-    }
 
 
 def current(call: str) -> BatchRun:

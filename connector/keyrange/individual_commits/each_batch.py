@@ -18,7 +18,11 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame
 
 from keyrange.errors import KeyrangeError, error, invalid_options
-from keyrange.individual_commits import dead_letter_sink, last_batch_results, state_runs_after_batch
+from keyrange.individual_commits import (
+    given_up_records,
+    last_batch_results,
+    state_runs_after_batch,
+)
 from keyrange.individual_commits.batch_deliveries import (
     BatchPlan,
     idle_deliveries,
@@ -32,6 +36,7 @@ from keyrange.individual_commits.batch_in_checkpoint import (
     read_planned,
 )
 from keyrange.individual_commits.batch_run import BatchRun
+from keyrange.individual_commits.dead_letter_sink import DeadLetterSink
 from keyrange.individual_commits.model import driver_takeover
 from keyrange.individual_commits.model.batch_results import BatchResult, failure_kinds, kinds_text
 from keyrange.individual_commits.model.commit import (
@@ -109,7 +114,7 @@ class _Run:
     table_of: Callable[[str], CommitTable]
     last: LastRead
     # Letters of batches that were not committed; None before the run's first batch.
-    standing: dead_letter_sink.Standing | None = None
+    standing: given_up_records.Standing | None = None
     # What its batches came to.
     before: Worked = NO_RECORDS
     # As its last commit says.
@@ -132,7 +137,7 @@ class EachBatch:
     options: SourceOptions
     checkpoint: str
     open_table: OpenTable = open_table
-    bury: dead_letter_sink.DeadLetterSink = field(default_factory=dead_letter_sink.DeadLetterSink)
+    bury: DeadLetterSink = field(default_factory=DeadLetterSink)
     # Whether `function` looks itself, before its output counts, whether it is still the driver.
     looks_late: bool = False
     _run: _Run | None = None
@@ -189,10 +194,12 @@ class EachBatch:
 
     def _bury(self, run: _Run, running: BatchRun) -> Sequence[DeadLetter]:
         judged = running.judged()
-        letters = dead_letter_sink.letters_of(running, judged)
+        letters = given_up_records.letters_of(running, judged)
         if run.standing is None:
-            run.standing = self.bury.standing(self.options.commits, run.source_id, run.table_of)
-        self.bury.append(running, judged, letters, run.standing)
+            run.standing = given_up_records.standing_letters(
+                self.bury, self.options.commits, run.source_id, run.table_of
+            )
+        given_up_records.append_letters(self.bury, running, judged, letters, run.standing)
         return letters
 
     def _begin(self, planned: Planned, last: LastRead) -> _Run:

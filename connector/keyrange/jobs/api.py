@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from keyrange.errors import error, invalid_options
+from keyrange.individual_commits.dead_letter_sink import LettersOfWholeBatches
 from keyrange.individual_commits.each_batch import EachBatch
 from keyrange.individual_commits.reported_outcomes import HIDDEN_SPARK
 from keyrange.jobs.batch_writer import JobTables, WriteIndividually, WriteWhole
@@ -316,7 +317,7 @@ class TableJob:
             F.sum(file.size_bytes).alias("bytes"),
             *(self._state and _state_figures()),
         )
-        write: Any = WriteWhole(tables, checkpoint)
+        write: Any = WriteWhole(tables, checkpoint, LettersOfWholeBatches(self._options))
         if self._options.commits.individual:
             write = EachBatch(WriteIndividually(tables), self._options, checkpoint, looks_late=True)
         writer = counted.writeStream.foreachBatch(write)
@@ -370,7 +371,7 @@ class TableJob:
         forms: ValueForms,
     ) -> JobDefinition:
         needed = {*_chosen(self._options), *PLACE}
-        if self._options.commits.individual:
+        if self._options.commits.individual or self._options.values.bad == "deadLetter":
             # What is given up is kept as it was.
             needed.update(_RECORD)
         if any(each.keys for each in tables):

@@ -18,7 +18,8 @@ from keyrange.errors import error
 from keyrange.individual_commits import reported_outcomes
 from keyrange.individual_commits.batch_in_checkpoint import LastRead, Planned, read_offsets
 from keyrange.individual_commits.batch_run import current
-from keyrange.individual_commits.model.verdict_manifest import Manifest, planned
+from keyrange.individual_commits.dead_letter_sink import LettersOfWholeBatches
+from keyrange.individual_commits.model.verdict_manifest import Manifest, of_tasks, planned
 from keyrange.individual_commits.table_output import BatchOutput, TableOutput
 from keyrange.individual_commits.verdict_store import VerdictStore, check_tables
 from keyrange.jobs.definition import JobDefinition
@@ -179,6 +180,7 @@ class WriteWhole:
 
     tables: JobTables
     checkpoint: str
+    letters: LettersOfWholeBatches
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         try:
@@ -199,15 +201,20 @@ class WriteWhole:
             with store.writing():
                 found = reported_outcomes.handed_on(batch)
             offsets = planned(at.start, at.end)
-            made = Manifest(batch_id, "", {}, {}, *offsets, tables=output.as_told(), rows=found)
+            made = Manifest(
+                batch_id,
+                **of_tasks(found),
+                start=offsets[0],
+                end=offsets[1],
+                tables=output.as_told(),
+                terms=self.letters.terms,
+            )
             manifest = store.publish(made, at.start, at.end)
         output.check(manifest)
+        letters = self.letters.append(store, manifest, at)
         output.write(store, manifest, application, at, is_made)
-        has_staged = any(each.keys for each in output)
-        store.remove_old(
-            lambda other: other < batch_id and other <= at.finished,
-            manifest if has_staged else None,
-        )
+        self.letters.finish(letters)
+        store.remove_old(lambda other: other < batch_id and other <= at.finished, manifest)
         self.tables.optimize(batch, batch_id)
 
     def _store(self, source_id: str) -> VerdictStore:

@@ -187,7 +187,8 @@ class CommitOptions:
     dead_letter_table: str = option(
         "deadLetterTable",
         path_or_uri,
-        "The Delta table of the dead letters. Default: commitTable with _dead_letters appended.",
+        "The Delta table of the dead letters. Default: commitTable with _dead_letters appended. "
+        "Also of whole batches, with badValues=deadLetter.",
         values="as commitTable",
         unset="",
     )

@@ -90,7 +90,7 @@ def parse_options(options: Mapping[str, object], mode: Mode | None = None) -> So
     volumes = choose_volumes(given, admin, violations)
     mapping = choose_mapping(given, source.filter_pushdown, commits.individual, violations)
     columns = chosen_columns(source.columns, source.include_headers, source.include_key_hash)
-    values = choose_values(given, columns, commits.individual, source.registry, violations)
+    values = choose_values(given, columns, commits.dead_letter_table, source.registry, violations)
     letters = commits.dead_letter_topic
     if letters and subscription is not None and subscription.reads(letters):
         text = "must not be a topic that the query reads: each dead letter would come as a record"

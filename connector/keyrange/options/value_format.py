@@ -77,7 +77,8 @@ class ValueOptions:
         "What keyrange does with a record whose key or value does not fit its schema. null: its "
         "columns are null. fail: the batch fails, and names it. deadLetter: it goes to the dead "
         "letters, and later records of its key do not wait for it; for keyrange.job, with "
-        f"commitMode=individual. column: its columns are null, and column {BAD_COLUMN} says why.",
+        "deadLetterTable or commitTable. column: its columns are null, and column "
+        f"{BAD_COLUMN} says why.",
         default="fail",
     )
     rescued: str = option(
@@ -106,7 +107,7 @@ class ValueOptions:
 def choose_values(
     given: GivenOptions,
     columns: Collection[str],
-    individual: bool,
+    dead_letter_table: str,
     registry: RegistrySettings,
     violations: Violations,
 ) -> ValueOptions:
@@ -123,8 +124,8 @@ def choose_values(
         for name, is_said in (said | {"timeZone": chosen.time_zone}).items():
             if is_said:
                 violations.add(name, "needs valueFormat or keyFormat")
-    if chosen.bad == "deadLetter" and not individual:
-        violations.add("badValues", "is deadLetter, which needs commitMode=individual")
+    if chosen.bad == "deadLetter" and not dead_letter_table:
+        violations.add("badValues", "is deadLetter, which needs deadLetterTable or commitTable")
     if chosen.rescued and chosen.format in SELF_DESCRIBED:
         violations.add("rescuedData", f"is not for valueFormat={chosen.format}")
     taken = {name.lower() for name in columns} | {BAD_COLUMN}

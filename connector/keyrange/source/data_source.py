@@ -98,6 +98,14 @@ def _readable(options: SourceOptions, forms: ValueForms) -> SourceOptions:
                 "keyrange.job, whose tasks keep the bytes of what they give up"
             ]
         )
+    if options.values.bad == "deadLetter" and not options.commits.individual:
+        raise invalid_options(
+            [
+                "option 'badValues' is deadLetter, and a DataFrame that commits whole batches has "
+                "no place that says which dead letters are a batch's: badValues=column keeps such "
+                "records as rows that say why; or let keyrange.job write the table"
+            ]
+        )
     return replace(options, forms=forms)
 
 

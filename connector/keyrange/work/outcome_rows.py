@@ -152,7 +152,8 @@ class OutcomeRows:
             "cause": pa.array(map(int, causes), pa.int8()),
             "error": pa.array([why.text for why in whys], pa.string()),
             "frames": pa.array([why.frames or None for why in whys], pa.list_(pa.string())),
-            "key_hash": self._batch.column("keyHash").take(at),
+            # Of a whole batch no key waits, and nobody reads it.
+            "key_hash": self._column("keyHash", at),
         }
         for name in ("topic", "partition", "offset"):
             columns[name] = self._batch.column(name).take(at)

@@ -52,7 +52,8 @@ class Job:
     that of the output. `values` reads keys and values before the function gets them.
     `keeps_offsets`: output rows say which record they are of. `mentions`: what the function was
     given is written down. `is_whole`: the batch is done as a whole, and fails with any of its
-    records. `outputs`: the tables that a `keyrange.job` makes rows for.
+    records but those that can never be read. `outputs`: the tables that a `keyrange.job` makes rows
+    for.
     """
 
     works: Mapping[TopicPartition, TaskPartition]
@@ -134,9 +135,10 @@ class Task:
         not_done: OutcomeRows,
         keeps_record: bool = True,
     ) -> bool:
-        """A row is not done; whether its key has to wait for it. Raises RECORD_FAILED."""
+        """A row is not done; whether its key has to wait for it. Raises RECORD_FAILED where the
+        batch is done as a whole and another delivery may help."""
         partition, offset = stretch.partition, int(stretch.offsets[at])
-        if self.job.is_whole:
+        if self.job.is_whole and not cause.is_final:
             raise error("RECORD_FAILED", why.text or "", partition=partition, offset=offset)
         delivery = self.deliveries(partition).get(offset, 0) + 1
         given_up = cause.is_given_up(delivery, self.job.terms.deliveries_max)

@@ -28,8 +28,9 @@ def test_a_schema_is_that_of_spark() -> None:
     assert [(each["name"], each["type"]) for each in fields] == [("id", "long"), ("name", "string")]
 
 
-def test_dead_letters_are_of_individual_commits() -> None:
-    assert values(**JSON, **INDIVIDUAL, badValues="deadLetter").bad == "deadLetter"
+@pytest.mark.parametrize("more", [INDIVIDUAL, {"deadLetterTable": "/d"}, {"commitTable": "/t"}])
+def test_dead_letters_have_a_table(more: dict[str, str]) -> None:
+    assert values(**JSON, **more, badValues="deadLetter").bad == "deadLetter"
 
 
 @pytest.mark.parametrize(

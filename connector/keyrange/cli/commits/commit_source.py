@@ -42,7 +42,11 @@ TableArgument = Annotated[
     typer.Argument(metavar="TABLE", help="The commit table: a directory or a URI such as s3://..."),
 ]
 LettersOption = Annotated[
-    str, typer.Option(metavar="PATH", help="The dead letter table; usually TABLE_dead_letters.")
+    str,
+    typer.Option(
+        metavar="PATH",
+        help="The dead letter table; usually TABLE_dead_letters, or TABLE of whole batches.",
+    ),
 ]
 GroupOption = Annotated[str, typer.Option(help="The commit group, if the table has several.")]
 SourceOption = Annotated[

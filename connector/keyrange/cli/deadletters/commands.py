@@ -288,7 +288,7 @@ def replay(
     named = named_options(bootstrap_servers, "", of.option)
     check_live(live, named)
     since_ms = read_since(since, now())
-    letters = replaying.open_letters(chosen.table, dead_letters, storage_of(named))
+    letters = replaying.open_letters(chosen.table, dead_letters, storage_of(named), replays=True)
     commits, _ = of.open(chosen.table, bootstrap_servers)
     known = commits.table.known()
     own = check_current(commits, known)

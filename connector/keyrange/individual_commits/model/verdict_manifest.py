@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from base64 import b64encode
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final
@@ -87,6 +88,21 @@ class Manifest:
         del document["batch_id"]
         document["tables"] = {name: asdict(each) for name, each in self.tables.items()}
         return json.dumps(document | {"version": _VERSION}, sort_keys=True, indent=1).encode()
+
+
+def of_tasks(found: Found) -> dict[str, Any]:
+    """What tasks have handed on, as fields of a manifest: those that have outcomes have written
+    them for one attempt."""
+    outcomes = found["outcome_file"]
+    attempts = {attempt for attempt, _, _, _ in outcomes}
+    return {
+        "attempt": attempts.pop() if attempts else "",
+        "files": {name: size for _, name, size, data in outcomes if data is None},
+        "inline": {
+            name: b64encode(data).decode() for _, name, _, data in outcomes if data is not None
+        },
+        "rows": {member: rows for member, rows in found.items() if member != "outcome_file"},
+    }
 
 
 def planned(start: Checkpoint, end: Checkpoint) -> tuple[dict[str, Any], dict[str, Any]]:

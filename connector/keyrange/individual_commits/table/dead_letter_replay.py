@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from keyrange.errors import invalid_options
+from keyrange.errors import KeyrangeError, invalid_options
 from keyrange.individual_commits.model.commit import Commit, CommitKind, Snapshot
 from keyrange.individual_commits.model.offset_reset import reopen
 from keyrange.individual_commits.model.partition_progress import PartitionState
@@ -74,7 +74,7 @@ def replay_dead_letters(
     """
     now_ms = int(time.time() * 1000)
     settings = {name: parse_secret(value).reveal() for name, value in (storage or {}).items()}
-    letters = open_letters(table, dead_letter_table, settings)
+    letters = open_letters(table, dead_letter_table, settings, replays=True)
     commits = open_commits(table, group, source, settings)
     known = commits.table.known()
     # Of all sources of the group: a query that was started afresh goes on with what others did.
@@ -91,19 +91,39 @@ def replay_dead_letters(
     return len(plan.taken)
 
 
-def open_letters(table: str, dead_letter_table: str, storage: Mapping[str, str]) -> DeadLetters:
-    """The dead letters of a commit table, which may have none, with what its resets say of them.
+def open_letters(
+    table: str, dead_letter_table: str, storage: Mapping[str, str], replays: bool = False
+) -> DeadLetters:
+    """The dead letters of a commit table, which may have none, with what its resets say of them; of
+    a query that commits whole batches `table` is theirs.
 
-    Raises INVALID_OPTIONS where there is neither a table of theirs nor a commit table.
+    Raises INVALID_OPTIONS where there is neither a table of theirs nor a commit table, or where who
+    `replays` them names no commit table.
     """
     letters = letters_at(table, dead_letter_table, storage)
     if not letters.is_there():
         if dead_letter_table:
             raise invalid_options([f"there is no table of dead letters at {dead_letter_table}"])
         path = beside(table, DEAD_LETTERS)
+        if (own := _letters_in(table, storage)) is not None:
+            if replays:
+                text = "holds dead letters itself, and a replay is by a commit table, which queries"
+                raise invalid_options([f"{table} {text} that commit whole batches do not have"])
+            return own
         if not DeltaStore(table, commit_table.LAYOUT, storage).refresh():
             raise invalid_options([f"there is no commit table at {table}, and none at {path}"])
     return letters
+
+
+def _letters_in(table: str, storage: Mapping[str, str]) -> DeadLetters | None:
+    """Those of a table that holds dead letters itself."""
+    own = letters_at("", table, storage)
+    try:
+        return own if own.is_there() else None
+    except KeyrangeError as failure:
+        if failure.condition.name != "FOREIGN_TABLE":
+            raise
+        return None
 
 
 def letters_at(table: str, dead_letter_table: str, storage: Mapping[str, str]) -> DeadLetters:

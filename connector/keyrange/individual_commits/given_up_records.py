@@ -1,0 +1,158 @@
+"""The dead letters of a batch whose records are committed one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from keyrange.individual_commits.batch_run import BatchRun
+from keyrange.individual_commits.dead_letter_sink import OUTCOME, DeadLetterSink, Record, letter_of
+from keyrange.individual_commits.model.commit import CommitTable
+from keyrange.individual_commits.model.partition_progress import PendingRecord
+from keyrange.individual_commits.model.verdict_columns import Outcome
+from keyrange.individual_commits.reported_outcomes import rows_of
+from keyrange.model.key_ranges import hash_of_record
+from keyrange.model.offsets import TopicPartition
+from keyrange.options.commits import CommitOptions
+from keyrange.work.model.outcome import Cause
+
+if TYPE_CHECKING:
+    from keyrange.individual_commits.table.dead_letters import DeadLetter
+
+Place = tuple[TopicPartition, int]
+# What is known of a record: its error, where that was raised, and itself.
+Kept = dict[Place, tuple[str | None, Sequence[str], Record | None]]
+_NONE: Final = (None, (), None)
+# Letters by the record that each stands for.
+Standing = dict[tuple[str, str, int, int], "DeadLetter"]
+
+
+def append_letters(
+    sink: DeadLetterSink,
+    running: BatchRun,
+    judged: Outcome,
+    letters: Sequence[DeadLetter],
+    standing: Standing,
+) -> None:
+    """To the table, before the batch is committed. A letter of `standing` stands for its record
+    where the batch gives that up; where the record is done, that is noted, and it stands for
+    nothing any more."""
+    planned = running.plan.planned
+    fresh = [letter for letter in letters if letter.record not in standing]
+    for letter in letters:
+        standing.pop(letter.record, None)
+    done = [letter for letter in standing.values() if _is_done(letter, running, judged)]
+    for letter in done:
+        del standing[letter.record]
+    if not (fresh or done):
+        return
+    table = sink.table(running.plan.commits)
+    source_id, batch_id = planned.mark.source_id, planned.batch_id
+    table.append(source_id, batch_id, fresh, running.now_ms)
+    how = f"batch {batch_id} of source {source_id}"
+    table.mark_replayed(done, "keyrange", how, running.now_ms)
+
+
+def standing_letters(
+    sink: DeadLetterSink,
+    options: CommitOptions,
+    source_id: str,
+    table_of: Callable[[str], CommitTable],
+) -> Standing:
+    """The letters that drivers of the group have written for batches that they did not commit:
+    their records come again."""
+    sources = sorted({each.source_id for each in table_of(source_id).fences(options.group)})
+    letters = sink.table(options).behind(sources, lambda source: table_of(source).known().batch_id)
+    return {letter.record: letter for letter in letters}
+
+
+def _is_done(letter: DeadLetter, running: BatchRun, judged: Outcome) -> bool:
+    """Whether the batch has done a letter's record. One that was done before it was given up by
+    then, and the letter stands for it."""
+    partition = TopicPartition(letter.topic, letter.partition)
+    if judged.states.topic_id_of(partition) != letter.topic_id:
+        return False
+    key_hash = hash_of_record(letter.key, letter.offset, running.plan.nulls_first)
+    before, after = running.plan.states[partition], judged.states[partition]
+    return not before.piece_of(key_hash).is_done(letter.offset) and after.piece_of(
+        key_hash
+    ).is_done(letter.offset)
+
+
+def letters_of(running: BatchRun, judged: Outcome) -> list[DeadLetter]:
+    """A dead letter for each record that the batch gave up."""
+    dead = {partition: {h.offset: h for h in each} for partition, each in judged.dead.items()}
+    if not dead:
+        return []
+    kept = _kept(running, dead)
+    # What a job rejected by a DataFrame is not in the verdict as it was read.
+    missing = {
+        partition: [offset for offset in pending if kept.get((partition, offset), _NONE)[2] is None]
+        for partition, pending in dead.items()
+    }
+    read = {} if running.is_worked_on else _read(running.batch, missing)
+    return [
+        _letter(running, partition, pending_record, kept, read)
+        for partition, pending in sorted(dead.items())
+        for _, pending_record in sorted(pending.items())
+    ]
+
+
+def _kept(running: BatchRun, dead: Mapping[TopicPartition, Mapping[int, PendingRecord]]) -> Kept:
+    """What the verdict holds of dead records."""
+    offsets = {offset for pending in dead.values() for offset in pending}
+    return {
+        (TopicPartition(topic, number), offset): (text, frames or (), record)
+        for topic, number, offset, text, frames, record in running.reported(
+            {"outcome": OUTCOME}, offsets
+        )["outcome"]
+    }
+
+
+def _read(batch: DataFrame, missing: Mapping[TopicPartition, Sequence[int]]) -> dict[Place, Record]:
+    """Dead records as the batch has them."""
+
+    def column(name: str) -> Column:
+        return F.col(name) if name in batch.columns else F.lit(None)
+
+    names = ("topic", "partition", "offset", "key", "value", "headers")
+    columns = [column(name).alias(name) for name in names]
+    columns.append(F.unix_millis(column("timestamp")).alias("timestamp_ms"))
+    return {
+        (TopicPartition(row.topic, row.partition), row.offset): row.asDict(recursive=True)
+        for row in rows_of(batch.select(*columns), missing)
+    }
+
+
+def _letter(
+    running: BatchRun,
+    partition: TopicPartition,
+    pending_record: PendingRecord,
+    kept: Kept,
+    read: Mapping[Place, Record],
+) -> DeadLetter:
+    planned = running.plan.planned
+    place = (partition, pending_record.offset)
+    text, frames, record = kept.get(place, _NONE)
+    if record is None:
+        record = read.get(place, {})
+    text = running.told().errors.get(partition, {}).get(pending_record.offset) or text
+    return letter_of(
+        planned,
+        planned.mark.source_id,
+        running.plan.commits.group,
+        place,
+        record,
+        error=text or _TEXTS.get(pending_record.cause, ""),
+        frames=tuple(frames),
+        cause=pending_record.cause,
+        attempts=pending_record.deliveries,
+        first_at_ms=pending_record.since_ms,
+        last_at_ms=running.now_ms,
+    )
+
+
+_TEXTS: Final = {Cause.UNMENTIONED: "the job said nothing of it"}
