@@ -56,6 +56,24 @@ def test_a_data_frame_has_typed_columns(job: TableJob, spark: SparkSession) -> N
     assert alone.where("value.id = 7").count() == 2
 
 
+def test_a_schema_in_a_file_is_read_once(job: TableJob, spark: SparkSession) -> None:
+    job.produce(Record(GOOD, b"k1", 0))
+    file = job.home / "schema.ddl"
+    file.write_text(TYPED["valueSchema"])
+    given = options(job.topics, job.topic, valueFormat="json", startingOffsets="earliest")
+    given["columns"] = "value"
+    given["valueSchema.location"] = str(file)
+    frame = spark.read.format("keyrange").options(**given).load()
+    writer = keyrange.job(given).into(str(job.table), str(job.checkpoint), spark=spark)
+    file.unlink()
+    assert [row.city for row in frame.select("value.place.city").collect()] == ["Bern"]
+    with pytest.raises(PySparkException, match=r"valueSchema.location.*there is no such file"):
+        spark.read.format("keyrange").options(**given).load()
+    file.write_text("other bigint")
+    assert writer.trigger(availableNow=True).start().awaitTermination(240)
+    assert [row["id"] for row in job.rows()] == [7]
+
+
 @pytest.mark.parametrize("policy", ["null", "fail", "column"])
 def test_bad_values_of_a_data_frame(job: TableJob, spark: SparkSession, policy: str) -> None:
     job.produce(Record(GOOD, b"k", 0), Record(MISFIT, b"k", 0), Record(GOOD, b"\xff", 0))

@@ -127,8 +127,18 @@ def _check_together(source: SourceOptions, by_offset: bool, violations: Violatio
             "before it is done; publish what committed() has passed (guides/consumer.md)",
         )
     named = (
-        ("value", source.values.format, source.values.schema, source.registry.value_subject),
-        ("key", source.values.key_format, source.values.key_schema, source.registry.key_subject),
+        (
+            "value",
+            source.values.format,
+            source.values.schema or source.values.location,
+            source.registry.value_subject,
+        ),
+        (
+            "key",
+            source.values.key_format,
+            source.values.key_schema or source.values.key_location,
+            source.registry.key_subject,
+        ),
     )
     for side, form, schema, subject in named:
         if source.registry.urls and form in REGISTERED and not (schema or subject):

@@ -9,15 +9,17 @@ from typing import Final, Literal
 
 from keyrange.model.ddl import parse_ddl
 from keyrange.model.value_forms import BAD_COLUMN, CHANGES, FORMATS, REGISTERED, SELF_DESCRIBED
+from keyrange.options.commits import path_mistake
 from keyrange.options.option import GivenOptions, option
 from keyrange.options.registry import RegistrySettings
-from keyrange.options.value_parsers import Violations, name_up_to, one_of
+from keyrange.options.value_parsers import Violations, name_up_to, one_of, path_or_uri
 
 _SCHEMA: Final = (
     "json: the columns, as DDL. avro: a schema as JSON. protobuf: a FileDescriptorSet in base64, "
     "or the source of a .proto file. connect: the columns, as DDL, or an Avro schema. debezium: "
     "the columns of the captured table, as DDL, or the envelope's Avro schema."
 )
+_FILES: Final = "Of protobuf it is a .proto file, or a FileDescriptorSet as protoc writes it."
 _SCHEMA_VALUES: Final = "DDL such as id bigint, name string; or a schema in the format's own form"
 
 
@@ -43,6 +45,14 @@ class ValueOptions:
         values=_SCHEMA_VALUES,
         unset="",
     )
+    location: str = option(
+        "valueSchema.location",
+        path_or_uri,
+        "A file that holds valueSchema, for all that have the same one. The driver reads it once, "
+        f"when the query starts, with the settings objectStore.NAME. {_FILES}",
+        values="an absolute path or a URI",
+        unset="",
+    )
     message: str = option(
         "valueMessage",
         name_up_to(1000),
@@ -62,6 +72,13 @@ class ValueOptions:
         str,
         "What keys are read into, as valueSchema.",
         values=_SCHEMA_VALUES,
+        unset="",
+    )
+    key_location: str = option(
+        "keySchema.location",
+        path_or_uri,
+        "A file that holds keySchema, as valueSchema.location.",
+        values="an absolute path or a URI",
         unset="",
     )
     key_message: str = option(
@@ -113,8 +130,8 @@ def choose_values(
 ) -> ValueOptions:
     """The formats of keys and values; `columns` are those of the source."""
     chosen = given.settings(ValueOptions)
-    value = chosen.format, chosen.schema, chosen.message
-    key = chosen.key_format, chosen.key_schema, chosen.key_message
+    value = chosen.format, chosen.schema, chosen.location, chosen.message
+    key = chosen.key_format, chosen.key_schema, chosen.key_location, chosen.key_message
     has = bool(registry.urls)
     schema = _schema("value", *value, has, violations)
     key_schema = _schema("key", *key, has, violations)
@@ -135,22 +152,35 @@ def choose_values(
 
 
 def _schema(
-    side: str, form: str, text: str, message: str, has_registry: bool, violations: Violations
+    side: str,
+    form: str,
+    text: str,
+    location: str,
+    message: str,
+    has_registry: bool,
+    violations: Violations,
 ) -> str:
-    """The schema of keys or values, of those that are DDL as Spark's JSON; "" where a registry says
-    it."""
+    """The schema of keys or values, of those that are DDL as Spark's JSON; "" where a registry or a
+    file says it."""
     name = f"{side}Schema"
     if message and form != "protobuf":
         violations.add(f"{side}Message", f"needs {side}Format=protobuf")
     if form in ("raw", "string"):
-        if text:
-            violations.add(name, f"needs {side}Format=json, avro, protobuf, connect or debezium")
+        for option_name, given in ((name, text), (f"{name}.location", location)):
+            if given:
+                what = f"needs {side}Format=json, avro, protobuf, connect or debezium"
+                violations.add(option_name, what)
         return ""
-    if not text:
-        if form not in SELF_DESCRIBED and not (
-            has_registry and form in REGISTERED and form != "json"
-        ):
-            violations.add(f"{side}Format", f"needs {name}: what {side}s are read into")
+    if location:
+        if mistake := path_mistake(location):
+            violations.add(f"{name}.location", mistake)
+        if text:
+            violations.add(f"{name}.location", f"is not for a query with {name}: give one of them")
+    elif not text:
+        is_registered = has_registry and form in REGISTERED and form != "json"
+        if form not in SELF_DESCRIBED and not is_registered:
+            what = f"needs {name} or {name}.location: what {side}s are read into"
+            violations.add(f"{side}Format", what)
     elif form == "json" or (form in SELF_DESCRIBED and not text.lstrip().startswith("{")):
         with violations.collecting(name):
             return json.dumps(parse_ddl(text))

@@ -6,6 +6,7 @@ schemas for as long as a query runs.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -45,8 +46,9 @@ def value_forms(options: SourceOptions) -> ValueForms:
         ("key", values.key_format, Schema(values.key_schema, values.key_message)),
         ("value", values.format, Schema(values.schema, values.message)),
     )
+    located = {"key": values.key_location, "value": values.location}
     forms = [
-        _registered(options, ColumnForm(column, form, schema, settings))
+        _registered(options, _read(options, ColumnForm(column, form, schema, settings), located))
         for column, form, schema in sides
         if form != "raw"
     ]
@@ -62,6 +64,17 @@ def value_forms(options: SourceOptions) -> ValueForms:
     if wrong:
         raise invalid_options(wrong)
     return _checked(ValueForms(tuple(known), values.bad, values.rescued))
+
+
+def _read(options: SourceOptions, form: ColumnForm, located: Mapping[str, str]) -> ColumnForm:
+    """The form with the schema that is in a file, where one is named."""
+    location = located[form.column]
+    if not location:
+        return form
+    from keyrange.values.schema_files import schema_in
+
+    text = schema_in(form.column, form.format, location, options.commits.revealed_storage())
+    return replace(form, schema=replace(form.schema, text=text))
 
 
 def _registered(options: SourceOptions, form: ColumnForm) -> ColumnForm:
