@@ -121,7 +121,7 @@ def cells(avro_url: str, protobuf_url: str) -> list[Cell]:
             },
             typed_topics.nested,
             is_watched=True,
-            rows=400_000,
+            rows=300_000,
         ),
         Cell(
             "process.typed",
