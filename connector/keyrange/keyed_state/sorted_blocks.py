@@ -157,6 +157,19 @@ def look_up(runs: Sequence[Blocks], wanted: Keys, form: StateForm) -> pa.RecordB
     return _gathered(pieces, rows, wanted, form)
 
 
+def said_by_none(runs: Sequence[Blocks], wanted: Keys) -> Numbers:
+    """Which of some keys, by their places, no run says anything of."""
+    left = np.arange(len(wanted))
+    for run in runs:
+        if not len(left):
+            break
+        known = wanted if len(left) == len(wanted) else wanted.at(left)
+        found = [place for place, *_ in _hits(run, known)]
+        if found:
+            left = np.delete(left, np.concatenate(found))
+    return left
+
+
 def _hits(run: Blocks, wanted: Keys) -> Iterator[tuple[Numbers, Numbers, pa.RecordBatch]]:
     """Of each block that has some of the keys: which of them, in which of its rows."""
     lowest, highest = run.bounds

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from keyrange.keyed_state.exact_columns import VALUE_BYTES_MAX, holds
 from keyrange.keyed_state.exact_values import converter_of, form_of, row_converter_of, row_of
@@ -144,6 +145,21 @@ class MapForm:
         return pa.MapArray.from_arrays(_offsets(values), keys, items, self._kind)
 
 
+class TimersForm:
+    """When timers are due: a list in microseconds since 1970, ascending, each time once."""
+
+    def __init__(self, variable: Variable) -> None:
+        self._kind = variable.type
+
+    def read(self, values: pa.Array) -> list[Any]:
+        return list(_cut(values, values.values.cast(pa.int64()).to_pylist()))
+
+    def array(self, values: Sequence[Any]) -> pa.Array:
+        there = [each for each in values if each is not ABSENT]
+        items = pa.array(chain.from_iterable(there), pa.int64()).cast(self._kind.value_type)
+        return pa.ListArray.from_arrays(_offsets(values), items, type=self._kind)
+
+
 def _cut(values: pa.Array, items: list[Any]) -> Iterator[Any]:
     """What each list or map has of the items of all, ABSENT for one that is null."""
     ends, there = values.offsets.to_pylist(), values.is_valid().to_pylist()
@@ -163,6 +179,8 @@ def normalized(values: pa.Array) -> pa.Array:
     without rows is none, and a row in one is there, though each of its columns may be null."""
     if pa.types.is_struct(values.type):
         return values
+    if not (pa.types.is_map(values.type) or pa.types.is_struct(values.type.value_type)):
+        return _timers(values)
     is_map = pa.types.is_map(values.type)
     offsets = values.offsets.to_numpy()
     rows = values.items if is_map else values.values
@@ -176,7 +194,33 @@ def normalized(values: pa.Array) -> pa.Array:
     return found.take(pa.array(np.arange(len(values)), mask=is_none))
 
 
-_FORMS: Final[Mapping[str, Any]] = {"value": ValueForm, "list": ListForm, "map": MapForm}
+def _timers(values: pa.ListArray) -> pa.Array:
+    """Lists of times as `TimersForm` makes them. Raises ValueError for a time that is null."""
+    flat = values.flatten()
+    if flat.null_count:
+        raise ValueError("a time of a timer is null")
+    owners = pc.list_parent_indices(values).to_numpy()
+    times = flat.cast(pa.int64()).to_numpy()
+    order = np.lexsort((times, owners))
+    owners, times = owners[order], times[order]
+    is_new = np.ones(len(times), bool)
+    is_new[1:] = (owners[1:] != owners[:-1]) | (times[1:] != times[:-1])
+    counts = np.bincount(owners[is_new], minlength=len(values))
+    offsets = np.concatenate(([0], np.cumsum(counts)))
+    none = np.append(counts == 0, False)
+    return pa.ListArray.from_arrays(
+        pa.array(offsets, pa.int32(), mask=none),
+        pa.array(times[is_new]).cast(values.type.value_type),
+        type=values.type,
+    )
+
+
+_FORMS: Final[Mapping[str, Any]] = {
+    "value": ValueForm,
+    "list": ListForm,
+    "map": MapForm,
+    "timers": TimersForm,
+}
 
 
 class Entries:

@@ -6,11 +6,17 @@ is done.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final
 
 from keyrange.keyed_state.state_entries import ABSENT, Entries, Entry, Rows
+from keyrange.keyed_state.variables import TIMER_RETRY
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
 
 
 class Current:
@@ -169,6 +175,62 @@ class MapHandle(_Handle):
         return ((key, self._rows.given(row)) for key, row in items)
 
 
+class TimersHandle:
+    """`state.timers`: when the job's `on_timer` is called for the key."""
+
+    __slots__ = ("_at", "_current")
+
+    def __init__(self, current: Current, at: int) -> None:
+        self._current = current
+        self._at = at
+
+    def set(self, at: datetime) -> None:
+        """Let a timer be due at a time, if none is yet. A time without a zone counts as UTC. Raises
+        TypeError for what is no time."""
+        time_us, timers = microseconds(at), self._timers()
+        place = bisect_left(timers, time_us)
+        if place == len(timers) or timers[place] != time_us:
+            self._set([*timers[:place], time_us, *timers[place:]])
+
+    def delete(self, at: datetime) -> None:
+        """Let no timer be due at a time."""
+        time_us, timers = microseconds(at), self._timers()
+        if time_us in timers:
+            self._set([each for each in timers if each != time_us])
+
+    def clear(self) -> None:
+        """Let no timer be due."""
+        if self._timers():
+            self._set([])
+
+    def list(self) -> Sequence[datetime]:
+        """When timers are due, the earliest first, in UTC."""
+        return [instant(each) for each in self._timers()]
+
+    def _timers(self) -> Any:
+        value = self._current.entry[self._at]
+        return () if value is ABSENT else value
+
+    def _set(self, timers: Any) -> None:
+        current = self._current
+        if current.before is None:
+            current.before = current.entry[:]
+        current.entry[self._at] = timers or ABSENT
+
+
+def microseconds(at: datetime) -> int:
+    """Since 1970. Raises TypeError for what is no time."""
+    if not isinstance(at, datetime):
+        raise TypeError(f"a timer is due at a datetime, and not at a {type(at).__name__}")
+    aware = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+    return (aware - _EPOCH) // _MICROSECOND
+
+
+def instant(time_us: int) -> datetime:
+    """A time of so many microseconds since 1970, in UTC."""
+    return _EPOCH + timedelta(microseconds=time_us)
+
+
 _HANDLES: Final[Mapping[str, type[_Handle]]] = {
     "value": ValueHandle,
     "list": ListHandle,
@@ -182,7 +244,13 @@ class KeyState:
     def __init__(self, current: Current, entries: Entries) -> None:
         variables = entries.form.variables
         for at, (variable, form) in enumerate(zip(variables, entries.forms, strict=True)):
-            handle = _HANDLES[variable.kind](current, at, len(variables), form, variable.ttl_ms)
+            handle: _Handle | TimersHandle
+            if variable.name == TIMER_RETRY:
+                continue
+            if variable.kind == "timers":
+                handle = TimersHandle(current, at)
+            else:
+                handle = _HANDLES[variable.kind](current, at, len(variables), form, variable.ttl_ms)
             object.__setattr__(self, variable.name, handle)
 
     def __setattr__(self, name: str, value: object) -> None:

@@ -9,7 +9,7 @@ task's end to a file of its own, which is true once a commit names it.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from keyrange.keyed_state.cache import Draft, StateCache, sweep_idle
+from keyrange.keyed_state.due_timers import due_rows, next_timer, oldest_clock
 from keyrange.keyed_state.expiry import alive, with_state
 from keyrange.keyed_state.model.figures import StateFigures
 from keyrange.keyed_state.model.state_runs import (
@@ -27,6 +28,7 @@ from keyrange.keyed_state.model.state_runs import (
     closed,
     to_merge,
 )
+from keyrange.keyed_state.run_file import RunFile
 from keyrange.keyed_state.sorted_blocks import (
     Blocks,
     ChangedRows,
@@ -42,9 +44,11 @@ from keyrange.keyed_state.sorted_blocks import (
     within,
 )
 from keyrange.keyed_state.state_files import FileBlocks, StateFileWriter
-from keyrange.keyed_state.variables import KEY, KEY_HASH, StateForm
-from keyrange.model.key_ranges import KeyRange, merge, subtract
+from keyrange.keyed_state.variables import KEY_HASH, StateForm
+from keyrange.model.key_ranges import KeyRange, common, merge, subtract
 from keyrange.model.offsets import TopicPartition
+from keyrange.model.timers import SeenTimers
+from keyrange.model.watermarks import BEGIN
 from keyrange.storage.directory import Directory
 
 # From how many runs on somebody merges them who reads the key range for its owner.
@@ -55,7 +59,8 @@ _FOREIGN_RUNS_MAX: Final = 16
 class StateSettings:
     """Where the state of a source is. `directory` of all sources, `cache`: of copies on this host,
     None for none. `seq`: the commit that the batch was planned from. `time_ms`: the batch's time,
-    in ms since 1970. `storage`: settings of the object store."""
+    in ms since 1970. `timers_max`: of about how many keys of a range timers fire, None for all.
+    `storage`: settings of the object store."""
 
     directory: str
     source_id: str
@@ -63,66 +68,34 @@ class StateSettings:
     time_ms: int
     cache: Path | None = None
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)
+    timers_max: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionRuns:
     """A partition of a task: the key ranges that it works on, and the runs that hold their state.
     In `shared` it works on some keys, and other tasks of the batch on others. `is_own`: whether
-    these keys stay with this host. `place`: the directory of its copies."""
+    these keys stay with this host. `place`: the directory of its copies. `fires`: ranges whose
+    timers fire in this task. `clock_us`: what they go by, in microseconds since 1970."""
 
     spans: tuple[KeyRange, ...]
     runs: tuple[StateRun, ...]
     is_own: bool
     place: str
     shared: tuple[KeyRange, ...] = ()
+    fires: tuple[KeyRange, ...] = ()
+    clock_us: int = BEGIN
 
 
-@dataclass
-class _RunFile:
-    """A file of runs, and their copies on this host."""
+@dataclass(frozen=True, slots=True)
+class Firing:
+    """A key range whose timers fire: rows of the keys with timers that are due at `clock_us`, in
+    pieces."""
 
-    form: StateForm
-    writer: StateFileWriter
-    _begun: list[tuple[TopicPartition, KeyRange, int, Draft | None]] = field(default_factory=list)
-
-    def add(
-        self,
-        partition: TopicPartition,
-        span: KeyRange,
-        from_seq: int,
-        blocks: Iterable[pa.RecordBatch],
-        copy: Draft | None,
-    ) -> None:
-        self._begun.append((partition, span, from_seq, copy))
-        if not self.writer.add(_copied(blocks, copy)):
-            # Nothing is left of these keys: a row says of no key that it has no state.
-            no_one = {KEY_HASH: span.from_hash, KEY: b""}
-            self.writer.add([pa.RecordBatch.from_pylist([no_one], self.form.schema)])
-
-    def finish(self) -> list[tuple[TopicPartition, MadeRun]]:
-        found, name = [], self.writer.name
-        for begun, written in zip(self._begun, self.writer.finish(), strict=True):
-            partition, span, from_seq, copy = begun
-            made = MadeRun(name, written.groups, span, from_seq, written.rows, written.size_bytes)
-            if copy is not None:
-                # The number of the commit is in no name.
-                copy.keep(made.committed(max(from_seq, 1)))
-            found.append((partition, made))
-        return found
-
-    def abandon(self) -> None:
-        self.writer.abandon()
-        for *_, copy in self._begun:
-            if copy is not None:
-                copy.abandon()
-
-
-def _copied(blocks: Iterable[pa.RecordBatch], copy: Draft | None) -> Iterator[pa.RecordBatch]:
-    for block in blocks:
-        if copy is not None:
-            copy.add(block)
-        yield block
+    partition: TopicPartition
+    span: KeyRange
+    clock_us: int
+    rows: Iterator[pa.RecordBatch]
 
 
 class TaskStates:
@@ -134,6 +107,9 @@ class TaskStates:
         self.figures = StateFigures()
         self._directory = Directory(settings.directory, settings.storage)
         self._ranges: dict[TopicPartition, list[_RangeState]] = {}
+        self._clocks_us: dict[TopicPartition, int] = {}
+        # Key ranges whose timers are to fire.
+        self._unfired: list[tuple[TopicPartition, KeyRange]] = []
 
     def begin(self, partitions: Mapping[TopicPartition, PartitionRuns]) -> None:
         """Records of these keys come, also where a portion of the partition with other keys came
@@ -147,6 +123,26 @@ class TaskStates:
                 new = subtract(merge(spans), [each.span for each in kept])
                 kept += [_RangeState(self, span, given, is_shared) for span in new]
             self._ranges[partition] = sorted(kept, key=lambda each: each.span)
+            self._clocks_us[partition] = given.clock_us
+            self._unfired += [(partition, span) for span in given.fires]
+
+    def clock_us(self, partition: TopicPartition) -> int:
+        """What the timers of a partition go by, in microseconds since 1970."""
+        return self._clocks_us[partition]
+
+    @property
+    def has_firing(self) -> bool:
+        """Whether timers are to fire of key ranges that were not asked for."""
+        return bool(self._unfired)
+
+    def firing(self) -> Iterator[Firing]:
+        """The key ranges whose timers fire, of those that are known and were not asked for."""
+        while self._unfired:
+            partition, wanted = self._unfired.pop(0)
+            for each in self._ranges[partition]:
+                span = common(each.span, wanted)
+                if span is not None:
+                    yield each.firing(partition, span)
 
     def look_up(self, partition: TopicPartition, wanted: Keys) -> pa.RecordBatch:
         """The state of distinct keys, in their order: columns of the form, nulls where there is
@@ -185,12 +181,24 @@ class TaskStates:
         """The time of the batch, in ms since 1970."""
         return self.settings.time_ms
 
+    def timers(
+        self, waiting: Mapping[TopicPartition, Collection[int]]
+    ) -> Iterator[tuple[TopicPartition, SeenTimers]]:
+        """When timers are due next of the key ranges that the task has worked on. `waiting`: hashes
+        of keys whose timers wait for a record."""
+        if self.form.has_timers:
+            for partition, ranges in sorted(self._ranges.items()):
+                hashes = np.fromiter(waiting.get(partition, ()), np.int64)
+                for each in ranges:
+                    for seen in each.timers(hashes, self._clocks_us[partition]):
+                        yield partition, seen
+
     def finish(self) -> list[tuple[TopicPartition, MadeRun]]:
         """Write what was changed, and what is to be merged. Raises STATE_UNWRITABLE, STATE_GONE,
         STATE_DAMAGED, STATE_SCHEMA_CHANGED."""
         source_id = self.settings.source_id
         changes, mergers = (
-            _RunFile(self.form, StateFileWriter(self._directory, source_id, self.form))
+            RunFile(self.form, StateFileWriter(self._directory, source_id, self.form))
             for _ in range(2)
         )
         try:
@@ -232,19 +240,43 @@ class _RangeState:
         self._known = clipped(given.runs, span)
         self._runs: dict[StateRun, Blocks] = {}
         self._changes = ChangedRows()
+        self._fired: list[KeyRange] = []
 
     @property
     def may_be_cut(self) -> bool:
         return self._is_shared and not self._changes
 
     def look_up(self, wanted: Keys) -> pa.RecordBatch:
-        known = [self._opened(run) for run in self._known]
-        return look_up([*self._changes.runs(), *known], wanted, self._states.form)
+        return look_up(self._all(), wanted, self._states.form)
+
+    def _all(self) -> list[Blocks]:
+        """What was changed, and the runs, the newest first."""
+        return [*self._changes.runs(), *map(self._opened, self._known)]
+
+    def firing(self, partition: TopicPartition, span: KeyRange) -> Firing:
+        """The timers that are due in a part of the range; the oldest ones where they are many."""
+        states, runs = self._states, self._all()
+        self._fired.append(span)
+        clock_us, most = states.clock_us(partition), states.settings.timers_max
+        if most is not None:
+            clock_us = oldest_clock(runs, span, clock_us, most)
+        rows = due_rows(runs, span, clock_us, states.time_ms, states.form)
+        return Firing(partition, span, clock_us, rows)
+
+    def timers(self, waiting: Numbers, clock_us: int) -> Iterator[SeenTimers]:
+        """When the next timers of the range are due, as far as the task has seen."""
+        for span in self._fired:
+            yield SeenTimers(next_timer(self._all(), span, waiting, clock_us), is_exact=True)
+        if self._changes:
+            changed = self._changes.runs()
+            for span in subtract([self.span], self._fired):
+                seen = next_timer(changed, span, waiting, clock_us)
+                yield SeenTimers(seen, is_exact=False)
 
     def change(self, rows: pa.RecordBatch) -> None:
         self._changes.add(rows)
 
-    def write(self, partition: TopicPartition, changes: _RunFile, mergers: _RunFile) -> None:
+    def write(self, partition: TopicPartition, changes: RunFile, mergers: RunFile) -> None:
         if not self._changes:
             return
         form, figures = self._states.form, self._states.figures

@@ -22,6 +22,10 @@ _LOCATION: Final = ("topic", "partition")
 # Behind the name of a variable that has a time to live.
 _EXPIRES: Final = "_expires_ms"
 _META: Final = b"keyrange.state"
+# Keyrange's own variables, of a job with time: when timers of the key are due, and of one that
+# failed how often it was tried, and when it is tried again.
+TIMERS: Final = "timers"
+TIMER_RETRY: Final = "timer_retry"
 _NAME_MAX: Final = 64
 
 
@@ -59,8 +63,8 @@ State = ValueState | ListState | MapState
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A variable as files know it. `kind`: value, list or map. `schema` and `key_schema` are
-    Spark's JSON of their columns; `ttl_ms` 0 stands for ever."""
+    """A variable as files know it. `kind`: value, list, map, or timers. `schema` and `key_schema`
+    are Spark's JSON of their columns; `ttl_ms` 0 stands for ever."""
 
     name: str
     kind: str
@@ -78,6 +82,8 @@ class Variable:
         row = _row_type(self.schema)
         if self.kind == "value":
             return row
+        if self.kind == "timers":
+            return pa.list_(row.field(0).type)
         if self.kind == "list":
             return pa.list_(row)
         return pa.map_(_row_type(self.key_schema), row)
@@ -100,11 +106,20 @@ def variables_of(state: Mapping[str, State]) -> tuple[Variable, ...]:
     if not state:
         raise ValueError("state names no variable")
     found = tuple(_variable(name, each) for name, each in state.items())
-    columns = [*_LOCATION, KEY, KEY_HASH, *(each.expires for each in found)]
+    own = (*_LOCATION, KEY, KEY_HASH, TIMERS, TIMER_RETRY)
+    columns = [*own, *(each.expires for each in found)]
     for each in found:
         if each.name in columns:
             raise ValueError(f"state cannot have a variable {each.name!r}, which is keyrange's own")
     return found
+
+
+def timer_variables() -> tuple[Variable, ...]:
+    """The variables that a job with time has beside its own."""
+    return (
+        Variable(TIMERS, "timers", _schema("at timestamp")),
+        Variable(TIMER_RETRY, "value", _schema("deliveries int, due_ms long")),
+    )
 
 
 def _variable(name: str, state: State) -> Variable:
@@ -161,6 +176,9 @@ class StateForm:
         )
         self.schema = pa.schema(fields, metadata={_META: told.encode()})
         self.names = [each.name for each in variables]
+        # What a function sees and changes.
+        self.given = [name for name in self.names if name != TIMER_RETRY]
+        self.has_timers = TIMERS in self.names
 
     def fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Rows that were written with other variables, in the columns of these."""

@@ -44,7 +44,8 @@ class Split:
     With a `placement` only the key ranges of its reader are read, with a `delivery` only what that
     names; it is the same for all readers of the split. `shared` names what the readers
     of one partition share on a host, "" where there is nothing to share. `leader_epoch` is that in
-    which the log reached up to `until_offset`, -1 where that is not known.
+    which the log reached up to `until_offset`, -1 where that is not known. One that `fires` has no
+    records: timers of the keys of its ranges may be due.
     """
 
     topic: str
@@ -56,6 +57,7 @@ class Split:
     shared: str = ""
     delivery: Delivery | None = None
     leader_epoch: int = -1
+    fires: bool = False
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -63,8 +65,18 @@ class Split:
 
     def led_in(self, leader_epoch: int) -> Split:
         """The same split of the log of an epoch; `replace` takes four times as long."""
-        values = (self.bytes_estimate, self.placement, self.shared, self.delivery, leader_epoch)
-        return Split(self.topic, self.partition, self.from_offset, self.until_offset, *values)
+        return Split(
+            self.topic,
+            self.partition,
+            self.from_offset,
+            self.until_offset,
+            self.bytes_estimate,
+            self.placement,
+            self.shared,
+            self.delivery,
+            leader_epoch,
+            self.fires,
+        )
 
 
 def plan_splits(
@@ -169,14 +181,15 @@ def write_split(split: Split) -> list[Any]:
         split.shared,
         None if each is None else [each.uppers, each.froms, each.untils, each.offsets],
         split.leader_epoch,
+        split.fires,
     ]
 
 
 def read_split(document: Sequence[Any]) -> Split:
-    topic, partition, first, until, size, placement, shared, delivery, leader_epoch = document
+    topic, partition, first, until, size, placement, shared, delivery, *last = document
     if placement is not None:
         uppers, owners, reader = placement
         placement = Placement(tuple(uppers), tuple(owners), reader)
     if delivery is not None:
         delivery = Delivery(*map(tuple, delivery))
-    return Split(topic, partition, first, until, size, placement, shared, delivery, leader_epoch)
+    return Split(topic, partition, first, until, size, placement, shared, delivery, *last)

@@ -16,7 +16,9 @@ class StateFigures:
     `restored_bytes`: of files that were copied to a host, in `restored_ms` of all tasks together.
     `looked_up`: keys that records asked for, of which `found` had state. `changed`: keys, and
     `changed_bytes` their keys and values as they are in memory. `written_bytes`: the changes in
-    their files; `merged_bytes`: what was written once more.
+    their files; `merged_bytes`: what was written once more. Of a job with time `timers_fired`, and
+    `timers_failed` for which the function raised; `late`: records before the watermark, `ahead`:
+    records whose event time is too far beyond the clock to move it.
     """
 
     restored_bytes: int = 0
@@ -27,3 +29,7 @@ class StateFigures:
     changed_bytes: int = 0
     written_bytes: int = 0
     merged_bytes: int = 0
+    timers_fired: int = 0
+    timers_failed: int = 0
+    late: int = 0
+    ahead: int = 0

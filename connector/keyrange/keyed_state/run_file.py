@@ -1,0 +1,62 @@
+"""A file of runs that a task writes, and the copies of these on its host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from keyrange.keyed_state.cache import Draft
+from keyrange.keyed_state.model.state_runs import MadeRun
+from keyrange.keyed_state.state_files import StateFileWriter
+from keyrange.keyed_state.variables import KEY, KEY_HASH, StateForm
+from keyrange.model.key_ranges import KeyRange
+from keyrange.model.offsets import TopicPartition
+
+
+@dataclass
+class RunFile:
+    """A file of runs, and their copies on this host."""
+
+    form: StateForm
+    writer: StateFileWriter
+    _begun: list[tuple[TopicPartition, KeyRange, int, Draft | None]] = field(default_factory=list)
+
+    def add(
+        self,
+        partition: TopicPartition,
+        span: KeyRange,
+        from_seq: int,
+        blocks: Iterable[pa.RecordBatch],
+        copy: Draft | None,
+    ) -> None:
+        self._begun.append((partition, span, from_seq, copy))
+        if not self.writer.add(_copied(blocks, copy)):
+            # Nothing is left of these keys: a row says of no key that it has no state.
+            no_one = {KEY_HASH: span.from_hash, KEY: b""}
+            self.writer.add([pa.RecordBatch.from_pylist([no_one], self.form.schema)])
+
+    def finish(self) -> list[tuple[TopicPartition, MadeRun]]:
+        found, name = [], self.writer.name
+        for begun, written in zip(self._begun, self.writer.finish(), strict=True):
+            partition, span, from_seq, copy = begun
+            made = MadeRun(name, written.groups, span, from_seq, written.rows, written.size_bytes)
+            if copy is not None:
+                # The number of the commit is in no name.
+                copy.keep(made.committed(max(from_seq, 1)))
+            found.append((partition, made))
+        return found
+
+    def abandon(self) -> None:
+        self.writer.abandon()
+        for *_, copy in self._begun:
+            if copy is not None:
+                copy.abandon()
+
+
+def _copied(blocks: Iterable[pa.RecordBatch], copy: Draft | None) -> Iterator[pa.RecordBatch]:
+    for block in blocks:
+        if copy is not None:
+            copy.add(block)
+        yield block
