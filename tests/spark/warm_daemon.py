@@ -20,7 +20,7 @@ _IMPORTED: Final = (
     "keyrange.source.task_reader",
     "keyrange.storage.delta_store",
     "keyrange.wire.chunk_decoder",
-    "keyrange.work.keyed_state_workers",
+    "keyrange.work.keyed_run",
 )
 
 if __name__ == "__main__":

@@ -15,8 +15,18 @@ def call_mistake(function: object, mode: str, keeps_state: bool = False) -> str 
     arguments = ["record"] if mode == "record" else ["records"]
     if keeps_state:
         arguments += ["state"] if mode == "record" else ["groups", "state"]
+    return _mistake("function", function, arguments)
+
+
+def timer_call_mistake(function: object, mode: str) -> str | None:
+    """As `call_mistake`, of a function that is called for timers."""
+    names = ["key", "at", "state"] if mode == "record" else ["timers", "groups", "state"]
+    return _mistake("on_timer", function, names)
+
+
+def _mistake(name: str, function: object, arguments: list[str]) -> str | None:
     if not callable(function):
-        return f"function must be a function, and is of type {type(function).__name__}"
+        return f"{name} must be a function, and is of type {type(function).__name__}"
     try:
         signature = inspect.signature(function)
     except (ValueError, TypeError):
@@ -25,5 +35,5 @@ def call_mistake(function: object, mode: str, keeps_state: bool = False) -> str 
     try:
         signature.bind(*arguments)
     except TypeError as failure:
-        return f"function cannot be called with ({', '.join(arguments)}): {failure}"
+        return f"{name} cannot be called with ({', '.join(arguments)}): {failure}"
     return None

@@ -51,7 +51,7 @@ class RecordWorker:
         allowance, width = ANY_TIME, self._form.width
         for at in range(len(key_hashes)):
             if held and key_hashes[at] in held and stretch.row_has_key(at):
-                not_done.add(at, Cause.HELD_BACK)
+                not_done.add(at, task.why_held(stretch.partition, key_hashes[at]))
                 continue
             if at in stretch.unreadable:
                 task.refuse(stretch, at, not_done)
@@ -89,7 +89,7 @@ class RecordWorker:
                     rows += self._owned((result,))
                     owners.append(at)
                 elif result is not None:
-                    answered = self._owned(self._form.rows_of(result, record))
+                    answered = self._owned(self._form.rows_of(result, record.place))
                     rows += answered
                     owners += [at] * len(answered)
         try:
@@ -133,7 +133,8 @@ class RecordWorker:
             try:
                 self._form.parts(rows)
             except UNFIT as failure:
-                self._form.check_types(rows, stretch.partition, int(stretch.offsets[at]))
+                place = {"partition": stretch.partition, "offset": int(stretch.offsets[at])}
+                self._form.check_types(rows, place)
                 why = said(f"{UNFIT_TEXT}: {failure}")
                 if self._task.fail(stretch, at, Cause.REJECTED, why, not_done):
                     waiting.add(key_hash)

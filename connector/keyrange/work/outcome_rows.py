@@ -16,6 +16,9 @@ are null:
     outcome_file  a file of an attempt that holds rows of this kind, or its bytes
     state_run     a run of keys' states in a file (`keyrange.state`)
     state_work    what a task has done with keys' states
+    event_time    the greatest event time of a partition
+    timers        when the next timer of a key range is due
+    failed_timer  a timer for which the function raised
 """
 
 from __future__ import annotations
@@ -46,8 +49,8 @@ _MEMBERS: Final = {
     "location": f"{_PARTITION}, offset long",
     "change": f"{_PARTITION}, offset long, row long, timestamp_ms long, deleted boolean, "
     "kept array<string>",
-    "outcome": f"{_PARTITION}, offset long, key_hash long, cause byte, error string, "
-    f"frames array<string>, record struct<{_RECORD}>",
+    "outcome": f"{_PARTITION}, offset long, key_hash long, cause byte, late boolean, "
+    f"error string, frames array<string>, record struct<{_RECORD}>",
     "handed_back": f"{_PARTITION}, from_hash long, last_hash long, from_offset long",
     "done": f"{_PARTITION}, records long",
     "mentioned": f"{_PARTITION}, block long, bits binary",
@@ -56,6 +59,11 @@ _MEMBERS: Final = {
     "outcome_file": "attempt string, name string, size_bytes long, data binary",
     "state_run": f"{_PARTITION}, file string, first_group int, until_group int, "
     "from_hash long, last_hash long, from_seq long, rows long, size_bytes long",
+    "event_time": f"{_PARTITION}, latest_us long",
+    "timers": f"{_PARTITION}, from_hash long, last_hash long, timer_us long, retry_ms long, "
+    "exact boolean",
+    "failed_timer": f"{_PARTITION}, key binary, key_hash long, at_us long, deliveries int, "
+    "error string, frames array<string>, given_up boolean",
     "state_work": ", ".join(f"{each.name} long" for each in fields(StateFigures)),
 }
 HIDDEN_TYPE: Final = pa.struct(
@@ -134,8 +142,9 @@ def other_rows(schema: pa.Schema, hidden: pa.StructArray) -> pa.RecordBatch:
 class OutcomeRows:
     """Collects the records of a batch of rows that are not done."""
 
-    def __init__(self, batch: pa.RecordBatch) -> None:
-        self._batch = batch
+    def __init__(self, batch: pa.RecordBatch, late: pa.Array | None = None) -> None:
+        """`late` says of each record whether it is."""
+        self._batch, self._late = batch, late
         self._rows: list[tuple[int, Cause, Said, bool]] = []
 
     def __len__(self) -> int:
@@ -157,6 +166,8 @@ class OutcomeRows:
         }
         for name in ("topic", "partition", "offset"):
             columns[name] = self._batch.column(name).take(at)
+        if self._late is not None:
+            columns["late"] = self._late.take(at)
         if any(is_last) and self._has_record():
             columns["record"] = self._records(at, is_last)
         return _member("outcome", len(at), columns)

@@ -40,11 +40,16 @@ class RecordStretch:
         return self.has_key is None or bool(self.has_key[at])
 
     def at(self, rows: Numbers) -> RecordStretch:
-        """These rows, which can be read."""
+        """These rows."""
+        unreadable = self.unreadable
+        if unreadable:
+            unreadable = {
+                at: unreadable[row] for at, row in enumerate(rows.tolist()) if row in unreadable
+            }
         return RecordStretch(
             rows_at(self.batch, rows),
             rows_at(self.raw, rows),
-            {},
+            unreadable,
             self.partition,
             self.offsets[rows],
             self.key_hashes[rows],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
+from types import MappingProxyType
 from typing import Any, Final, cast
 
 import numpy as np
@@ -20,6 +21,8 @@ from keyrange.work.record_stretches import RecordStretch
 # What Arrow raises for a value that a column does not take.
 UNFIT: Final = (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError, OverflowError)
 Row = tuple[Any, ...]
+# Which record or timer the function was called for, as errors tell it.
+Place = Mapping[str, Any]
 
 _NONE: Final = type(None)
 # Of values of these types Arrow keeps all, or refuses them; the others are looked at one by one.
@@ -49,6 +52,7 @@ class Columns:
     offset: list[int]
     timestamp: list[datetime | None]
     headers: list[Any]
+    late: list[bool]
 
     def __init__(self, stretch: RecordStretch, deliveries: Mapping[int, int]) -> None:
         self._batch = stretch.batch
@@ -111,6 +115,10 @@ class Record:
         return self._columns.offset[self._at]
 
     @property
+    def place(self) -> Place:
+        return {"partition": self._columns.partition, "offset": self.offset}
+
+    @property
     def key(self) -> Any:
         """Bytes, or what keyFormat says."""
         return self._columns.key[self._at]
@@ -129,6 +137,11 @@ class Record:
         """As the record has them, in their order; needs includeHeaders=true."""
         found = self._columns.headers[self._at]
         return [(each["key"], each["value"]) for each in found or ()]
+
+    @property
+    def late(self) -> bool:
+        """Whether its event time is before the watermark of its partition; of a job with time."""
+        return bool(self._columns.late[self._at])
 
     @property
     def deliveries(self) -> int:
@@ -189,28 +202,28 @@ class RowForm:
             pa.types.is_nested(each) or pa.types.is_binary(each) for each in schema.types
         )
 
-    def rows_of(self, result: Any, record: Record) -> Sequence[Row]:
+    def rows_of(self, result: Any, place: Place) -> Sequence[Row]:
         """The rows of an answer that is not None. Raises WRONG_RESULT for what is neither a row nor
         a list of rows."""
         if isinstance(result, list):
-            return [self._row(each, record) for each in result]
-        return (self._row(result, record),)
+            return [self._row(each, place) for each in result]
+        return (self._row(result, place),)
 
-    def _row(self, row: Any, record: Record) -> Row:
+    def _row(self, row: Any, place: Place) -> Row:
         if isinstance(row, tuple) and hasattr(row, "__fields__"):
             row = dict(zip(row.__fields__, row, strict=True))
         if isinstance(row, dict):
             if not self._known.issuperset(row):
                 unknown = sorted(map(str, row.keys() - self._known))
-                raise self._wrong(f"a row with field {unknown[0][:100]!r}", record)
+                raise self._wrong(f"a row with field {unknown[0][:100]!r}", place)
             return tuple(map(row.get, self._names))
         if not isinstance(row, tuple):
             found = f"a value of type {type(row).__name__}"
             if len(self._names) == 1:
                 found += ", and a row of one field is written (value,)"
-            raise self._wrong(found, record)
+            raise self._wrong(found, place)
         if len(row) != len(self._names):
-            raise self._wrong(f"a row of {len(row)} fields", record)
+            raise self._wrong(f"a row of {len(row)} fields", place)
         return row
 
     def owned(self, rows: Sequence[Row]) -> Sequence[Row]:
@@ -237,7 +250,7 @@ class RowForm:
         except UNFIT as failure:
             raise ValueError(f"column {self._names[at]!r}: {failure}") from None
 
-    def check_types(self, rows: Sequence[Row], partition: TopicPartition, offset: int) -> None:
+    def check_types(self, rows: Sequence[Row], place: Place) -> None:
         """Of rows that do not fit: raises WRONG_RESULT where that is for the type of a value, which
         no column of that type takes, whatever the value."""
         for row in rows:
@@ -248,8 +261,7 @@ class RowForm:
                     raise error(
                         "WRONG_RESULT",
                         f"the function answered with a value of type {found}",
-                        partition=partition,
-                        offset=offset,
+                        **place,
                     )
 
     def cast(self, result: Any) -> pa.RecordBatch:
@@ -284,14 +296,11 @@ class RowForm:
         except TypeError as failure:
             raise self._wrong(str(failure)) from None
 
-    def _wrong(self, found: str, record: Record | None = None) -> KeyrangeError:
-        at: dict[str, Any] = {}
-        if record is not None:
-            at = {"partition": record.topic_partition, "offset": record.offset}
+    def _wrong(self, found: str, place: Place = MappingProxyType({})) -> KeyrangeError:
         return error(
             "WRONG_RESULT",
             f"the function answered with {found}; its schema has {', '.join(self._names)}",
-            **at,
+            **place,
         )
 
 

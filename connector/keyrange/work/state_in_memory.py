@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
+from keyrange.keyed_state.due_timers import due_rows, next_timer
 from keyrange.keyed_state.expiry import alive, with_state
+from keyrange.keyed_state.model.figures import StateFigures
 from keyrange.keyed_state.sorted_blocks import (
     Blocks,
     ChangedRows,
@@ -20,9 +23,12 @@ from keyrange.keyed_state.sorted_blocks import (
     sorted_by_hash,
     within,
 )
+from keyrange.keyed_state.states_of_task import Firing
 from keyrange.keyed_state.variables import StateForm
 from keyrange.model.key_ranges import SPACE, KeyRange
 from keyrange.model.offsets import TopicPartition
+from keyrange.model.timers import SeenTimers
+from keyrange.model.watermarks import BEGIN
 from keyrange.work.outcome_rows import HIDDEN
 
 Below = Callable[[TopicPartition, KeyRange], Sequence[Blocks]]
@@ -37,13 +43,42 @@ class FoldedState:
     def __init__(self, form: StateForm, below: Below = lambda *_: (), time_ms: int = 0) -> None:
         self.form = form
         self.time_ms = time_ms
+        self.figures = StateFigures()
         self._below = below
         self._changes: defaultdict[TopicPartition, ChangedRows] = defaultdict(ChangedRows)
+        # What the timers of partitions go by; those that are to fire.
+        self.clocks_us: dict[TopicPartition, int] = {}
+        self.fires: list[TopicPartition] = []
+
+    def clock_us(self, partition: TopicPartition) -> int:
+        """As of `keyrange.keyed_state.states_of_task.TaskStates`."""
+        return self.clocks_us.get(partition, BEGIN)
+
+    def firing(self) -> Iterator[Firing]:
+        """As of `keyrange.keyed_state.states_of_task.TaskStates`, of the partitions in `fires`."""
+        while self.fires:
+            partition = self.fires.pop(0)
+            clock_us = self.clock_us(partition)
+            rows = due_rows(self._runs(partition), SPACE, clock_us, self.time_ms, self.form)
+            yield Firing(partition, SPACE, clock_us, rows)
+
+    def timers(
+        self, waiting: Mapping[TopicPartition, Collection[int]]
+    ) -> Iterator[tuple[TopicPartition, SeenTimers]]:
+        """As of `keyrange.keyed_state.states_of_task.TaskStates`, of all that there is."""
+        if self.form.has_timers:
+            for partition in self._changes:
+                hashes = np.fromiter(waiting.get(partition, ()), np.int64)
+                clock_us = self.clock_us(partition)
+                seen = next_timer(self._runs(partition), SPACE, hashes, clock_us)
+                yield partition, SeenTimers(seen, is_exact=True)
+
+    def _runs(self, partition: TopicPartition) -> list[Blocks]:
+        return [*self._changes[partition].runs(), *self._below(partition, SPACE)]
 
     def look_up(self, partition: TopicPartition, wanted: Keys) -> pa.RecordBatch:
         """As of `keyrange.keyed_state.states_of_task.TaskStates`."""
-        runs = [*self._changes[partition].runs(), *self._below(partition, SPACE)]
-        found = look_up(runs, wanted, self.form)
+        found = look_up(self._runs(partition), wanted, self.form)
         return alive(found, self.form, self.time_ms)
 
     def change(self, partition: TopicPartition, rows: pa.RecordBatch) -> None:
@@ -60,6 +95,11 @@ class FoldedState:
 
 def outcomes_in(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
     """The outcomes of records that are not done, among the rows of a task."""
+    return told_in(batch, "outcome")
+
+
+def told_in(batch: pa.RecordBatch, member: str) -> Iterator[dict[str, Any]]:
+    """What rows of a task say of one kind."""
     for each in batch.column(HIDDEN).to_pylist():
-        if each is not None and each["outcome"]:
-            yield each["outcome"]
+        if each is not None and each[member]:
+            yield each[member]

@@ -8,8 +8,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from keyrange.errors import KeyrangeError, error
-from keyrange.model.offsets import TopicPartition
-from keyrange.work.records import Record, Row, RowForm
+from keyrange.work.records import Place, Row, RowForm
 from keyrange.work.task_context import Job
 
 # Of a table, by its place among those of the job: its rows, and which of all rows they are; None
@@ -25,7 +24,7 @@ class Form(Protocol):
         """The fields of a tuple that is a row by itself; 0 where none is."""
         ...
 
-    def rows_of(self, result: Any, record: Record) -> Sequence[Row]: ...
+    def rows_of(self, result: Any, place: Place) -> Sequence[Row]: ...
 
     def owned(self, rows: Sequence[Row]) -> Sequence[Row]: ...
 
@@ -33,7 +32,7 @@ class Form(Protocol):
         """Raises one of UNFIT where a value does not fit its column, or would lose something."""
         ...
 
-    def check_types(self, rows: Sequence[Row], partition: TopicPartition, offset: int) -> None: ...
+    def check_types(self, rows: Sequence[Row], place: Place) -> None: ...
 
     def cast_parts(self, result: Any) -> list[tuple[int, pa.RecordBatch]]: ...
 
@@ -61,13 +60,12 @@ class TableForms:
         self._names = [each.name for each in job.outputs]
         self._forms = [RowForm(each.schema, each.keys) for each in job.outputs]
 
-    def rows_of(self, result: Any, record: Record) -> Sequence[Row]:
+    def rows_of(self, result: Any, place: Place) -> Sequence[Row]:
         """The rows of an answer that is not None. Raises WRONG_RESULT."""
-        place = {"partition": record.topic_partition, "offset": record.offset}
         return [
             (at, row)
             for at, own in self._of_tables(result, place)
-            for row in self._forms[at].rows_of(own, record)
+            for row in self._forms[at].rows_of(own, place)
         ]
 
     def owned(self, rows: Sequence[Row]) -> Sequence[Row]:
@@ -82,16 +80,16 @@ class TableForms:
             for at, (form, own) in enumerate(zip(self._forms, places, strict=True))
         ]
 
-    def check_types(self, rows: Sequence[Row], partition: TopicPartition, offset: int) -> None:
+    def check_types(self, rows: Sequence[Row], place: Place) -> None:
         for at, row in rows:
-            self._forms[at].check_types([row], partition, offset)
+            self._forms[at].check_types([row], place)
 
     def cast_parts(self, result: Any) -> list[tuple[int, pa.RecordBatch]]:
         """The batches that a function of batches answers with. Raises WRONG_RESULT."""
         answered = [] if result is None else self._of_tables(result, {})
         return [(at, self._forms[at].cast(own)) for at, own in answered]
 
-    def _of_tables(self, result: Any, place: Mapping[str, Any]) -> Iterator[tuple[int, Any]]:
+    def _of_tables(self, result: Any, place: Place) -> Iterator[tuple[int, Any]]:
         """What an answer has for tables, by their numbers."""
         if not isinstance(result, Mapping):
             raise self._wrong(f"a value of type {type(result).__name__}", place)
@@ -101,7 +99,7 @@ class TableForms:
             if own is not None:
                 yield self._names.index(name), own
 
-    def _wrong(self, found: str, place: Mapping[str, Any]) -> KeyrangeError:
+    def _wrong(self, found: str, place: Place) -> KeyrangeError:
         tables = ", ".join(map(repr, self._names))
         return error(
             "WRONG_RESULT",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,8 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from keyrange.errors import error
+from keyrange.model.commit_settings import RedeliveryPolicy
 from keyrange.model.offsets import TopicPartition
 from keyrange.values.reading import ValueReader
+from keyrange.work.job_time import JobTime
 from keyrange.work.model.outcome import Cause
 from keyrange.work.model.time_limits import TimeLimits
 from keyrange.work.model.work_order import TaskPartition, WorkSettings
@@ -53,7 +56,7 @@ class Job:
     `keeps_offsets`: output rows say which record they are of. `mentions`: what the function was
     given is written down. `is_whole`: the batch is done as a whole, and fails with any of its
     records but those that can never be read. `outputs`: the tables that a `keyrange.job` makes rows
-    for.
+    for. `time`: what late records and timers go by, for which `on_timer` is called.
     """
 
     works: Mapping[TopicPartition, TaskPartition]
@@ -68,6 +71,8 @@ class Job:
     is_whole: bool = False
     values: ValueReader | None = None
     outputs: tuple[RowsOf, ...] = ()
+    on_timer: Callable[..., Any] | None = None
+    time: JobTime | None = None
 
     @property
     def output(self) -> RowsOf:
@@ -103,6 +108,12 @@ class Task:
         self.order = OrderCheck(self.bounds)
         self.blocks = Blocks()
         self.done: dict[TopicPartition, int] = {}
+        # How many records come again of the keys whose timers wait for them, by hash.
+        self._awaited: dict[TopicPartition, Counter[int]] = {}
+        self._failed_timers: list[tuple[Any, ...]] = []
+        self._with_failed_timer: set[tuple[TopicPartition, int]] = set()
+        # How many rows were made for tables with keys.
+        self._made = 0
         self.begin(job.works)
 
     def begin(self, works: Mapping[TopicPartition, TaskPartition]) -> None:
@@ -110,7 +121,15 @@ class Task:
         one that was named before with other keys."""
         for partition, work in works.items():
             deliveries = {**self.deliveries(partition), **work.deliveries}
-            self._partitions[partition] = replace(work, deliveries=deliveries)
+            again = {**self.again(partition), **work.again}
+            new = Counter(
+                each for at, each in work.again.items() if at not in self.again(partition)
+            )
+            self._awaited.setdefault(partition, Counter()).update(new)
+            late = self.late(partition) | work.late
+            self._partitions[partition] = replace(
+                work, deliveries=deliveries, again=again, late=late
+            )
             self.held.setdefault(partition, set()).update(work.held)
             lower_ends = [cell.from_hash for cell in work.cells]
             self.bounds[partition] = np.array(lower_ends, np.int64)
@@ -119,6 +138,69 @@ class Task:
         """How often redelivered records were worked on before, by offset."""
         known = self._partitions.get(partition)
         return known.deliveries if known else {}
+
+    def again(self, partition: TopicPartition) -> Mapping[int, int]:
+        """The hashes of the keys of redelivered records, by offset; of a job with time."""
+        known = self._partitions.get(partition)
+        return known.again if known else {}
+
+    def late(self, partition: TopicPartition) -> frozenset[int]:
+        """The offsets of redelivered records that were late when they came first."""
+        known = self._partitions.get(partition)
+        return known.late if known else frozenset()
+
+    def hold(self, partition: TopicPartition, key_hash: int) -> None:
+        """Let the records of a key wait for a timer of the key that has failed."""
+        self.held[partition].add(key_hash)
+        self._with_failed_timer.add((partition, key_hash))
+
+    def why_held(self, partition: TopicPartition, key_hash: int) -> Cause:
+        """What the records of a key wait for."""
+        if (partition, key_hash) in self._with_failed_timer:
+            return Cause.AWAITS_TIMER
+        return Cause.HELD_BACK
+
+    def waits(self, partition: TopicPartition, key_hash: int) -> bool:
+        """Whether the timers of a key wait for one of its records."""
+        return key_hash in self.held[partition] or self._awaited[partition][key_hash] > 0
+
+    @property
+    def waiting(self) -> dict[TopicPartition, set[int]]:
+        """The hashes of the keys whose timers wait."""
+        return {
+            partition: held | (+self._awaited[partition]).keys()
+            for partition, held in self.held.items()
+        }
+
+    def came(self, stretch: RecordStretch) -> None:
+        """Records that came again were worked on."""
+        again = self.again(stretch.partition)
+        if again:
+            awaited = self._awaited[stretch.partition]
+            for offset in stretch.offsets.tolist():
+                if offset in again:
+                    awaited[again[offset]] -= 1
+
+    def due_again_ms(self, deliveries: int, now_ms: int) -> int:
+        """When a timer is tried again that failed for the `deliveries`th time."""
+        terms = self.job.terms
+        policy = RedeliveryPolicy(terms.deliveries_max, terms.backoff_ms, terms.backoff_max_ms)
+        return policy.due_ms(deliveries, now_ms)
+
+    def gives_up_timer(
+        self,
+        partition: TopicPartition,
+        key: bytes,
+        key_hash: int,
+        at_us: int,
+        deliveries: int,
+        why: Said,
+    ) -> bool:
+        """Whether a timer that failed is given up: it becomes a dead letter."""
+        is_last = deliveries >= self.job.terms.deliveries_max
+        row = (*partition, key, key_hash, at_us, deliveries, why.text, list(why.frames), is_last)
+        self._failed_timers.append(row)
+        return is_last
 
     def hand_back(self, stretch: RecordStretch, rows: Any = slice(None)) -> None:
         """Rows were not worked on, and nothing behind them in their key ranges is."""
@@ -168,7 +250,8 @@ class Task:
             if stretch.has_key is not None:
                 held &= stretch.has_key[rows]
             for at in rows[held].tolist():
-                not_done.add(at, Cause.HELD_BACK)
+                why = self.why_held(stretch.partition, int(stretch.key_hashes[at]))
+                not_done.add(at, why)
             rows = rows[~held]
         if stretch.unreadable:
             bad = np.isin(rows, np.fromiter(stretch.unreadable, np.int64))
@@ -216,6 +299,20 @@ class Task:
             places = {name: column.take(rows) for name, column in places.items()}
         return output_rows(output, places)
 
+    def timer_places(
+        self, partition: TopicPartition, times_us: Sequence[int], offset: int | None
+    ) -> pa.RecordBatch:
+        """Where rows of timers stand among those of records: behind the record at `offset`, or with
+        None before all of the batch."""
+        count = len(times_us)
+        places = {
+            "topic": pa.array([partition.topic] * count, pa.string()),
+            "partition": pa.array([partition.partition] * count, pa.int32()),
+            "offset": pa.array([offset] * count, pa.int64()),
+            "timestamp": pa.array(times_us, pa.int64()).cast(pa.timestamp("us", "UTC")),
+        }
+        return pa.RecordBatch.from_pydict(places)
+
     def _changes(
         self, kind: RowsOf, output: pa.RecordBatch, batch: pa.RecordBatch, rows: pa.Array | None
     ) -> pa.RecordBatch:
@@ -230,7 +327,10 @@ class Task:
         if kind.tombstones:
             is_null = pc.is_null(batch.column("value"))
             deleted = pc.or_(deleted, is_null if rows is None else is_null.take(rows))
-        told |= {"row": pa.array(np.arange(output.num_rows)), "deleted": deleted}
+        # Ascending in the whole task: rows of a timer may stand at the record before it.
+        row = self._made + np.arange(output.num_rows)
+        self._made += output.num_rows
+        told |= {"row": pa.array(row), "deleted": deleted}
         if kind.keeps:
             told["kept"] = pc.if_else(deleted, None, output.column(kind.keeps))
         return changed_rows(output, told)
@@ -242,3 +342,4 @@ class Task:
         yield done_rows(self.done)
         blocks = [(*partition, number, bits) for partition, number, bits in self.blocks]
         yield member_rows("mentioned", blocks)
+        yield member_rows("failed_timer", self._failed_timers)

@@ -13,14 +13,14 @@ import pyarrow as pa
 
 from keyrange.work.column_workers import ColumnWorker
 from keyrange.work.function_workers import ArrowWorker, RecordWorker, Worker
-from keyrange.work.outcome_rows import OutcomeRows, other_rows
+from keyrange.work.outcome_rows import OutcomeRows
 from keyrange.work.rare_collections import rare_collections
-from keyrange.work.record_stretches import cut
 from keyrange.work.record_timer import RecordTimer
 from keyrange.work.task_context import Job, Task
+from keyrange.work.task_records import last_rows, outcomes, stretches
 
 if TYPE_CHECKING:
-    from keyrange.work.keyed_state_workers import States
+    from keyrange.work.keyed_states import States
 
 
 def work_of(
@@ -46,31 +46,17 @@ def run_task(
             yield from _run(task, batches, _WORKERS[task.job.mode](task))
         else:
             # Other functions do without what it imports.
-            from keyrange.work.keyed_state_workers import KEYED_WORKERS
+            from keyrange.work.keyed_run import run_keyed
 
-            worker = KEYED_WORKERS[task.job.mode](task, states)
-            yield from _run(task, batches, worker)
-            worker.finish()
+            yield from run_keyed(task, batches, states)
 
 
 def _run(task: Task, batches: Iterable[pa.RecordBatch], worker: Worker) -> Iterator[pa.RecordBatch]:
-    job = task.job
-    for batch in batches:
-        for stretch in cut(batch, job.nulls_first, job.values):
-            if job.needs_order:
-                task.order.check(stretch)
-            if job.mentions:
-                task.blocks.add(stretch.partition, stretch.offsets)
-            if task.limits.spent:
-                task.hand_back(stretch)
-                continue
-            not_done = OutcomeRows(stretch.raw)
-            yield from worker.work(stretch, not_done)
-            if len(not_done):
-                yield other_rows(job.schema, not_done.hidden())
-    for hidden in task.last_rows():
-        if len(hidden):
-            yield other_rows(job.schema, hidden)
+    for stretch in stretches(task, batches):
+        not_done = OutcomeRows(stretch.raw)
+        yield from worker.work(stretch, not_done)
+        yield from outcomes(task, not_done)
+    yield from last_rows(task)
 
 
 _WORKERS: Final[dict[str, Callable[[Task], Worker]]] = {

@@ -23,15 +23,21 @@ class Cause(IntEnum):
     UNREADABLE = 5
     # It has no key, and the job keeps state for keys: it is given up at once.
     NO_KEY = 6
+    # Its event time is before the watermark, and the job gives such records up.
+    LATE = 7
+    # It has no event time, and the job goes by that: it is given up at once.
+    NO_TIME = 8
+    # A timer of its key has failed, and is tried again first; it was not worked on.
+    AWAITS_TIMER = 9
 
     @property
     def is_final(self) -> bool:
         """Whether no further delivery can help."""
-        return self in (Cause.UNREADABLE, Cause.NO_KEY)
+        return self in (Cause.UNREADABLE, Cause.NO_KEY, Cause.LATE, Cause.NO_TIME)
 
     @property
     def was_worked_on(self) -> bool:
-        return self is not Cause.HELD_BACK
+        return self not in (Cause.HELD_BACK, Cause.AWAITS_TIMER)
 
     def is_given_up(self, deliveries: int, deliveries_max: int) -> bool:
         """Whether a record becomes a dead letter that was not done in its `deliveries`th delivery:
@@ -41,9 +47,11 @@ class Cause(IntEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class RecordOutcome:
-    """A record that is not done, and why. `error` is its text where the one who reads it asked."""
+    """A record that is not done, and why. `error` is its text where the one who reads it asked;
+    `late` as of `Record`."""
 
     offset: int
     key_hash: int
     cause: Cause
     error: str | None = field(default=None, compare=False)
+    late: bool = False

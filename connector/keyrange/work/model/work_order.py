@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import astuple, dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import astuple, dataclass, field, replace
 from typing import Any
 
 from keyrange.keyed_state.model.state_runs import StateRun
@@ -17,21 +17,28 @@ class TaskPartition:
 
     `cells` cover the hash space once, in order. Records of the keys at the places `held` are not
     worked on. `deliveries`: how often redelivered records were worked on before, by offset.
+    `again`: of a job with time the places of the keys of all redelivered records, by offset, and
+    `late`: the offsets of those that were late.
     """
 
     cells: tuple[KeyRange, ...]
     held: frozenset[int] = frozenset()
     deliveries: Mapping[int, int] = field(default_factory=dict)
+    again: Mapping[int, int] = field(default_factory=dict)
+    late: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class WorkSettings:
-    """How records are worked on. Durations are in ms, 0 for no limit."""
+    """How records are worked on. Durations are in ms, 0 for no limit; `backoff_ms` and
+    `backoff_max_ms` as of `RedeliveryPolicy`."""
 
     keeps_order: bool = True
     deliveries_max: int = 5
     record_timeout_ms: int = 0
     budget_ms: int = 0
+    backoff_ms: int = 10_000
+    backoff_max_ms: int = 600_000
 
     @property
     def has_limits(self) -> bool:
@@ -41,11 +48,23 @@ class WorkSettings:
 @dataclass(frozen=True, slots=True)
 class StateOrder:
     """Where the state of keys is before the batch: the runs of each partition at commit `seq`.
-    `time_ms`: the time of the batch, in ms since 1970."""
+    `time_ms`: the time of the batch, in ms since 1970. `clocks_us`: of a job with time, what the
+    timers of each partition go by, in microseconds since 1970, and `timers_max`: of about how many
+    keys of a range they fire in the batch, None for all."""
 
     seq: int
     time_ms: int
     runs: Mapping[TopicPartition, tuple[StateRun, ...]]
+    clocks_us: Mapping[TopicPartition, int] = field(default_factory=dict)
+    timers_max: int | None = None
+
+    def only(self, partitions: Collection[TopicPartition]) -> StateOrder:
+        """Of some partitions."""
+        return replace(
+            self,
+            runs={at: each for at, each in self.runs.items() if at in partitions},
+            clocks_us={at: each for at, each in self.clocks_us.items() if at in partitions},
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +92,8 @@ def write_work_order(order: WorkOrder) -> dict[str, Any]:
                 work.cells[-1].until_hash,
                 sorted(work.held),
                 sorted(work.deliveries.items()),
+                sorted(work.again.items()),
+                sorted(work.late),
             ]
             for partition, work in sorted(order.partitions.items())
         ],
@@ -83,6 +104,8 @@ def write_work_order(order: WorkOrder) -> dict[str, Any]:
             "seq": order.state.seq,
             "timeMs": order.state.time_ms,
             "runs": [[*at, [run.flat() for run in each]] for at, each in sorted(runs.items())],
+            "timersMax": order.state.timers_max,
+            "clocksUs": [[*at, each] for at, each in sorted(order.state.clocks_us.items())],
         }
     return document
 
@@ -90,11 +113,11 @@ def write_work_order(order: WorkOrder) -> dict[str, Any]:
 def read_work_order(document: Mapping[str, Any]) -> WorkOrder:
     """What `write_work_order` has written."""
     partitions = {}
-    for topic, number, begins, end, held, deliveries in document["partitions"]:
+    for topic, number, begins, end, held, deliveries, again, late in document["partitions"]:
         bounds = [*begins, end]
         cells = tuple(map(KeyRange, bounds[:-1], bounds[1:]))
         partitions[TopicPartition(topic, number)] = TaskPartition(
-            cells, frozenset(held), dict(deliveries)
+            cells, frozenset(held), dict(deliveries), dict(again), frozenset(late)
         )
     settings, state = WorkSettings(*document["settings"]), None
     if "state" in document:
@@ -103,5 +126,6 @@ def read_work_order(document: Mapping[str, Any]) -> WorkOrder:
             TopicPartition(topic, number): tuple(map(StateRun.of_flat, each))
             for topic, number, each in told["runs"]
         }
-        state = StateOrder(told["seq"], told["timeMs"], runs)
+        clocks = {TopicPartition(topic, number): at for topic, number, at in told["clocksUs"]}
+        state = StateOrder(told["seq"], told["timeMs"], runs, clocks, told["timersMax"])
     return WorkOrder(document["plan"], document["sourceId"], settings, partitions, state)

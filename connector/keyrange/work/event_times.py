@@ -1,0 +1,142 @@
+"""The event time of records: which are late, and how far a partition has come."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from keyrange.keyed_state.model.figures import StateFigures
+from keyrange.model.offsets import TopicPartition
+from keyrange.work.job_time import TIMESTAMP, JobTime
+from keyrange.work.model.outcome import Cause
+from keyrange.work.outcome_rows import OutcomeRows, member_rows
+from keyrange.work.record_stretches import Numbers, RecordStretch
+from keyrange.work.task_context import Task
+from keyrange.work.user_errors import said
+
+LATE: Final = "late"
+_MS_US: Final = 1000
+_MICROSECONDS: Final = pa.timestamp("us", "UTC")
+_LATE: Final = said("its event time is before the watermark of its partition")
+_NO_TIME: Final = said("it has no event time")
+
+
+class EventTimes:
+    """Of the records of one task."""
+
+    def __init__(self, time: JobTime, task: Task, now_ms: int, figures: StateFigures) -> None:
+        """`now_ms`: the time of the batch."""
+        self._time, self._task, self._figures = time, task, figures
+        self._limit_us = now_ms * _MS_US + time.ahead_us
+        # The greatest event time of each partition that counts, in microseconds since 1970.
+        self._latest_us: dict[TopicPartition, int] = {}
+
+    def admitted(
+        self, stretch: RecordStretch, clock_us: int, not_done: OutcomeRows
+    ) -> RecordStretch:
+        """The records that a function is given. Where late ones are among them, column `late` says
+        which. A record that comes again was not late when it came first."""
+        times_us, has_time = event_times(stretch, self._time)
+        is_read = np.ones(len(times_us), bool)
+        is_read[[*stretch.unreadable]] = False
+        is_ahead = has_time & (times_us > self._limit_us)
+        counted = times_us[has_time & ~is_ahead]
+        if len(counted):
+            latest_us = int(counted.max())
+            known_us = self._latest_us.get(stretch.partition, latest_us)
+            self._latest_us[stretch.partition] = max(known_us, latest_us)
+        again = self._task.again(stretch.partition)
+        is_new = np.ones(len(times_us), bool)
+        if again:
+            is_new = ~np.isin(stretch.offsets, np.fromiter(again, np.int64, len(again)))
+        self._figures.ahead += int((is_ahead & is_new).sum())
+        is_late = has_time & is_new & (times_us < clock_us)
+        self._figures.late += int(is_late.sum())
+        left_out = is_read & ~has_time
+        for at in np.flatnonzero(left_out).tolist():
+            self._task.fail(stretch, at, Cause.NO_TIME, _NO_TIME, not_done)
+        if self._time.late == "deliver":
+            if was_late := self._task.late(stretch.partition):
+                is_late |= np.isin(stretch.offsets, np.fromiter(was_late, np.int64))
+            column = pa.field(LATE, pa.bool_(), False)
+            batch = stretch.batch.append_column(column, pa.array(is_late))
+            stretch = replace(stretch, batch=batch)
+        else:
+            left_out |= is_late
+            if self._time.late == "deadLetter":
+                for at in np.flatnonzero(is_late).tolist():
+                    self._task.fail(stretch, at, Cause.LATE, _LATE, not_done)
+            else:
+                self._task.count(stretch.partition, int(is_late.sum()))
+        return stretch.at(np.flatnonzero(~left_out)) if left_out.any() else stretch
+
+    def rows(self) -> Iterator[pa.StructArray]:
+        """What a task says of the event time of its partitions."""
+        rows = [(*partition, latest_us) for partition, latest_us in sorted(self._latest_us.items())]
+        if rows:
+            yield member_rows("event_time", rows)
+
+
+def event_times(stretch: RecordStretch, time: JobTime) -> tuple[Numbers, NDArray[np.bool_]]:
+    """Of each record its event time in microseconds since 1970, and whether it has one."""
+    if time.header is not None:
+        found = _in_headers(stretch.raw.column("headers"), time.header)
+    else:
+        found = _column(stretch, time.path)
+        if pa.types.is_integer(found.type):
+            found = _of_ms(found)
+        elif found.type != _MICROSECONDS:
+            found = _utc(found)
+    has_time = np.asarray(found.is_valid().to_numpy(zero_copy_only=False), bool)
+    return pc.fill_null(found.cast(pa.int64()), 0).to_numpy(), has_time
+
+
+def _column(stretch: RecordStretch, path: tuple[str, ...]) -> pa.Array:
+    name, *fields = path
+    batch = stretch.raw if path == (TIMESTAMP,) else stretch.batch
+    found = batch.column(name)
+    for field in fields:
+        found = pc.struct_field(found, field)
+    return found
+
+
+def _utc(times: pa.Array) -> pa.Array:
+    """Timestamps in microseconds; those without a zone count as UTC."""
+    zoneless = times.cast(pa.timestamp("us", times.type.tz), safe=False)
+    return zoneless.cast(pa.int64()).cast(_MICROSECONDS)
+
+
+def _of_ms(values: pa.Array) -> pa.Array:
+    """Milliseconds since 1970 as times; a number that is none is null."""
+    numbers = pc.fill_null(values.cast(pa.int64()), 0).to_numpy()
+    most = np.iinfo(np.int64).max // _MS_US
+    is_none = values.is_null().to_numpy(zero_copy_only=False) | (np.abs(numbers) > most)
+    micros = np.where(is_none, 0, numbers) * _MS_US
+    return pa.array(micros, mask=is_none).cast(_MICROSECONDS)
+
+
+def _in_headers(headers: pa.Array, name: str) -> pa.Array:
+    """The time in the last header of a name, of each record."""
+    return pa.array([_header_time(each, name) for each in headers.to_pylist()], _MICROSECONDS)
+
+
+def _header_time(headers: Any, name: str) -> int | None:
+    values = [each["value"] for each in headers or () if each["key"] == name]
+    if not values or values[-1] is None:
+        return None
+    text = values[-1].decode("ascii", "replace").strip()
+    if text.lstrip("-").isdigit():
+        found = _of_ms(pa.array([int(text)])) if len(text) < 19 else pa.nulls(1, _MICROSECONDS)
+    else:
+        try:
+            found = _utc(pa.array([text]).cast(pa.timestamp("us", "UTC")))
+        except pa.ArrowInvalid:
+            return None
+    micros: int | None = found.cast(pa.int64())[0].as_py()
+    return micros

@@ -1,0 +1,262 @@
+"""Functions that keep state for each key, called with many records, the numbers of their keys, and
+the states of these; and with many timers of many keys in the same way.
+
+What a function has made of states counts once its records are done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from keyrange.errors import KeyrangeError, error
+from keyrange.keyed_state.due_timers import wake_times, without_times
+from keyrange.keyed_state.exact_columns import cast_exactly, check_state
+from keyrange.keyed_state.expiry import alive
+from keyrange.keyed_state.sorted_blocks import Keys
+from keyrange.keyed_state.state_entries import normalized
+from keyrange.keyed_state.state_handles import microseconds
+from keyrange.keyed_state.states_of_task import Firing
+from keyrange.keyed_state.variables import KEY, KEY_HASH, TIMER_RETRY, TIMERS, Variable
+from keyrange.model.offsets import TopicPartition
+from keyrange.model.timers import NEVER
+from keyrange.model.watermarks import BEGIN
+from keyrange.work.function_workers import ArrowWorker
+from keyrange.work.keyed_states import NO_KEY, Distinct, States
+from keyrange.work.model.outcome import Cause
+from keyrange.work.model.time_limits import Interruption
+from keyrange.work.outcome_rows import OutcomeRows
+from keyrange.work.record_stretches import RecordStretch
+from keyrange.work.record_timer import RecordTimeout
+from keyrange.work.records import WrongResult
+from keyrange.work.task_context import Task
+from keyrange.work.user_errors import FAILURES, Said, overtime, said_of
+
+
+class KeyedArrowWorker(ArrowWorker):
+    """Calls the function with many records, the numbers of their keys, and the states of these."""
+
+    def __init__(self, task: Task, states: States) -> None:
+        super().__init__(task)
+        assert task.job.function is not None
+        self._function: Callable[..., Any] = task.job.function
+        self._states = states
+        self._partition = TopicPartition("", 0)
+        # The time up to which timers fire now.
+        self._clock_us = BEGIN
+        # The new state of the keys of the records that the function was given last.
+        self._made: pa.RecordBatch | None = None
+        # How many timers the function was given last.
+        self._fired_count = 0
+        # Keys whose timers are due and wait for a record.
+        self._waiting = Keys(np.array([], np.int64), pa.array([], pa.binary()))
+
+    def work(self, stretch: RecordStretch, not_done: OutcomeRows) -> Iterator[pa.RecordBatch]:
+        self._partition = stretch.partition
+        self._clock_us = self._states.clock_us(stretch.partition)
+        rows = np.arange(len(stretch.offsets))
+        if stretch.has_key is not None and not stretch.has_key.all():
+            for at in rows[~stretch.has_key].tolist():
+                self._task.fail(stretch, at, Cause.NO_KEY, NO_KEY, not_done)
+            rows = rows[stretch.has_key]
+        if self._states.form.has_timers:
+            keys = stretch.raw.column("key").take(pa.array(rows))
+            wanted = Distinct(keys, stretch.key_hashes[rows]).sorted()
+            yield from self._fire_due(self._states.look_up(self._partition, wanted), None)
+        yield from self._piece(stretch, rows, not_done)
+        if self._states.form.has_timers:
+            self._task.came(stretch)
+            found = self._states.look_up(self._partition, self._waiting)
+            yield from self._fire_due(found, int(stretch.offsets[-1]))
+
+    def fire(self, firing: Firing) -> Iterator[pa.RecordBatch]:
+        """The output of timers that are due."""
+        self._partition, self._clock_us = firing.partition, firing.clock_us
+        for rows in firing.rows:
+            yield from self._fire_due(alive(rows, self._states.form, self._states.time_ms), None)
+
+    def _fire_due(self, found: pa.RecordBatch, offset: int | None) -> Iterator[pa.RecordBatch]:
+        """The output of timers that are due of keys whose state was `found`, and do not wait for a
+        record. It stands behind that at `offset`, with None before all of the batch."""
+        task, partition = self._task, self._partition
+        timers_us, retries_ms = wake_times(found)
+        failed = retries_ms != NEVER
+        hashes = found.column(KEY_HASH).to_numpy()
+        for key_hash in hashes[failed & (retries_ms > self._states.time_ms)].tolist():
+            task.hold(partition, key_hash)
+        due = timers_us <= self._clock_us
+        due[due] = [not task.waits(partition, each) for each in hashes[due].tolist()]
+        late = (timers_us <= self._clock_us) & ~due
+        self._waiting = Keys(hashes[late], found.column(KEY).filter(pa.array(late)))
+        rows = np.flatnonzero(due | (failed & (retries_ms <= self._states.time_ms)))
+        if len(rows):
+            yield from self._fired(found.take(pa.array(rows)), offset)
+
+    def _fired(self, rows: pa.RecordBatch, offset: int | None) -> Iterator[pa.RecordBatch]:
+        """The output of the timers that are due of some keys, given to the function at once, and of
+        fewer keys where it fails; of one key the first timer alone."""
+        task, limits = self._task, self._task.limits
+        allowance = limits.allowance(task.hands.now_ms())
+        if limits.spent:
+            return
+        count = rows.num_rows
+        try:
+            parts = task.hands.call(self._call_for_timers, rows, allowance.timeout_ms)
+        except RecordTimeout as failure:
+            what = limits.interrupted(allowance, count, task.hands.now_ms())
+            if what is Interruption.HAND_BACK:
+                return
+            why = overtime(failure, allowance.timeout_ms)
+        except WrongResult as failure:
+            raise failure.error from None
+        except FAILURES as failure:
+            why = said_of(failure)
+        else:
+            limits.settled()
+            self._keep()
+            self._states.figures.timers_fired += self._fired_count
+            for table, output in parts:
+                if output.num_rows:
+                    latest = self._clock_us
+                    times_us = [latest] * output.num_rows
+                    places = task.timer_places(self._partition, times_us, offset)
+                    yield task.output(output, places, None, table)
+            return
+        if count > 1:
+            yield from self._fired(rows.slice(0, count // 2), offset)
+            yield from self._fired(rows.slice(count // 2), offset)
+        else:
+            self._failed_timer(rows, why)
+
+    def _call_for_timers(self, rows: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch]]:
+        """The output of the timers that are due of some keys. Their new state waits for `_keep`."""
+        form = self._states.form
+        column = rows.column(TIMERS)
+        owners = pc.list_parent_indices(column)
+        times = column.flatten()
+        is_due = times.cast(pa.int64()).to_numpy() <= self._clock_us
+        groups = owners.filter(pa.array(is_due)).cast(pa.int32())
+        self._fired_count = len(groups)
+        left = rows.set_column(
+            rows.schema.get_field_index(TIMERS),
+            form.schema.field(TIMERS),
+            without_times(column, is_due),
+        )
+        at = left.schema.get_field_index(TIMER_RETRY)
+        field = form.schema.field(TIMER_RETRY)
+        left = left.set_column(at, field, pa.nulls(rows.num_rows, field.type))
+        given = pa.RecordBatch.from_arrays(
+            [rows.column(KEY).take(groups), times.filter(pa.array(is_due))], names=["key", "at"]
+        )
+        assert self._task.job.on_timer is not None
+        try:
+            answered = self._task.job.on_timer(given, groups, left.select(form.given))
+            output, new, is_cleared = _three(answered)
+            self._made = left if new is None else self._rows(left, new, is_cleared)
+            return self._form.cast_parts(output)
+        except KeyrangeError as failure:
+            raise WrongResult(failure) from None
+
+    def _failed_timer(self, rows: pa.RecordBatch, why: Said) -> None:
+        """The timers of one key have failed: the key comes again, or the first of them is given up,
+        and fires no more."""
+        task, form = self._task, self._states.form
+        [key], [key_hash] = rows.column(KEY).to_pylist(), rows.column(KEY_HASH).to_pylist()
+        [timers], [retry] = rows.column(TIMERS).to_pylist(), rows.column(TIMER_RETRY).to_pylist()
+        deliveries = 1 if retry is None else retry["deliveries"] + 1
+        told: Any = {"deliveries": deliveries}
+        told["due_ms"] = task.due_again_ms(deliveries, self._states.time_ms)
+        first_us = microseconds(timers[0])
+        self._states.figures.timers_failed += 1
+        given_up = task.gives_up_timer(self._partition, key, key_hash, first_us, deliveries, why)
+        if given_up:
+            timers, told = timers[1:] or None, None
+        else:
+            task.hold(self._partition, key_hash)
+        for name, value in ((TIMERS, timers), (TIMER_RETRY, told)):
+            at, field = rows.schema.get_field_index(name), form.schema.field(name)
+            rows = rows.set_column(at, field, pa.array([value], field.type))
+        self._states.change(self._partition, rows)
+
+    def finish(self) -> None:
+        return
+
+    def _answer(self, stretch: RecordStretch) -> Any:
+        """The output. The new state waits for `_keep`. Raises what the function does, one of UNFIT
+        for a state that does not fit, WRONG_RESULT."""
+        self._made = None
+        form = self._states.form
+        distinct = Distinct(stretch.raw.column("key"), stretch.key_hashes)
+        found = distinct.in_order(self._states.look_up(self._partition, distinct.sorted()))
+        answered = self._function(stretch.batch, distinct.groups, found.select(form.given))
+        output, new, is_cleared = _three(answered)
+        if new is not None:
+            self._made = self._rows(found, new, is_cleared)
+        return output
+
+    def _keep(self) -> None:
+        if self._made is not None:
+            self._states.change(self._partition, self._made)
+
+    def _rows(self, found: pa.RecordBatch, new: Any, is_cleared: Any) -> pa.RecordBatch:
+        """The new state of the keys of the rows `found`, which say what they had."""
+        form, count = self._states.form, found.num_rows
+        if isinstance(new, pa.Table):
+            batches = new.combine_chunks().to_batches()
+            new = batches[0] if batches else pa.RecordBatch.from_pylist([], new.schema)
+        if not isinstance(new, pa.RecordBatch) or new.num_rows != count:
+            has = f"{new.num_rows} rows" if hasattr(new, "num_rows") else type(new).__name__
+            raise error("WRONG_RESULT", f"the new state has {has}, and {count} keys have one")
+        if TIMERS in form.given and TIMERS not in new.schema.names:
+            # A function that sets no timers need not hand them on.
+            new = new.append_column(form.schema.field(TIMERS), found.column(TIMERS))
+        if differing := sorted({*form.given} ^ {*new.schema.names}):
+            has = "no" if differing[0] in form.given else "a"
+            raise error("WRONG_RESULT", f"the new state has {has} column {differing[0]!r}")
+        if is_cleared is not None:
+            cleared = pc.fill_null(pa.array(is_cleared, pa.bool_()), False)
+            if len(cleared) != count:
+                raise error(
+                    "WRONG_RESULT",
+                    f"of {len(cleared)} keys it is said whether they are cleared, and there are "
+                    f"{count}",
+                )
+            mask = cleared.to_numpy(zero_copy_only=False)
+            new = new.take(pa.array(np.arange(count), mask=mask))
+        columns: list[pa.Array] = [found.column(KEY_HASH), found.column(KEY)]
+        for variable in form.variables:
+            if variable.name == TIMER_RETRY:
+                # A record of a key whose timer has failed is not given to the function.
+                columns.append(found.column(TIMER_RETRY))
+                continue
+            values = _state_column(new.column(variable.name), variable)
+            columns.append(values)
+            if variable.ttl_ms:
+                until = self._states.time_ms + variable.ttl_ms
+                gone = values.is_null().to_numpy(zero_copy_only=False)
+                columns.append(pa.array(np.full(len(values), until), mask=gone))
+        return pa.RecordBatch.from_arrays(columns, schema=form.schema)
+
+
+def _state_column(values: pa.Array, variable: Variable) -> pa.Array:
+    try:
+        found = normalized(cast_exactly(variable.name, values, variable.type))
+    except TypeError as failure:
+        raise error("WRONG_RESULT", f"the new state has {failure}") from None
+    check_state(variable.name, found)
+    return found
+
+
+def _three(answered: Any) -> tuple[Any, Any, Any]:
+    if isinstance(answered, tuple) and len(answered) in (2, 3):
+        return (*answered, None)[:3]
+    raise error(
+        "WRONG_RESULT",
+        "a function with state answers in mode arrow with (output, new state) or (output, new "
+        f"state, which keys are cleared), and this one with a value of type "
+        f"{type(answered).__name__}",
+    )

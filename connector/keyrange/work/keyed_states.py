@@ -1,0 +1,70 @@
+"""What functions with state have in common, record by record or many keys at once."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Final, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from keyrange.keyed_state.model.figures import StateFigures
+from keyrange.keyed_state.sorted_blocks import Keys, Numbers
+from keyrange.keyed_state.states_of_task import Firing
+from keyrange.keyed_state.variables import StateForm
+from keyrange.model.offsets import TopicPartition
+from keyrange.model.timers import SeenTimers
+from keyrange.work.user_errors import said
+
+NO_KEY: Final = said("it has no key, and state is kept for keys")
+
+
+class States(Protocol):
+    """Where states come from and go to: `keyrange.keyed_state.states_of_task.TaskStates`."""
+
+    @property
+    def form(self) -> StateForm: ...
+
+    @property
+    def time_ms(self) -> int: ...
+
+    @property
+    def figures(self) -> StateFigures: ...
+
+    def look_up(self, partition: TopicPartition, wanted: Keys) -> pa.RecordBatch: ...
+
+    def change(self, partition: TopicPartition, rows: pa.RecordBatch) -> None: ...
+
+    def clock_us(self, partition: TopicPartition) -> int: ...
+
+    def firing(self) -> Iterator[Firing]: ...
+
+    def timers(
+        self, waiting: Mapping[TopicPartition, Collection[int]]
+    ) -> Iterator[tuple[TopicPartition, SeenTimers]]: ...
+
+
+class Distinct:
+    """The distinct keys of some rows. `groups`: of each row the number of its key. `by_hash`: their
+    order by hash."""
+
+    def __init__(self, keys: pa.Array, hashes: Numbers) -> None:
+        encoded = keys.dictionary_encode()
+        self.groups: pa.Array = encoded.indices
+        self.keys: pa.Array = encoded.dictionary
+        indices = self.groups.to_numpy()
+        first = np.empty(len(self.keys), np.int64)
+        # The last one that is written stays: the first row of each.
+        first[indices[::-1]] = np.arange(len(indices))[::-1]
+        self.hashes: Numbers = hashes[first]
+        self.by_hash = np.argsort(self.hashes, kind="stable")
+
+    def sorted(self) -> Keys:
+        order = pa.array(self.by_hash)
+        return Keys(self.hashes[self.by_hash], self.keys.take(order))
+
+    def in_order(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Rows that are sorted by hash, one for each key, in the order of the keys."""
+        back = np.empty(len(self.by_hash), np.int64)
+        back[self.by_hash] = np.arange(len(self.by_hash))
+        return batch.take(pa.array(back))
