@@ -27,14 +27,17 @@ if TYPE_CHECKING:
     from keyrange.model.offsets import TopicPartition
     from keyrange.observing.listener import ProgressListener
     from keyrange.source.data_source import register
+    from keyrange.work.job_time import EventTime, ProcessingTime
     from keyrange.work.record_timer import RecordTimeout
 
 __all__ = [
     "Consumer",
+    "EventTime",
     "KeyRange",
     "KeyRangeListener",
     "ListState",
     "MapState",
+    "ProcessingTime",
     "ProgressListener",
     "RecordTimeout",
     "Slot",
@@ -58,10 +61,12 @@ __all__ = [
 # Looked up when asked for, so that the parts that need no Spark work without it.
 _PLACES = {
     "Consumer": "keyrange.consumer.api",
+    "EventTime": "keyrange.work.job_time",
     "KeyRange": "keyrange.model.key_ranges",
     "KeyRangeListener": "keyrange.members.range_listener",
     "ListState": "keyrange.keyed_state.variables",
     "MapState": "keyrange.keyed_state.variables",
+    "ProcessingTime": "keyrange.work.job_time",
     "ProgressListener": "keyrange.observing.listener",
     "RecordTimeout": "keyrange.work.record_timer",
     "Slot": "keyrange.members.slot_directories",

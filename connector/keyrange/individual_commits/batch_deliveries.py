@@ -30,9 +30,12 @@ from keyrange.model.checkpoint import NEVER_DUE, Checkpoint, CommitMark
 from keyrange.model.commit_settings import DeliveryLimits, RedeliveryPolicy
 from keyrange.model.key_ranges import KeyRange, complement
 from keyrange.model.offsets import TopicPartition
+from keyrange.model.timers import due_spans
+from keyrange.model.watermarks import PartitionTime, clock_us
 from keyrange.options import SourceOptions
 from keyrange.options.commits import CommitOptions
 from keyrange.ranges.model.range_plan import even_ranges
+from keyrange.work.job_time import JobTime
 from keyrange.work.model.work_order import TaskPartition, WorkSettings
 
 if TYPE_CHECKING:
@@ -41,10 +44,15 @@ if TYPE_CHECKING:
 
 
 def plan_batch_deliveries(
-    known: Snapshot, start: Checkpoint, end: Checkpoint, options: SourceOptions
+    known: Snapshot,
+    start: Checkpoint,
+    end: Checkpoint,
+    options: SourceOptions,
+    time: JobTime | None = None,
 ) -> DeliveryColumns:
     """What the batch from `start` to `end` hands out of each partition, from the state at the
-    commit that `end` names. Raises ValueError where `end` goes back behind a state."""
+    commit that `end` names; of a job with `time` also in which key ranges timers may be due.
+    Raises ValueError where `end` goes back behind a state."""
     mark = end.commits
     assert mark is not None
     commits = options.commits
@@ -57,7 +65,36 @@ def plan_batch_deliveries(
         mark.due_ms,
         DeliveryLimits(pending_max),
         commits.keeps_order if mark.keeps_order is None else mark.keeps_order,
+        fires_of(known, end, mark.time_ms, time),
     )
+
+
+def clocks_of(
+    known: Snapshot, end: Checkpoint, now_ms: int, time: JobTime
+) -> dict[TopicPartition, int]:
+    """What the timers of each partition of a batch go by whose time is `now_ms`, in microseconds
+    since 1970."""
+    if not time.is_event_time:
+        return dict.fromkeys(end.positions, now_ms * 1000)
+    found: dict[TopicPartition, int] = {}
+    for partition in end.positions:
+        watermark = known.time_of(partition, end.topic_ids.get(partition.topic, "")).watermark
+        found[partition] = clock_us(watermark, time.idle_after_us, now_ms)
+    return found
+
+
+def fires_of(
+    known: Snapshot, end: Checkpoint, now_ms: int | None, time: JobTime | None
+) -> dict[TopicPartition, tuple[KeyRange, ...]]:
+    """In which key ranges of a batch whose time is `now_ms` timers may be due."""
+    if time is None or now_ms is None or not known.times:
+        return {}
+    found: dict[TopicPartition, tuple[KeyRange, ...]] = {}
+    for partition, clock in clocks_of(known, end, now_ms, time).items():
+        timers = known.time_of(partition, end.topic_ids.get(partition.topic, "")).timers
+        if spans := due_spans(timers, clock, now_ms):
+            found[partition] = tuple(spans)
+    return found
 
 
 def idle_deliveries(
@@ -82,8 +119,11 @@ def states_before(known: Snapshot, start: Checkpoint, end: Checkpoint) -> StateC
     return committed.only(positions) | own
 
 
-def work_of(delivery: PartitionDelivery, spans: Sequence[KeyRange] | None = None) -> TaskPartition:
-    """What a task knows of a partition; of keys only those in `spans`, where it reads no others."""
+def work_of(
+    delivery: PartitionDelivery, spans: Sequence[KeyRange] | None = None, has_time: bool = False
+) -> TaskPartition:
+    """What a task knows of a partition; of keys only those in `spans`, where it reads no others.
+    With `has_time` also of which keys records come again."""
 
     def is_read(key_hash: int) -> bool:
         return spans is None or any(span.contains(key_hash) for span in spans)
@@ -96,6 +136,12 @@ def work_of(delivery: PartitionDelivery, spans: Sequence[KeyRange] | None = None
             for record in delivery.redelivered
             if record.deliveries and is_read(record.key_hash)
         },
+        {
+            record.offset: record.key_hash
+            for record in delivery.redelivered
+            if has_time and is_read(record.key_hash)
+        },
+        frozenset(record.offset for record in delivery.redelivered if record.late),
     )
 
 
@@ -108,6 +154,8 @@ def work_settings(mark: CommitMark, commits: CommitOptions, timed: bool = True) 
         commits.policy.deliveries_max if planned_max is None else planned_max,
         commits.record_timeout_ms if timed else 0,
         commits.batch_time_budget_ms if timed else 0,
+        commits.policy.backoff_ms,
+        commits.policy.backoff_max_ms,
     )
 
 
@@ -156,6 +204,9 @@ class BatchPlan:
     reached: Mapping[TopicPartition, int] = field(default_factory=dict)
     # Where the state of keys is, of a job that keeps some.
     runs: Mapping[TopicPartition, tuple[StateRun, ...]] = field(default_factory=dict)
+    # What was known of the time of partitions, and what timers went by.
+    times: Mapping[TopicPartition, PartitionTime] = field(default_factory=dict)
+    clocks_us: Mapping[TopicPartition, int] = field(default_factory=dict)
 
     def works(self) -> dict[TopicPartition, TaskPartition]:
         """What the tasks know of each partition."""

@@ -11,7 +11,6 @@ from keyrange.errors import error
 from keyrange.individual_commits.batch_deliveries import BatchPlan
 from keyrange.individual_commits.model.batch_results import Failure, failure_kinds, kinds_text
 from keyrange.individual_commits.reported_outcomes import ReportedResults
-from keyrange.work.model.outcome import Cause
 
 # Fewer than so many stop no query: a few bad records are no bad function.
 FAILURES_MIN: Final = 10
@@ -46,8 +45,7 @@ def worked_in(plan: BatchPlan, told: ReportedResults) -> Worked:
         delivery = plan.deliveries.get(partition)
         known = {record.offset for record in delivery.redelivered} if delivery else set()
         failed += sum(
-            each.cause is not Cause.HELD_BACK and each.offset not in known
-            for each in verdict.not_done
+            each.cause.was_worked_on and each.offset not in known for each in verdict.not_done
         )
     return Worked(failed, sum(told.done.values()))
 

@@ -320,7 +320,7 @@ class BatchRun:
             found += [
                 Failure(partition, at, each.cause, errors.get(at, ""), is_exception=False)
                 for at, each in said.items()
-                if each.cause is not Cause.HELD_BACK and (partition, at) not in known
+                if each.cause.was_worked_on and (partition, at) not in known
             ]
         return found
 

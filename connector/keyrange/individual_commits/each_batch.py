@@ -23,8 +23,10 @@ from keyrange.individual_commits import (
     last_batch_results,
     state_runs_after_batch,
 )
+from keyrange.individual_commits.batch_counts import counts_of
 from keyrange.individual_commits.batch_deliveries import (
     BatchPlan,
+    clocks_of,
     idle_deliveries,
     plan_batch_deliveries,
 )
@@ -37,11 +39,11 @@ from keyrange.individual_commits.batch_in_checkpoint import (
 )
 from keyrange.individual_commits.batch_run import BatchRun
 from keyrange.individual_commits.dead_letter_sink import DeadLetterSink
+from keyrange.individual_commits.failed_timers import FAILED_TIMERS, failed_timers_text
 from keyrange.individual_commits.model import driver_takeover
 from keyrange.individual_commits.model.batch_results import BatchResult, failure_kinds, kinds_text
 from keyrange.individual_commits.model.commit import (
     Commit,
-    CommitCounts,
     CommitKind,
     CommitTable,
     Snapshot,
@@ -53,6 +55,7 @@ from keyrange.individual_commits.model.state_before_batch import cuts_of, planne
 from keyrange.individual_commits.model.state_columns import StateColumns
 from keyrange.individual_commits.model.verdict_columns import Outcome
 from keyrange.individual_commits.pending_errors import PendingErrors
+from keyrange.individual_commits.times_after_batch import times_after
 from keyrange.individual_commits.transactional_output import reached_at, released_before
 from keyrange.individual_commits.verdict_store import VerdictStore, unwritable
 from keyrange.model.offsets import TopicPartition
@@ -63,7 +66,7 @@ from keyrange.storage.locations import as_spark_names
 from keyrange.storage.model.sink_driver import Driver
 from keyrange.storage.object_store import FAILURES
 from keyrange.text.escaping import one_line
-from keyrange.work.model.outcome import Cause
+from keyrange.work.job_time import JobTime
 
 if TYPE_CHECKING:
     from keyrange.individual_commits.table.dead_letters import DeadLetter
@@ -140,6 +143,8 @@ class EachBatch:
     bury: DeadLetterSink = field(default_factory=DeadLetterSink)
     # Whether `function` looks itself, before its output counts, whether it is still the driver.
     looks_late: bool = False
+    # What the timers of a job go by that keeps state.
+    time: JobTime | None = None
     _run: _Run | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -240,7 +245,7 @@ class EachBatch:
             deliveries = idle_deliveries(states, planned.mark, self.options)
         else:
             known = planned_from(planned.mark, lambda source, seq: run.table_of(source).known(seq))
-            deliveries = plan_batch_deliveries(known, start, end, self.options)
+            deliveries = plan_batch_deliveries(known, start, end, self.options, self.time)
         # What is staged of a partition that is absent is released when it is back.
         states = deliveries.states | known.states.only(end.absent)
         nulls_first = self.options.key_ranges.nulls_first
@@ -249,8 +254,18 @@ class EachBatch:
             reached = reached_at(run.table, planned.mark.seq, run.run_id, run.released)
         ids = end.topic_ids
         runs = {p: known.runs_of(p, ids.get(p.topic, "")) for p in known.runs if p in states}
+        times = {p: known.time_of(p, ids.get(p.topic, "")) for p in known.times if p in states}
+        clocks_us = {}
+        if self.time is not None and planned.mark.time_ms is not None:
+            clocks_us = clocks_of(known, end, planned.mark.time_ms, self.time)
         options = self.options.commits
-        return BatchPlan(planned, states, deliveries, options, nulls_first, reached, runs)
+        return BatchPlan(
+            *(planned, states, deliveries, options, nulls_first),
+            reached=reached,
+            runs=runs,
+            times=times,
+            clocks_us=clocks_us,
+        )
 
     def _open_store(self, run: _Run) -> VerdictStore:
         location = as_spark_names(self.options.commits.verdict_directory, self.checkpoint)
@@ -281,11 +296,13 @@ class EachBatch:
         states |= plan.states.only(each for each in planned.end.absent if each not in known.states)
         whole = known.base_is_due
         runs = state_runs_after_batch.runs_after(running, known, seq)
+        times = times_after(running, known, self.time)
         counts = counts_of(running, judged)
         released = released_before(by_hand, judged) if plan.commits.transactional else {}
         were = known.states.heads
         touched = {each for each, head in states.heads.items() if were.get(each) != head}
         touched |= {each for each in runs if runs[each] != known.runs.get(each)}
+        touched |= {each for each in times if times[each] != known.times.get(each)}
         return self._commit_of(
             planned,
             run.run_id,
@@ -298,6 +315,7 @@ class EachBatch:
             cut_back=cuts_of(known, judged.states, planned.start, planned.end),
             released=released,
             runs={**known.runs, **runs} if whole else runs,
+            times={**known.times, **times} if whole else times,
             ownership=self.options.key_ranges.ownership,
         )
 
@@ -338,6 +356,9 @@ class EachBatch:
                     f"{result.held_back:,}",
                     one_line(kinds_text(failure_kinds(failures))),
                 )
+            timers = running.reported(FAILED_TIMERS) if self.time is not None else {}
+            if told := failed_timers_text(timers.get("failed_timer", ())):
+                _log.warning("batch %d: %s", planned.batch_id, one_line(told))
             if run.errors is None:
                 location = self.options.commits.verdict_directory
                 run.errors = PendingErrors(location, run.source_id, run.last.storage)
@@ -367,27 +388,6 @@ class EachBatch:
             )
         except KeyrangeError as failure:
             _log.warning("batch %d is committed; then: %s", plan.planned.batch_id, failure)
-
-
-def counts_of(running: BatchRun, judged: Outcome) -> dict[TopicPartition, CommitCounts]:
-    """What a batch did with the partitions of which it handed something out, in records."""
-    told, plan, planned = running.told(), running.plan, running.plan.planned
-    ends, log_ends = planned.end.positions, planned.mark.log_ends
-    verdicts, deliveries = told.verdicts(), plan.deliveries
-    again = dict(zip(deliveries, deliveries.redelivered_counts().tolist(), strict=True))
-    found: dict[TopicPartition, CommitCounts] = {}
-    for partition in deliveries.states.where(deliveries.busy):
-        not_done = verdicts[partition].not_done if partition in verdicts else ()
-        held_back = sum(each.cause is Cause.HELD_BACK for each in not_done)
-        found[partition] = CommitCounts(
-            done=told.done.get(partition, 0),
-            rejected=len(not_done) - held_back,
-            held_back=held_back,
-            dead=len(judged.dead.get(partition, ())),
-            redelivered=again[partition],
-            log_end=log_ends.get(partition, ends[partition]),
-        )
-    return found
 
 
 def _now_ms() -> int:

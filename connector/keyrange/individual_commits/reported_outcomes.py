@@ -33,7 +33,7 @@ from keyrange.work.user_errors import ERROR_BYTES_MAX
 _PLACE: Final = ("topic", "partition", "offset", "keyHash")
 # What is asked of the files of a verdict.
 REPORTED: Final = {
-    "outcome": ("topic", "partition", "offset", "key_hash", "cause"),
+    "outcome": ("topic", "partition", "offset", "key_hash", "cause", "late"),
     "handed_back": ("topic", "partition", "from_hash", "last_hash", "from_offset"),
     "done": ("topic", "partition", "records"),
 }
@@ -84,8 +84,8 @@ def handed_on(rows: DataFrame) -> Found:
 def reported_in(found: Found) -> ReportedResults:
     """What rows with the fields of `REPORTED` say."""
     reported = ReportedResults()
-    for topic, number, offset, key_hash, cause in found["outcome"]:
-        each = RecordOutcome(offset, key_hash, Cause(cause))
+    for topic, number, offset, key_hash, cause, late in found["outcome"]:
+        each = RecordOutcome(offset, key_hash, Cause(cause), late=bool(late))
         reported.add(TopicPartition(topic, number), each)
     for topic, number, from_hash, last_hash, from_offset in found["handed_back"]:
         back = reported.handed_back.setdefault(TopicPartition(topic, number), [])

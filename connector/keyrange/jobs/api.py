@@ -17,13 +17,14 @@ from keyrange.individual_commits.each_batch import EachBatch
 from keyrange.individual_commits.reported_outcomes import HIDDEN_SPARK
 from keyrange.jobs.batch_writer import JobTables, WriteIndividually, WriteWhole
 from keyrange.jobs.data_source import data_source_of
-from keyrange.jobs.definition import JobDefinition, pickled
+from keyrange.jobs.definition import JobDefinition, JobFunctions, pickled
+from keyrange.jobs.job_arguments import check_job, check_state, state_variables, time_of
 from keyrange.jobs.output_tables import TableArguments, arguments_of, prepared, resolved
 from keyrange.jobs.query_table import manifests_of_whole_batches
 from keyrange.jobs.table_schemas import Schema, table_schemas
 from keyrange.jobs.table_writer import TableWriter
 from keyrange.keyed_state.model.figures import OBSERVED_PREFIX
-from keyrange.keyed_state.variables import State, Variable, variables_of
+from keyrange.keyed_state.variables import State, Variable, timer_variables
 from keyrange.model.columns import COLUMNS, PLACE, chosen_columns
 from keyrange.model.value_forms import ValueForms
 from keyrange.options import SourceOptions, parse_options
@@ -36,6 +37,7 @@ from keyrange.storage.directory import no_place
 from keyrange.storage.locations import as_spark_names
 from keyrange.values.forms import in_zone, rows_after, value_forms
 from keyrange.work.function_signature import call_mistake
+from keyrange.work.job_time import EventTime, JobTime, ProcessingTime
 from keyrange.work.model.output_table import OutputTable
 from keyrange.work.outcome_rows import HIDDEN, HIDDEN_TYPE
 
@@ -53,6 +55,8 @@ def job(
     schema: Schema | Mapping[str, Schema] | None = None,
     mode: Literal["record", "arrow"] = "record",
     state: Mapping[str, State] | None = None,
+    time: EventTime | ProcessingTime | None = None,
+    on_timer: Callable[..., Any] | None = None,
 ) -> TableJob:
     """A job on the records of topics, which runs in the tasks that read them: no record goes to
     the JVM.
@@ -70,6 +74,12 @@ def job(
     each key, nulls where there is none, and answers with (output, new state) or (output, new state,
     which keys are cleared). It needs commitMode=individual.
 
+    With `time`, `keyrange.EventTime` or `keyrange.ProcessingTime`, functions set timers for their
+    keys, `state.timers.set(at)`, and `on_timer(key, at, state)` is called when one is due, and
+    answers as `function` does; in mode arrow with a batch of columns `key` and `at`, the number of
+    each row's key, and the states, which have the list column `timers`. By event time a record
+    may be late.
+
     With a mapping of schemas `function` answers with rows for several tables: a dictionary with a
     row, or a list of rows, for some of the names; in mode arrow with batches by their names.
 
@@ -77,32 +87,23 @@ def job(
     UNPICKLABLE_FUNCTION where it cannot be sent.
     """
     parsed = parse_options(options, "stream")
-    kept = _variables(state)
-    _check(parsed, function, schema, mode)
+    kept = state_variables(state)
+    check_job(parsed, function, schema, mode)
     forms = value_forms(parsed)
     parsed = replace(parsed, forms=forms)
     if kept:
-        _check_state(parsed, function)
+        check_state(parsed, function)
+    goes_by = time_of(parsed, time, on_timer, mode, kept)
+    if goes_by is not None:
+        kept = (*kept, *timer_variables())
     if function is not None:
         assert schema is not None
         if (mistake := call_mistake(function, mode, bool(kept))) is not None:
             raise invalid_options([mistake])
-        return TableJob(options, parsed, table_schemas(schema, kept), mode, pickled(function), kept)
+        functions = pickled(JobFunctions(function, on_timer))
+        schemas = table_schemas(schema, kept)
+        return TableJob(options, parsed, schemas, mode, functions, kept, goes_by)
     return TableJob(options, parsed, {"": _own_columns(parsed)}, "arrow")
-
-
-def _check(options: SourceOptions, function: object, schema: object, mode: str) -> None:
-    wrong = []
-    if mode not in ("record", "arrow"):
-        wrong.append(f"mode must be record or arrow, and is {mode[:40]!r}")
-    if (function is None) != (schema is None):
-        wrong.append("function and schema go together: the schema is that of what it answers with")
-    if options.map_in_arrow is not None:
-        wrong.append("option 'mapInArrow' is not for keyrange.job, which takes a function itself")
-    if options.commits.transactional:
-        wrong.append("keyrange.job needs commit.isolation=immediate")
-    if wrong:
-        raise invalid_options(wrong)
 
 
 def _check_types(checkpoint: object, size: object, every: object) -> None:
@@ -125,27 +126,6 @@ def _state_figures() -> list[Column]:
     kept = F.col(f"{HIDDEN}.state_work")
     names = HIDDEN_TYPE.field("state_work").type.names
     return [F.sum(kept[name]).alias(f"{OBSERVED_PREFIX}{name}") for name in names]
-
-
-def _variables(state: Mapping[str, State] | None) -> tuple[Variable, ...]:
-    try:
-        return () if state is None else variables_of(state)
-    except ValueError as failure:
-        raise invalid_options([str(failure)]) from None
-
-
-def _check_state(options: SourceOptions, function: object) -> None:
-    wrong = []
-    if function is None:
-        wrong.append("state is for jobs with a function")
-    if not options.commits.individual:
-        wrong.append("state needs commitMode=individual")
-    if options.key_ranges.split_by != "keyRange":
-        wrong.append("state needs splitBy=keyRange")
-    if not options.commits.keeps_order:
-        wrong.append("state needs keyOrder=keep: it is made of a key's records in their order")
-    if wrong:
-        raise invalid_options(wrong)
 
 
 def _own_columns(options: SourceOptions) -> StructType:
@@ -183,6 +163,7 @@ class TableJob:
     _mode: str
     _function: bytes = b""
     _state: tuple[Variable, ...] = ()
+    _time: JobTime | None = None
 
     def __post_init__(self) -> None:
         if any(HIDDEN in each.names for each in self._schemas.values()):
@@ -319,7 +300,10 @@ class TableJob:
         )
         write: Any = WriteWhole(tables, checkpoint, LettersOfWholeBatches(self._options))
         if self._options.commits.individual:
-            write = EachBatch(WriteIndividually(tables), self._options, checkpoint, looks_late=True)
+            individually = WriteIndividually(tables)
+            write = EachBatch(
+                individually, self._options, checkpoint, looks_late=True, time=self._time
+            )
         writer = counted.writeStream.foreachBatch(write)
         return TableWriter(writer.option("checkpointLocation", checkpoint))
 
@@ -392,6 +376,7 @@ class TableJob:
             codec,
             target_bytes,
             self._state,
+            self._time,
             forms,
             manifests,
         )

@@ -59,6 +59,7 @@ class JobReader(KeyRangeStreamReader):
         super().__init__(options)
         self._definition = definition
         self.keeps_state = bool(definition.state)
+        self.time = definition.time
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         from keyrange.jobs.job_task import JobTask

@@ -10,7 +10,7 @@ import io
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pyspark.cloudpickle import CloudPickler
 from pyspark.core.broadcast import Broadcast
@@ -18,6 +18,7 @@ from pyspark.core.broadcast import Broadcast
 from keyrange.errors import error
 from keyrange.keyed_state.variables import Variable
 from keyrange.model.value_forms import RAW, ValueForms
+from keyrange.work.job_time import JobTime
 from keyrange.work.model.output_table import OutputTable
 
 _log = logging.getLogger(__name__)
@@ -30,10 +31,11 @@ BYTES_MAX: Final = 64 << 20
 @dataclass(frozen=True, slots=True)
 class JobDefinition:
     """`tables` are where output goes, to files of `target_bytes` compressed by `codec`; `rows` is
-    Spark's JSON of what tasks hand to Spark. `function` is pickled, and empty where there is none;
-    `mode` as of `keyrange.work.task_context.Job`. `columns` are read. `state`: what is kept for
-    keys. `forms`: how keys and values are read. `manifests`: the directory in which those of the
-    query are, and rows until they are merged into a table with keys."""
+    Spark's JSON of what tasks hand to Spark. `function` is `JobFunctions`, pickled, and empty where
+    there are none; `mode` as of `keyrange.work.task_context.Job`. `columns` are read. `state`: what
+    is kept for keys. `time`: what timers and late records go by. `forms`: how keys and values are
+    read. `manifests`: the directory in which those of the query are, and rows until they are merged
+    into a table with keys."""
 
     tables: tuple[OutputTable, ...]
     rows: str
@@ -43,6 +45,7 @@ class JobDefinition:
     codec: str = "snappy"
     target_bytes: int = 0
     state: tuple[Variable, ...] = ()
+    time: JobTime | None = None
     forms: ValueForms = RAW
     manifests: str = ""
 
@@ -56,12 +59,19 @@ def digest_of(function: bytes) -> bytes:
     return hashlib.sha256(function).digest()
 
 
-def pickled(function: Callable[[Any], Any]) -> bytes:
-    """A function as tasks get it. Raises UNPICKLABLE_FUNCTION."""
+class JobFunctions(NamedTuple):
+    """What a user gives to a job: one pickle, so that both see the same objects."""
+
+    function: Callable[..., Any]
+    on_timer: Callable[..., Any] | None = None
+
+
+def pickled(functions: JobFunctions) -> bytes:
+    """Functions as tasks get them. Raises UNPICKLABLE_FUNCTION."""
     data = io.BytesIO()
     try:
         pickler: Any = _Pickler(data)  # type: ignore[no-untyped-call]
-        pickler.dump(function)
+        pickler.dump(tuple(functions))
     except Exception as failure:
         # What an object raises that does not let itself be pickled is its own.
         reason = f"{type(failure).__name__}: {failure}"

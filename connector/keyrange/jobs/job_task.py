@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 from pyspark import cloudpickle
@@ -19,7 +18,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from keyrange.individual_commits.verdict_store import plan_attempt
-from keyrange.jobs.definition import JobDefinition, digest_of
+from keyrange.jobs.definition import JobDefinition, JobFunctions, digest_of
 from keyrange.keyed_state.cache import copies_of, place_of
 from keyrange.keyed_state.model.figures import StateFigures
 from keyrange.keyed_state.model.state_runs import MadeRun
@@ -29,6 +28,7 @@ from keyrange.members.read_tasks import ReadTask
 from keyrange.members.slot_directories import made_slots_directory, portion_of_process
 from keyrange.model.key_ranges import SPACE, KeyRange, complement, merge
 from keyrange.model.offsets import TopicPartition
+from keyrange.model.watermarks import BEGIN
 from keyrange.options import SourceOptions
 from keyrange.source.task_reader import read_rows
 from keyrange.storage.data_files import FILE_SETTINGS, FileSettings
@@ -59,14 +59,15 @@ class JobTask:
         """What is handed to Spark. Raises what reading, the function and writing do."""
         with closing(read_rows(self._options, partition, self._begin)) as read:
             first = next(read, None)
-            if first is None:
+            if first is None and (self._states is None or not self._states.has_firing):
                 return
             order = self._orders[0]
             with RecordTimer(order.settings.has_limits) as timer:
                 self._task = Task(self._job(order), timer)
                 for each in self._orders[1:]:
                     self._task.begin(each.partitions)
-                worked_on = self._worked_on(self._task, chain([first], read))
+                records = read if first is None else chain([first], read)
+                worked_on = self._worked_on(self._task, records)
                 yield from write_output(worked_on, self._target(order))
 
     def _worked_on(self, task: Task, read: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -102,16 +103,19 @@ class JobTask:
             for each in definition.tables
         )
         columns = outputs[0].schema
+        functions = _functions_of(definition.function) if definition.function else None
         return Job(
             order.partitions,
             order.settings,
             definition.mode,
             columns,
-            _function(definition.function) if definition.function else own_columns(columns.names),
+            functions.function if functions else own_columns(columns.names),
             nulls_first=options.key_ranges.nulls_first,
             is_whole=not options.commits.individual,
             values=reader_of(definition.forms, options.registry),
             outputs=outputs,
+            on_timer=functions.on_timer if functions else None,
+            time=definition.time,
         )
 
     def _target(self, order: WorkOrder) -> Target:
@@ -134,16 +138,16 @@ def _arrow(schema: str) -> pa.Schema:
     return to_arrow_schema(StructType.fromJson(json.loads(schema)), timezone="UTC")
 
 
-def _function(data: bytes) -> Callable[[Any], Any]:
-    """The job's function, unpickled once in this process."""
+def _functions_of(data: bytes) -> JobFunctions:
+    """The job's functions, unpickled once in this process."""
     key = digest_of(data)
     if key not in _functions:
         _functions.clear()
-        _functions[key] = cloudpickle.loads(data)
+        _functions[key] = JobFunctions(*cloudpickle.loads(data))
     return _functions[key]
 
 
-_functions: dict[bytes, Callable[[Any], Any]] = {}
+_functions: dict[bytes, JobFunctions] = {}
 
 
 def state_settings(options: SourceOptions, order: WorkOrder) -> StateSettings:
@@ -156,6 +160,7 @@ def state_settings(options: SourceOptions, order: WorkOrder) -> StateSettings:
         order.state.time_ms,
         _copies(options, order),
         options.commits.revealed_storage(),
+        order.state.timers_max,
     )
 
 
@@ -176,12 +181,15 @@ def partitions_of(
 ) -> dict[TopicPartition, PartitionRuns]:
     """The key ranges of a task and the runs that hold their state."""
     spans: dict[TopicPartition, list[KeyRange]] = {}
+    fires: dict[TopicPartition, list[KeyRange]] = {}
     # Records that come again are delivered without saying which key ranges are the task's.
     shared: set[TopicPartition] = set()
     for split in task.splits:
         found = spans.setdefault(split.topic_partition, [])
         if split.placement is not None:
             found += split.placement.ranges()
+            if split.fires:
+                fires.setdefault(split.topic_partition, []).extend(split.placement.ranges())
         elif split.delivery is None:
             found.append(SPACE)
         else:
@@ -195,6 +203,8 @@ def partitions_of(
             is_own,
             place_of(task.topic_ids.get(at.topic, ""), at),
             tuple(complement(each)) if at in shared else (),
+            tuple(fires.get(at, ())),
+            order.clocks_us.get(at, BEGIN),
         )
         for at, each in spans.items()
     }

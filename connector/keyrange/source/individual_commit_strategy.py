@@ -12,6 +12,7 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from typing import Any, Final
 
@@ -19,6 +20,7 @@ import numpy as np
 
 from keyrange.errors import error
 from keyrange.individual_commits.batch_deliveries import (
+    fires_of,
     plan_batch_deliveries,
     spans_of,
     states_before,
@@ -51,10 +53,13 @@ from keyrange.model.key_ranges import KeyRange
 from keyrange.model.offsets import OffsetRange, Positions, TopicPartition, nested
 from keyrange.options import SourceOptions
 from keyrange.source.commit_strategy import CommitStrategy, NextBatch, OpenTable
+from keyrange.source.held_partitions import HeldPartitions, slow_texts
+from keyrange.source.job_timers import state_metrics, timers_due_in_s, with_time
 from keyrange.source.model.partition_changes import grown
 from keyrange.source.model.resuming import check_same
 from keyrange.source.planning import Deliveries, check_partitions, count_ranges
 from keyrange.source.trigger_limits import SizesOf
+from keyrange.work.job_time import JobTime
 from keyrange.work.model.work_order import StateOrder, WorkSettings
 
 _log = logging.getLogger(__name__)
@@ -76,10 +81,12 @@ class IndividualCommits(CommitStrategy):
         open_table: OpenTable,
         cuts_of: CutsOf | None = None,
         keeps_state: bool = False,
+        time: JobTime | None = None,
     ) -> None:
         """`cuts_of` says where the portions of partitions may begin that slots read. `keeps_state`:
-        tasks keep state for keys."""
+        tasks keep state for keys, whose timers go by `time`."""
         self._keeps_state = keeps_state
+        self._time = time
         self._options = options
         self._cuts_of = cuts_of
         self._commits = options.commits
@@ -95,7 +102,7 @@ class IndividualCommits(CommitStrategy):
         self._is_current = False
         self._states = NO_STATES
         self._mirrored: dict[TopicPartition, tuple[str, int]] = {}
-        self._held: set[tuple[TopicPartition, str]] = set()
+        self._held = HeldPartitions()
         self._grown: set[tuple[str, int]] = set()
         self._waited_ms = 0
 
@@ -161,16 +168,21 @@ class IndividualCommits(CommitStrategy):
         is_due = due_at_ms is not None and due_at_ms <= until_ms
         new = ends != dict(base.positions)
         is_behind = bool((states.scanned < states.positions).any())
-        if not (new or moved or is_due or is_behind):
+        now_ms = _now_ms()
+        fires = fires_of(self._known, base, now_ms, self._time)
+        if not (new or moved or is_due or is_behind or fires):
             return None
-        mark = self._mark(start, ends, batch.sizes_of, until_ms if is_due else NEVER_DUE)
+        until_ms = until_ms if is_due else NEVER_DUE
+        mark = self._mark(start, ends, batch.sizes_of, until_ms, now_ms, fires)
+        plan = partial(plan_batch_deliveries, options=self._options, time=self._time)
         end = replace(base, positions=ends, commits=mark)
-        deliveries = plan_batch_deliveries(self._known, start, end, self._options)
+        deliveries = plan(self._known, start, end)
         reached = self._reached(deliveries, mark)
         if reached != ends:
             end = replace(end, positions=reached)
-            deliveries = plan_batch_deliveries(self._known, start, end, self._options)
-        self._say_slow(deliveries, ends)
+            deliveries = plan(self._known, start, end)
+        half = self._commits.limits.pending_max // 2
+        self._held.say("pending", slow_texts(deliveries, ends, half), self._states)
         if not moved and deliveries.is_empty:
             return None
         # Lag is told of it.
@@ -187,10 +199,10 @@ class IndividualCommits(CommitStrategy):
         assert end.commits is not None
         known = planned_from(end.commits, lambda source, seq: self._table(source).known(seq))
         check_terms(known, self._terms)
-        planned = plan_batch_deliveries(known, start, end, self._options)
+        planned = plan_batch_deliveries(known, start, end, self._options, self._time)
         deliveries = {each: planned[each] for each in planned.states.where(planned.busy)}
         spans = {partition: self._own(partition, end.commits) for partition in deliveries}
-        return Deliveries(deliveries, spans, self._options)
+        return Deliveries(deliveries, spans, self._options, self._time is not None)
 
     def work_settings(self, end: Checkpoint) -> WorkSettings:
         assert end.commits is not None
@@ -204,7 +216,11 @@ class IndividualCommits(CommitStrategy):
         found = {p: known.runs_of(p, end.topic_ids.get(p.topic, "")) for p in end.positions}
         runs = {partition: each for partition, each in found.items() if each}
         seq = last_seq(chain.from_iterable(runs.values()), mark.seq)
-        return StateOrder(seq, _now_ms() if mark.time_ms is None else mark.time_ms, runs)
+        now_ms = _now_ms() if mark.time_ms is None else mark.time_ms
+        order = StateOrder(seq, now_ms, runs)
+        return (
+            order if self._time is None else with_time(order, known, end, self._time, self._options)
+        )
 
     def _admissible(self, states: StateColumns, latest: Positions) -> dict[TopicPartition, int]:
         """How far each partition may be read, one with a range that lags too far not at all."""
@@ -216,7 +232,7 @@ class IndividualCommits(CommitStrategy):
             f"partition {partition} takes in nothing new"
             for partition, offsets in lagging.items()
         }
-        self._say_held("lag", texts)
+        self._held.say("lag", texts, self._states)
         return ends | {partition: states[partition].position for partition in lagging}
 
     def _say_grown(self, start: Checkpoint, base: Checkpoint) -> None:
@@ -256,6 +272,10 @@ class IndividualCommits(CommitStrategy):
         return found
 
     def due_in_s(self) -> float | None:
+        found = (self._records_due_in_s(), timers_due_in_s(self._known, self._time, _now_ms()))
+        return min((each for each in found if each is not None), default=None)
+
+    def _records_due_in_s(self) -> float | None:
         if (due_ms := next_due_ms(self._states, self._commits.keeps_order)) is None:
             return None
         return 0.0 if due_ms <= self._due_until_ms() else (due_ms - _now_ms()) / 1000
@@ -266,7 +286,7 @@ class IndividualCommits(CommitStrategy):
 
     def waits_for_due(self) -> bool:
         """Say what waits, or wait for it as the options say."""
-        if (due_in_s := self.due_in_s()) is None:
+        if (due_in_s := self._records_due_in_s()) is None:
             return False
         left_ms = self._commits.available_now_timeout_ms - self._waited_ms
         if self._commits.available_now == "drain" and due_in_s * 1000 <= left_ms:
@@ -296,13 +316,7 @@ class IndividualCommits(CommitStrategy):
         }
         if not self._keeps_state:
             return {"commits": found}
-        # What there is of state, as of the last commit that is known.
-        runs = [run for each in self._known.runs.values() for run in each]
-        rows, size_bytes = sum(run.rows for run in runs), sum(run.size_bytes for run in runs)
-        return {
-            "commits": found,
-            "state": {"rows": rows, "bytes": size_bytes, "runs": len(runs)},
-        }
+        return {"commits": found, "state": state_metrics(self._known, _now_ms())}
 
     def _begin(self, start: Checkpoint) -> Snapshot:
         """What a query knows that has no commits yet."""
@@ -324,7 +338,15 @@ class IndividualCommits(CommitStrategy):
             self._tables[source_id] = self._open_table(self._commits, source_id)
         return self._tables[source_id]
 
-    def _mark(self, start: Checkpoint, ends: Positions, sizes: SizesOf, due_ms: int) -> CommitMark:
+    def _mark(
+        self,
+        start: Checkpoint,
+        ends: Positions,
+        sizes: SizesOf,
+        due_ms: int,
+        now_ms: int,
+        fires: Collection[TopicPartition],
+    ) -> CommitMark:
         keys = self._options.key_ranges
         late, positions = self._late(self._states), self._states.positions.tolist()
         pending = {
@@ -335,6 +357,10 @@ class IndividualCommits(CommitStrategy):
         counts: Mapping[TopicPartition, int] = {}
         if keys.split_by == "keyRange" and pending:
             counts = count_ranges(pending, sizes(pending), self._options)
+        if keys.split_by == "keyRange":
+            # Where nothing but timers is due nobody knows how much work that is.
+            idle = {p: OffsetRange(0, 1) for p in fires if p not in pending}
+            counts = {**counts, **count_ranges(idle, dict.fromkeys(idle, 1.0), self._options)}
         return CommitMark(
             source_id=start.commits.source_id if start.commits else self._made_up,
             seq=self._known.seq,
@@ -344,8 +370,8 @@ class IndividualCommits(CommitStrategy):
             keeps_order=self._commits.keeps_order,
             deliveries_max=self._commits.policy.deliveries_max,
             resumes=self._resumes if start.commits is None and start.fresh else None,
-            cuts=self._cuts_of(pending) if self._cuts_of is not None else {},
-            time_ms=_now_ms() if self._keeps_state else None,
+            cuts=self._cuts_of({*pending, *fires}) if self._cuts_of is not None else {},
+            time_ms=now_ms if self._keeps_state else None,
         )
 
     def _own(self, partition: TopicPartition, mark: CommitMark) -> list[KeyRange]:
@@ -362,31 +388,6 @@ class IndividualCommits(CommitStrategy):
             cells = zip(*(column.tolist() for column in deliveries.cells), strict=True)
             own = np.array([at in begins[number] for number, at in cells], bool)
         return dict(zip(deliveries, deliveries.reached(own).tolist(), strict=True))
-
-    def _say_slow(self, deliveries: DeliveryColumns, ends: Positions) -> None:
-        part = deliveries.cells.part
-        until = np.fromiter(map(ends.__getitem__, deliveries), np.int64, len(deliveries))
-        count = np.bincount(part[deliveries.until_offsets < until[part]], minlength=len(until))
-        slow = _where(deliveries.states, count > 0, count)
-        half = self._commits.limits.pending_max // 2
-        texts = {
-            partition: f"{ranges} of {len(deliveries[partition].cells)} key ranges of partition "
-            f"{partition} take in less: they have {half} records or more that are not done "
-            "(max.num.ranges.to.commit, max.bytes.ranges.to.commit)"
-            for partition, ranges in slow.items()
-        }
-        self._say_held("pending", texts)
-
-    def _say_held(self, why: str, held: Mapping[TopicPartition, str]) -> None:
-        """A warning when it begins, and a line when it is over."""
-        for partition, text in held.items():
-            if (partition, why) not in self._held:
-                self._held.add((partition, why))
-                _log.warning("%s", text)
-        for partition, reason in sorted(self._held):
-            if reason == why and partition not in held and partition in self._states:
-                self._held.remove((partition, reason))
-                _log.info("partition %s takes in everything again", partition)
 
 
 def _where(states: StateColumns, which: Bools, values: Ints) -> dict[TopicPartition, int]:

@@ -98,6 +98,7 @@ class Deliveries:
     deliveries: PartitionDeliveries
     spans: Mapping[TopicPartition, Sequence[KeyRange]]
     options: SourceOptions
+    has_time: bool = False
 
     @property
     def ranges(self) -> Ranges:
@@ -105,7 +106,8 @@ class Deliveries:
         return {partition: delivery.reach for partition, delivery in self.deliveries.items()}
 
     def only(self, partitions: Collection[TopicPartition]) -> Deliveries:
-        return Deliveries({p: self.deliveries[p] for p in partitions}, self.spans, self.options)
+        found = {p: self.deliveries[p] for p in partitions}
+        return Deliveries(found, self.spans, self.options, self.has_time)
 
     def works(self, splits: Sequence[Split]) -> dict[TopicPartition, TaskPartition]:
         """What a task knows of each partition that works on these splits."""
@@ -116,7 +118,7 @@ class Deliveries:
                 spans[each.topic_partition] = None
             elif known is not None:
                 known += each.placement.ranges()
-        return {at: work_of(self.deliveries[at], own) for at, own in spans.items()}
+        return {at: work_of(self.deliveries[at], own, self.has_time) for at, own in spans.items()}
 
     def splits(self, bytes_per_offset: Sizes, key_hashes: SampledHashes) -> list[tuple[Split, ...]]:
         """The splits of each task, where tasks run anywhere."""

@@ -14,7 +14,6 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -46,6 +45,7 @@ from keyrange.work.model.work_order import WorkOrder
 if TYPE_CHECKING:
     from keyrange.members.pinning import Pinning
     from keyrange.source.guard_admission import Admission
+    from keyrange.work.job_time import JobTime
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -74,9 +74,10 @@ class PlanningSession:
         patience_s: float = PATIENCE_S,
         works: bool = False,
         keeps_state: bool = False,
+        job_time: JobTime | None = None,
     ) -> None:
         """`works`: tasks work on what they read, and hand on what came of it. `keeps_state`: they
-        keep state for keys."""
+        keep state for keys, whose timers go by `job_time`."""
         self._options = options
         self._works = works
         self._admission = admission
@@ -85,7 +86,7 @@ class PlanningSession:
         if options.commits.individual:
             assert open_table is not None
             cuts_of = pinning.cuts if pinning is not None else None
-            self._commits = IndividualCommits(options, open_table, cuts_of, keeps_state)
+            self._commits = IndividualCommits(options, open_table, cuts_of, keeps_state, job_time)
         else:
             self._commits = BatchCommits(options, cluster, open_table)
         self._cluster = cluster
@@ -314,7 +315,7 @@ class PlanningSession:
 
         def order(splits: Sequence[Split]) -> WorkOrder:
             read = {each.topic_partition for each in splits}
-            own = state and replace(state, runs={p: r for p, r in state.runs.items() if p in read})
+            own = state and state.only(read)
             return WorkOrder(plan, source_id, settings, reads.works(splits), own)
 
         return order

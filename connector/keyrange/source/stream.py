@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from keyrange.options.commits import CommitOptions
     from keyrange.source.guard_admission import Admission
     from keyrange.source.planning_session import PlanningSession
+    from keyrange.work.job_time import JobTime
 
 
 _log = logging.getLogger(__name__)
@@ -51,8 +52,9 @@ class KeyRangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # Whether tasks work on what they read.
     works = False
-    # Whether they keep state for keys.
+    # Whether they keep state for keys, and what the timers of these go by.
     keeps_state = False
+    time: JobTime | None = None
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
@@ -132,6 +134,7 @@ class KeyRangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 admission,
                 works=self.works,
                 keeps_state=self.keeps_state,
+                job_time=self.time,
             )
         return self._session
 

@@ -94,7 +94,9 @@ def _freeze_modules() -> None:
 
 
 def _read_splits(options: SourceOptions, task: ReadTask) -> Generator[pa.RecordBatch, None, None]:
-    if not task.splits:
+    # Where timers fire there is nothing to read.
+    splits = [each for each in task.splits if not each.fires]
+    if not splits:
         return
     # Imported here so that planning a query does not load them.
     from keyrange.kafka.fetching.fetch import SplitReader
@@ -106,10 +108,10 @@ def _read_splits(options: SourceOptions, task: ReadTask) -> Generator[pa.RecordB
     keys = options.key_ranges
     individual = options.commits.individual
     if keys.split_by != "keyRange" and keys.keys is None and not individual:
-        yield from reader.read(task.splits)
+        yield from reader.read(splits)
     else:
         # Of a chunk that others read too a few rows may be left.
-        yield from joined(_read_ranges(reader, task.splits, keys), options.max_batch_rows // 4)
+        yield from joined(_read_ranges(reader, splits, keys), options.max_batch_rows // 4)
 
 
 def _read_ranges(

@@ -20,6 +20,7 @@ from keyrange.keyed_state.model.state_runs import StateRun
 from keyrange.model.commit_settings import CommitSettings
 from keyrange.model.offsets import OFFSET_MAX, TopicPartition, by_partition, nested
 from keyrange.model.query_ranges import Ownership
+from keyrange.model.watermarks import PartitionTime
 
 if TYPE_CHECKING:
     from keyrange.individual_commits.model.state_columns import StateColumns
@@ -67,7 +68,8 @@ class Commit:
     what was done from there on is of no record any more. `released` too, of transactional output:
     how far that was released, where somebody has set back the committed offset of a partition
     behind the plan of the batch. `runs` are, of a job that keeps state for
-    keys, all that hold that of a partition. `ownership` is of a batch whose query reads only some
+    keys, all that hold that of a partition. `times`: of a job with time, how far that has come in
+    partitions, and when timers are due. `ownership` is of a batch whose query reads only some
     key ranges. `who` and `why` are of a reset.
     `group_seq` and `driver` are of a fence: the number among the drivers of the group of the one
     that wrote it, and the source that it writes. `claim` is of a consumer's fence
@@ -95,6 +97,7 @@ class Commit:
     cut_back: Mapping[TopicPartition, int] = field(default_factory=dict)
     released: Mapping[TopicPartition, int] = field(default_factory=dict)
     runs: Mapping[TopicPartition, tuple[StateRun, ...]] = field(default_factory=dict)
+    times: Mapping[TopicPartition, PartitionTime] = field(default_factory=dict)
     ownership: Ownership = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -118,6 +121,7 @@ class Snapshot:
     run_id: str = ""
     terms: CommitSettings | None = None
     runs: Mapping[TopicPartition, tuple[StateRun, ...]] = field(default_factory=dict)
+    times: Mapping[TopicPartition, PartitionTime] = field(default_factory=dict)
     ownership: Ownership = field(default_factory=dict)
     # The last commit before which nothing has to be known.
     base_seq: int = field(default=0, compare=False)
@@ -131,10 +135,16 @@ class Snapshot:
 
     def runs_of(self, partition: TopicPartition, topic_id: str) -> tuple[StateRun, ...]:
         """The runs that hold the state of a partition's keys; none of an earlier topic's."""
+        return self.runs.get(partition, ()) if self._is_of(partition, topic_id) else ()
+
+    def time_of(self, partition: TopicPartition, topic_id: str) -> PartitionTime:
+        """How far time has come in a partition; not in an earlier topic's."""
+        known = self.times.get(partition) if self._is_of(partition, topic_id) else None
+        return known or PartitionTime()
+
+    def _is_of(self, partition: TopicPartition, topic_id: str) -> bool:
         known = self.states.topic_id_of(partition)
-        if known is None or (topic_id and known not in ("", topic_id)):
-            return ()
-        return self.runs.get(partition, ())
+        return known is not None and not (topic_id and known not in ("", topic_id))
 
     @property
     def runs_there(self) -> dict[TopicPartition, tuple[StateRun, ...]]:
@@ -168,6 +178,7 @@ class Snapshot:
             commit.run_id,
             commit.terms,
             dict(commit.runs) if commit.whole else {**self.runs, **commit.runs},
+            dict(commit.times) if commit.whole else {**self.times, **commit.times},
             commit.ownership if commit.kind is CommitKind.BATCH else self.ownership,
             commit.seq if commit.is_base else self.base_seq,
         )

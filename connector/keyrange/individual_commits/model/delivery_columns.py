@@ -8,9 +8,10 @@ options. It is a mapping to `PartitionDelivery` too, which is made when it is as
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -49,7 +50,7 @@ class DeliveryColumns(Mapping[TopicPartition, PartitionDelivery]):
     """What a batch hands out of the partitions of `states`, up to `ends`. `spans` are where the key
     ranges begin that it is read in, `cells` where those of each partition begin, of which the
     offsets [`from_offsets`, `until_offsets`) are new; `again` says which pending records come
-    again."""
+    again. In `fires` timers of keys may be due."""
 
     states: StateColumns
     ends: Ints
@@ -59,6 +60,7 @@ class DeliveryColumns(Mapping[TopicPartition, PartitionDelivery]):
     until_offsets: Ints
     again: Bools
     keeps_order: bool
+    fires: Mapping[TopicPartition, tuple[KeyRange, ...]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.states)
@@ -81,6 +83,7 @@ class DeliveryColumns(Mapping[TopicPartition, PartitionDelivery]):
             self.redelivered(partition),
             frozenset(waiting if self.keeps_order else ()),
             tuple(_ranges(self.spans.at[spans])),
+            self.fires.get(partition, ()),
         )
 
     def redelivered(self, partition: TopicPartition) -> tuple[PendingRecord, ...]:
@@ -106,6 +109,7 @@ class DeliveryColumns(Mapping[TopicPartition, PartitionDelivery]):
         found = np.zeros(len(self), bool)
         found[self.cells.part[self.from_offsets < self.until_offsets]] = True
         found[self.states.places_of_pending.part[self.again]] = True
+        found[[self.states.numbers[each] for each in self.fires]] = True
         return found
 
     def redelivered_counts(self) -> Ints:
@@ -142,6 +146,7 @@ def plan_deliveries(
     due_ms: int,
     limits: DeliveryLimits,
     keeps_order: bool = True,
+    fires: Mapping[TopicPartition, tuple[KeyRange, ...]] = MappingProxyType({}),
 ) -> DeliveryColumns:
     """What a batch up to `ends` hands out of partitions whose key ranges begin at `spans`.
 
@@ -168,6 +173,7 @@ def plan_deliveries(
         until_offsets[begins],
         states.due_ms(keeps_order) <= due_ms,
         keeps_order,
+        {partition: spans for partition, spans in fires.items() if partition in states},
     )
 
 

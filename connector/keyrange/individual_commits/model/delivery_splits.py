@@ -17,9 +17,10 @@ from operator import itemgetter
 from typing import Final
 
 from keyrange.individual_commits.model.partition_progress import PendingRecord
-from keyrange.model.key_ranges import HASH_MAX, SPACE, KeyRange
+from keyrange.model.key_ranges import HASH_MAX, SPACE, KeyRange, common
 from keyrange.model.offset_splits import Delivery, Split
 from keyrange.model.offsets import OffsetRange, TopicPartition
+from keyrange.model.reader_ranges import placement_of
 from keyrange.ranges.model.plan_check import Area, HandedOut
 from keyrange.ranges.model.range_plan import RangeEstimate, among_readers, shared_first, weigh
 
@@ -36,7 +37,7 @@ class PartitionDelivery:
     the keys of each, none where both are the same; they cover the hash space once. `redelivered`
     are pending records that are handed out again, by offset. `held` are the places of keys with a
     pending record that is not: what comes of them has to wait. `spans` are the key ranges it is
-    read in.
+    read in. In `fires` timers of keys may be due.
     """
 
     start: int
@@ -45,6 +46,7 @@ class PartitionDelivery:
     redelivered: tuple[PendingRecord, ...] = ()
     held: frozenset[int] = frozenset()
     spans: tuple[KeyRange, ...] = ()
+    fires: tuple[KeyRange, ...] = ()
 
     @property
     def reach(self) -> OffsetRange:
@@ -58,11 +60,17 @@ class PartitionDelivery:
         )
 
     def within(self, span: KeyRange) -> HandedOut:
-        """The cells in a key range, and the records that come again to it."""
+        """The cells in a key range, the records that come again to it, and where in it timers may
+        be due."""
         begins, key_hashes, offsets = self._lookup
         first, last = (bisect_left(begins, at) for at in (span.from_hash, span.until_hash))
         low, high = (bisect_left(key_hashes, at) for at in (span.from_hash, span.until_hash))
-        return HandedOut(self.cells[first:last], offsets[low:high])
+        fires = (common(each, span) for each in self.fires)
+        return HandedOut(
+            self.cells[first:last],
+            offsets[low:high],
+            tuple(each for each in fires if each is not None),
+        )
 
     @cached_property
     def _lookup(self) -> tuple[list[int], list[int], tuple[int, ...]]:
@@ -93,9 +101,9 @@ def plan_cells(
                 (each.until_offset - each.from_offset) * each.span.size / cell.span.size
                 for each in found.areas
             )
-            if offsets or found.offsets:
+            if offsets or found.offsets or found.fires:
                 size = cell.bytes * offsets + per_offset * len(found.offsets)
-                cells.append(replace(cell, bytes=size))
+                cells.append(replace(cell, bytes=max(size, 1.0)))
     return cells
 
 
@@ -107,6 +115,7 @@ def handed_out(delivery: PartitionDelivery, spans: Sequence[KeyRange]) -> Handed
             cell for each in found for cell in each.areas if cell.from_offset < cell.until_offset
         ),
         tuple(offset for each in found for offset in each.offsets),
+        tuple(span for each in found for span in each.fires),
     )
 
 
@@ -148,8 +157,19 @@ def plan_deliveries(
                 partition, deliveries[partition].start, spans, bytes_per_offset[partition]
             )
         ]
-        planned.append((*late, *shared_first(new[task])))
+        fires = [
+            firing_split(partition, deliveries[partition].start, fired)
+            for partition, spans in sorted(own.items())
+            if (fired := [span for _, inside in spans for span in inside.fires])
+        ]
+        planned.append((*fires, *late, *shared_first(new[task])))
     return planned
+
+
+def firing_split(partition: TopicPartition, at: int, spans: Sequence[KeyRange]) -> Split:
+    """Without records: the timers of some key ranges fire."""
+    placement = placement_of([spans]).of(0)
+    return Split(*partition, at, at, 0, placement, fires=True)
 
 
 def _with_new(spans: Iterable[tuple[KeyRange, HandedOut]], start: int) -> _Spans:

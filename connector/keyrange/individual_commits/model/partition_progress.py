@@ -38,7 +38,8 @@ class PendingRecord:
     """A record that was handed out and is not done.
 
     `deliveries` counts how often it was worked on. It is not handed out again before `due_ms`; it
-    is pending since `since_ms` (both ms since 1970).
+    is pending since `since_ms` (both ms since 1970). `late`: its event time was before the
+    watermark when it was handed out first.
     """
 
     offset: int
@@ -47,6 +48,7 @@ class PendingRecord:
     due_ms: int = 0
     since_ms: int = 0
     cause: Cause = Cause.REJECTED
+    late: bool = False
 
 
 @dataclass(frozen=True, slots=True)

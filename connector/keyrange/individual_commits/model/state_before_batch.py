@@ -54,7 +54,7 @@ def resumed_from(before: Snapshot) -> Snapshot:
             for p, state in states.items()
         }
         states = columns_of(afresh)
-    return Snapshot(states=states, terms=before.terms, runs=before.runs)
+    return Snapshot(states=states, terms=before.terms, runs=before.runs, times=before.times)
 
 
 def state_of(

@@ -28,7 +28,7 @@ Bools = np.ndarray[Any, np.dtype[np.bool_]]
 # The rows of `of_partitions`, of `of_pieces` and of `pending`.
 POSITION, LEADER_EPOCH, PIECES = range(3)
 LO, SCANNED, PENDING = range(3)
-OFFSET, KEY_HASH, DELIVERIES, DUE_MS, SINCE_MS, CAUSE = range(6)
+OFFSET, KEY_HASH, DELIVERIES, DUE_MS, SINCE_MS, CAUSE, LATE = range(7)
 
 _DELIVERIES_MAX: Final = 2**31 - 1
 _CAUSES: Final = tuple(int(cause) for cause in Cause)
@@ -279,7 +279,7 @@ class StateColumns(Mapping[TopicPartition, PartitionState]):
         is_bad = (offsets < 0) | (offsets >= scanned[piece])
         is_bad |= (key_hashes < lo[piece]) | (key_hashes > self.last_hashes[piece])
         is_bad |= (deliveries < 0) | (deliveries > _DELIVERIES_MAX)
-        is_bad |= ~np.isin(self.pending[CAUSE], _CAUSES)
+        is_bad |= ~np.isin(self.pending[CAUSE], _CAUSES) | ~np.isin(self.pending[LATE], (0, 1))
         is_bad[1:] |= (piece[1:] == piece[:-1]) & (offsets[1:] <= offsets[:-1])
         order = np.lexsort((offsets, part[piece]))
         sorted_part, sorted_offsets = part[piece][order], offsets[order]
@@ -331,15 +331,16 @@ def columns_of(states: Mapping[TopicPartition, PartitionState]) -> StateColumns:
 def pending_columns(records: Iterable[PendingRecord]) -> Ints:
     """The columns of pending records."""
     rows = (
-        (r.offset, r.key_hash, r.deliveries, r.due_ms, r.since_ms, int(r.cause)) for r in records
+        (r.offset, r.key_hash, r.deliveries, r.due_ms, r.since_ms, int(r.cause), int(r.late))
+        for r in records
     )
-    return _columns(rows, 6)
+    return _columns(rows, 7)
 
 
 def records_of(pending: Ints) -> list[PendingRecord]:
     """The records of such columns."""
-    *columns, causes = pending.tolist()
-    return list(map(PendingRecord, *columns, map(Cause, causes)))
+    *columns, causes, late = pending.tolist()
+    return list(map(PendingRecord, *columns, map(Cause, causes), map(bool, late)))
 
 
 def _columns(rows: Iterable[tuple[int, ...]], width: int) -> Ints:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 import numpy as np
@@ -141,7 +141,7 @@ def _not_done(
     ):
         record = again[partition].get(each.offset)
         if record is None and were <= each.offset < scanned:
-            record = PendingRecord(each.offset, each.key_hash, since_ms=now_ms)
+            record = PendingRecord(each.offset, each.key_hash, since_ms=now_ms, late=each.late)
         if record is None or record.key_hash != each.key_hash or each.offset >= back:
             why = f"offset {each.offset} was not handed out by this batch as {each}"
             raise StrangeVerdict(partition, why)
@@ -198,7 +198,10 @@ def delivered_again(
 ) -> PendingRecord:
     """A pending record that stays one, with one delivery more where it was worked on."""
     deliveries, due_ms = record.deliveries, record.due_ms
-    if cause.was_worked_on:
+    if cause is Cause.AWAITS_TIMER:
+        # No other record says when its key is tried again.
+        due_ms = policy.due_ms(1, now_ms)
+    elif cause.was_worked_on:
         deliveries += 1
         due_ms = policy.due_ms(deliveries, now_ms)
-    return PendingRecord(record.offset, record.key_hash, deliveries, due_ms, record.since_ms, cause)
+    return replace(record, deliveries=deliveries, due_ms=due_ms, cause=cause)

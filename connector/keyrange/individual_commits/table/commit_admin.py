@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import getpass
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -12,6 +12,8 @@ from keyrange.errors import invalid_options
 from keyrange.individual_commits.model.commit import Commit, CommitKind, Snapshot
 from keyrange.model.commit_settings import CommitSettings
 from keyrange.model.offsets import TopicPartition
+from keyrange.model.timers import UNKNOWN
+from keyrange.model.watermarks import PartitionTime
 
 if TYPE_CHECKING:
     from keyrange.individual_commits.model.commit import CommitTable
@@ -130,10 +132,18 @@ def write_reset(
     why: str,
     now_ms: int,
     runs: Mapping[TopicPartition, tuple[StateRun, ...]] | None = None,
+    back: Collection[TopicPartition] = (),
 ) -> int:
     """Write states as one commit behind `known`, with `runs` of partitions whose keys' state goes
-    back; returns its number. Raises as `append` does."""
+    back. Records of the partitions `back` come again. Returns the commit's number. Raises as
+    `append` does."""
     last = _last(commits, known)
+    # Records that come again are not late, whatever came behind them.
+    times = {
+        p: PartitionTime(None if p in back else each.watermark, UNKNOWN)
+        for p, each in known.times.items()
+        if p in states
+    }
     commit = Commit(
         seq=known.seq + 1,
         kind=CommitKind.RESET,
@@ -149,6 +159,7 @@ def write_reset(
         who=who,
         why=why,
         runs={p: each for p, each in {**known.runs, **(runs or {})}.items() if p in states},
+        times=times,
     )
     commits.table.append(commit)
     return commit.seq

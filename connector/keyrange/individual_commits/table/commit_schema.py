@@ -41,6 +41,8 @@ from keyrange.keyed_state.model.state_runs import StateRun
 from keyrange.model.commit_settings import CommitSettings
 from keyrange.model.offsets import TopicPartition
 from keyrange.model.query_ranges import Ownership, read_ownership, write_ownership
+from keyrange.model.timers import NextTimer
+from keyrange.model.watermarks import PartitionTime, Watermark
 from keyrange.storage.table_store import Bounds
 
 # Key ranges have both ends in them, as in all columns that people read.
@@ -56,6 +58,9 @@ _RUN: Final = pa.struct(
         ("rows", pa.int64()),
         ("size_bytes", pa.int64()),
     ]
+)
+_TIMER: Final = pa.struct(
+    [("lo", pa.int64()), ("hi", pa.int64()), ("timer_us", pa.int64()), ("retry_ms", pa.int64())]
 )
 SCHEMA: Final = pa.schema(
     [
@@ -84,6 +89,9 @@ SCHEMA: Final = pa.schema(
         ("driver", pa.string()),
         ("claim", pa.string()),
         ("state_runs", pa.list_(_RUN)),
+        ("watermark", TIME),
+        ("watermark_since", TIME),
+        ("next_timers", pa.list_(_TIMER)),
         ("key_ranges", pa.string()),
     ]
 )
@@ -106,12 +114,14 @@ FENCE_COLUMNS: Final = (
 CLAIM_COLUMNS: Final = ("source_id", "commit_seq", "claim")
 _COUNTS: Final = ("done_records", "rejected", "held_back", "dead", "redelivered", "log_end")
 _COUNTED: Final = attrgetter(*(each.name for each in fields(CommitCounts)))
+_TIMES: Final = ("watermark", "watermark_since", "next_timers")
 _NO_COUNTS: Final = (None,) * len(_COUNTS)
 
 
 Row = Mapping[str, Any]
 Counts = dict[TopicPartition, CommitCounts]
 Runs = dict[TopicPartition, tuple[StateRun, ...]]
+Times = dict[TopicPartition, PartitionTime]
 
 
 def rows_of(commit: Commit) -> pa.Table:
@@ -138,7 +148,21 @@ def rows_of(commit: Commit) -> pa.Table:
         for partition in commit.runs.keys() & firsts.keys():
             runs[firsts[partition]] = [run.flat() for run in commit.runs[partition]]
         columns["state_runs"] = pa.array(runs, SCHEMA.field("state_runs").type)
+    if commit.times:
+        times: list[Any] = [(None, None, None)] * count
+        for partition in commit.times.keys() & firsts.keys():
+            times[firsts[partition]] = _of_time(commit.times[partition])
+        for name, column in zip(_TIMES, zip(*times, strict=True), strict=True):
+            columns[name] = pa.array(column, SCHEMA.field(name).type)
     return pa.table(columns, SCHEMA)
+
+
+def _of_time(time: PartitionTime) -> tuple[Any, ...]:
+    """The columns of `_TIMES`."""
+    timers = [each.flat() for each in time.timers] or None
+    if time.watermark is None:
+        return (None, None, timers)
+    return (time.watermark.at_us, _micros(time.watermark.since_ms), timers)
 
 
 def _common(commit: Commit) -> dict[str, Any]:
@@ -223,17 +247,18 @@ def _plain_rows(
     table: pa.Table, names: Sequence[str] = tuple(SCHEMA.names)
 ) -> Iterator[dict[str, Any]]:
     """Rows with times as microseconds since 1970."""
-    columns: list[Sequence[Any]] = []
-    for name in names:
-        column = table.column(name)
-        if column.type == TIME:
-            # `cast` would import Arrow's compute.
-            chunks = (chunk.view(pa.int64()) for chunk in column.chunks)
-            columns.append([value for chunk in chunks for value in chunk.to_pylist()])
-        else:
-            columns.append(column.to_pylist())
+    columns = [_plain(table.column(name)) for name in names]
     for values in zip(*columns, strict=True):
         yield dict(zip(names, values, strict=True))
+
+
+def _plain(column: pa.ChunkedArray) -> list[Any]:
+    """The values of a column, times as microseconds since 1970."""
+    if column.type != TIME:
+        return list(column.to_pylist())
+    # `cast` would import Arrow's compute.
+    chunks = (chunk.view(pa.int64()) for chunk in column.chunks)
+    return [value for chunk in chunks for value in chunk.to_pylist()]
 
 
 def _commit(rows: pa.Table, skip: set[TopicPartition], faults: Faults) -> Commit:
@@ -250,7 +275,7 @@ def _commit(rows: pa.Table, skip: set[TopicPartition], faults: Faults) -> Commit
     group_seq, driver = _driver(first, faults)
     offsets = _offsets_of_batch(first, faults)
     states = _states(rows, skip, faults, seq)
-    counts, runs = _once(rows, states, faults)
+    counts, runs, times = _once(rows, states, faults)
     return Commit(
         **{name: first[name] for name in _AS_THEY_ARE},
         seq=seq,
@@ -264,6 +289,7 @@ def _commit(rows: pa.Table, skip: set[TopicPartition], faults: Faults) -> Commit
         driver=driver,
         claim=first["claim"] or "",
         runs=runs,
+        times=times,
         ownership=faults.parsed(_read_key_ranges, first["key_ranges"], commit_seq=seq),
         **offsets,
     )
@@ -297,28 +323,44 @@ def _named(rows: pa.Table) -> Iterator[TopicPartition]:
     return (TopicPartition(names[code], number) for code, number in pairs.T.tolist())
 
 
-def _once(rows: pa.Table, states: StateColumns, faults: Faults) -> tuple[Counts, Runs]:
+def _once(rows: pa.Table, states: StateColumns, faults: Faults) -> tuple[Counts, Runs, Times]:
     """What stands in one row of each partition."""
     firsts = rows.slice(0, 0)
     if states:
         firsts = rows.take(arrow(np.flatnonzero(numbers_of(rows.column("lo")) == 0)))
-    names = (*_PARTITION, "state_runs", *_COUNTS)
+    names = (*_PARTITION, "state_runs", *_TIMES, *_COUNTS)
     counts: Counts = {}
     runs: Runs = {}
-    for topic, number, stored, *values in zip(
-        *(firsts.column(name).to_pylist() for name in names), strict=True
+    times: Times = {}
+    for topic, number, stored, watermark, since, timers, *values in zip(
+        *(_plain(firsts.column(name)) for name in names), strict=True
     ):
         partition = TopicPartition(topic, number)
         if partition in states and None not in values:
             counts[partition] = CommitCounts(*values)
         if partition in states and stored is not None:
             runs[partition] = faults.parsed(_read_runs, stored, partition=partition)
-    return counts, runs
+        told = (watermark, since, timers)
+        if partition in states and any(each is not None for each in told):
+            times[partition] = faults.parsed(_read_time, told, partition=partition)
+    return counts, runs, times
 
 
 def _read_runs(told: Sequence[Row]) -> tuple[StateRun, ...]:
     """Raises TypeError or ValueError for what cannot be a run."""
     return tuple(StateRun.of_flat(each[name] for name in _RUN.names) for each in told)
+
+
+def _read_time(told: tuple[int | None, int | None, Sequence[Row] | None]) -> PartitionTime:
+    """Raises TypeError or ValueError for what cannot be a time of a partition."""
+    at_us, since_us, timers = told
+    if (at_us is None) != (since_us is None):
+        raise ValueError("a watermark does not say since when it is there")
+    watermark = None
+    if at_us is not None and since_us is not None:
+        watermark = Watermark(at_us, since_us // 1000)
+    found = (NextTimer.of_flat(each[name] for name in _TIMER.names) for each in timers or ())
+    return PartitionTime(watermark, tuple(found))
 
 
 def _read_key_ranges(text: str | None) -> Ownership:

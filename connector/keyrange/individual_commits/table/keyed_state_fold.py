@@ -123,7 +123,7 @@ class StateFold:
         work = work_of(replace(self._job, values=values), self.states)
         for rows in work(self._done(batches)):
             for told in outcomes_in(rows):
-                if told["cause"] != Cause.HELD_BACK:
+                if Cause(told["cause"]).was_worked_on:
                     partition = TopicPartition(told["topic"], told["partition"])
                     self.failures.append((partition, told["offset"], told["error"]))
 

@@ -40,6 +40,7 @@ _RECORD: Final = pa.struct(
         ("due_ms", pa.int64()),
         ("since_ms", pa.int64()),
         ("cause", pa.int8()),
+        ("late", pa.bool_()),
     ]
 )
 _OF_PIECE: Final = (

@@ -38,10 +38,12 @@ class Area:
 
 @dataclass(frozen=True, slots=True)
 class HandedOut:
-    """What a batch hands out of one partition: areas, and single records by offset."""
+    """What a batch hands out of one partition: areas, and single records by offset; and the key
+    ranges whose timers fire."""
 
     areas: tuple[Area, ...]
     offsets: tuple[int, ...] = ()
+    fires: tuple[KeyRange, ...] = ()
 
 
 _NOTHING: Final = HandedOut(())
@@ -59,6 +61,7 @@ def check_plan(splits: Iterable[Split], handed_out: Mapping[TopicPartition, Hand
         singles = Counter(chain.from_iterable(again))
         singles.subtract(wanted.offsets)
         _add(corners, wanted.areas, -1)
+        _add(corners, _fired(wanted.fires), -1)
         for each in own:
             _add(corners, _areas(each), 1)
         wrong = [offset for (_, offset), count in corners.items() if count]
@@ -103,9 +106,18 @@ def _add(corners: _Corners, areas: Iterable[Area], sign: int) -> None:
         corners[high, each.from_offset] -= sign
 
 
+def _fired(spans: Iterable[KeyRange]) -> Iterator[Area]:
+    """Key ranges whose timers fire, as areas where no record is."""
+    for span in spans:
+        yield Area(span, -1, 0)
+
+
 def _areas(split: Split) -> Iterator[Area]:
     """What one split reads besides single records."""
     spans = [SPACE] if split.placement is None else split.placement.ranges()
+    if split.fires:
+        yield from _fired(spans)
+        return
     delivery = split.delivery
     if delivery is None:
         for span in spans:

@@ -1,0 +1,58 @@
+"""How far time has come in the partitions of a batch behind it, and when timers are due next."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from keyrange.individual_commits.model.commit import Snapshot
+from keyrange.model.offsets import TopicPartition
+from keyrange.model.timers import UNKNOWN, SeenTimers, after_batch
+from keyrange.model.watermarks import BEGIN, PartitionTime, moved
+from keyrange.work.job_time import JobTime
+
+if TYPE_CHECKING:
+    from keyrange.individual_commits.batch_run import BatchRun
+
+
+def times_after(
+    running: BatchRun, known: Snapshot, time: JobTime | None
+) -> dict[TopicPartition, PartitionTime]:
+    """What is known of the time of a batch's partitions after its commit; `known` is the last one
+    before that."""
+    plan = running.plan
+    now_ms = plan.planned.mark.time_ms
+    if time is None or now_ms is None:
+        return {}
+    latest_us, timers = _seen(running)
+    topic_ids = plan.planned.end.topic_ids
+    found: dict[TopicPartition, PartitionTime] = {}
+    for partition in plan.states:
+        before = plan.times.get(partition, PartitionTime())
+        now = known.time_of(partition, topic_ids.get(partition.topic, ""))
+        if now != before and plan.planned.mark.resumes is None:
+            # Somebody has set it back since the batch was planned.
+            after = PartitionTime(now.watermark, UNKNOWN)
+        else:
+            clock_us = plan.clocks_us.get(partition, BEGIN)
+            after = PartitionTime(
+                moved(before.watermark, clock_us, latest_us.get(partition), time.delay_us, now_ms),
+                after_batch(before.timers, timers.get(partition, ())),
+            )
+        if after != PartitionTime():
+            found[partition] = after
+    return found
+
+
+def _seen(
+    running: BatchRun,
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, list[SeenTimers]]]:
+    """What tasks have said: the greatest event time of each partition, and when timers are due."""
+    rows = running.manifest.rows if running.manifest is not None else {}
+    latest_us: dict[TopicPartition, int] = {}
+    for topic, number, at_us in rows.get("event_time", ()):
+        partition = TopicPartition(topic, number)
+        latest_us[partition] = max(at_us, latest_us.get(partition, at_us))
+    timers: dict[TopicPartition, list[SeenTimers]] = {}
+    for topic, number, *told in rows.get("timers", ()):
+        timers.setdefault(TopicPartition(topic, number), []).append(SeenTimers.of_flat(told))
+    return latest_us, timers

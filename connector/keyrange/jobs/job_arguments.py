@@ -1,0 +1,102 @@
+"""What `keyrange.job` is given, and whether it goes together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.sql.types import StructType
+
+from keyrange.errors import invalid_options
+from keyrange.keyed_state.variables import State, Variable, variables_of
+from keyrange.model.columns import COLUMNS
+from keyrange.options import SourceOptions
+from keyrange.source.schema import source_schema, typed_schema
+from keyrange.work.function_signature import timer_call_mistake
+from keyrange.work.job_time import EventTime, JobTime, ProcessingTime, job_time
+
+
+def check_job(options: SourceOptions, function: object, schema: object, mode: str) -> None:
+    """Raises INVALID_OPTIONS."""
+    wrong = []
+    if mode not in ("record", "arrow"):
+        wrong.append(f"mode must be record or arrow, and is {mode[:40]!r}")
+    if (function is None) != (schema is None):
+        wrong.append("function and schema go together: the schema is that of what it answers with")
+    if options.map_in_arrow is not None:
+        wrong.append("option 'mapInArrow' is not for keyrange.job, which takes a function itself")
+    if options.commits.transactional:
+        wrong.append("keyrange.job needs commit.isolation=immediate")
+    if wrong:
+        raise invalid_options(wrong)
+
+
+def state_variables(state: Mapping[str, State] | None) -> tuple[Variable, ...]:
+    """What a job keeps for keys. Raises INVALID_OPTIONS."""
+    try:
+        return () if state is None else variables_of(state)
+    except ValueError as failure:
+        raise invalid_options([str(failure)]) from None
+
+
+def check_state(options: SourceOptions, function: object) -> None:
+    """Of a job that keeps state. Raises INVALID_OPTIONS."""
+    wrong = []
+    if function is None:
+        wrong.append("state is for jobs with a function")
+    if not options.commits.individual:
+        wrong.append("state needs commitMode=individual")
+    if options.key_ranges.split_by != "keyRange":
+        wrong.append("state needs splitBy=keyRange")
+    if not options.commits.keeps_order:
+        wrong.append("state needs keyOrder=keep: it is made of a key's records in their order")
+    if wrong:
+        raise invalid_options(wrong)
+
+
+def time_of(
+    options: SourceOptions,
+    time: EventTime | ProcessingTime | None,
+    on_timer: object,
+    mode: str,
+    state: tuple[Variable, ...],
+) -> JobTime | None:
+    """What timers and late records go by. Raises INVALID_OPTIONS."""
+    wrong = []
+    if time is None:
+        if on_timer is not None:
+            wrong.append("on_timer needs time: keyrange.EventTime() or keyrange.ProcessingTime()")
+    elif not state:
+        wrong.append("time is for jobs with state")
+    if on_timer is not None and (mistake := timer_call_mistake(on_timer, mode)) is not None:
+        wrong.append(mistake)
+    if wrong:
+        raise invalid_options(wrong)
+    if time is None:
+        return None
+    try:
+        found = job_time(time)
+    except ValueError as failure:
+        raise invalid_options([str(failure)]) from None
+    if (mistake := _no_time(options, found)) is not None:
+        raise invalid_options([mistake])
+    return found
+
+
+def _no_time(options: SourceOptions, time: JobTime) -> str | None:
+    """Why event time cannot be read of the records of a source."""
+    if time.header is not None:
+        return None if options.include_headers else "a header needs includeHeaders=true"
+    if not time.is_event_time:
+        return None
+    columns = typed_schema(source_schema(COLUMNS), options.forms)
+    kind: Any = columns
+    for at, name in enumerate(time.path):
+        if not isinstance(kind, StructType) or name not in kind.names:
+            path = ".".join(time.path[: at + 1])
+            return f"there is no column {path} for event time: see valueFormat and valueSchema"
+        kind = kind[name].dataType
+    if kind.typeName() not in ("timestamp", "timestamp_ntz", "long"):
+        path, found = ".".join(time.path), kind.simpleString()
+        return f"event time must be a timestamp or a long with ms since 1970; {path} is {found}"
+    return None
