@@ -16,10 +16,12 @@ HEAVY |= {"typer", "rich", "mmh3", "cramjam", "asyncio", "urllib3", "email", "zi
 def test_the_public_names_are_these() -> None:
     assert keyrange.__all__ == [
         "Consumer",
+        "EventTime",
         "KeyRange",
         "KeyRangeListener",
         "ListState",
         "MapState",
+        "ProcessingTime",
         "ProgressListener",
         "RecordTimeout",
         "Slot",

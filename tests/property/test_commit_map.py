@@ -140,9 +140,11 @@ class Partition:
                 continue
             due_ms, deliveries = self.open.pop(at, (0, 0))
             cause = said.get(at)
-            if cause is not None and cause is not Cause.HELD_BACK:
+            if cause is not None and cause.was_worked_on:
                 deliveries += 1
                 due_ms = self.now_ms + {1: 10, 2: 20}.get(deliveries, 35)
+            elif cause is Cause.AWAITS_TIMER:
+                due_ms = self.now_ms + 10
             given_up = (cause is not None and cause.is_final) or deliveries >= POLICY.deliveries_max
             if cause is None or given_up:
                 self.settled.add(at)

@@ -53,10 +53,12 @@ class TableJob:
         into: dict[str, Any] | None = None,
         state: Mapping[str, Any] | None = None,
         trigger: Mapping[str, Any] = MappingProxyType({"availableNow": True}),
+        time: keyrange.EventTime | keyrange.ProcessingTime | None = None,
+        on_timer: Callable[..., Any] | None = None,
         **given: str,
     ) -> StreamingQuery:
         own = options(self.topics, self.topic, startingOffsets="earliest", **given)
-        job = keyrange.job(own, function, schema, mode, state)
+        job = keyrange.job(own, function, schema, mode, state, time, on_timer)
         writer = job.into(str(self.table), str(self.checkpoint), spark=self.spark, **(into or {}))
         return writer.trigger(**trigger).start()
 

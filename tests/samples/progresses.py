@@ -80,6 +80,10 @@ KEPT: dict[str, Any] = {
         "state_changed_bytes": 12_000,
         "state_written_bytes": 9_000,
         "state_merged_bytes": 0,
+        "state_timers_fired": 30,
+        "state_timers_failed": 1,
+        "state_late": 5,
+        "state_ahead": 2,
     }
 }
 FULL: dict[str, dict[str, Any]] = {
@@ -101,7 +105,7 @@ FULL: dict[str, dict[str, Any]] = {
         "nextDueMs": -1,
         "committed": {"t": {"0": 0}},
     },
-    "state": {"rows": 400, "bytes": 9_000, "runs": 3},
+    "state": {"rows": 400, "bytes": 9_000, "runs": 3, "watermarkLagSeconds": 61.5},
     "members": {
         "epoch": 3,
         "members": 4,

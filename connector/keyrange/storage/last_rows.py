@@ -21,7 +21,8 @@ import pyarrow.compute as pc
 
 # Column of such rows, a struct: `topic`, `partition` and `offset` of the record, `row`, its place
 # among the rows of the record, `timestamp_ms` of the record, whether the row is `deleted`, and the
-# names of the columns that are `kept` as they are, null for none.
+# names of the columns that are `kept` as they are, null for none. A row of a timer that fired
+# before all records of the batch has no offset.
 CHANGE: Final = "_keyrange"
 _OFFSETS: Final = ("offset", "row")
 _TIMES: Final = ("timestamp_ms", "topic", "partition")
@@ -65,7 +66,9 @@ def _last_of(
     told = {name: pc.struct_field(change, name) for name in {*within, *order}}
     found = pa.table({**own, **told, "at": pa.array(np.arange(rows.num_rows))})
     sort_keys: list[Any] = [(name, "ascending") for name in order]
-    found = found.take(pc.sort_indices(found, sort_keys=sort_keys))
+    # A row without an offset stands before all others.
+    in_order = pc.sort_indices(found, sort_keys=sort_keys, null_placement="at_start")
+    found = found.take(in_order)
     at, places = found.column("at").to_numpy(), np.arange(rows.num_rows)
     kept = kept_columns(rows)
     found = found.append_column("place", pa.array(places))

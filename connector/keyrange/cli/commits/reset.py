@@ -116,7 +116,9 @@ def reset(
     written = None
     if confirm and changed:
         new = {p: each.state for p, each in changed.items()}
-        written = write_reset(commits, known, new, who or user_name(), why, now(), runs)
+        back = {p for p, each in changed.items() if each.again}
+        by = who or user_name()
+        written = write_reset(commits, known, new, by, why, now(), runs, back)
     document: dict[str, Any] = {
         "table": table,
         "source_id": commits.source_id,

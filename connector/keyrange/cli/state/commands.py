@@ -44,6 +44,7 @@ from keyrange.cli.values import KeyOption, in_json, iso, now, read_key, short_ke
 from keyrange.errors import KeyrangeError, invalid_options
 from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.model.offsets import TopicPartition
+from keyrange.model.watermarks import PartitionTime
 from keyrange.report.page_parts import partition_name
 from keyrange.text.formats import counted, exact_span, number, size_text
 
@@ -78,7 +79,10 @@ def show(
     slots = slots_directory(folded(named_options("", "", of.option)).get("slot.directory", ""))
     with waiting(of.output) as bars:
         partitions = [
-            described(stored, each, sum(b.num_rows for b in stored.rows(each)) if count else None)
+            described(
+                *(stored, each, sum(b.num_rows for b in stored.rows(each)) if count else None),
+                known.times.get(each, PartitionTime()),
+            )
             for each in bars.over("reading the state", sorted(stored.runs), len(stored.runs))
         ]
     document = {
@@ -107,6 +111,12 @@ def _show(document: Mapping[str, Any]) -> None:
         "keys": lambda row: number(row["keys"]),
         "size": lambda row: size_text(row["bytes"]),
     }
+    if any(row["watermark"] or row["next_timer"] for row in document["partitions"]):
+        columns = {
+            **columns,
+            "watermark": lambda row: row["watermark"] or "",
+            "next timer": lambda row: row["next_timer"] or "",
+        }
     print_table("Partitions", *table_of(columns, document["partitions"]))
 
 

@@ -14,10 +14,12 @@ import typer
 
 from keyrange.cli.render import note, print_table, print_text, print_words, table_of
 from keyrange.cli.source_options import ReadPlan, folded, open_reading, storage_of
-from keyrange.cli.values import in_json
+from keyrange.cli.values import in_json, iso
 from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.model.key_ranges import SPACE, split_evenly
 from keyrange.model.offsets import OffsetRange, TopicPartition, by_topic, nested
+from keyrange.model.timers import NEVER, earliest
+from keyrange.model.watermarks import PartitionTime
 from keyrange.report.page_parts import partition_name
 from keyrange.text.formats import number
 from keyrange.values.forms import value_forms
@@ -66,14 +68,19 @@ def print_states(rows: Sequence[Mapping[str, Any]], **titles: str) -> None:
     print_table("Keys", *table_of({"partition": partition_name, "key": "key", **of_states}, shown))
 
 
-def described(stored: StoredState, partition: TopicPartition, keys: int | None) -> dict[str, Any]:
-    runs = stored.runs[partition]
+def described(
+    stored: StoredState, partition: TopicPartition, keys: int | None, known: PartitionTime
+) -> dict[str, Any]:
+    runs, watermark = stored.runs[partition], known.watermark
+    timer_us, _ = earliest(known.timers)
     return {
         **partition._asdict(),
         "keys": keys,
         "rows": sum(run.rows for run in runs),
         "bytes": sum(run.size_bytes for run in runs),
         "files": len({run.file for run in runs}),
+        "watermark": None if watermark is None else iso(watermark.at_us // 1000),
+        "next_timer": iso(timer_us // 1000) if -NEVER < timer_us < NEVER else None,
         "runs": [
             {
                 "file": run.file,

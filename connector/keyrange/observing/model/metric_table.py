@@ -105,6 +105,10 @@ _WORK: Final = (
         1,
     ),
     ("state.restored.time", "s", "Time of tasks in these copies.", "state.restored_ms", 1000),
+    ("timers.fired", "{timer}", "Timers of keys that fired.", "state.timers_fired", 1),
+    ("timers.failed", "{timer}", "Timers for which a function raised.", "state.timers_failed", 1),
+    ("late", "{record}", "Records before the watermark of their partition.", "state.late", 1),
+    ("ahead", "{record}", "Records whose event time is beyond the clock.", "state.ahead", 1),
 )
 OF_QUERY: Final[tuple[tuple[Metric, OfQuery], ...]] = (
     (_count("batches", "{batch}", "Finished batches."), lambda _: 1),
@@ -198,6 +202,12 @@ _PARTS: Final = (
     ("state.rows", "{row}", "Rows of state in files: at least one for each key.", "state.rows"),
     ("state.bytes", "By", "Bytes of state in files.", "state.bytes"),
     ("state.runs", "{run}", "Sorted runs of state in files.", "state.runs"),
+    (
+        "watermark.lag",
+        "s",
+        "How far the watermark that is farthest back is behind the clock.",
+        "state.watermarkLagSeconds",
+    ),
     ("members", "{member}", "Members of the group.", "members.members"),
     ("reached_members", "{member}", "Members that can reach the driver.", "members.reached"),
     ("epoch", "1", "Epoch of the assignment of key ranges.", "members.epoch"),

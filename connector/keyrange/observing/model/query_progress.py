@@ -28,6 +28,7 @@ from keyrange.observing.model.lag import (
     offsets_behind_latest,
     total_behind,
 )
+from keyrange.observing.model.state_words import bytes_text, state_words
 from keyrange.storage.model.merged_rows import Merged
 from keyrange.text.escaping import one_line
 
@@ -268,8 +269,8 @@ def batch_line(progress: QueryProgress) -> str:
         f"commit lag {behind}{moment}"
     ]
     if work := progress.work:
-        words.append(f"wrote {work.rows:,} rows, {work.files:,} files, {_size(work.bytes)}")
-        words += _state_words(work.state)
+        words.append(f"wrote {work.rows:,} rows, {work.files:,} files, {bytes_text(work.bytes)}")
+        words += state_words(work.state)
     words += [str(progress.merged)] if progress.merged else []
     if lost := progress.lost:
         words.append(f"lost {lost_text(lost)}")
@@ -310,16 +311,6 @@ def _pending_words(progress: QueryProgress) -> list[str]:
     return words + ([f"{result.pending:,} pending"] if result.pending else [])
 
 
-def _state_words(state: StateFigures | None) -> list[str]:
-    if state is None:
-        return []
-    words = [f"state of {state.changed:,} keys changed"]
-    if state.restored_bytes:
-        restored = f"{_size(state.restored_bytes)} of it in {state.restored_ms / 1000:.2f} s"
-        words.append(f"restored {restored}")
-    return words
-
-
 def lost_text(lost: Sequence[Lost]) -> str:
     """How many offsets, and the first few intervals."""
     more = f" and {len(lost) - _LOST_SHOWN} more" if len(lost) > _LOST_SHOWN else ""
@@ -331,7 +322,7 @@ def _before(progress: QueryProgress) -> str:
     """What is known of the batch before, once the next one is there."""
     words = []
     if read := progress.sum_of("plan", "bytes"):
-        words.append(_size(read))
+        words.append(bytes_text(read))
         fetched = progress.sum_of("plan", "fetchedBytes") or 0.0
         if ranges := progress.sum_of("plan", "keyRanges"):
             words.append(f"by {ranges:,.0f} key ranges")
@@ -340,10 +331,6 @@ def _before(progress: QueryProgress) -> str:
     if shares:
         words.append(f"{min(shares):.0%} read by owners")
     return " ".join(words)
-
-
-def _size(count: float) -> str:
-    return f"{count / 1e6:,.1f} MB" if count >= 1e6 else f"{count / 1e3:,.1f} kB"
 
 
 def batch_fields(progress: QueryProgress) -> dict[str, Any]:
@@ -392,7 +379,9 @@ def state_figures(progress: QueryProgress) -> dict[str, Any] | None:
     """How much state of keys there is, and what the batch did with it, None for what is not known:
     a batch that was worked on before does nothing. None of a query that keeps none."""
     sizes = {name: progress.sum_of("state", name) for name in ("rows", "bytes", "runs")}
+    lag = progress.sum_of("state", "watermarkLagSeconds")
     done = progress.work.state if progress.work is not None else None
     if done is None and sizes["bytes"] is None:
         return None
-    return {**sizes, **{each.name: getattr(done, each.name, None) for each in fields(StateFigures)}}
+    work = {each.name: getattr(done, each.name, None) for each in fields(StateFigures)}
+    return {**sizes, "watermark_lag_seconds": lag, **work}
