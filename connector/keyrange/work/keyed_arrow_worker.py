@@ -149,9 +149,10 @@ class KeyedArrowWorker(ArrowWorker):
         at = left.schema.get_field_index(TIMER_RETRY)
         field = form.schema.field(TIMER_RETRY)
         left = left.set_column(at, field, pa.nulls(rows.num_rows, field.type))
-        given = pa.RecordBatch.from_arrays(
-            [rows.column(KEY).take(groups), times.filter(pa.array(is_due))], names=["key", "at"]
-        )
+        reader, keys = self._task.job.values, rows.column(KEY).take(groups)
+        if reader is not None:
+            keys = reader.read_keys(keys)
+        given = pa.RecordBatch.from_arrays([keys, times.filter(pa.array(is_due))], ["key", "at"])
         assert self._task.job.on_timer is not None
         try:
             answered = self._task.job.on_timer(given, groups, left.select(form.given))

@@ -23,6 +23,7 @@ from keyrange.keyed_state.states_of_task import Firing
 from keyrange.keyed_state.variables import KEY, KEY_HASH
 from keyrange.model.offsets import TopicPartition
 from keyrange.model.watermarks import BEGIN
+from keyrange.values.python_rows import python_values
 from keyrange.work.function_workers import RecordWorker
 from keyrange.work.keyed_states import NO_KEY, Distinct, States
 from keyrange.work.model.outcome import Cause
@@ -58,6 +59,8 @@ class KeyedRecordWorker(RecordWorker):
         self._partition = TopicPartition("", 0)
         self._clock_us = BEGIN
         self._keys: list[bytes] = []
+        # As records have them; made when a timer fires.
+        self._read_keys: list[Any] | None = None
         self._hashes: list[int] = []
         self._kept: list[Entry] = []
         # Of each record which of these keys it has; which of them were changed.
@@ -103,6 +106,7 @@ class KeyedRecordWorker(RecordWorker):
         """Take in the state of some keys."""
         self._partition = partition
         self._keys = found.column(KEY).to_pylist()
+        self._read_keys = None
         self._hashes = found.column(KEY_HASH).to_pylist()
         self._kept = self._entries.read(found)
 
@@ -145,7 +149,13 @@ class KeyedRecordWorker(RecordWorker):
         """Of the rows that a function of timers answers with, those that fit. Raises as
         `_answer`."""
         timer = FiredTimer(self._partition, at_us)
-        key = self._keys[group]
+        if self._read_keys is None:
+            reader = self._task.job.values
+            keys = pa.array(self._keys, pa.binary())
+            self._read_keys = (
+                self._keys if reader is None else python_values(reader.read_keys(keys))
+            )
+        key = self._read_keys[group]
         answered = function(key, instant(at_us), self._state)
         return () if answered is None else self.checked(timer, answered)
 
