@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     __version__: str
+    from keyrange import windows
     from keyrange.consumer.api import Consumer
     from keyrange.individual_commits.api import (
         acknowledge,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from keyrange.model.offsets import TopicPartition
     from keyrange.observing.listener import ProgressListener
     from keyrange.source.data_source import register
+    from keyrange.windowing.whole_records import deduplicate, last
     from keyrange.work.job_time import EventTime, ProcessingTime
     from keyrange.work.record_timer import RecordTimeout
 
@@ -46,8 +48,10 @@ __all__ = [
     "__version__",
     "acknowledge",
     "commits",
+    "deduplicate",
     "each_batch",
     "job",
+    "last",
     "materialize",
     "process",
     "register",
@@ -56,6 +60,7 @@ __all__ = [
     "slot",
     "state",
     "transaction",
+    "windows",
 ]
 
 # Looked up when asked for, so that the parts that need no Spark work without it.
@@ -74,8 +79,10 @@ _PLACES = {
     "ValueState": "keyrange.keyed_state.variables",
     "acknowledge": "keyrange.individual_commits.api",
     "commits": "keyrange.individual_commits.table.commit_frames",
+    "deduplicate": "keyrange.windowing.whole_records",
     "each_batch": "keyrange.individual_commits.each_batch",
     "job": "keyrange.jobs.api",
+    "last": "keyrange.windowing.whole_records",
     "materialize": "keyrange.individual_commits.api",
     "process": "keyrange.individual_commits.api",
     "register": "keyrange.source.data_source",
@@ -92,6 +99,8 @@ def __getattr__(name: str) -> Any:
         # Kept: each task compares it with the driver's.
         globals()["__version__"] = _version()
         return globals()["__version__"]
+    if name == "windows":
+        return import_module("keyrange.windows")
     if name in _PLACES:
         return getattr(import_module(_PLACES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any, Final
@@ -11,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from keyrange.errors import invalid_options
-from keyrange.formats.schema_document import schema_of_ddl
+from keyrange.formats.schema_document import ddl_of_columns, in_utc, schema_of_ddl
 from keyrange.keyed_state.sorted_blocks import Keys
 from keyrange.keyed_state.state_entries import ABSENT, Entries
 from keyrange.keyed_state.state_handles import instant, microseconds
@@ -28,7 +29,8 @@ from keyrange.model.watermarks import Watermark, clock_us, moved
 from keyrange.options import parse_options
 from keyrange.options.option import OptionValue
 from keyrange.values.forms import value_forms
-from keyrange.values.reading import reader_of
+from keyrange.values.reading import reader_of, types_of
+from keyrange.windowing.operators import Operator, parts_of
 from keyrange.work.job_time import EventTime, JobTime, ProcessingTime, job_time
 from keyrange.work.model.outcome import Cause
 from keyrange.work.model.work_order import TaskPartition, WorkSettings
@@ -45,6 +47,10 @@ _RECORDS: Final = schema_of_ddl(
 )
 
 
+_UNBOUNDED_US: Final = 1 << 62
+_SOURCE: Final = {field.name: in_utc(field.type) for field in _RECORDS}
+
+
 class RecordsFailed(Exception):
     """Records for which the function raised. `errors`: (offset, text) of each."""
 
@@ -58,16 +64,17 @@ class StateHarness:
 
     `time_ms`: the time of the batch, in ms since 1970, by which times to live are counted, and
     timers of a job with `keyrange.ProcessingTime`; set it to let time pass. Event time passes with
-    the records, and by `advance`.
+    the records, and by `advance`. Where `time_ms` is not said it is 0, and no event time is ahead
+    of the clock.
     """
 
     def __init__(
         self,
-        function: Callable[..., Any],
-        schema: str,
-        state: Mapping[str, State],
+        function: Callable[..., Any] | Operator,
+        schema: str | None = None,
+        state: Mapping[str, State] | None = None,
         mode: str = "record",
-        time_ms: int = 0,
+        time_ms: int | None = None,
         options: Mapping[str, OptionValue] = MappingProxyType({}),
         time: EventTime | ProcessingTime | None = None,
         on_timer: Callable[..., Any] | None = None,
@@ -75,9 +82,21 @@ class StateHarness:
         """As of `keyrange.job`; `options` are those of the formats of keys and values. Raises
         INVALID_OPTIONS."""
         parsed = parse_options({**_NOWHERE, **options})
-        self._values = reader_of(value_forms(parsed), parsed.registry)
+        forms = value_forms(parsed)
+        self._values = reader_of(forms, parsed.registry)
+        if isinstance(function, Operator):
+            columns = pa.schema(list(types_of(forms, _SOURCE).items()))
+            chosen = [name for name in columns.names if name not in ("headers", "keyHash")]
+            given = {"schema": schema, "state": state, "on_timer": on_timer}
+            made = parts_of(function, columns, chosen, time, **given)
+            function, state, on_timer, mode = made.function, made.state, made.on_timer, "arrow"
+            schema = ddl_of_columns(made.schema)
+        if schema is None or state is None:
+            raise invalid_options(["schema and state must be said of a function"])
         try:
             self._time: JobTime | None = None if time is None else job_time(time)
+            if self._time is not None and time_ms is None:
+                self._time = replace(self._time, ahead_us=_UNBOUNDED_US)
             timers = () if time is None else timer_variables()
             form = StateForm((*variables_of(state), *timers))
             self._schema = schema_of_ddl(schema)
@@ -86,7 +105,7 @@ class StateHarness:
         self._function = function
         self._mode = mode
         self._on_timer = on_timer
-        self._states = FoldedState(form, time_ms=time_ms)
+        self._states = FoldedState(form, time_ms=time_ms or 0)
         self._watermarks: dict[TopicPartition, Watermark | None] = {}
         self._offset = 0
 

@@ -30,8 +30,10 @@ def test_the_public_names_are_these() -> None:
         "__version__",
         "acknowledge",
         "commits",
+        "deduplicate",
         "each_batch",
         "job",
+        "last",
         "materialize",
         "process",
         "register",
@@ -40,6 +42,7 @@ def test_the_public_names_are_these() -> None:
         "slot",
         "state",
         "transaction",
+        "windows",
     ]
 
 

@@ -19,7 +19,7 @@ PACKAGE = ROOT / "connector" / "keyrange"
 # What models stand on besides one another: errors to raise, and text that goes into them.
 BELOW_MODELS = {"errors", "text"}
 # What users import. Everything else is in a room.
-PUBLIC = {"__init__.py", "__main__.py", "testing.py", "volumes.py"}
+PUBLIC = {"__init__.py", "__main__.py", "testing.py", "volumes.py", "windows.py"}
 
 
 @cache

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from keyrange.model.ddl import parse_ddl
+from keyrange.model.ddl import ddl_of, parse_ddl
 
 _DECIMAL: Final = re.compile(r"decimal\((\d+),(\d+)\)")
 # In the metadata of a column: which of its texts are compared otherwise than by their bytes.
@@ -67,6 +67,34 @@ def _arrow_type(kind: str | Mapping[str, Any], time_zone: str) -> pa.DataType:
         raise KeyError(kind["type"])
     value = pa.field("value", _arrow_type(kind["valueType"], time_zone), kind["valueContainsNull"])
     return pa.map_(pa.field("key", _arrow_type(kind["keyType"], time_zone), False), value)
+
+
+def ddl_of_columns(columns: pa.Schema) -> str:
+    """Columns in Spark's DDL. Raises ValueError with the name of a type that it has no word for."""
+    return ddl_of({"fields": [_document(each) for each in columns]})
+
+
+def _document(field: pa.Field) -> dict[str, Any]:
+    return {"name": field.name, "type": _spark_type(field.type)}
+
+
+def _spark_type(kind: pa.DataType) -> Any:
+    types = pa.types
+    if types.is_timestamp(kind):
+        return "timestamp" if kind.tz else "timestamp_ntz"
+    if types.is_decimal(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    if types.is_struct(kind):
+        return {"type": "struct", "fields": [_document(each) for each in kind]}
+    if types.is_list(kind):
+        return {"type": "array", "elementType": _spark_type(kind.value_type)}
+    if types.is_map(kind):
+        key, value = _spark_type(kind.key_type), _spark_type(kind.item_type)
+        return {"type": "map", "keyType": key, "valueType": value}
+    for name, made in _PLAIN.items():
+        if made() == kind:
+            return name
+    raise ValueError(f"type {kind} is none of Spark's")
 
 
 def in_utc(kind: pa.DataType) -> pa.DataType:

@@ -19,6 +19,7 @@ from keyrange.jobs.batch_writer import JobTables, WriteIndividually, WriteWhole
 from keyrange.jobs.data_source import data_source_of
 from keyrange.jobs.definition import JobDefinition, JobFunctions, pickled
 from keyrange.jobs.job_arguments import check_job, check_state, state_variables, time_of
+from keyrange.jobs.operator_jobs import parts_of_job
 from keyrange.jobs.output_tables import TableArguments, arguments_of, prepared, resolved
 from keyrange.jobs.query_table import manifests_of_whole_batches
 from keyrange.jobs.table_schemas import Schema, table_schemas
@@ -36,6 +37,7 @@ from keyrange.storage.data_files import TARGET_BYTES
 from keyrange.storage.directory import no_place
 from keyrange.storage.locations import as_spark_names
 from keyrange.values.forms import in_zone, rows_after, value_forms
+from keyrange.windowing.operators import Operator
 from keyrange.work.function_signature import call_mistake
 from keyrange.work.job_time import EventTime, JobTime, ProcessingTime
 from keyrange.work.model.output_table import OutputTable
@@ -51,7 +53,7 @@ _OPTIMIZED: Final = "spark.sql.extensions"
 
 def job(
     options: Mapping[str, OptionValue],
-    function: Callable[[Any], Any] | None = None,
+    function: Callable[..., Any] | Operator | None = None,
     schema: Schema | Mapping[str, Schema] | None = None,
     mode: Literal["record", "arrow"] = "record",
     state: Mapping[str, State] | None = None,
@@ -83,10 +85,17 @@ def job(
     With a mapping of schemas `function` answers with rows for several tables: a dictionary with a
     row, or a list of rows, for some of the names; in mode arrow with batches by their names.
 
+    `keyrange.windows`, `keyrange.deduplicate` and `keyrange.last` stand in the place of `function`,
+    and say schema and state themselves.
+
     `function` is sent to the tasks by value, as cloudpickle does it. Raises INVALID_OPTIONS, and
     UNPICKLABLE_FUNCTION where it cannot be sent.
     """
     parsed = parse_options(options, "stream")
+    if isinstance(function, Operator):
+        given = {"schema": schema, "state": state, "on_timer": on_timer}
+        made, columns = parts_of_job(parsed, _chosen(parsed), function, time, **given)
+        return job(options, made.function, columns, "arrow", made.state, time, made.on_timer)
     kept = state_variables(state)
     check_job(parsed, function, schema, mode)
     forms = value_forms(parsed)

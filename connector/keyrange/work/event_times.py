@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from keyrange.keyed_state.model.figures import StateFigures
 from keyrange.model.offsets import TopicPartition
+from keyrange.model.watermarks import BEGIN
 from keyrange.work.job_time import TIMESTAMP, JobTime
 from keyrange.work.model.outcome import Cause
 from keyrange.work.outcome_rows import OutcomeRows, member_rows
@@ -21,6 +22,9 @@ from keyrange.work.task_context import Task
 from keyrange.work.user_errors import said
 
 LATE: Final = "late"
+# What a function of Arrow batches is told of the time of records.
+EVENT_TIME: Final = "event_time"
+WATERMARK: Final = "watermark"
 _MS_US: Final = 1000
 _MICROSECONDS: Final = pa.timestamp("us", "UTC")
 _LATE: Final = said("its event time is before the watermark of its partition")
@@ -61,6 +65,8 @@ class EventTimes:
         left_out = is_read & ~has_time
         for at in np.flatnonzero(left_out).tolist():
             self._task.fail(stretch, at, Cause.NO_TIME, _NO_TIME, not_done)
+        if self._task.job.mode == "arrow":
+            stretch = with_times(stretch, pa.array(times_us, mask=~has_time), clock_us)
         if self._time.late == "deliver":
             if was_late := self._task.late(stretch.partition):
                 is_late |= np.isin(stretch.offsets, np.fromiter(was_late, np.int64))
@@ -81,6 +87,18 @@ class EventTimes:
         rows = [(*partition, latest_us) for partition, latest_us in sorted(self._latest_us.items())]
         if rows:
             yield member_rows("event_time", rows)
+
+
+def with_times(stretch: RecordStretch, times_us: pa.Array, clock_us: int) -> RecordStretch:
+    """Records as a function of batches is given them: column `event_time` says the time of each,
+    and `watermark` how far time had come before them, null where it had not begun."""
+    count = len(times_us)
+    if clock_us == BEGIN:
+        watermark = pa.nulls(count, _MICROSECONDS)
+    else:
+        watermark = pa.repeat(pa.scalar(clock_us, pa.int64()), count).view(_MICROSECONDS)
+    batch = stretch.batch.append_column(EVENT_TIME, times_us.view(_MICROSECONDS))
+    return replace(stretch, batch=batch.append_column(WATERMARK, watermark))
 
 
 def event_times(stretch: RecordStretch, time: JobTime) -> tuple[Numbers, NDArray[np.bool_]]:

@@ -7,7 +7,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from keyrange.work.event_times import LATE, EventTimes
+from keyrange.work.event_times import LATE, EventTimes, with_times
 from keyrange.work.keyed_arrow_worker import KeyedArrowWorker
 from keyrange.work.keyed_record_worker import KeyedRecordWorker
 from keyrange.work.keyed_states import States
@@ -39,6 +39,10 @@ def run_keyed(
             refused = OutcomeRows(stretch.raw)
             admitted = times.admitted(stretch, states.clock_us(stretch.partition), refused)
             yield from outcomes(task, refused)
+        elif job.time is not None and job.mode == "arrow":
+            clock_us = states.clock_us(stretch.partition)
+            all_now = pa.repeat(pa.scalar(clock_us, pa.int64()), len(stretch.offsets))
+            admitted = with_times(stretch, all_now, clock_us)
         if len(admitted.offsets):
             names = admitted.batch.schema.names
             late = admitted.batch.column(LATE) if times is not None and LATE in names else None

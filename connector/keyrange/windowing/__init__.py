@@ -1,0 +1,1 @@
+"""Windows, deduplication and the last row of each key, of state and timers in mode arrow."""

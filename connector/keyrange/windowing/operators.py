@@ -1,0 +1,133 @@
+"""What stands for a job's function and brings its schema and its state along."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from keyrange.errors import invalid_options
+from keyrange.keyed_state.variables import State
+from keyrange.work.event_times import EVENT_TIME, WATERMARK
+
+Numbers = NDArray[np.int64]
+MICROSECONDS: Final = pa.timestamp("us", "UTC")
+# Of these names the record's own column is meant, as with EventTime; else a field of its value.
+_COLUMNS_FIRST: Final = ("key", "value", "timestamp", EVENT_TIME)
+
+
+@dataclass(frozen=True, slots=True)
+class JobParts:
+    """What a job is made of. The functions are those of mode arrow; `schema` is that of the
+    output."""
+
+    function: Callable[..., Any]
+    on_timer: Callable[..., Any] | None
+    schema: pa.Schema
+    state: Mapping[str, State]
+
+
+class Operator(ABC):
+    """Stands in the place of the function of `keyrange.job` and of `StateHarness`."""
+
+    @abstractmethod
+    def parts(self, columns: pa.Schema, chosen: Sequence[str]) -> JobParts:
+        """`columns` are those of records, and `chosen` those of them that a job without a function
+        has in its output. Raises ValueError with what is wrong."""
+
+
+def parts_of(
+    operator: Operator, columns: pa.Schema, chosen: Sequence[str], time: object, **given: object
+) -> JobParts:
+    """What an operator makes a job of; `given` are arguments that it stands for. Raises
+    INVALID_OPTIONS."""
+    said = [name for name, value in given.items() if value is not None]
+    wrong = [f"{name} is what windows, deduplicate and last say: leave it out" for name in said]
+    if time is None:
+        wrong.append("time must be keyrange.EventTime(...) or keyrange.ProcessingTime()")
+    if wrong:
+        raise invalid_options(wrong)
+    try:
+        return operator.parts(columns, chosen)
+    except ValueError as failure:
+        raise invalid_options([str(failure)]) from None
+
+
+@dataclass(frozen=True, slots=True)
+class RecordColumn:
+    """A column of records, or a field in it."""
+
+    path: tuple[str, ...]
+    type: pa.DataType
+
+    def of(self, records: pa.RecordBatch) -> pa.Array:
+        name, *fields = self.path
+        found = records.column(name)
+        for field in fields:
+            found = pc.struct_field(found, field)
+        return found
+
+
+def record_column(name: str, columns: pa.Schema) -> RecordColumn:
+    """A field of the value, `price` or `order.price`, or a column of the record. Raises ValueError
+    where there is none."""
+    if not isinstance(name, str):
+        raise ValueError(f"a column is named by a text, and not by a {type(name).__name__}")
+    path = tuple(name.split("."))
+    value = columns.field("value").type
+    in_value = pa.types.is_struct(value) and value.get_field_index(path[0]) >= 0
+    if path[0] not in _COLUMNS_FIRST and in_value:
+        path = ("value", *path)
+    kind = MICROSECONDS if path == (EVENT_TIME,) else pa.struct(list(columns))
+    if path != (EVENT_TIME,):
+        for field in path:
+            if not pa.types.is_struct(kind) or kind.get_field_index(field) < 0:
+                text = "is no field of the value and no column: see valueFormat and valueSchema"
+                raise ValueError(f"column {name[:100]!r} {text}")
+            kind = kind.field(field).type
+    return RecordColumn(path, kind)
+
+
+def times_of(records: pa.RecordBatch) -> Numbers:
+    """The time of each record, in microseconds since 1970."""
+    return np.asarray(records.column(EVENT_TIME).view(pa.int64()).to_numpy())
+
+
+def watermark_of(records: pa.RecordBatch) -> int:
+    """How far time had come before some records of which one at least was late, in
+    microseconds."""
+    found: int = records.column(WATERMARK)[0].value
+    return found
+
+
+def offsets_of(owners: Numbers, count: int) -> pa.Array:
+    """Where the lists of `count` rows begin and end, of items that say their rows and are in the
+    order of these; a row that has none is null."""
+    counts = np.bincount(owners, minlength=count)
+    offsets = np.zeros(count + 1, np.int32)
+    np.cumsum(counts, out=offsets[1:])
+    return pa.array(offsets, mask=np.append(counts == 0, False))
+
+
+def first_rows(numbers: Numbers, count: int) -> Numbers:
+    """Of each number below `count` the first row that has it. Each must be there."""
+    first = np.zeros(count, np.int64)
+    first[numbers[::-1]] = np.arange(len(numbers))[::-1]
+    return first
+
+
+def due_between(timers: pa.RecordBatch, groups: pa.Array, count: int) -> tuple[Numbers, Numbers]:
+    """The first and the last of the timers of each key that are due, in microseconds."""
+    at = np.asarray(timers.column("at").view(pa.int64()).to_numpy())
+    group = groups.to_numpy()
+    first = np.full(count, np.iinfo(np.int64).max)
+    last = np.full(count, np.iinfo(np.int64).min)
+    np.minimum.at(first, group, at)
+    np.maximum.at(last, group, at)
+    return first, last

@@ -1,0 +1,235 @@
+"""Operators whose output is records as they are: each once, or the last one of each key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from keyrange.errors import invalid_options
+from keyrange.formats.schema_document import ddl_of_columns
+from keyrange.keyed_state.variables import TIMERS, ListState, ValueState
+from keyrange.options.value_parsers import duration_ms
+from keyrange.windowing.operators import (
+    MICROSECONDS,
+    JobParts,
+    Numbers,
+    Operator,
+    RecordColumn,
+    due_between,
+    offsets_of,
+    record_column,
+    times_of,
+)
+from keyrange.windowing.slots import Slots, slots_of
+from keyrange.work.column_workers import own_columns
+
+_SEEN: Final = "seen"
+_LAST: Final = "last"
+_AT: Final = "at"
+# Ids are forgotten in so many steps of the time within which they count.
+_STEPS: Final = 16
+
+
+def _output(columns: pa.Schema, chosen: Sequence[str]) -> pa.Schema:
+    """The columns of a table of records: a value that has fields is a column for each."""
+    fields: list[pa.Field] = []
+    for field in map(columns.field, chosen):
+        is_row = field.name == "value" and pa.types.is_struct(field.type)
+        fields += list(field.type) if is_row else [field]
+    names = [field.name.lower() for field in fields]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ValueError(f"two columns {twice[0]!r}: see option columns, which can leave some out")
+    return pa.schema(fields)
+
+
+@dataclass(frozen=True, slots=True)
+class Deduplication(Operator):
+    """As `keyrange.deduplicate`."""
+
+    _by: tuple[str, ...]
+    _within_us: int
+
+    def parts(self, columns: pa.Schema, chosen: Sequence[str]) -> JobParts:
+        ids = [record_column(each, columns) for each in self._by]
+        for each in ids:
+            if pa.types.is_nested(each.type):
+                raise ValueError(f"column {'.'.join(each.path)!r} is {each.type}, and no id")
+        output = _output(columns, chosen)
+        row = pa.schema(
+            [(_AT, MICROSECONDS), *((f"id{at}", each.type) for at, each in enumerate(ids))]
+        )
+        function = _Deduplicating(ids, self._within_us, row, output.names)
+        state = {_SEEN: ListState(ddl_of_columns(row))}
+        return JobParts(function, function.on_timer, output, state)
+
+
+class _Deduplicating:
+    def __init__(
+        self, ids: Sequence[RecordColumn], within_us: int, row: pa.Schema, names: list[str]
+    ) -> None:
+        self._ids, self._within_us, self._row = ids, within_us, pa.struct(list(row))
+        self._own: Callable[[pa.RecordBatch], pa.RecordBatch] = own_columns(names)
+
+    def __call__(
+        self, records: pa.RecordBatch, groups: pa.Array, state: pa.RecordBatch
+    ) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+        new_ids = [each.of(records) for each in self._ids]
+        has_id = np.ones(records.num_rows, bool)
+        for each in new_ids:
+            has_id &= each.is_valid().to_numpy(zero_copy_only=False)
+        owners, at, known_ids = self._seen(state)
+        count = len(owners)
+        groups_of_all = np.concatenate((owners, groups.to_numpy().astype(np.int64)))
+        times = np.concatenate((at, times_of(records)))
+        pairs = zip(known_ids, new_ids, strict=True)
+        ids = [pa.concat_arrays([*pair]) for pair in pairs]
+        is_first = self._firsts(_joined(groups_of_all, ids), times, count, has_id)
+        found = np.flatnonzero(is_first[count:] | ~has_id)
+        is_first[:count] = True
+        kept = np.flatnonzero(is_first)
+        kept = kept[np.argsort(groups_of_all[kept], kind="stable")]
+        columns = [times[kept], *(each.take(pa.array(kept)) for each in ids)]
+        new = self._state(groups_of_all[kept], columns, state.num_rows)
+        return self._own(records.take(pa.array(found))), new
+
+    def _firsts(
+        self, slots: Slots, times: Numbers, known: int, has_id: NDArray[np.bool_]
+    ) -> NDArray[np.bool_]:
+        """Which rows are the first of their id within the time, in the order of their arrival. The
+        first `known` rows are of before."""
+        is_first = np.zeros(len(times), bool)
+        is_open = np.concatenate((np.zeros(known, bool), has_id))
+        chosen = np.arange(known)
+        while True:
+            # All rows of before are looked at; then one of each id, until none is left.
+            for rows in _one_of_each(slots, chosen):
+                at = np.zeros(slots.count, np.int64)
+                is_there = np.zeros(slots.count, bool)
+                at[slots.of[rows]], is_there[slots.of[rows]] = times[rows], True
+                near = np.abs(times - at[slots.of]) < self._within_us
+                is_open &= ~(near & is_there[slots.of])
+            left = np.flatnonzero(is_open)
+            if not len(left):
+                return is_first
+            chosen = left[np.unique(slots.of[left], return_index=True)[1]]
+            is_first[chosen] = True
+            is_open[chosen] = False
+
+    def on_timer(
+        self, timers: pa.RecordBatch, groups: pa.Array, state: pa.RecordBatch
+    ) -> tuple[None, pa.RecordBatch]:
+        owners, at, ids = self._seen(state)
+        _, last = due_between(timers, groups, state.num_rows)
+        kept = np.flatnonzero(at + self._within_us > last[owners])
+        columns = [at[kept], *(each.take(pa.array(kept)) for each in ids)]
+        return None, self._state(owners[kept], columns, state.num_rows)
+
+    def _seen(self, state: pa.RecordBatch) -> tuple[Numbers, Numbers, list[pa.Array]]:
+        lists = state.column(_SEEN)
+        owners = pc.list_parent_indices(lists).to_numpy().astype(np.int64)
+        at, *ids = lists.flatten().flatten()
+        return owners, np.asarray(at.view(pa.int64()).to_numpy()), ids
+
+    def _state(self, owners: Numbers, columns: list[Any], count: int) -> pa.RecordBatch:
+        """Ids of keys, in the order of these. Each key has one timer, for its earliest ids."""
+        at, *ids = columns
+        rows = pa.StructArray.from_arrays(
+            [pa.array(at).view(MICROSECONDS), *ids], fields=list(self._row)
+        )
+        seen = pa.ListArray.from_arrays(offsets_of(owners, count), rows)
+        step = max(self._within_us // _STEPS, 1)
+        due = np.full(count, np.iinfo(np.int64).max)
+        np.minimum.at(due, owners, -(-(at + self._within_us) // step) * step)
+        some = np.flatnonzero(np.bincount(owners, minlength=count))
+        times = pa.array(due[some]).view(MICROSECONDS)
+        timers = pa.ListArray.from_arrays(offsets_of(some, count), times)
+        return pa.RecordBatch.from_arrays([seen, timers], names=[_SEEN, TIMERS])
+
+
+def _one_of_each(slots: Slots, rows: Numbers) -> Any:
+    """Rows in parts of which each has one of a slot at most."""
+    while len(rows):
+        first = np.unique(slots.of[rows], return_index=True)[1]
+        yield rows[first]
+        rows = np.delete(rows, first)
+
+
+def _joined(groups: Numbers, ids: Sequence[pa.Array]) -> Slots:
+    """A slot for each id of each key."""
+    slots = slots_of(groups, np.zeros(len(groups), np.int64))
+    for each in ids:
+        # A record without an id has a slot too, and nobody looks.
+        numbers = pc.fill_null(each.dictionary_encode().indices, 0).to_numpy()
+        slots = slots_of(slots.of, numbers.astype(np.int64))
+    return slots
+
+
+@dataclass(frozen=True, slots=True)
+class LastByTime(Operator):
+    """As `keyrange.last`."""
+
+    def parts(self, columns: pa.Schema, chosen: Sequence[str]) -> JobParts:
+        output = _output(columns, chosen)
+        function = _TakingLast(output.names)
+        return JobParts(function, None, output, {_LAST: ValueState("at timestamp")})
+
+
+class _TakingLast:
+    def __init__(self, names: list[str]) -> None:
+        self._own: Callable[[pa.RecordBatch], pa.RecordBatch] = own_columns(names)
+
+    def __call__(
+        self, records: pa.RecordBatch, groups: pa.Array, state: pa.RecordBatch
+    ) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+        times, count = times_of(records), state.num_rows
+        order = np.argsort(times, kind="stable")
+        latest = np.zeros(count, np.int64)
+        # What is written last stays.
+        latest[groups.to_numpy()[order]] = order
+        known = state.column(_LAST).field(_AT)
+        has_known = state.column(_LAST).is_valid().to_numpy(zero_copy_only=False)
+        before = pc.fill_null(known.view(pa.int64()), 0).to_numpy()
+        is_newer = ~has_known | (times[latest] >= before)
+        at = pa.array(np.where(is_newer, times[latest], before)).view(MICROSECONDS)
+        new = pa.RecordBatch.from_arrays([pa.StructArray.from_arrays([at], [_AT])], names=[_LAST])
+        rows = np.sort(latest[is_newer])
+        return self._own(records.take(pa.array(rows))), new
+
+
+def deduplicate(by: str | Sequence[str] = (), within: str = "1d") -> Deduplication:
+    """The function of a job whose output is each record once: `keyrange.job(options,
+    keyrange.deduplicate(by="id", within="1d"), time=keyrange.EventTime("at"))`.
+
+    Of records of one key with the same `by`, a field of the value, a column, or several of these,
+    or of all of one key where it is left out, the one that comes first counts, and those whose
+    time is less than `within` from its own do not. A record without an id counts. The output has
+    the records' columns, each field of a value that has fields as a column.
+    """
+    names = (by,) if isinstance(by, str) else tuple(by)
+    try:
+        within_us = duration_ms(within) * 1000
+        if within_us <= 0:
+            raise ValueError("must be longer than nothing")
+    except (ValueError, TypeError, AttributeError) as failure:
+        raise invalid_options([f"within {failure}"]) from None
+    return Deduplication(names, within_us)
+
+
+def last(*, by_time: bool) -> LastByTime:
+    """The function of a job whose output is the last record of each key by time, whatever the order
+    in which records come, for a table with `keys="key"`: `keyrange.job(options,
+    keyrange.last(by_time=True), time=keyrange.EventTime("at", late="deliver"))`.
+
+    A record is among the output if none of its key with a later time was; of a batch at most one of
+    each key is. By offsets a table with keys has the last row by itself.
+    """
+    if not by_time:
+        text = "a job without a function has the last row by offsets, with keys="
+        raise invalid_options([f"last needs by_time=True: {text}"])
+    return LastByTime()

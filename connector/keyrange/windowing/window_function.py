@@ -1,0 +1,126 @@
+"""The functions of a job of windows: records go into the windows of their keys, and windows that
+are over out of state."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from keyrange.keyed_state.variables import TIMERS
+from keyrange.windowing.aggregates import Aggregate
+from keyrange.windowing.kinds import Kind, Windows
+from keyrange.windowing.operators import (
+    MICROSECONDS,
+    Numbers,
+    due_between,
+    first_rows,
+    offsets_of,
+    times_of,
+    watermark_of,
+)
+from keyrange.work.event_times import LATE
+
+WINDOWS: Final = "windows"
+KEY_START_END: Final = ("key", "window_start", "window_end")
+
+
+class WindowFunction:
+    """Called with records, and `on_timer` with timers, as functions of mode arrow are."""
+
+    def __init__(
+        self, kind: Kind, aggregates: Sequence[Aggregate], names: Sequence[str], updates: bool
+    ) -> None:
+        """`names`: of what is kept of a window, in state. `updates`: a row for each window that a
+        batch has changed, and none when it is over."""
+        self._kind, self._aggregates, self._updates = kind, tuple(aggregates), updates
+        fields = chain.from_iterable(each.fields for each in aggregates)
+        columns = [pa.field("start", MICROSECONDS), pa.field("end", MICROSECONDS)]
+        columns += [pa.field(name, kind) for name, kind in zip(names, fields, strict=True)]
+        self._row = pa.struct(columns)
+        self._output = [*KEY_START_END, *(f.name for each in aggregates for f in each.output)]
+
+    def __call__(
+        self, records: pa.RecordBatch, groups: pa.Array, state: pa.RecordBatch
+    ) -> tuple[pa.RecordBatch | None, pa.RecordBatch]:
+        numbers = groups.to_numpy().astype(np.int64)
+        known = self._kept(state)
+        new = self._new(records, numbers)
+        windows, slots = self._kind.merged(new.behind(known), self._aggregates)
+        output = None
+        if self._updates:
+            is_changed = np.zeros(slots.count, bool)
+            is_changed[slots.of[len(known.groups) :]] = True
+            keys = records.column("key").take(pa.array(first_rows(numbers, state.num_rows)))
+            output = self._rows(windows.at(np.flatnonzero(is_changed)), keys)
+        return output, self._state(windows, state.num_rows)
+
+    def _new(self, records: pa.RecordBatch, groups: Numbers) -> Windows:
+        """The windows of records. A late one that is delivered counts for those that are not over.
+        One that comes again and was not late has held back the timers of its key."""
+        if LATE not in records.schema.names or not pc.any(records.column(LATE)).as_py():
+            return self._of_records(records, groups)
+        is_late = records.column(LATE).to_numpy(zero_copy_only=False)
+        in_time = np.flatnonzero(~is_late)
+        new = self._of_records(records.take(pa.array(in_time)), groups[in_time])
+        late = np.flatnonzero(is_late)
+        found = self._of_records(records.take(pa.array(late)), groups[late])
+        is_open = self._kind.closes(found.ends) > watermark_of(records)
+        return found.at(np.flatnonzero(is_open)).behind(new)
+
+    def _of_records(self, records: pa.RecordBatch, groups: Numbers) -> Windows:
+        times = times_of(records)
+        columns = [each.of_records(records, times) for each in self._aggregates]
+        return self._kind.of_records(groups, times, columns, self._aggregates)
+
+    def on_timer(
+        self, timers: pa.RecordBatch, groups: pa.Array, state: pa.RecordBatch
+    ) -> tuple[pa.RecordBatch | None, pa.RecordBatch]:
+        count = state.num_rows
+        windows = self._kept(state)
+        closes = self._kind.closes(windows.ends)
+        first, last = due_between(timers, groups, count)
+        is_over = closes <= last[windows.groups]
+        output = None
+        if not self._updates:
+            # The timer of an earlier one was given up.
+            is_due = is_over & (closes >= first[windows.groups])
+            keys = timers.column("key").take(pa.array(first_rows(groups.to_numpy(), count)))
+            output = self._rows(windows.at(np.flatnonzero(is_due)), keys)
+        return output, self._state(windows.at(np.flatnonzero(~is_over)), count)
+
+    def _kept(self, state: pa.RecordBatch) -> Windows:
+        lists = state.column(WINDOWS)
+        owners = pc.list_parent_indices(lists).to_numpy().astype(np.int64)
+        starts, ends, *kept = lists.flatten().flatten()
+        rest = iter(kept)
+        columns = [[next(rest) for _ in each.fields] for each in self._aggregates]
+        begins = np.asarray(starts.view(pa.int64()).to_numpy())
+        return Windows(owners, begins, np.asarray(ends.view(pa.int64()).to_numpy()), columns)
+
+    def _state(self, windows: Windows, count: int) -> pa.RecordBatch:
+        starts, ends = _times(windows.starts), _times(windows.ends)
+        columns = [starts, ends, *chain.from_iterable(windows.columns)]
+        rows = pa.StructArray.from_arrays(columns, fields=list(self._row))
+        offsets = offsets_of(windows.groups, count)
+        timers = _times(self._kind.closes(windows.ends))
+        return pa.RecordBatch.from_arrays(
+            [pa.ListArray.from_arrays(offsets, rows), pa.ListArray.from_arrays(offsets, timers)],
+            names=[WINDOWS, TIMERS],
+        )
+
+    def _rows(self, windows: Windows, keys: pa.Array) -> pa.RecordBatch:
+        keys = keys.take(pa.array(windows.groups))
+        columns: list[Any] = [keys, _times(windows.starts), _times(windows.ends)]
+        whole = pa.RecordBatch.from_arrays(columns, names=list(KEY_START_END))
+        for each, own in zip(self._aggregates, windows.columns, strict=True):
+            columns += each.results(own, whole)
+        return pa.RecordBatch.from_arrays(columns, names=self._output)
+
+
+def _times(numbers: Numbers) -> pa.Array:
+    return pa.array(numbers).view(MICROSECONDS)
