@@ -1,0 +1,133 @@
+"""What windows keep of types and numbers, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import keyrange
+from keyrange.errors import KeyrangeError
+from keyrange.testing import RecordsFailed, StateHarness
+from keyrange.windowing.slots import sessions_of, slots_of
+from keyrange.windowing.sums import summed
+
+_NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)
+_SCHEMA = "a byte, f float, d decimal(38,2), t timestamp, b boolean, s string, o struct<p:int>"
+_OPTIONS = {"valueFormat": "json", "valueSchema": _SCHEMA}
+
+
+def one_window(windows: Any, *values: dict[str, Any], **options: str) -> dict[str, Any]:
+    harness = StateHarness(windows, options=_OPTIONS | options, time=keyrange.EventTime())
+    harness.process([(b"k", json.dumps(each).encode(), _NOON) for each in values])
+    [row] = harness.advance(_NOON + timedelta(hours=1))
+    return {name: row[name] for name in row if not name.startswith(("key", "window_"))}
+
+
+def test_types_are_those_of_spark() -> None:
+    made = keyrange.windows.tumbling("1h").sum("a", "f").avg("a").max("f", "t", "b", "o.p")
+    later = "2024-01-01T13:00:00Z"
+    row = one_window(
+        made,
+        {"a": 100, "f": 0.5, "t": "2024-01-01T12:00:00Z", "b": False, "o": {"p": 4}},
+        {"a": 100, "f": "NaN", "t": later, "b": True, "o": {"p": 7}},
+    )
+    assert np.isnan([row.pop("sum_f"), row.pop("max_f")]).all()
+    assert row == {
+        "sum_a": 200,
+        "avg_a": 100.0,
+        "max_t": datetime.fromisoformat(later),
+        "max_b": True,
+        "max_o_p": 7,
+    }
+
+
+def test_a_sum_that_is_too_large_fails_its_record_alone() -> None:
+    most = "9" * 36
+    harness = StateHarness(
+        keyrange.windows.tumbling("1h").sum("d"), options=_OPTIONS, time=keyrange.EventTime()
+    )
+    batch = [(b"k", json.dumps({"d": most}).encode(), _NOON), (b"j", b'{"d": "1"}', _NOON)]
+    harness.process(batch)
+    with pytest.raises(RecordsFailed, match=r"a sum of decimals is beyond decimal128\(38, 2\)"):
+        harness.process(batch)
+    rows = harness.advance(_NOON + timedelta(hours=1))
+    assert {row["key"]: row["sum_d"] for row in rows} == {b"k": Decimal(most), b"j": 2}
+
+
+@pytest.mark.parametrize("least", [-(2**63), 2**63 - 1 - 2**20, -5])
+def test_sums_of_integers_are_exact(least: int) -> None:
+    values = np.array([least, 2**20, -(2**40), 2**40, 3], np.int64)
+    found = summed(
+        pa.array(values), slots_of(np.array([0, 0, 0, 0, 5]), np.zeros(5, int)), pa.int64()
+    )
+    assert found.to_pylist() == [least + 2**20, 3]
+    with pytest.raises(ValueError, match="beyond 64 bits"):
+        summed(pa.array([2**63 - 1, 1]), slots_of(np.zeros(2, int), np.zeros(2, int)), pa.int64())
+
+
+def test_slots_of_times_that_lie_far_apart() -> None:
+    groups = np.array([2**31 - 1, 0, 2**31 - 1, 0])
+    times = np.array([2**62, -(2**62), 2**62, 0])
+    slots = slots_of(groups, times)
+    assert (slots.of.tolist(), slots.count) == ([2, 0, 2, 1], 3)
+    _, *sessions = sessions_of(groups, times, times + 5)
+    assert [each.tolist() for each in sessions] == [
+        [0, 0, 2**31 - 1],
+        [-(2**62), 0, 2**62],
+        [-(2**62) + 5, 5, 2**62 + 5],
+    ]
+
+
+def refusal(**given: Any) -> str:
+    arguments = {"function": keyrange.windows.tumbling("1h").count(), "options": _OPTIONS}
+    with pytest.raises(KeyrangeError) as failure:
+        StateHarness(**{**arguments, "time": keyrange.EventTime(), **given})
+    return str(failure.value)
+
+
+def test_what_windows_say_themselves_is_refused() -> None:
+    windows = keyrange.windows.tumbling("1h")
+    state = {"n": keyrange.ValueState("n long")}
+    assert "schema is what windows, deduplicate and last say" in refusal(schema="a long")
+    assert "state is what windows" in refusal(state=state)
+    assert "on_timer is what windows" in refusal(on_timer=print)
+    assert "time must be keyrange.EventTime" in refusal(time=None)
+    assert "windows need an aggregate" in refusal(function=windows)
+    assert "column 'nil' is no field of the value" in refusal(function=windows.sum("nil"))
+    assert "sum is of numbers" in refusal(function=windows.sum("s"))
+    assert "which has no order" in refusal(function=windows.min("o"))
+    assert "named 'count': name one" in refusal(function=windows.count().sum(count="a"))
+    assert "no id" in refusal(function=keyrange.deduplicate("o"))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: keyrange.windows.tumbling("an hour"),
+        lambda: keyrange.windows.tumbling("0s"),
+        lambda: keyrange.windows.hopping("5m", "1h"),
+        lambda: keyrange.windows.session("1h", emit="both"),  # type: ignore[arg-type]
+        lambda: keyrange.windows.session("1h").sum(),
+        lambda: keyrange.deduplicate(within="0s"),
+        lambda: keyrange.last(by_time=False),
+    ],
+)
+def test_what_cannot_be_is_refused_at_once(wrong: Any) -> None:
+    with pytest.raises(KeyrangeError, match="INVALID_OPTIONS"):
+        wrong()
+
+
+def test_windows_by_the_time_of_the_batch() -> None:
+    harness = StateHarness(
+        keyrange.windows.tumbling("1m").count(), time=keyrange.ProcessingTime(), time_ms=30_000
+    )
+    assert harness.process([(b"k", b""), (b"k", b"")]) == []
+    harness.time_ms = 60_000
+    [row] = harness.process([(b"k", b"")])
+    assert (row["count"], row["window_end"]) == (2, datetime(1970, 1, 1, 0, 1, tzinfo=UTC))
