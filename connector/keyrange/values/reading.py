@@ -111,7 +111,6 @@ class ValueReader:
         """Keys alone, as records have them; one that cannot be read is null."""
         return self.read(pa.RecordBatch.from_arrays([keys], names=["key"]))[0].column("key")
 
-
     def read_all(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch with its columns read. Raises BAD_VALUE for the first row that is not to be
         gone on with, of a batch that says which record it is."""
