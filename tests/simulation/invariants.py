@@ -84,11 +84,14 @@ def all_have_ranges(table: Table, executors: Iterable[str]) -> None:
     assert set(slots) == set(executors), f"{sorted(slots)} have ranges, there are {executors}"
 
 
-def check(world: World, checkpoints: Sequence[Checkpoint], by_hand: ByHand) -> None:
-    """All of it."""
+def check(
+    world: World, checkpoints: Sequence[Checkpoint], by_hand: ByHand, late: Collection[Place] = ()
+) -> None:
+    """All of it. Records that are `late` may be lost."""
     produced = [at for at, _ in world.topics.produced()]
     found = list(settled(world))
-    each_once(produced, found, accounted(world, checkpoints, by_hand), by_hand.again.elements())
+    may_lack = accounted(world, checkpoints, by_hand).union(late)
+    each_once(produced, found, may_lack, by_hand.again.elements())
     by_hand.check_done(Counter(found))
     assert not world.said.wrong, world.said.wrong
     # A record that somebody had handed out again has no place in the order of its key.

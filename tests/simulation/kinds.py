@@ -17,7 +17,8 @@ class Kind:
     """What is simulated. `loses`: records go before they are read, topics are created anew.
     `by_hand`: somebody resets commits and replays dead letters. `consumers`: a group of consumers,
     and no query; `by_offset`: they share records out by their offsets. `changes`: each run
-    of the query has other options than the one before, also beside a batch that is not finished."""
+    of the query has other options than the one before, also beside a batch that is not finished.
+    `timed`: a job with state, event time and timers."""
 
     individual: bool = True
     pinned: bool = False
@@ -30,6 +31,7 @@ class Kind:
     consumers: bool = False
     by_offset: bool = False
     changes: bool = False
+    timed: bool = False
 
 
 def choose(random: Random) -> Kind:
@@ -99,6 +101,9 @@ def options_of(kind: Kind, home: Path, random: Random) -> dict[str, str]:
             "maxDeliveries": random.choice(["2", "5"]),
             "max.num.ranges.to.commit": random.choice(["4", "10000"]),
         }
+    if kind.timed:
+        found["stateDirectory"] = str(home / "state")
+        found["slot.directory"] = str(home / "slots")
     if kind.budget:
         found["batch.time.budget"] = random.choice(["500ms", "3s"])
     if kind.pinned:

@@ -17,6 +17,7 @@ from simulation.frames import Frame, Session
 from simulation.jobs import Jobs
 
 if TYPE_CHECKING:
+    from simulation.timed import TimedJob
     from simulation.world import World
 
 _HEAD = 'v1\n{"batchWatermarkMs":0,"batchTimestampMs":0,"conf":{}}\n'
@@ -57,17 +58,24 @@ class Run:
     """One run of a query, from its start until it fails or is stopped. `body` is foreachBatch's."""
 
     def __init__(
-        self, world: World, checkpoint: Checkpoint, options: Mapping[str, str], body: Function
+        self,
+        world: World,
+        checkpoint: Checkpoint,
+        options: Mapping[str, str],
+        body: Function,
+        job: TimedJob | None = None,
     ) -> None:
         self._world, self._checkpoint = world, checkpoint
-        source = KeyRangeDataSource(dict(options))
+        source: Any = KeyRangeDataSource(dict(options)) if job is None else job.source(options)
         self._reader: Any = source.streamReader(source.schema())
         # What the tasks have was pickled.
         self._task_reader = pickle.loads(pickle.dumps(self._reader))
         self._session = Session(Jobs(world).run)
         self._columns = source.schema().names
         self._function: Any = body
-        if options.get("commitMode") == "individual":
+        if job is not None:
+            self._function = job.body(options, str(checkpoint.path))
+        elif options.get("commitMode") == "individual":
             self._function = keyrange.each_batch(body, options, str(checkpoint.path))
         self._may_lose = options["failOnDataLoss"] == "false"
         self._start: dict[str, Any] | None = None

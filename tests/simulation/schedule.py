@@ -8,13 +8,15 @@ from typing import Any
 
 import keyrange
 from keyrange.errors import KeyrangeError
-from simulation import invariants
+from simulation import invariants, timed_invariants
 from simulation.by_hand import ByHand
 from simulation.consumers import Group
 from simulation.faults import Chances, Crash, TaskDied
 from simulation.kinds import MEMBERS, Kind, changed, choose, options_of
 from simulation.query import Checkpoint, ConcurrentRuns, Run
 from simulation.surroundings import Surroundings
+from simulation.timed import TimedJob, TimedSink, times_of
+from simulation.timed_invariants import Timed
 from simulation.topics import Place, produce
 from simulation.world import OUTPUT, World
 
@@ -81,6 +83,9 @@ class Schedule:
         self.rivals: list[Run] = []
         self.by_hand = ByHand(world, random)
         self._surroundings = Surroundings(self, random)
+        self.job = TimedJob(world.home, random) if kind.timed else None
+        if self.job is not None:
+            world.sink = TimedSink(self.job.uri)
 
     def run(self) -> None:
         world, random = self.world, self.random
@@ -95,12 +100,17 @@ class Schedule:
         self._stir()
         for _ in range(_STEPS):
             self._surroundings.happen()
-            produce(world.topics, random, keys=6, batches=random.choice([0, 1, 3, 8]))
+            self._produce(random.choice([0, 1, 3, 8]))
             self._step()
         self._calm_down()
-        invariants.check(world, self.checkpoints, self.by_hand)
+        invariants.check(world, self.checkpoints, self.by_hand, self._late())
+        self._check_timers()
         if self.kind.pinned:
             invariants.all_have_ranges(world.table(MEMBERS), world.executors)
+
+    def _produce(self, batches: int) -> None:
+        times = times_of if self.kind.timed else None
+        produce(self.world.topics, self.random, keys=6, batches=batches, times_of=times)
 
     def _stir(self) -> None:
         """Each schedule has some kinds of faults, and some not at all."""
@@ -130,7 +140,7 @@ class Schedule:
         idle = 0
         for number in range(_CALM_STEPS):
             if number < _CALM_STEPS_WITH_NEW:
-                produce(world.topics, self.random, keys=6, batches=1)
+                self._produce(1)
             idle = 0 if self._step() else idle + 1
             if idle > 3 and (idle > _IDLE_STEPS or self._is_over()):
                 return
@@ -142,7 +152,24 @@ class Schedule:
         settled = self.settled()
         left = [at for at, _ in self.world.topics.produced() if not settled[at]]
         accounted = invariants.accounted(self.world, self.checkpoints, self.by_hand)
+        accounted |= self._late()
         return accounted.issuperset(left) and self.by_hand.is_done(settled)
+
+    def _late(self) -> set[Place]:
+        if self.job is None:
+            return set()
+        return timed_invariants.late(Timed(self.world, self.checkpoints, self.job))
+
+    def _check_timers(self) -> None:
+        if self.job is None:
+            return
+        kind, options = self.kind, self.options
+        may_lag = kind.budget or kind.anew or options["max.num.ranges.to.commit"] == "4"
+        timed = Timed(self.world, self.checkpoints, self.job)
+        accounted = invariants.accounted(self.world, self.checkpoints, self.by_hand)
+        timed_invariants.check(
+            timed, self.by_hand.again, accounted, strict=not (may_lag or kind.loses or kind.by_hand)
+        )
 
     def settled(self) -> Counter[Place]:
         """How often each record is in the sink or among the dead letters."""
@@ -184,7 +211,7 @@ class Schedule:
             self.options = changed(self.options, self.random)
             self.world.faults.note(f"options: {self.options}")
         self.refused = False
-        return Run(self.world, checkpoint, self.options, self._body)
+        return Run(self.world, checkpoint, self.options, self._body, self.job)
 
     def _end(self, driver: Run | None, why: str) -> None:
         if why:

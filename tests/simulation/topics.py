@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, NamedTuple
@@ -13,6 +13,7 @@ from keyrange.model.offsets import TopicPartition
 from samples.strategies import Batch, Record, encode_batch
 
 _BATCHES_AT_ONCE = 3
+TimesOf = Callable[[Random, int, int], Sequence[int]]
 
 
 class Place(NamedTuple):
@@ -36,15 +37,24 @@ class PartitionLog:
     batches: list[bytes] = field(default_factory=list)
     keys: dict[int, bytes | None] = field(default_factory=dict)
     values: dict[int, bytes] = field(default_factory=dict)
+    # In ms behind the first of all times.
+    times: dict[int, int] = field(default_factory=dict)
 
-    def append(self, records: Iterable[tuple[bytes | None, bytes]], gap: int = 0) -> None:
+    def append(
+        self,
+        records: Iterable[tuple[bytes | None, bytes]],
+        gap: int = 0,
+        times: Sequence[int] = (),
+    ) -> None:
         """Each value is told from others at the same place by the generation."""
         base = self.end + gap
         made = []
         for delta, (key, kind) in enumerate(records):
             value = kind + b"%d" % self.generation
             self.keys[base + delta], self.values[base + delta] = key, value
-            made.append(Record(delta, 0, key, value))
+            time_ms = times[delta] if times else 0
+            self.times[base + delta] = time_ms
+            made.append(Record(delta, time_ms, key, value))
         batch = Batch(base, tuple(made))
         self.batches.append(encode_batch(batch))
         self.lasts.append(batch.last_offset)
@@ -119,7 +129,9 @@ def topic_id(name: str, generation: int) -> str:
     return uuid.uuid5(uuid.NAMESPACE_URL, f"{name} {generation}").hex
 
 
-def produce(topics: Topics, random: Random, keys: int, batches: int) -> None:
+def produce(
+    topics: Topics, random: Random, keys: int, batches: int, times_of: TimesOf | None = None
+) -> None:
     """Some record batches more, of few keys, now and then without a key or behind a gap."""
     for _ in range(batches):
         place = random.choice(sorted(topics.logs))
@@ -128,4 +140,6 @@ def produce(topics: Topics, random: Random, keys: int, batches: int) -> None:
         for _ in range(random.randint(1, 5)):
             key = None if random.random() < 0.08 else b"k%d" % random.randrange(keys)
             records.append((key, random.choice([b"!", b"?", b".", b".", b".", b".", b".", b"."])))
-        log.append(records, gap=random.choice([0, 0, 0, 0, 1, 3]))
+        gap = random.choice([0, 0, 0, 0, 1, 3])
+        times = times_of(random, log.end + gap, len(records)) if times_of else ()
+        log.append(records, gap, times)

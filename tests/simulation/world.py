@@ -32,6 +32,7 @@ from simulation.members import SimulatedMember
 from simulation.said import Said
 from simulation.store import ScriptedStore, Table
 from simulation.substitutes import InlineExecutor, InlineThread, sockets, substituted
+from simulation.timed import FaultyTable
 from simulation.topics import Topics
 
 OUTPUT = (
@@ -77,7 +78,7 @@ class World:
         self.topics = Topics()
         self.said = Said(self.topics)
         self.tables: dict[str, Table] = {}
-        self.sink = Sink()
+        self.sink: Any = Sink()
         # The cores of each executor, and who of them is in the members' group.
         self.executors: dict[str, int] = {"": 2}
         self.executor = ""
@@ -195,6 +196,7 @@ def _status(*given: Any) -> MemberStatus:
 
 
 _OTHERS = {
+    "keyrange.storage.sink_table:SinkTable": FaultyTable,
     "keyrange.kafka.cluster:Cluster": _Client,
     "keyrange.kafka.record_sizes:RecordSizes": SimulatedSizes,
     "keyrange.kafka.groups:epoch_ends": lambda _, __, epochs, *___: _Client(None).epoch_ends(

@@ -1,0 +1,242 @@
+"""What holds of the timers and the late records of a simulated job with time, by the rows of its
+table: a naive oracle goes through the turns of each key, one after the other."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from keyrange.individual_commits.model.commit import Commit
+from keyrange.individual_commits.table.commit_schema import commits_of
+from keyrange.keyed_state.state_handles import microseconds
+from keyrange.model.checkpoint import CommitMark, read_checkpoint
+from keyrange.model.key_ranges import hash_of
+from keyrange.model.offsets import TopicPartition
+from keyrange.model.watermarks import BEGIN, PartitionTime, clock_us
+from simulation.kinds import COMMITS
+from simulation.timed import DELAY_US, Row, is_bad, timer_of
+from simulation.topics import Place
+
+if TYPE_CHECKING:
+    from simulation.query import Checkpoint
+    from simulation.timed import TimedJob
+    from simulation.world import World
+
+_FIRST_MS = 1_700_000_000_000
+Key = tuple[str, int, int, str]
+
+
+@dataclass
+class Batch:
+    """A batch: where its partitions begin and end, and what it was planned from."""
+
+    start: Any
+    end: Any
+
+    @property
+    def mark(self) -> CommitMark:
+        mark: CommitMark = self.end.commits
+        return mark
+
+
+class Timed:
+    """What is known of a simulation at its end."""
+
+    def __init__(self, world: World, checkpoints: Sequence[Checkpoint], job: TimedJob) -> None:
+        self.world, self.checkpoints, self.job = world, checkpoints, job
+
+    @cached_property
+    def times_us(self) -> dict[Place, int]:
+        """The event time of each record that ever was."""
+        topics = self.world.topics
+        return {
+            Place(*at, offset, log.generation): (_FIRST_MS + time_ms) * 1000
+            for at, log in [*topics.earlier, *topics.logs.items()]
+            for offset, time_ms in log.times.items()
+        }
+
+    @cached_property
+    def commits(self) -> list[Commit]:
+        rows = self.world.table(COMMITS).rows()
+        found: list[Commit] = []
+        for source in sorted(set(rows.column("source_id").to_pylist())):
+            of = rows.filter(pc_equal(rows.column("source_id"), source))
+            found += commits_of(of, source)
+        return found
+
+    def batches(self, checkpoint: Checkpoint) -> Iterator[Batch]:
+        ends = [read_checkpoint(each) for each in checkpoint.ends]
+        for number, end in enumerate(ends):
+            yield Batch(ends[number - 1] if number else end, end)
+
+    @cached_property
+    def by_application(self) -> dict[tuple[str, int], Batch]:
+        found = {}
+        for checkpoint in self.checkpoints:
+            query = json.loads((checkpoint.path / "metadata").read_text())["id"]
+            for number, batch in enumerate(self.batches(checkpoint)):
+                found[query, number] = batch
+        return found
+
+    def time_before(self, batch: Batch, at: TopicPartition) -> PartitionTime:
+        """What was known of a partition's time when a batch was planned."""
+        mark = batch.mark
+        source_id, seq = mark.resumes if mark.resumes else (mark.source_id, mark.seq)
+        found: dict[TopicPartition, PartitionTime] = {}
+        for each in self.commits:
+            if each.source_id == source_id and each.seq <= seq:
+                found = dict(each.times) if each.whole else {**found, **each.times}
+        return found.get(at) or PartitionTime()
+
+    def clock_us(self, batch: Batch, at: TopicPartition) -> int:
+        assert batch.mark.time_ms is not None
+        watermark = self.time_before(batch, at).watermark
+        return clock_us(watermark, self.job.time.idle_after_us, batch.mark.time_ms)
+
+    @cached_property
+    def turns(self) -> dict[Key, list[tuple[Batch, Row]]]:
+        """The rows of each key, in its turns."""
+        found: dict[Key, list[tuple[Batch, Row]]] = {}
+        for application, number, row in self.world.sink.read():
+            batch = self.by_application[application.split(":")[1], number]
+            key = (row.topic, row.partition, row.generation, row.key)
+            found.setdefault(key, []).append((batch, row))
+        for each in found.values():
+            each.sort(key=lambda one: one[1].turn)
+        return found
+
+
+def pc_equal(column: Any, value: str) -> Any:
+    import pyarrow.compute as pc
+
+    return pc.equal(column, value)
+
+
+def late(timed: Timed) -> set[Place]:
+    """Records that may be dropped: they were late when a batch could have had them."""
+    if timed.job.time.late != "drop":
+        return set()
+    latest: dict[tuple[str, int], int] = {}
+    for checkpoint in timed.checkpoints:
+        for batch in timed.batches(checkpoint):
+            for at in batch.end.positions:
+                latest[at] = max(latest.get(at, BEGIN), timed.clock_us(batch, at))
+    return {
+        at
+        for at, time_us in timed.times_us.items()
+        if time_us < latest.get(TopicPartition(*at[:2]), BEGIN)
+    }
+
+
+def check(timed: Timed, again: Collection[Place], gone: Collection[Place], strict: bool) -> None:
+    """`again`: records that somebody asked for again; of `gone` ones anything may be. `strict`:
+    nothing but the definition says when a record is late and a timer early."""
+    for key, rows in timed.turns.items():
+        assert [row.turn for _, row in rows] == [*range(1, len(rows) + 1)], f"{key}: turns {rows}"
+        _check_key(timed, key, rows, again, strict)
+    _check_end(timed, gone)
+
+
+def _timer_us(timed: Timed, place: Place) -> int:
+    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=timed.times_us[place])
+    return microseconds(timer_of(place.offset, moment))
+
+
+def _check_key(
+    timed: Timed,
+    key: Key,
+    rows: list[tuple[Batch, Row]],
+    again: Collection[Place],
+    strict: bool,
+) -> None:
+    at = TopicPartition(*key[:2])
+    # By its time: the record of each timer, and the batch in which it was set.
+    timers: dict[int, tuple[Place, Batch]] = {}
+    # Batches in which some record of the key came again: its timers may have waited.
+    came_again = {id(batch) for batch, row in rows if _came_again(batch, row, at)}
+    for batch, row in rows:
+        clock = timed.clock_us(batch, at)
+        if row.timer_us is not None:
+            known = timers.pop(row.timer_us, None)
+            assert known is not None, f"{row} has fired and was not set, or twice"
+            assert known[0] == row.place, f"{row} is the timer of {known[0]}"
+            assert row.timer_us <= clock, f"{row} is early: the clock was {clock}"
+            earlier = [each for each in timers if each < row.timer_us and _is_good(timers[each])]
+            assert not earlier, f"{row} has fired before that of {timers[min(earlier)][0]}"
+            continue
+        time_us = timed.times_us[row.place]
+        if not _came_again(batch, row, at) and row.place not in again and strict:
+            is_late = time_us < clock
+            assert timed.job.time.late == "deliver" or not is_late, f"{row} was late"
+            assert timed.job.time.late == "drop" or is_late == bool(row.late), f"{row} is late?"
+            due = [
+                each
+                for each, (place, of) in timers.items()
+                if each <= clock and of is not batch and _is_good((place, of))
+            ]
+            assert not due or id(batch) in came_again, (
+                f"{row} came before the timer of {timers[min(due)][0]}, clock {clock}"
+            )
+        timers[_timer_us(timed, row.place)] = (row.place, batch)
+
+
+def _is_good(timer: tuple[Place, Batch]) -> bool:
+    # One that fails may be given up.
+    return not is_bad(timer[0].offset) and timer[0].offset % 7 != 1
+
+
+def _came_again(batch: Batch, row: Row, at: TopicPartition) -> bool:
+    if row.timer_us is not None:
+        return False
+    begin = batch.end.initial.get(at, batch.start.positions.get(at))
+    return begin is not None and row.offset < begin
+
+
+def _check_end(timed: Timed, gone: Collection[Place]) -> None:
+    """Nothing is due any more, and what the last commit says of each key's next timer is true."""
+    last = [*timed.batches(timed.checkpoints[-1])][-1]
+    asked = Counter(row.place for rows in timed.turns.values() for _, row in rows if row.timer_us)
+    seq = max(each.seq for each in timed.commits if each.source_id == last.mark.source_id)
+    behind = Batch(last.start, last.end)
+    for key, rows in timed.turns.items():
+        at = TopicPartition(*key[:2])
+        if timed.world.topics.generations.get(at.topic, 0) != key[2] or at not in last.end.known:
+            continue
+        known: dict[TopicPartition, PartitionTime] = {}
+        for each in timed.commits:
+            if each.source_id == last.mark.source_id and each.seq <= seq:
+                known = dict(each.times) if each.whole else {**known, **each.times}
+        time = known.get(at) or PartitionTime()
+        assert behind.mark.time_ms is not None
+        clock = clock_us(time.watermark, timed.job.time.idle_after_us, behind.mark.time_ms)
+        set_at = {
+            _timer_us(timed, row.place): row.place
+            for _, row in rows
+            if row.timer_us is None and not asked[row.place]
+        }
+        for timer_us, place in set_at.items():
+            if not _is_good((place, behind)) or place in gone:
+                continue
+            assert timer_us > clock, f"the timer of {place} is lost: {timer_us}, clock {clock}"
+            told = [
+                each
+                for each in time.timers
+                if each.span.contains(hash_of(key[3].encode())) and each.timer_us <= timer_us
+            ]
+            assert told, f"the commit says nothing of the timer of {place}: {time}"
+        if time.watermark is not None and timed.job.time.idle_after_us is None:
+            _check_watermark(timed, at, key[2], time.watermark.at_us)
+
+
+def _check_watermark(timed: Timed, at: TopicPartition, generation: int, at_us: int) -> None:
+    seen = [
+        time_us
+        for place, time_us in timed.times_us.items()
+        if (*place[:2], place.generation) == (*at, generation)
+    ]
+    assert at_us <= max(seen) - DELAY_US, f"{at}: the watermark {at_us} is beyond all records"
