@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow.parquet as pq
 from pyspark.sql.types import IntegerType, LongType, StringType, StructType
 
-from keyrange import EventTime, MapState, ValueState
+from keyrange import EventTime, MapState, ProcessingTime, ValueState
 from keyrange.individual_commits.each_batch import EachBatch
 from keyrange.jobs.batch_writer import JobTables, WriteIndividually
 from keyrange.jobs.data_source import data_source_of
@@ -138,7 +138,8 @@ class TimedJob:
         self._home = home
         late = random.choice(["drop", "deliver"])
         idle = random.choice([None, "10s"])
-        self.time: JobTime = job_time(EventTime(delay="3s", late=late, idle_after=idle, ahead="9h"))
+        by_event = EventTime(delay="3s", late=late, idle_after=idle, ahead="9h")
+        self.time: JobTime = job_time(random.choice([by_event, by_event, ProcessingTime()]))
 
     def definition(self, manifests: str) -> JobDefinition:
         table = OutputTable(self.uri, _ROWS.json())

@@ -94,9 +94,14 @@ class Timed:
         return found.get(at) or PartitionTime()
 
     def clock_us(self, batch: Batch, at: TopicPartition) -> int:
-        assert batch.mark.time_ms is not None
-        watermark = self.time_before(batch, at).watermark
-        return clock_us(watermark, self.job.time.idle_after_us, batch.mark.time_ms)
+        return self.clock_by(self.time_before(batch, at), batch)
+
+    def clock_by(self, time: PartitionTime, batch: Batch) -> int:
+        now_ms = batch.mark.time_ms
+        assert now_ms is not None
+        if not self.job.time.is_event_time:
+            return now_ms * 1000
+        return clock_us(time.watermark, self.job.time.idle_after_us, now_ms)
 
     @cached_property
     def turns(self) -> dict[Key, list[tuple[Batch, Row]]]:
@@ -119,7 +124,7 @@ def pc_equal(column: Any, value: str) -> Any:
 
 def late(timed: Timed) -> set[Place]:
     """Records that may be dropped: they were late when a batch could have had them."""
-    if timed.job.time.late != "drop":
+    if timed.job.time.late != "drop" or not timed.job.time.is_event_time:
         return set()
     latest: dict[tuple[str, int], int] = {}
     for checkpoint in timed.checkpoints:
@@ -133,13 +138,13 @@ def late(timed: Timed) -> set[Place]:
     }
 
 
-def check(timed: Timed, again: Collection[Place], gone: Collection[Place], strict: bool) -> None:
-    """`again`: records that somebody asked for again; of `gone` ones anything may be. `strict`:
+def check(timed: Timed, again: Collection[Place], strict: bool) -> None:
+    """`again`: records that somebody asked for again. `strict`:
     nothing but the definition says when a record is late and a timer early."""
     for key, rows in timed.turns.items():
         assert [row.turn for _, row in rows] == [*range(1, len(rows) + 1)], f"{key}: turns {rows}"
         _check_key(timed, key, rows, again, strict)
-    _check_end(timed, gone)
+    _check_end(timed)
 
 
 def _timer_us(timed: Timed, place: Place) -> int:
@@ -171,7 +176,7 @@ def _check_key(
             continue
         time_us = timed.times_us[row.place]
         if not _came_again(batch, row, at) and row.place not in again and strict:
-            is_late = time_us < clock
+            is_late = timed.job.time.is_event_time and time_us < clock
             assert timed.job.time.late == "deliver" or not is_late, f"{row} was late"
             assert timed.job.time.late == "drop" or is_late == bool(row.late), f"{row} is late?"
             due = [
@@ -197,7 +202,7 @@ def _came_again(batch: Batch, row: Row, at: TopicPartition) -> bool:
     return begin is not None and row.offset < begin
 
 
-def _check_end(timed: Timed, gone: Collection[Place]) -> None:
+def _check_end(timed: Timed) -> None:
     """Nothing is due any more, and what the last commit says of each key's next timer is true."""
     last = [*timed.batches(timed.checkpoints[-1])][-1]
     asked = Counter(row.place for rows in timed.turns.values() for _, row in rows if row.timer_us)
@@ -212,15 +217,14 @@ def _check_end(timed: Timed, gone: Collection[Place]) -> None:
             if each.source_id == last.mark.source_id and each.seq <= seq:
                 known = dict(each.times) if each.whole else {**known, **each.times}
         time = known.get(at) or PartitionTime()
-        assert behind.mark.time_ms is not None
-        clock = clock_us(time.watermark, timed.job.time.idle_after_us, behind.mark.time_ms)
+        clock = timed.clock_by(time, behind)
         set_at = {
             _timer_us(timed, row.place): row.place
             for _, row in rows
             if row.timer_us is None and not asked[row.place]
         }
         for timer_us, place in set_at.items():
-            if not _is_good((place, behind)) or place in gone:
+            if not _is_good((place, behind)):
                 continue
             assert timer_us > clock, f"the timer of {place} is lost: {timer_us}, clock {clock}"
             told = [

@@ -38,7 +38,7 @@ def times_after(
                 moved(before.watermark, clock_us, latest_us.get(partition), time.delay_us, now_ms),
                 after_batch(before.timers, timers.get(partition, ())),
             )
-        if after != PartitionTime():
+        if after != PartitionTime() or partition in known.times:
             found[partition] = after
     return found
 

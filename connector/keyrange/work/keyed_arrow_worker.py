@@ -102,6 +102,7 @@ class KeyedArrowWorker(ArrowWorker):
         task, limits = self._task, self._task.limits
         allowance = limits.allowance(task.hands.now_ms())
         if limits.spent:
+            self._leave(rows, offset)
             return
         count = rows.num_rows
         try:
@@ -109,6 +110,7 @@ class KeyedArrowWorker(ArrowWorker):
         except RecordTimeout as failure:
             what = limits.interrupted(allowance, count, task.hands.now_ms())
             if what is Interruption.HAND_BACK:
+                self._leave(rows, offset)
                 return
             why = overtime(failure, allowance.timeout_ms)
         except WrongResult as failure:
@@ -131,6 +133,12 @@ class KeyedArrowWorker(ArrowWorker):
             yield from self._fired(rows.slice(count // 2), offset)
         else:
             self._failed_timer(rows, why)
+
+    def _leave(self, rows: pa.RecordBatch, offset: int | None) -> None:
+        """Timers are left for the next batch. Nobody but this task knows that they are due which
+        have waited for a record."""
+        if offset is not None:
+            self._states.change(self._partition, rows)
 
     def _call_for_timers(self, rows: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch]]:
         """The output of the timers that are due of some keys. Their new state waits for `_keep`."""

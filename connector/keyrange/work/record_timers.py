@@ -92,6 +92,12 @@ class RecordTimers:
         """The output of timers that have waited for records up to `offset`."""
         waiting, self._waiting = self._waiting, []
         yield from self._fire(waiting, offset)
+        for group in set(waiting).difference(self._waiting):
+            _, _, entry = self._worker.key_of(group)
+            timers = entry[self._timers]
+            if timers is not ABSENT and timers[0] <= self._worker.clock_us():
+                # The time of the batch was up: nobody but this task knows that they are due.
+                self._worker.note_changed(group)
 
     def _fire(self, groups: Iterable[int], offset: int | None) -> Iterator[pa.RecordBatch]:
         rows: list[Row] = []

@@ -159,7 +159,8 @@ def rows_of(commit: Commit) -> pa.Table:
 
 def _of_time(time: PartitionTime) -> tuple[Any, ...]:
     """The columns of `_TIMES`."""
-    timers = [each.flat() for each in time.timers] or None
+    # Without a watermark and timers too it is another time than before.
+    timers = [each.flat() for each in time.timers]
     if time.watermark is None:
         return (None, None, timers)
     return (time.watermark.at_us, _micros(time.watermark.since_ms), timers)

@@ -1,0 +1,120 @@
+"""How far time has come after a batch, and what a process that starts later reads of it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from keyrange.individual_commits.model.commit import Commit, CommitKind, Snapshot, known_at
+from keyrange.individual_commits.model.partition_progress import fresh
+from keyrange.individual_commits.table.commit_schema import commits_of, rows_of
+from keyrange.individual_commits.times_after_batch import times_after
+from keyrange.model.checkpoint import Checkpoint, CommitMark
+from keyrange.model.key_ranges import SPACE
+from keyrange.model.offsets import TopicPartition
+from keyrange.model.timers import NEVER, UNKNOWN, NextTimer, SeenTimers
+from keyrange.model.watermarks import PartitionTime, Watermark
+from keyrange.ranges.model.range_plan import even_ranges
+from keyrange.work.job_time import EventTime, JobTime, ProcessingTime, job_time
+
+AT = TopicPartition("t", 0)
+DUE = PartitionTime(None, (NextTimer(SPACE, 7),))
+BY_CLOCK = job_time(ProcessingTime())
+BY_EVENTS = job_time(EventTime(delay="1ms"))
+
+
+def commit(seq: int, times: Any, whole: bool = False) -> Commit:
+    states = {AT: fresh("id", seq)}
+    return Commit(
+        seq,
+        CommitKind.BATCH,
+        *("g", "s", "q", "r", seq - 1, 1),
+        states=states,
+        times=times,
+        whole=whole,
+    )
+
+
+def running(known: Snapshot, rows: dict[str, list[tuple[Any, ...]]]) -> Any:
+    """A batch that was planned from `known`, whose tasks have said `rows`."""
+    planned = SimpleNamespace(
+        end=Checkpoint({AT: 1}, {"t": "id"}),
+        mark=CommitMark(source_id="s", seq=known.seq, time_ms=9),
+    )
+    plan = SimpleNamespace(
+        planned=planned, states=known.states, times=dict(known.times), clocks_us={AT: 9_000}
+    )
+    return SimpleNamespace(plan=plan, manifest=SimpleNamespace(rows=rows))
+
+
+def looked(span: Any = SPACE, timer_us: int = NEVER) -> tuple[Any, ...]:
+    """What a task says that has looked at all timers of a range."""
+    return (*AT, *SeenTimers(NextTimer(span, timer_us), is_exact=True).flat())
+
+
+def read(*commits: Commit) -> Snapshot:
+    table = pa.concat_tables([rows_of(each) for each in commits])
+    return known_at(commits_of(table, "s"), commits[-1].seq)
+
+
+def after(known: Snapshot, rows: dict[str, list[tuple[Any, ...]]], time: JobTime) -> Any:
+    return times_after(running(known, rows), known, time)
+
+
+def test_timers_that_have_fired_are_due_no_more() -> None:
+    """Also where nothing else is known of the partition's time: it would have batches for ever."""
+    before = commit(1, {AT: DUE})
+    known = read(before)
+    assert known.times == {AT: DUE}
+    times = after(known, {"timers": [looked()]}, BY_CLOCK)
+    found = read(before, commit(2, times))
+    assert found.time_of(AT, "id") == PartitionTime()
+    assert after(found, {}, BY_CLOCK).get(AT, PartitionTime()) == PartitionTime()
+
+
+def test_what_somebody_has_set_since_the_plan_is_looked_through() -> None:
+    at_plan = read(commit(1, {AT: PartitionTime(Watermark(5, 1), ())}))
+    now = read(commit(1, {}), commit(2, {AT: PartitionTime(None, UNKNOWN)}))
+    batch = running(at_plan, {"timers": [looked()], "event_time": [(*AT, 99)]})
+    assert times_after(batch, now, BY_EVENTS) == {AT: PartitionTime(None, UNKNOWN)}
+
+
+def test_the_greatest_time_of_all_tasks_counts() -> None:
+    known = read(commit(1, {AT: PartitionTime(Watermark(5, 1), ())}))
+    rows = {"event_time": [(*AT, 20_000), (*AT, 12_000)]}
+    times = after(known, rows, BY_EVENTS)
+    assert times[AT].watermark == Watermark(19_000, 9)
+    late = after(known, {"event_time": [(*AT, 1_000)]}, BY_EVENTS)
+    assert late[AT].watermark == Watermark(9_000, 9), "it does not go back behind the clock"
+
+
+_US = st.integers(-(10**15), 10**15)
+_WAKES = st.none() | _US
+_TIMES = st.builds(
+    lambda watermark, wakes: PartitionTime(
+        watermark and Watermark(*watermark),
+        tuple(
+            NextTimer(
+                span,
+                NEVER if timer is None else timer,
+                NEVER if retry is None else retry,
+            )
+            for span, (timer, retry) in zip(even_ranges(max(len(wakes), 1)), wakes, strict=False)
+        ),
+    ),
+    st.none() | st.tuples(_US, st.integers(0, 10**12)),
+    st.lists(st.tuples(_WAKES, _WAKES), max_size=4),
+)
+
+
+@given(st.lists(st.none() | _TIMES, min_size=1, max_size=4))
+def test_what_commits_say_of_time_comes_back(said: list[PartitionTime | None]) -> None:
+    commits = [
+        commit(seq, {} if each is None else {AT: each}) for seq, each in enumerate(said, start=1)
+    ]
+    last = [each for each in said if each is not None][-1:]
+    assert read(*commits).times == ({AT: last[0]} if last else {})
