@@ -4,6 +4,7 @@ that by points; event time that never goes back."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -107,9 +108,7 @@ def _named(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     ]
 
 
-@given(
-    st.lists(_RUN, max_size=4), _SPANS, st.sets(st.sampled_from(_HASHES)), st.integers(-4, 13)
-)
+@given(st.lists(_RUN, max_size=4), _SPANS, st.sets(st.sampled_from(_HASHES)), st.integers(-4, 13))
 def test_the_next_timer_is_the_least_of_keys_that_do_not_wait(
     runs: list[Any], span: KeyRange, waiting: set[int], clock: int
 ) -> None:
@@ -145,7 +144,9 @@ def test_times_are_left_out_of_lists(lists: list[list[int]], data: st.DataObject
     count = sum(map(len, lists))
     left_out = data.draw(st.lists(st.booleans(), min_size=count, max_size=count))
     kind = pa.list_(pa.int64())
-    found = without_times(pa.array([each or None for each in lists], kind), np.array(left_out, bool))
+    found = without_times(
+        pa.array([each or None for each in lists], kind), np.array(left_out, bool)
+    )
     flags = iter(left_out)
     wanted = [[each for each in times if not next(flags)] or None for times in lists]
     assert found.to_pylist() == wanted
@@ -181,7 +182,7 @@ def test_what_a_commit_says_is_what_was_said_of_each_key(batches: list[list[Seen
         known = after_batch(known, seen)
         assert {point: _at(known, point) for point in wanted} == wanted
         assert list(known) == sorted(known)
-        for one, next_one in zip(known, known[1:], strict=False):
+        for one, next_one in pairwise(known):
             assert one.span.until_hash <= next_one.span.from_hash
         assert all(NextTimer.of_flat(each.flat()) == each for each in known)
     assert all(SeenTimers.of_flat(each.flat()) == each for seen in batches for each in seen)

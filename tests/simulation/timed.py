@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
 from pyspark.sql.types import IntegerType, LongType, StringType, StructType
@@ -26,9 +26,6 @@ from keyrange.storage.sink_table import SinkTable
 from keyrange.work.job_time import JobTime, job_time
 from keyrange.work.model.output_table import OutputTable
 from simulation.topics import Place
-
-if TYPE_CHECKING:
-    from simulation.world import World
 
 DELAY_US = 3_000_000
 _ROWS = (

@@ -18,6 +18,7 @@ from keyrange.model.checkpoint import CommitMark, read_checkpoint
 from keyrange.model.key_ranges import hash_of
 from keyrange.model.offsets import TopicPartition
 from keyrange.model.watermarks import BEGIN, PartitionTime, clock_us
+from simulation.by_hand import letters
 from simulation.kinds import COMMITS
 from simulation.timed import DELAY_US, Row, is_bad, timer_of
 from simulation.topics import Place
@@ -35,6 +36,7 @@ Key = tuple[str, int, int, str]
 class Batch:
     """A batch: where its partitions begin and end, and what it was planned from."""
 
+    number: int
     start: Any
     end: Any
 
@@ -72,7 +74,7 @@ class Timed:
     def batches(self, checkpoint: Checkpoint) -> Iterator[Batch]:
         ends = [read_checkpoint(each) for each in checkpoint.ends]
         for number, end in enumerate(ends):
-            yield Batch(ends[number - 1] if number else end, end)
+            yield Batch(number, ends[number - 1] if number else end, end)
 
     @cached_property
     def by_application(self) -> dict[tuple[str, int], Batch]:
@@ -102,6 +104,19 @@ class Timed:
         if not self.job.time.is_event_time:
             return now_ms * 1000
         return clock_us(time.watermark, self.job.time.idle_after_us, now_ms)
+
+    @cached_property
+    def dead(self) -> dict[Key, list[tuple[int, int]]]:
+        """Of each key the offsets of records that were given up, and in which batch."""
+        found: dict[Key, list[tuple[int, int]]] = {}
+        topics = self.world.topics
+        keys = dict(topics.produced())
+        for place, (_, number) in letters(self.world):
+            key = keys.get(place)
+            if key is not None:
+                at = (place.topic, place.partition, place.generation, key.decode())
+                found.setdefault(at, []).append((place.offset, number))
+        return found
 
     @cached_property
     def turns(self) -> dict[Key, list[tuple[Batch, Row]]]:
@@ -163,7 +178,13 @@ def _check_key(
     # By its time: the record of each timer, and the batch in which it was set.
     timers: dict[int, tuple[Place, Batch]] = {}
     # Batches in which some record of the key came again: its timers may have waited.
-    came_again = {id(batch) for batch, row in rows if _came_again(batch, row, at)}
+    came_again = {batch.number for batch, row in rows if _came_again(batch, row, at)}
+    for offset, number in timed.dead.get(key, ()):
+        came_again.update(
+            batch.number
+            for batch, row in rows
+            if offset < row.offset and offset < _begin(batch, at) and batch.number <= number
+        )
     for batch, row in rows:
         clock = timed.clock_us(batch, at)
         if row.timer_us is not None:
@@ -184,7 +205,7 @@ def _check_key(
                 for each, (place, of) in timers.items()
                 if each <= clock and of is not batch and _is_good((place, of))
             ]
-            assert not due or id(batch) in came_again, (
+            assert not due or batch.number in came_again, (
                 f"{row} came before the timer of {timers[min(due)][0]}, clock {clock}"
             )
         timers[_timer_us(timed, row.place)] = (row.place, batch)
@@ -198,8 +219,12 @@ def _is_good(timer: tuple[Place, Batch]) -> bool:
 def _came_again(batch: Batch, row: Row, at: TopicPartition) -> bool:
     if row.timer_us is not None:
         return False
-    begin = batch.end.initial.get(at, batch.start.positions.get(at))
-    return begin is not None and row.offset < begin
+    return row.offset < _begin(batch, at)
+
+
+def _begin(batch: Batch, at: TopicPartition) -> int:
+    begin: int = batch.end.initial.get(at, batch.start.positions.get(at, 0))
+    return begin
 
 
 def _check_end(timed: Timed) -> None:
@@ -207,7 +232,7 @@ def _check_end(timed: Timed) -> None:
     last = [*timed.batches(timed.checkpoints[-1])][-1]
     asked = Counter(row.place for rows in timed.turns.values() for _, row in rows if row.timer_us)
     seq = max(each.seq for each in timed.commits if each.source_id == last.mark.source_id)
-    behind = Batch(last.start, last.end)
+    behind = last
     for key, rows in timed.turns.items():
         at = TopicPartition(*key[:2])
         if timed.world.topics.generations.get(at.topic, 0) != key[2] or at not in last.end.known:

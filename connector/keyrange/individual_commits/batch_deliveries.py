@@ -6,7 +6,7 @@ Rule of this file: no Spark and no cluster, and nothing that differs between the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import repeat
 from typing import TYPE_CHECKING
@@ -120,10 +120,12 @@ def states_before(known: Snapshot, start: Checkpoint, end: Checkpoint) -> StateC
 
 
 def work_of(
-    delivery: PartitionDelivery, spans: Sequence[KeyRange] | None = None, has_time: bool = False
+    delivery: PartitionDelivery,
+    spans: Sequence[KeyRange] | None = None,
+    again: Collection[int] = (),
 ) -> TaskPartition:
     """What a task knows of a partition; of keys only those in `spans`, where it reads no others.
-    With `has_time` also of which keys records come again."""
+    `again`: the offsets of records that come again to the task of a job with time."""
 
     def is_read(key_hash: int) -> bool:
         return spans is None or any(span.contains(key_hash) for span in spans)
@@ -139,7 +141,7 @@ def work_of(
         {
             record.offset: record.key_hash
             for record in delivery.redelivered
-            if has_time and is_read(record.key_hash)
+            if record.offset in again
         },
         frozenset(record.offset for record in delivery.redelivered if record.late),
     )

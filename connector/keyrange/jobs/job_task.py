@@ -59,7 +59,7 @@ class JobTask:
         """What is handed to Spark. Raises what reading, the function and writing do."""
         with closing(read_rows(self._options, partition, self._begin)) as read:
             first = next(read, None)
-            if first is None and (self._states is None or not self._states.has_firing):
+            if first is None and not self._has_timers:
                 return
             order = self._orders[0]
             with RecordTimer(order.settings.has_limits) as timer:
@@ -69,6 +69,15 @@ class JobTask:
                 records = read if first is None else chain([first], read)
                 worked_on = self._worked_on(self._task, records)
                 yield from write_output(worked_on, self._target(order))
+
+    @property
+    def _has_timers(self) -> bool:
+        """Whether there is something to do without records: timers fire, or those of keys that have
+        waited for records wait no more."""
+        works = (work for each in self._orders for work in each.partitions.values())
+        return self._states is not None and (
+            self._states.has_firing or any(work.again for work in works)
+        )
 
     def _worked_on(self, task: Task, read: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         states = self._states

@@ -112,13 +112,18 @@ class Deliveries:
     def works(self, splits: Sequence[Split]) -> dict[TopicPartition, TaskPartition]:
         """What a task knows of each partition that works on these splits."""
         spans: dict[TopicPartition, list[KeyRange] | None] = {}
+        again: dict[TopicPartition, set[int]] = {}
         for each in splits:
+            if self.has_time and each.delivery is not None:
+                again.setdefault(each.topic_partition, set()).update(each.delivery.offsets)
             known = spans.setdefault(each.topic_partition, [])
             if each.placement is None:
                 spans[each.topic_partition] = None
             elif known is not None:
                 known += each.placement.ranges()
-        return {at: work_of(self.deliveries[at], own, self.has_time) for at, own in spans.items()}
+        return {
+            at: work_of(self.deliveries[at], own, again.get(at, ())) for at, own in spans.items()
+        }
 
     def splits(self, bytes_per_offset: Sizes, key_hashes: SampledHashes) -> list[tuple[Split, ...]]:
         """The splits of each task, where tasks run anywhere."""

@@ -7,6 +7,8 @@ from typing import Final
 
 import pyarrow as pa
 
+from keyrange.model.key_ranges import KeyRange
+from keyrange.model.timers import NEVER, NextTimer, SeenTimers
 from keyrange.work.event_times import LATE, EventTimes, with_times
 from keyrange.work.keyed_arrow_worker import KeyedArrowWorker
 from keyrange.work.keyed_record_worker import KeyedRecordWorker
@@ -56,6 +58,10 @@ def run_keyed(
         for hidden in times.rows():
             yield other_rows(job.schema, hidden)
     rows = [(*partition, *seen.flat()) for partition, seen in states.timers(task.waiting)]
+    for partition, key_hash in task.gone():
+        # Nobody has looked for them: the next batch does.
+        due = NextTimer(KeyRange(key_hash, key_hash + 1), -NEVER)
+        rows.append((*partition, *SeenTimers(due, is_exact=False).flat()))
     if rows:
         yield other_rows(job.schema, member_rows("timers", rows))
 

@@ -167,10 +167,20 @@ class Task:
     @property
     def waiting(self) -> dict[TopicPartition, set[int]]:
         """The hashes of the keys whose timers wait."""
+        if not self.limits.spent:
+            return self.held
         return {
             partition: held | (+self._awaited[partition]).keys()
             for partition, held in self.held.items()
         }
+
+    def gone(self) -> Iterator[tuple[TopicPartition, int]]:
+        """The hashes of keys one of whose records was to come again, and is gone from Kafka:
+        nothing holds their timers back any more."""
+        if not self.limits.spent:
+            for partition, awaited in sorted(self._awaited.items()):
+                for key_hash in sorted((+awaited).keys()):
+                    yield partition, key_hash
 
     def came(self, stretch: RecordStretch) -> None:
         """Records that came again were worked on."""
