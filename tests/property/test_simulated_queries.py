@@ -42,6 +42,10 @@ KINDS = {
     "individual, with losses, of a pattern": (Kind(loses=True, pattern=True), 10),
     "individual, set by hand": (Kind(by_hand=True), 10),
     "individual, set by hand, with losses": (Kind(by_hand=True, loses=True), 10),
+    "with timers": (Kind(timed=True), 10),
+    "with timers, pinned": (Kind(timed=True, pinned=True), 10),
+    "with timers, with losses": (Kind(timed=True, loses=True), 10),
+    "with timers, set by hand, with a budget": (Kind(timed=True, by_hand=True, budget=True), 10),
     # 145 and 158 are quiet enough that nobody is to lose ranges.
     "consumers of one group": (Kind(consumers=True), 160),
     "consumers of one group, by offset": (Kind(consumers=True, by_offset=True), 10),
