@@ -131,8 +131,22 @@ class KeyedArrowWorker(ArrowWorker):
         if count > 1:
             yield from self._fired(rows.slice(0, count // 2), offset)
             yield from self._fired(rows.slice(count // 2), offset)
+        elif self._fired_count > 1:
+            yield from self._one_by_one(rows, offset)
         else:
             self._failed_timer(rows, why)
+
+    def _one_by_one(self, rows: pa.RecordBatch, offset: int | None) -> Iterator[pa.RecordBatch]:
+        """The output of the timers of one key, the first of them alone and then the others, unless
+        that fails."""
+        clock_us, waiting = self._clock_us, self._waiting
+        timers_us, _ = wake_times(rows)
+        self._clock_us = int(timers_us[0])
+        yield from self._fired(rows, offset)
+        self._clock_us = clock_us
+        key = Keys(rows.column(KEY_HASH).to_numpy(), rows.column(KEY))
+        yield from self._fire_due(self._states.look_up(self._partition, key), offset)
+        self._waiting = waiting
 
     def _leave(self, rows: pa.RecordBatch, offset: int | None) -> None:
         """Timers are left for the next batch. Nobody but this task knows that they are due which
