@@ -33,10 +33,13 @@ def times_after(
             # Somebody has set it back since the batch was planned.
             after = PartitionTime(now.watermark, UNKNOWN)
         else:
-            clock_us = plan.clocks_us.get(partition, BEGIN)
+            clock_us, latest = plan.clocks_us.get(partition, BEGIN), latest_us.get(partition)
+            due = after_batch(before.timers, timers.get(partition, ()))
+            if partition in plan.planned.end.initial and before != PartitionTime():
+                # Its log was cut back, or begins anew: records that timers waited for are gone.
+                due = UNKNOWN
             after = PartitionTime(
-                moved(before.watermark, clock_us, latest_us.get(partition), time.delay_us, now_ms),
-                after_batch(before.timers, timers.get(partition, ())),
+                moved(before.watermark, clock_us, latest, time.delay_us, now_ms), due
             )
         if after != PartitionTime() or partition in known.times:
             found[partition] = after

@@ -39,10 +39,13 @@ def commit(seq: int, times: Any, whole: bool = False) -> Commit:
     )
 
 
-def running(known: Snapshot, rows: dict[str, list[tuple[Any, ...]]]) -> Any:
-    """A batch that was planned from `known`, whose tasks have said `rows`."""
+def running(
+    known: Snapshot, rows: dict[str, list[tuple[Any, ...]]], begins: dict[Any, int] | None = None
+) -> Any:
+    """A batch that was planned from `known`, whose tasks have said `rows`, and that `begins` to
+    read some partitions."""
     planned = SimpleNamespace(
-        end=Checkpoint({AT: 1}, {"t": "id"}),
+        end=Checkpoint({AT: 1}, {"t": "id"}, initial=begins or {}),
         mark=CommitMark(source_id="s", seq=known.seq, time_ms=9),
     )
     plan = SimpleNamespace(
@@ -74,6 +77,16 @@ def test_timers_that_have_fired_are_due_no_more() -> None:
     found = read(before, commit(2, times))
     assert found.time_of(AT, "id") == PartitionTime()
     assert after(found, {}, BY_CLOCK).get(AT, PartitionTime()) == PartitionTime()
+
+
+def test_where_a_log_begins_anew_all_timers_are_looked_through() -> None:
+    """One may have waited for a record that is gone, and no task has said when it is due."""
+    known = read(commit(1, {AT: DUE}))
+    told = {"timers": [looked()]}
+    found = times_after(running(known, told, {AT: 0}), known, BY_CLOCK)
+    assert found[AT].timers == UNKNOWN
+    new = read(commit(1, {}))
+    assert times_after(running(new, told, {AT: 0}), new, BY_CLOCK) == {}
 
 
 def test_what_somebody_has_set_since_the_plan_is_looked_through() -> None:

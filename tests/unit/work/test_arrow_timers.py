@@ -21,13 +21,13 @@ def minute(count: int) -> datetime:
 def test_of_one_key_the_first_timer_that_fails_comes_again_and_those_before_it_have_fired() -> None:
     bad = {minute(2)}
 
-    def work(records: pa.RecordBatch, groups: Any, state: pa.RecordBatch) -> Any:  # noqa: ARG001
+    def work(records: pa.RecordBatch, groups: Any, state: pa.RecordBatch) -> Any:
         count = state.num_rows
         timers = pa.array([[minute(1), minute(2), minute(3)]] * count, TIMERS)
         value = pa.StructArray.from_arrays([pa.array([1] * count)], ["n"])
         return None, pa.RecordBatch.from_arrays([value, timers], ["v", "timers"])
 
-    def fire(timers: pa.RecordBatch, groups: Any, state: Any) -> Any:  # noqa: ARG001
+    def fire(timers: pa.RecordBatch, groups: Any, state: Any) -> Any:
         if bad.intersection(timers.column("at").to_pylist()):
             raise ValueError("not yet")
         return timers, None
