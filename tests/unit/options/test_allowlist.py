@@ -53,6 +53,8 @@ BY_PATH: dict[str, tuple[str, Mapping[str, str]]] = {
     "member.name.file": ("/place", {**PINNED, "memberTable": "/free/m"}),
     "slot.directory": ("/place", {**PINNED, "memberTable": "/free/m"}),
     "throttle.factor.file": ("/place", {"throttle.factor.source": "file"}),
+    "valueSchema.location": ("/place", {"valueFormat": "json"}),
+    "keySchema.location": ("/place", {"keyFormat": "json"}),
     "quota.file": ("/place", {"quota.source": "file"}),
 }
 KAFKA_BY_PATH: dict[str, str] = {

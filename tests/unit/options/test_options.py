@@ -153,7 +153,7 @@ def test_every_option_is_tested_here() -> None:
         "mapInArrowSchema",
         # In test_value_format.py.
         *("valueFormat", "valueSchema", "valueMessage", "keyFormat", "keySchema", "keyMessage"),
-        *("badValues", "rescuedData", "timeZone"),
+        *("badValues", "rescuedData", "timeZone", "valueSchema.location", "keySchema.location"),
     }
     # In test_registry_options.py.
     others |= set(option_fields(RegistrySettings).values())
