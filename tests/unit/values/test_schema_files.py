@@ -38,7 +38,7 @@ def descriptor_set() -> bytes:
     ("form", "schema"),
     [
         ("json", DDL),
-        ("debezium", DDL),
+        ("connect", DDL),
         ("avro", AVRO),
         ("protobuf", ORDER),
         ("protobuf", base64.b64encode(descriptor_set()).decode()),
