@@ -52,6 +52,8 @@ class KeyedArrowWorker(ArrowWorker):
         self._made: pa.RecordBatch | None = None
         # How many timers the function was given last.
         self._fired_count = 0
+        # The state of the keys of some records as it was read before these, while it is so.
+        self._ahead: tuple[Distinct, pa.RecordBatch] | None = None
         # Keys whose timers are due and wait for a record.
         self._waiting = Keys(np.array([], np.int64), pa.array([], pa.binary()))
 
@@ -65,8 +67,8 @@ class KeyedArrowWorker(ArrowWorker):
             rows = rows[stretch.has_key]
         if self._states.form.has_timers:
             keys = stretch.raw.column("key").take(pa.array(rows))
-            wanted = Distinct(keys, stretch.key_hashes[rows]).sorted()
-            yield from self._fire_due(self._states.look_up(self._partition, wanted), None)
+            self._ahead = self._read(Distinct(keys, stretch.key_hashes[rows]))
+            yield from self._fire_due(self._ahead[1], None)
         yield from self._piece(stretch, rows, not_done)
         if self._states.form.has_timers:
             self._task.came(stretch)
@@ -90,8 +92,9 @@ class KeyedArrowWorker(ArrowWorker):
             task.hold(partition, key_hash)
         due = timers_us <= self._clock_us
         due[due] = [not task.waits(partition, each) for each in hashes[due].tolist()]
-        late = (timers_us <= self._clock_us) & ~due
-        self._waiting = Keys(hashes[late], found.column(KEY).filter(pa.array(late)))
+        wait = np.flatnonzero((timers_us <= self._clock_us) & ~due)
+        wait = wait[np.argsort(hashes[wait], kind="stable")]
+        self._waiting = Keys(hashes[wait], found.column(KEY).take(pa.array(wait)))
         rows = np.flatnonzero(due | (failed & (retries_ms <= self._states.time_ms)))
         if len(rows):
             yield from self._fired(found.take(pa.array(rows)), offset)
@@ -100,6 +103,7 @@ class KeyedArrowWorker(ArrowWorker):
         """The output of the timers that are due of some keys, given to the function at once, and of
         fewer keys where it fails; of one key the first timer alone."""
         task, limits = self._task, self._task.limits
+        self._ahead = None
         allowance = limits.allowance(task.hands.now_ms())
         if limits.spent:
             self._leave(rows, offset)
@@ -213,13 +217,21 @@ class KeyedArrowWorker(ArrowWorker):
         for a state that does not fit, WRONG_RESULT."""
         self._made = None
         form = self._states.form
-        distinct = Distinct(stretch.raw.column("key"), stretch.key_hashes)
-        found = distinct.in_order(self._states.look_up(self._partition, distinct.sorted()))
+        ahead, self._ahead = self._ahead, None
+        if ahead is None or len(ahead[0].groups) != len(stretch.offsets):
+            # Some of the records were left out, or timers have changed what was read.
+            ahead = self._read(Distinct(stretch.raw.column("key"), stretch.key_hashes))
+        distinct, found = ahead
         answered = self._function(stretch.batch, distinct.groups, found.select(form.given))
         output, new, is_cleared = _three(answered)
         if new is not None:
             self._made = self._rows(found, new, is_cleared)
         return output
+
+    def _read(self, distinct: Distinct) -> tuple[Distinct, pa.RecordBatch]:
+        """The state of some keys, in their order."""
+        found = self._states.look_up(self._partition, distinct.sorted())
+        return distinct, distinct.in_order(found)
 
     def _keep(self) -> None:
         if self._made is not None:
