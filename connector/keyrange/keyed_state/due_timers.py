@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from keyrange.keyed_state.list_offsets import offsets_of
 from keyrange.keyed_state.sorted_blocks import (
     Blocks,
     Keys,
@@ -130,9 +131,4 @@ def without_times(column: pa.ListArray, left_out: NDArray[np.bool_]) -> pa.ListA
     null."""
     owners = pc.list_parent_indices(column).to_numpy()[~left_out]
     times = column.flatten().filter(pa.array(~left_out))
-    counts = np.bincount(owners, minlength=len(column))
-    offsets = np.concatenate(([0], np.cumsum(counts)))
-    none = np.append(counts == 0, False)
-    return pa.ListArray.from_arrays(
-        pa.array(offsets, pa.int32(), mask=none), times, type=column.type
-    )
+    return pa.ListArray.from_arrays(offsets_of(owners, len(column)), times, type=column.type)

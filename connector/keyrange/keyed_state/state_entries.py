@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from keyrange.keyed_state.exact_columns import VALUE_BYTES_MAX, holds
 from keyrange.keyed_state.exact_values import converter_of, form_of, row_converter_of, row_of
+from keyrange.keyed_state.list_offsets import offsets_of
 from keyrange.keyed_state.variables import StateForm, Variable
 
 ABSENT: Final = object()
@@ -205,14 +206,9 @@ def _timers(values: pa.ListArray) -> pa.Array:
     owners, times = owners[order], times[order]
     is_new = np.ones(len(times), bool)
     is_new[1:] = (owners[1:] != owners[:-1]) | (times[1:] != times[:-1])
-    counts = np.bincount(owners[is_new], minlength=len(values))
-    offsets = np.concatenate(([0], np.cumsum(counts)))
-    none = np.append(counts == 0, False)
-    return pa.ListArray.from_arrays(
-        pa.array(offsets, pa.int32(), mask=none),
-        pa.array(times[is_new]).cast(values.type.value_type),
-        type=values.type,
-    )
+    items = pa.array(times[is_new]).cast(values.type.value_type)
+    offsets = offsets_of(owners[is_new], len(values))
+    return pa.ListArray.from_arrays(offsets, items, type=values.type)
 
 
 _FORMS: Final[Mapping[str, Any]] = {

@@ -89,11 +89,10 @@ class PartitionRuns:
 
 @dataclass(frozen=True, slots=True)
 class Firing:
-    """A key range whose timers fire: rows of the keys with timers that are due at `clock_us`, in
+    """Rows of the keys of a range of a partition with timers that are due at `clock_us`, in
     pieces."""
 
     partition: TopicPartition
-    span: KeyRange
     clock_us: int
     rows: Iterator[pa.RecordBatch]
 
@@ -261,7 +260,7 @@ class _RangeState:
         if most is not None:
             clock_us = oldest_clock(runs, span, clock_us, most)
         rows = due_rows(runs, span, clock_us, states.time_ms, states.form)
-        return Firing(partition, span, clock_us, rows)
+        return Firing(partition, clock_us, rows)
 
     def timers(self, waiting: Numbers, clock_us: int) -> Iterator[SeenTimers]:
         """When the next timers of the range are due, as far as the task has seen."""

@@ -22,6 +22,12 @@ DELETED: Final = "_keyrange_deleted"
 KEPT: Final = "_keyrange_kept"
 
 
+def is_ddl(form: str, text: str) -> bool:
+    """Whether a schema's text is DDL of columns; of formats that have both, an Avro schema is a
+    JSON object."""
+    return form == "json" or (form in SELF_DESCRIBED and not text.lstrip().startswith("{"))
+
+
 @dataclass(frozen=True, slots=True)
 class Schema:
     """How a format lays its bytes out, as its own tools write it.

@@ -8,7 +8,14 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from keyrange.model.ddl import parse_ddl
-from keyrange.model.value_forms import BAD_COLUMN, CHANGES, FORMATS, REGISTERED, SELF_DESCRIBED
+from keyrange.model.value_forms import (
+    BAD_COLUMN,
+    CHANGES,
+    FORMATS,
+    REGISTERED,
+    SELF_DESCRIBED,
+    is_ddl,
+)
 from keyrange.options.commits import path_mistake
 from keyrange.options.option import GivenOptions, option
 from keyrange.options.registry import RegistrySettings
@@ -181,7 +188,7 @@ def _schema(
         if form not in SELF_DESCRIBED and not is_registered:
             what = f"needs {name} or {name}.location: what {side}s are read into"
             violations.add(f"{side}Format", what)
-    elif form == "json" or (form in SELF_DESCRIBED and not text.lstrip().startswith("{")):
+    elif is_ddl(form, text):
         with violations.collecting(name):
             return json.dumps(parse_ddl(text))
     return text

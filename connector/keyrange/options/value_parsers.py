@@ -208,6 +208,18 @@ def duration_ms(value: str) -> int:
     return int(int(time[1]) * _TIMES_MS[unit])
 
 
+def argument_us(name: str, text: str, is_positive: bool = False) -> int:
+    """A duration that is an argument of a call, such as "1h", in microseconds. Raises ValueError
+    that names it for what is none; with `is_positive` also for none at all."""
+    try:
+        found = duration_ms(text) * 1000
+    except (ValueError, TypeError, AttributeError) as failure:
+        raise ValueError(f"{name} {failure}") from None
+    if is_positive and found <= 0:
+        raise ValueError(f"{name} must be longer than nothing")
+    return found
+
+
 def duration_or_ms(value: str) -> int:
     """As `duration_ms`, and a bare number is in milliseconds: for names that say so, and where
     Spark's own option has it so."""

@@ -13,6 +13,7 @@ import string
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from keyrange.observing.model.state_words import time_words
 from keyrange.text.escaping import one_line
 from keyrange.text.formats import counted, percent, short_span, size_text
 
@@ -99,15 +100,6 @@ def volume_state(row: Row) -> str:
     return ", ".join([*words, *([] if row["told"] else ["as it was told before"])])
 
 
-# What a batch of a job with time did, where that is not nothing.
-_OF_TIME: Final = (
-    ("timers_fired", "timers fired"),
-    ("timers_failed", "timers failed"),
-    ("late", "records late"),
-    ("ahead", "records ahead of the clock"),
-)
-
-
 def state_of_keys_text(row: Row) -> str:
     """How much state of keys there is, and what the last batch did, as far as it is known."""
     words = []
@@ -120,7 +112,7 @@ def state_of_keys_text(row: Row) -> str:
         if row["restored_bytes"]:
             took = short_span(row["restored_ms"])
             words.append(f"{size_text(row['restored_bytes'])} restored in {took}")
-    words += [f"{row[name]:,} {what}" for name, what in _OF_TIME if row.get(name)]
+    words += time_words(row)
     if row.get("watermark_lag_seconds") is not None:
         lag = short_span(round(row["watermark_lag_seconds"] * 1000))
         words.append(f"watermark {lag} behind the clock")

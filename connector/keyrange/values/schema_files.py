@@ -9,7 +9,7 @@ from typing import Final
 
 from keyrange.errors import invalid_options
 from keyrange.model.ddl import parse_ddl
-from keyrange.model.value_forms import SELF_DESCRIBED, Side
+from keyrange.model.value_forms import Side, is_ddl
 
 _BYTES_MAX: Final = 4 << 20
 # What a text has of characters below the space.
@@ -30,7 +30,7 @@ def schema_in(side: Side, form: str, location: str, storage: Mapping[str, str]) 
         text = data.decode("utf-8-sig").strip()
         if not text:
             raise ValueError("is empty")
-        if form == "json" or (form in SELF_DESCRIBED and not text.startswith("{")):
+        if is_ddl(form, text):
             return json.dumps(parse_ddl(text))
     except ValueError as failure:
         is_text = not isinstance(failure, UnicodeDecodeError)

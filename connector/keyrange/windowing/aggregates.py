@@ -15,9 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from keyrange.keyed_state.exact_columns import cast_exactly
-from keyrange.windowing.operators import MICROSECONDS, Numbers, RecordColumn, offsets_of
+from keyrange.keyed_state.list_offsets import offsets_of
+from keyrange.windowing.operators import Numbers, RecordColumn
 from keyrange.windowing.slots import Slots
 from keyrange.windowing.sums import quotients, summed
+from keyrange.work.event_times import MICROSECONDS
 
 Columns = list[pa.Array]
 _AT: Final = "at"

@@ -9,15 +9,13 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from keyrange.errors import invalid_options
 from keyrange.keyed_state.variables import State
-from keyrange.work.event_times import EVENT_TIME, WATERMARK
+from keyrange.work.event_times import EVENT_TIME, MICROSECONDS, WATERMARK, column_at
 
 Numbers = NDArray[np.int64]
-MICROSECONDS: Final = pa.timestamp("us", "UTC")
 # Of these names the record's own column is meant, as with EventTime; else a field of its value.
 _COLUMNS_FIRST: Final = ("key", "value", "timestamp", EVENT_TIME)
 
@@ -67,11 +65,7 @@ class RecordColumn:
     type: pa.DataType
 
     def of(self, records: pa.RecordBatch) -> pa.Array:
-        name, *fields = self.path
-        found = records.column(name)
-        for field in fields:
-            found = pc.struct_field(found, field)
-        return found
+        return column_at(records, self.path)
 
 
 def record_column(name: str, columns: pa.Schema) -> RecordColumn:
@@ -104,22 +98,6 @@ def watermark_of(records: pa.RecordBatch) -> int:
     microseconds."""
     found: int = records.column(WATERMARK)[0].value
     return found
-
-
-def offsets_of(owners: Numbers, count: int) -> pa.Array:
-    """Where the lists of `count` rows begin and end, of items that say their rows and are in the
-    order of these; a row that has none is null."""
-    counts = np.bincount(owners, minlength=count)
-    offsets = np.zeros(count + 1, np.int32)
-    np.cumsum(counts, out=offsets[1:])
-    return pa.array(offsets, mask=np.append(counts == 0, False))
-
-
-def first_rows(numbers: Numbers, count: int) -> Numbers:
-    """Of each number below `count` the first row that has it. Each must be there."""
-    first = np.zeros(count, np.int64)
-    first[numbers[::-1]] = np.arange(len(numbers))[::-1]
-    return first
 
 
 def due_between(timers: pa.RecordBatch, groups: pa.Array, count: int) -> tuple[Numbers, Numbers]:

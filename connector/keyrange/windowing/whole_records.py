@@ -13,21 +13,21 @@ from numpy.typing import NDArray
 
 from keyrange.errors import invalid_options
 from keyrange.formats.schema_document import ddl_of_columns
+from keyrange.keyed_state.list_offsets import offsets_of
 from keyrange.keyed_state.variables import TIMERS, ListState, ValueState
-from keyrange.options.value_parsers import duration_ms
+from keyrange.options.value_parsers import argument_us
 from keyrange.windowing.operators import (
-    MICROSECONDS,
     JobParts,
     Numbers,
     Operator,
     RecordColumn,
     due_between,
-    offsets_of,
     record_column,
     times_of,
 )
 from keyrange.windowing.slots import Slots, slots_of
 from keyrange.work.column_workers import own_columns
+from keyrange.work.event_times import MICROSECONDS
 
 _SEEN: Final = "seen"
 _LAST: Final = "last"
@@ -213,12 +213,9 @@ def deduplicate(by: str | Sequence[str] = (), within: str = "1d") -> Deduplicati
     """
     names = (by,) if isinstance(by, str) else tuple(by)
     try:
-        within_us = duration_ms(within) * 1000
-        if within_us <= 0:
-            raise ValueError("must be longer than nothing")
-    except (ValueError, TypeError, AttributeError) as failure:
-        raise invalid_options([f"within {failure}"]) from None
-    return Deduplication(names, within_us)
+        return Deduplication(names, argument_us("within", within, is_positive=True))
+    except ValueError as failure:
+        raise invalid_options([str(failure)]) from None
 
 
 def last(*, by_time: bool) -> LastByTime:

@@ -11,19 +11,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from keyrange.keyed_state.list_offsets import offsets_of
 from keyrange.keyed_state.variables import TIMERS
 from keyrange.windowing.aggregates import Aggregate
 from keyrange.windowing.kinds import Kind, Windows
 from keyrange.windowing.operators import (
-    MICROSECONDS,
     Numbers,
     due_between,
-    first_rows,
-    offsets_of,
     times_of,
     watermark_of,
 )
-from keyrange.work.event_times import LATE
+from keyrange.work.event_times import LATE, MICROSECONDS
+from keyrange.work.keyed_states import first_rows
 
 WINDOWS: Final = "windows"
 KEY_START_END: Final = ("key", "window_start", "window_end")

@@ -11,7 +11,7 @@ import pyarrow as pa
 from keyrange.errors import invalid_options
 from keyrange.formats.schema_document import ddl_of_columns, schema_of_ddl
 from keyrange.keyed_state.variables import ListState
-from keyrange.options.value_parsers import duration_ms
+from keyrange.options.value_parsers import argument_us
 from keyrange.windowing.aggregates import (
     Aggregate,
     Applied,
@@ -24,13 +24,13 @@ from keyrange.windowing.aggregates import (
 )
 from keyrange.windowing.kinds import Fixed, Kind, Sessions
 from keyrange.windowing.operators import (
-    MICROSECONDS,
     JobParts,
     Operator,
     RecordColumn,
     record_column,
 )
 from keyrange.windowing.window_function import KEY_START_END, WINDOWS, WindowFunction
+from keyrange.work.event_times import MICROSECONDS
 
 Emit = Literal["final", "update"]
 _ALL: Final = "*"
@@ -218,9 +218,6 @@ def _updates(emit: str) -> bool:
 
 def _micros(name: str, text: str) -> int:
     try:
-        found = duration_ms(text) * 1000
-        if found <= 0:
-            raise ValueError("must be longer than nothing")
-    except (ValueError, TypeError, AttributeError) as failure:
-        raise invalid_options([f"{name} of windows {failure}"]) from None
-    return found
+        return argument_us(f"{name} of windows", text, is_positive=True)
+    except ValueError as failure:
+        raise invalid_options([str(failure)]) from None

@@ -26,7 +26,7 @@ LATE: Final = "late"
 EVENT_TIME: Final = "event_time"
 WATERMARK: Final = "watermark"
 _MS_US: Final = 1000
-_MICROSECONDS: Final = pa.timestamp("us", "UTC")
+MICROSECONDS: Final = pa.timestamp("us", "UTC")
 _LATE: Final = said("its event time is before the watermark of its partition")
 _NO_TIME: Final = said("it has no event time")
 
@@ -94,10 +94,10 @@ def with_times(stretch: RecordStretch, times_us: pa.Array, clock_us: int) -> Rec
     and `watermark` how far time had come before them, null where it had not begun."""
     count = len(times_us)
     if clock_us == BEGIN:
-        watermark = pa.nulls(count, _MICROSECONDS)
+        watermark = pa.nulls(count, MICROSECONDS)
     else:
-        watermark = pa.repeat(pa.scalar(clock_us, pa.int64()), count).view(_MICROSECONDS)
-    batch = stretch.batch.append_column(EVENT_TIME, times_us.view(_MICROSECONDS))
+        watermark = pa.repeat(pa.scalar(clock_us, pa.int64()), count).view(MICROSECONDS)
+    batch = stretch.batch.append_column(EVENT_TIME, times_us.view(MICROSECONDS))
     return replace(stretch, batch=batch.append_column(WATERMARK, watermark))
 
 
@@ -106,19 +106,20 @@ def event_times(stretch: RecordStretch, time: JobTime) -> tuple[Numbers, NDArray
     if time.header is not None:
         found = _in_headers(stretch.raw.column("headers"), time.header)
     else:
-        found = _column(stretch, time.path)
+        batch = stretch.raw if time.path == (TIMESTAMP,) else stretch.batch
+        found = column_at(batch, time.path)
         if pa.types.is_integer(found.type):
             found = _of_ms(found)
-        elif found.type != _MICROSECONDS:
+        elif found.type != MICROSECONDS:
             found = _utc(found)
     has_time = np.asarray(found.is_valid().to_numpy(zero_copy_only=False), bool)
     return pc.fill_null(found.cast(pa.int64()), 0).to_numpy(), has_time
 
 
-def _column(stretch: RecordStretch, path: tuple[str, ...]) -> pa.Array:
+def column_at(records: pa.RecordBatch, path: tuple[str, ...]) -> pa.Array:
+    """A column, or a field in it."""
     name, *fields = path
-    batch = stretch.raw if path == (TIMESTAMP,) else stretch.batch
-    found = batch.column(name)
+    found = records.column(name)
     for field in fields:
         found = pc.struct_field(found, field)
     return found
@@ -127,7 +128,7 @@ def _column(stretch: RecordStretch, path: tuple[str, ...]) -> pa.Array:
 def _utc(times: pa.Array) -> pa.Array:
     """Timestamps in microseconds; those without a zone count as UTC."""
     zoneless = times.cast(pa.timestamp("us", times.type.tz), safe=False)
-    return zoneless.cast(pa.int64()).cast(_MICROSECONDS)
+    return zoneless.cast(pa.int64()).cast(MICROSECONDS)
 
 
 def _of_ms(values: pa.Array) -> pa.Array:
@@ -136,12 +137,12 @@ def _of_ms(values: pa.Array) -> pa.Array:
     most = np.iinfo(np.int64).max // _MS_US
     is_none = values.is_null().to_numpy(zero_copy_only=False) | (np.abs(numbers) > most)
     micros = np.where(is_none, 0, numbers) * _MS_US
-    return pa.array(micros, mask=is_none).cast(_MICROSECONDS)
+    return pa.array(micros, mask=is_none).cast(MICROSECONDS)
 
 
 def _in_headers(headers: pa.Array, name: str) -> pa.Array:
     """The time in the last header of a name, of each record."""
-    return pa.array([_header_time(each, name) for each in headers.to_pylist()], _MICROSECONDS)
+    return pa.array([_header_time(each, name) for each in headers.to_pylist()], MICROSECONDS)
 
 
 def _header_time(headers: Any, name: str) -> int | None:
@@ -150,7 +151,7 @@ def _header_time(headers: Any, name: str) -> int | None:
         return None
     text = values[-1].decode("ascii", "replace").strip()
     if text.lstrip("-").isdigit():
-        found = _of_ms(pa.array([int(text)])) if len(text) < 19 else pa.nulls(1, _MICROSECONDS)
+        found = _of_ms(pa.array([int(text)])) if len(text) < 19 else pa.nulls(1, MICROSECONDS)
     else:
         try:
             found = _utc(pa.array([text]).cast(pa.timestamp("us", "UTC")))

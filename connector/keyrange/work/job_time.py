@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from keyrange.options.value_parsers import duration_ms
+from keyrange.options.value_parsers import argument_us
 
 Late = Literal["drop", "deadLetter", "deliver"]
 _LATE: Final = ("drop", "deadLetter", "deliver")
@@ -71,13 +71,13 @@ def job_time(time: EventTime | ProcessingTime) -> JobTime:
         )
     if time.header is not None and time.column != TIMESTAMP:
         raise ValueError("event time is in a column or in a header, and both are named")
-    idle_after_us = None if time.idle_after is None else _micros("idle_after", time.idle_after)
+    idle_after_us = None if time.idle_after is None else argument_us("idle_after", time.idle_after)
     return JobTime(
         _path(time),
-        _micros("delay", time.delay),
+        argument_us("delay", time.delay),
         time.late,
         idle_after_us,
-        _micros("ahead", time.ahead),
+        argument_us("ahead", time.ahead),
     )
 
 
@@ -88,10 +88,3 @@ def _path(time: EventTime) -> tuple[str, ...]:
     if not all(path):
         raise ValueError(f"column {str(time.column)[:100]!r} names no field")
     return path if path[0] in (TIMESTAMP, "value", "key") else ("value", *path)
-
-
-def _micros(name: str, text: str) -> int:
-    try:
-        return duration_ms(text) * 1000
-    except (ValueError, TypeError) as failure:
-        raise ValueError(f"{name} {failure}") from None

@@ -52,11 +52,7 @@ class Distinct:
         encoded = keys.dictionary_encode()
         self.groups: pa.Array = encoded.indices
         self.keys: pa.Array = encoded.dictionary
-        indices = self.groups.to_numpy()
-        first = np.empty(len(self.keys), np.int64)
-        # The last one that is written stays: the first row of each.
-        first[indices[::-1]] = np.arange(len(indices))[::-1]
-        self.hashes: Numbers = hashes[first]
+        self.hashes: Numbers = hashes[first_rows(self.groups.to_numpy(), len(self.keys))]
         self.by_hash = np.argsort(self.hashes, kind="stable")
 
     def sorted(self) -> Keys:
@@ -68,3 +64,11 @@ class Distinct:
         back = np.empty(len(self.by_hash), np.int64)
         back[self.by_hash] = np.arange(len(self.by_hash))
         return batch.take(pa.array(back))
+
+
+def first_rows(numbers: Numbers, count: int) -> Numbers:
+    """Of each number below `count` the first row that has it. Each must be there."""
+    first = np.empty(count, np.int64)
+    # The last one that is written stays.
+    first[numbers[::-1]] = np.arange(len(numbers))[::-1]
+    return first

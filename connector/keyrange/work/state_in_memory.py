@@ -60,7 +60,7 @@ class FoldedState:
             partition = self.fires.pop(0)
             clock_us = self.clock_us(partition)
             rows = due_rows(self._runs(partition), SPACE, clock_us, self.time_ms, self.form)
-            yield Firing(partition, SPACE, clock_us, rows)
+            yield Firing(partition, clock_us, rows)
 
     def timers(
         self, waiting: Mapping[TopicPartition, Collection[int]]

@@ -206,7 +206,7 @@ class Task:
         deliveries: int,
         why: Said,
     ) -> bool:
-        """Whether a timer that failed is given up: it becomes a dead letter."""
+        """Whether a timer that failed is given up: it fires no more, and the driver says so."""
         is_last = deliveries >= self.job.terms.deliveries_max
         row = (*partition, key, key_hash, at_us, deliveries, why.text, list(why.frames), is_last)
         self._failed_timers.append(row)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any, Final
 
 from keyrange.keyed_state.model.figures import StateFigures
 
@@ -23,7 +25,13 @@ def state_words(state: StateFigures | None) -> list[str]:
     if state.restored_bytes:
         restored = f"{bytes_text(state.restored_bytes)} of it in {state.restored_ms / 1000:.2f} s"
         words.append(f"restored {restored}")
-    return words + [f"{n:,} {what}" for name, what in _OF_TIME if (n := getattr(state, name))]
+    return words + time_words(asdict(state))
+
+
+def time_words(figures: Mapping[str, Any]) -> list[str]:
+    """What a batch of a job with time did, by the names of `StateFigures`, where that is known and
+    not nothing."""
+    return [f"{n:,} {what}" for name, what in _OF_TIME if (n := figures.get(name))]
 
 
 def bytes_text(count: float) -> str:
