@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import repeat
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -48,11 +49,11 @@ def plan_batch_deliveries(
     start: Checkpoint,
     end: Checkpoint,
     options: SourceOptions,
-    time: JobTime | None = None,
+    fires: Mapping[TopicPartition, tuple[KeyRange, ...]] = MappingProxyType({}),
 ) -> DeliveryColumns:
     """What the batch from `start` to `end` hands out of each partition, from the state at the
-    commit that `end` names; of a job with `time` also in which key ranges timers may be due.
-    Raises ValueError where `end` goes back behind a state."""
+    commit that `end` names. `fires`: key ranges in which timers may be due, as `batch_time`. Raises
+    ValueError where `end` goes back behind a state."""
     mark = end.commits
     assert mark is not None
     commits = options.commits
@@ -65,36 +66,35 @@ def plan_batch_deliveries(
         mark.due_ms,
         DeliveryLimits(pending_max),
         commits.keeps_order if mark.keeps_order is None else mark.keeps_order,
-        fires_of(known, end, mark.time_ms, time),
+        fires,
     )
 
 
-def clocks_of(
-    known: Snapshot, end: Checkpoint, now_ms: int, time: JobTime
-) -> dict[TopicPartition, int]:
-    """What the timers of each partition of a batch go by whose time is `now_ms`, in microseconds
-    since 1970."""
-    if not time.is_event_time:
-        return dict.fromkeys(end.positions, now_ms * 1000)
-    found: dict[TopicPartition, int] = {}
-    for partition in end.positions:
-        watermark = known.time_of(partition, end.topic_ids.get(partition.topic, "")).watermark
-        found[partition] = clock_us(watermark, time.idle_after_us, now_ms)
-    return found
+class BatchTime(NamedTuple):
+    """What the timers of each partition of a batch go by, in microseconds since 1970, and in which
+    key ranges some may be due; nothing of a job without time."""
+
+    clocks_us: Mapping[TopicPartition, int] = MappingProxyType({})
+    fires: Mapping[TopicPartition, tuple[KeyRange, ...]] = MappingProxyType({})
 
 
-def fires_of(
+def batch_time(
     known: Snapshot, end: Checkpoint, now_ms: int | None, time: JobTime | None
-) -> dict[TopicPartition, tuple[KeyRange, ...]]:
-    """In which key ranges of a batch whose time is `now_ms` timers may be due."""
-    if time is None or now_ms is None or not known.times:
-        return {}
-    found: dict[TopicPartition, tuple[KeyRange, ...]] = {}
-    for partition, clock in clocks_of(known, end, now_ms, time).items():
-        timers = known.time_of(partition, end.topic_ids.get(partition.topic, "")).timers
-        if spans := due_spans(timers, clock, now_ms):
-            found[partition] = tuple(spans)
-    return found
+) -> BatchTime:
+    """Of the batch that ends at `end` and whose time is `now_ms`, from the state at its commit."""
+    if time is None or now_ms is None:
+        return BatchTime()
+    clocks_us: dict[TopicPartition, int] = {}
+    fires: dict[TopicPartition, tuple[KeyRange, ...]] = {}
+    for partition in end.positions:
+        found = known.time_of(partition, end.topic_ids.get(partition.topic, ""))
+        clock = now_ms * 1000
+        if time.is_event_time:
+            clock = clock_us(found.watermark, time.idle_after_us, now_ms)
+        clocks_us[partition] = clock
+        if spans := due_spans(found.timers, clock, now_ms):
+            fires[partition] = tuple(spans)
+    return BatchTime(clocks_us, fires)
 
 
 def idle_deliveries(

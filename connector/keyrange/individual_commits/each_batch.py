@@ -26,7 +26,7 @@ from keyrange.individual_commits import (
 from keyrange.individual_commits.batch_counts import counts_of
 from keyrange.individual_commits.batch_deliveries import (
     BatchPlan,
-    clocks_of,
+    batch_time,
     idle_deliveries,
     plan_batch_deliveries,
 )
@@ -238,14 +238,16 @@ class EachBatch:
 
     def _plan(self, run: _Run, planned: Planned, last: Snapshot) -> BatchPlan:
         start, end = planned.start, planned.end
+        known = last
+        if start != end:
+            known = planned_from(planned.mark, lambda source, seq: run.table_of(source).known(seq))
+        time = batch_time(known, end, planned.mark.time_ms, self.time)
         if start == end:
             # Its mark is of the batch before, and nothing of that is handed out once more.
-            known = last
             states = last.states.only(end.positions)
             deliveries = idle_deliveries(states, planned.mark, self.options)
         else:
-            known = planned_from(planned.mark, lambda source, seq: run.table_of(source).known(seq))
-            deliveries = plan_batch_deliveries(known, start, end, self.options, self.time)
+            deliveries = plan_batch_deliveries(known, start, end, self.options, time.fires)
         # What is staged of a partition that is absent is released when it is back.
         states = deliveries.states | known.states.only(end.absent)
         nulls_first = self.options.key_ranges.nulls_first
@@ -255,16 +257,13 @@ class EachBatch:
         ids = end.topic_ids
         runs = {p: known.runs_of(p, ids.get(p.topic, "")) for p in known.runs if p in states}
         times = {p: known.time_of(p, ids.get(p.topic, "")) for p in known.times if p in states}
-        clocks_us = {}
-        if self.time is not None and planned.mark.time_ms is not None:
-            clocks_us = clocks_of(known, end, planned.mark.time_ms, self.time)
         options = self.options.commits
         return BatchPlan(
             *(planned, states, deliveries, options, nulls_first),
             reached=reached,
             runs=runs,
             times=times,
-            clocks_us=clocks_us,
+            clocks_us=time.clocks_us,
         )
 
     def _open_store(self, run: _Run) -> VerdictStore:

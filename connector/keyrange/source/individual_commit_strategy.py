@@ -20,7 +20,7 @@ import numpy as np
 
 from keyrange.errors import error
 from keyrange.individual_commits.batch_deliveries import (
-    fires_of,
+    batch_time,
     plan_batch_deliveries,
     spans_of,
     states_before,
@@ -169,12 +169,12 @@ class IndividualCommits(CommitStrategy):
         new = ends != dict(base.positions)
         is_behind = bool((states.scanned < states.positions).any())
         now_ms = _now_ms()
-        fires = fires_of(self._known, base, now_ms, self._time)
+        fires = batch_time(self._known, base, now_ms, self._time).fires
         if not (new or moved or is_due or is_behind or fires):
             return None
         until_ms = until_ms if is_due else NEVER_DUE
         mark = self._mark(start, ends, batch.sizes_of, until_ms, now_ms, fires)
-        plan = partial(plan_batch_deliveries, options=self._options, time=self._time)
+        plan = partial(plan_batch_deliveries, options=self._options, fires=fires)
         end = replace(base, positions=ends, commits=mark)
         deliveries = plan(self._known, start, end)
         reached = self._reached(deliveries, mark)
@@ -199,7 +199,8 @@ class IndividualCommits(CommitStrategy):
         assert end.commits is not None
         known = planned_from(end.commits, lambda source, seq: self._table(source).known(seq))
         check_terms(known, self._terms)
-        planned = plan_batch_deliveries(known, start, end, self._options, self._time)
+        fires = batch_time(known, end, end.commits.time_ms, self._time).fires
+        planned = plan_batch_deliveries(known, start, end, self._options, fires)
         deliveries = {each: planned[each] for each in planned.states.where(planned.busy)}
         spans = {partition: self._own(partition, end.commits) for partition in deliveries}
         return Deliveries(deliveries, spans, self._options, self._time is not None)
@@ -217,10 +218,7 @@ class IndividualCommits(CommitStrategy):
         runs = {partition: each for partition, each in found.items() if each}
         seq = last_seq(chain.from_iterable(runs.values()), mark.seq)
         now_ms = _now_ms() if mark.time_ms is None else mark.time_ms
-        order = StateOrder(seq, now_ms, runs)
-        return (
-            order if self._time is None else with_time(order, known, end, self._time, self._options)
-        )
+        return with_time(StateOrder(seq, now_ms, runs), known, end, self._time, self._options)
 
     def _admissible(self, states: StateColumns, latest: Positions) -> dict[TopicPartition, int]:
         """How far each partition may be read, one with a range that lags too far not at all."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from keyrange.individual_commits.batch_deliveries import clocks_of, fires_of
+from keyrange.individual_commits.batch_deliveries import batch_time
 from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.model.checkpoint import Checkpoint
 from keyrange.model.timers import NEVER, earliest
@@ -50,12 +50,12 @@ def with_time(
     are, and the limit of a batch is theirs too."""
     if time is None:
         return order
-    clocks_us = clocks_of(known, end, order.time_ms, time)
+    found = batch_time(known, end, order.time_ms, time)
     most = options.max_offsets_per_trigger
     if most is not None:
-        spans = sum(map(len, fires_of(known, end, order.time_ms, time).values()))
+        spans = sum(map(len, found.fires.values()))
         most = max(most // max(spans, 1), 1)
-    return replace(order, clocks_us=clocks_us, timers_max=most)
+    return replace(order, clocks_us=found.clocks_us, timers_max=most)
 
 
 def state_metrics(known: Snapshot, now_ms: int) -> dict[str, float]:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from keyrange.errors import invalid_options
 from keyrange.keyed_state.variables import State
+from keyrange.options.value_parsers import argument_us
 from keyrange.work.event_times import EVENT_TIME, MICROSECONDS, WATERMARK, column_at
 
 Numbers = NDArray[np.int64]
@@ -38,6 +39,15 @@ class Operator(ABC):
     def parts(self, columns: pa.Schema, chosen: Sequence[str]) -> JobParts:
         """`columns` are those of records, and `chosen` those of them that a job without a function
         has in its output. Raises ValueError with what is wrong."""
+
+
+def duration_us(name: str, text: str) -> int:
+    """An argument of an operator, such as "1h", in microseconds. Raises KeyrangeError for what is
+    no duration, and for one of nothing."""
+    try:
+        return argument_us(name, text, is_positive=True)
+    except ValueError as failure:
+        raise invalid_options([str(failure)]) from None
 
 
 def parts_of(

@@ -15,13 +15,13 @@ from keyrange.errors import invalid_options
 from keyrange.formats.schema_document import ddl_of_columns
 from keyrange.keyed_state.list_offsets import offsets_of
 from keyrange.keyed_state.variables import TIMERS, ListState, ValueState
-from keyrange.options.value_parsers import argument_us
 from keyrange.windowing.operators import (
     JobParts,
     Numbers,
     Operator,
     RecordColumn,
     due_between,
+    duration_us,
     record_column,
     times_of,
 )
@@ -212,10 +212,7 @@ def deduplicate(by: str | Sequence[str] = (), within: str = "1d") -> Deduplicati
     the records' columns, each field of a value that has fields as a column.
     """
     names = (by,) if isinstance(by, str) else tuple(by)
-    try:
-        return Deduplication(names, argument_us("within", within, is_positive=True))
-    except ValueError as failure:
-        raise invalid_options([str(failure)]) from None
+    return Deduplication(names, duration_us("within", within))
 
 
 def last(*, by_time: bool) -> LastByTime:

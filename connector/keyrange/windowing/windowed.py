@@ -11,7 +11,6 @@ import pyarrow as pa
 from keyrange.errors import invalid_options
 from keyrange.formats.schema_document import ddl_of_columns, schema_of_ddl
 from keyrange.keyed_state.variables import ListState
-from keyrange.options.value_parsers import argument_us
 from keyrange.windowing.aggregates import (
     Aggregate,
     Applied,
@@ -27,6 +26,7 @@ from keyrange.windowing.operators import (
     JobParts,
     Operator,
     RecordColumn,
+    duration_us,
     record_column,
 )
 from keyrange.windowing.window_function import KEY_START_END, WINDOWS, WindowFunction
@@ -192,7 +192,7 @@ def tumbling(size: str, emit: Emit = "final") -> WindowedAggregation:
 def hopping(size: str, step: str, emit: Emit = "final") -> WindowedAggregation:
     """Windows of one size of which one begins each `step`, `hopping("1h", "5m")`: a record belongs
     to several. Else as `tumbling`."""
-    size_us, step_us = _micros("size", size), _micros("step", step)
+    size_us, step_us = duration_us("size of windows", size), duration_us("step of windows", step)
     if step_us > size_us:
         raise invalid_options(
             [f"step {step} is longer than size {size}: records would be left out"]
@@ -207,17 +207,10 @@ def session(gap: str, emit: Emit = "final") -> WindowedAggregation:
     With emit="update" a session that was joined to an earlier one leaves its row in a table: take
     "final" there. Else as `tumbling`.
     """
-    return WindowedAggregation(Sessions(_micros("gap", gap)), _updates(emit))
+    return WindowedAggregation(Sessions(duration_us("gap of windows", gap)), _updates(emit))
 
 
 def _updates(emit: str) -> bool:
     if emit not in ("final", "update"):
         raise invalid_options([f"emit must be final or update, and is {str(emit)[:40]!r}"])
     return emit == "update"
-
-
-def _micros(name: str, text: str) -> int:
-    try:
-        return argument_us(f"{name} of windows", text, is_positive=True)
-    except ValueError as failure:
-        raise invalid_options([str(failure)]) from None

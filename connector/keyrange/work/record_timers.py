@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from keyrange.keyed_state.due_timers import wake_times
-from keyrange.keyed_state.model.figures import StateFigures
 from keyrange.keyed_state.state_entries import ABSENT, Entry
-from keyrange.keyed_state.state_handles import Current, instant
+from keyrange.keyed_state.state_handles import instant
 from keyrange.keyed_state.variables import TIMER_RETRY, TIMERS
 from keyrange.model.offsets import TopicPartition
 from keyrange.model.timers import NEVER
+from keyrange.values.python_rows import python_values
+from keyrange.work.keyed_states import States
+from keyrange.work.keys_ahead import KeysAhead
 from keyrange.work.model.time_limits import ANY_TIME, Interruption
 from keyrange.work.record_timer import RecordTimeout
 from keyrange.work.records import Place, Row, WrongResult
@@ -36,56 +39,41 @@ class FiredTimer:
         return {"partition": self.partition, "timer": instant(self.at_us).isoformat()}
 
 
-class KeyStates(Protocol):
-    """The state of some keys, which have numbers: `keyed_record_worker.KeyedRecordWorker`."""
-
-    @property
-    def partition(self) -> TopicPartition: ...
-
-    @property
-    def time_ms(self) -> int: ...
-
-    @property
-    def figures(self) -> StateFigures: ...
-
-    def clock_us(self) -> int: ...
-
-    def key_of(self, group: int) -> tuple[bytes, int, Entry]: ...
-
-    def begin_timer(self, group: int) -> Current: ...
-
-    def call_for_timer(self, function: Callable[..., Any], group: int, at_us: int) -> Any: ...
-
-    def settle_timer(self) -> None: ...
-
-    def take_back_timer(self) -> None: ...
-
-    def note_changed(self, group: int) -> None: ...
-
-
 class RecordTimers:
-    """Fires timers of the keys whose state a worker has read ahead.
+    """Fires timers of the keys whose state is read ahead.
 
     The timers of a key fire in the order of their times, before the records that are read behind
     them. They wait as long as a record of the key does that came before; a timer that failed goes
     before all others of its key, and the key's records wait for it.
     """
 
-    def __init__(self, task: Task, worker: KeyStates, names: Sequence[str]) -> None:
-        """`names`: of the variables of the state."""
-        self._task, self._worker = task, worker
+    def __init__(
+        self,
+        task: Task,
+        states: States,
+        keys: KeysAhead,
+        checked: Callable[[FiredTimer, Any], Any],
+    ) -> None:
+        """`checked`: of the rows that a function answers with, those that fit. Raises one of UNFIT
+        for others, and WrongResult for what is no answer."""
+        self._task, self._keys, self._checked = task, keys, checked
+        self._time_ms, self._figures = states.time_ms, states.figures
+        names = states.form.names
         self._timers, self._retry = names.index(TIMERS), names.index(TIMER_RETRY)
         self._form = form_of(task.job)
         self._has_keys = any(each.keys for each in task.job.outputs)
         # Keys whose timers are due and wait for a record.
         self._waiting: list[int] = []
+        # The keys as records have them; made when a timer fires.
+        self._read_keys: Sequence[Any] | None = None
 
     def before(self, found: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """The output of timers that are due of the keys whose state was `found`, before records of
         these are worked on."""
         timers_us, retries_ms = wake_times(found)
-        due = np.flatnonzero((timers_us <= self._worker.clock_us()) | (retries_ms != NEVER))
+        due = np.flatnonzero((timers_us <= self._keys.clock_us) | (retries_ms != NEVER))
         self._waiting = []
+        self._read_keys = None
         yield from self._fire(due.tolist(), None)
 
     def behind(self, offset: int) -> Iterator[pa.RecordBatch]:
@@ -93,11 +81,10 @@ class RecordTimers:
         waiting, self._waiting = self._waiting, []
         yield from self._fire(waiting, offset)
         for group in set(waiting).difference(self._waiting):
-            _, _, entry = self._worker.key_of(group)
-            timers = entry[self._timers]
-            if timers is not ABSENT and timers[0] <= self._worker.clock_us():
+            timers = self._keys.entries[group][self._timers]
+            if timers is not ABSENT and timers[0] <= self._keys.clock_us:
                 # The time of the batch was up: nobody but this task knows that they are due.
-                self._worker.note_changed(group)
+                self._keys.changed.add(group)
 
     def _fire(self, groups: Iterable[int], offset: int | None) -> Iterator[pa.RecordBatch]:
         rows: list[Row] = []
@@ -109,19 +96,19 @@ class RecordTimers:
         for table, output, at_rows in self._form.parts(rows):
             if output.num_rows:
                 own = times_us if at_rows is None else [times_us[at] for at in at_rows]
-                places = self._task.timer_places(self._worker.partition, own, offset)
+                places = self._task.timer_places(self._keys.partition, own, offset)
                 yield self._task.output(output, places, None, table)
 
     def _fired_of(self, group: int) -> Iterator[tuple[int, Sequence[Row]]]:
         """The timers of a key that fire, each with its rows."""
-        task, worker = self._task, self._worker
-        _, key_hash, entry = worker.key_of(group)
-        retry, clock_us, last_us = entry[self._retry], worker.clock_us(), None
+        task, keys = self._task, self._keys
+        key_hash, entry = keys.hashes[group], keys.entries[group]
+        retry, clock_us, last_us = entry[self._retry], keys.clock_us, None
         if retry is not ABSENT:
-            if retry[1] > worker.time_ms:
-                task.hold(worker.partition, key_hash)
+            if retry[1] > self._time_ms:
+                task.hold(keys.partition, key_hash)
                 return
-        elif task.waits(worker.partition, key_hash):
+        elif task.waits(keys.partition, key_hash):
             self._waiting.append(group)
             return
         while (timers := entry[self._timers]) is not ABSENT and timers[0] <= clock_us:
@@ -136,31 +123,23 @@ class RecordTimers:
 
     def _call(self, group: int, at_us: int) -> Sequence[Row] | None:
         """The rows of a timer; None where it has not fired."""
-        task, worker = self._task, self._worker
+        task, keys = self._task, self._keys
         limits, hands = task.limits, task.hands
         limited = task.job.terms.has_limits
         allowance = limits.allowance(hands.now_ms()) if limited else ANY_TIME
         if limits.spent:
             return None
-        current = worker.begin_timer(group)
-        entry = current.entry
-        current.before = entry[:]
-        entry[self._timers] = entry[self._timers][1:] or ABSENT
-        entry[self._retry] = ABSENT
-        function = task.job.on_timer
-        assert function is not None
-
-        def call(_: Any) -> Any:
-            return worker.call_for_timer(function, group, at_us)
-
+        keys.begin(group)
+        keys.current.before = keys.current.entry[:]
+        self._take_off(keys.current.entry)
         try:
-            made = hands.call(call, None, allowance.timeout_ms)
+            made = hands.call(partial(self._answer, group), at_us, allowance.timeout_ms)
             rows = [made] if isinstance(made, tuple) and made and self._form.width else list(made)
             if self._has_keys:
                 self._form.parts(rows)
         except RecordTimeout as failure:
             if limits.interrupted(allowance, 1, hands.now_ms()) is Interruption.HAND_BACK:
-                current.take_back()
+                keys.current.take_back()
                 return None
             return self._failed(group, at_us, overtime(failure, allowance.timeout_ms))
         except WrongResult as failure:
@@ -168,24 +147,46 @@ class RecordTimers:
         except FAILURES as failure:
             return self._failed(group, at_us, said_of(failure))
         limits.settled()
-        worker.settle_timer()
-        worker.figures.timers_fired += 1
+        keys.settle()
+        self._figures.timers_fired += 1
         return rows
+
+    def _answer(self, group: int, at_us: int) -> Any:
+        """Of the rows that the function of timers answers with, those that fit. Raises what it
+        raises, and as `checked`."""
+        keys, job = self._keys, self._task.job
+        if self._read_keys is None:
+            raw, reader = keys.keys, job.values
+            self._read_keys = (
+                raw
+                if reader is None
+                else python_values(reader.read_keys(pa.array(raw, pa.binary())))
+            )
+        function = job.on_timer
+        assert function is not None
+        answered = function(self._read_keys[group], instant(at_us), keys.state)
+        return (
+            () if answered is None else self._checked(FiredTimer(keys.partition, at_us), answered)
+        )
+
+    def _take_off(self, entry: Entry) -> None:
+        """The first timer of a key is none any more."""
+        entry[self._timers] = entry[self._timers][1:] or ABSENT
+        entry[self._retry] = ABSENT
 
     def _failed(self, group: int, at_us: int, why: Said) -> Sequence[Row] | None:
         """A timer has failed: it comes again, or it is given up, and fires no more."""
-        task, worker = self._task, self._worker
-        key, key_hash, entry = worker.key_of(group)
-        worker.take_back_timer()
-        worker.figures.timers_failed += 1
+        task, keys = self._task, self._keys
+        key, key_hash, entry = keys.keys[group], keys.hashes[group], keys.entries[group]
+        keys.current.take_back()
+        self._figures.timers_failed += 1
         retry = entry[self._retry]
         deliveries = 1 if retry is ABSENT else retry[0] + 1
-        worker.note_changed(group)
+        keys.changed.add(group)
         task.limits.settled()
-        if task.gives_up_timer(worker.partition, key, key_hash, at_us, deliveries, why):
-            entry[self._timers] = entry[self._timers][1:] or ABSENT
-            entry[self._retry] = ABSENT
+        if task.gives_up_timer(keys.partition, key, key_hash, at_us, deliveries, why):
+            self._take_off(entry)
             return ()
-        entry[self._retry] = (deliveries, task.due_again_ms(deliveries, worker.time_ms))
-        task.hold(worker.partition, key_hash)
+        entry[self._retry] = (deliveries, task.due_again_ms(deliveries, self._time_ms))
+        task.hold(keys.partition, key_hash)
         return None
