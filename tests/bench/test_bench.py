@@ -13,7 +13,7 @@ from project.bench_runs import CI, bench, tiny_figures
 sys.path.insert(0, str(CI))
 
 from bench.__main__ import main as bench_main
-from bench.groups import ingest, state
+from bench.groups import ingest, state, values
 from bench.groups.read import GROUP, cells
 from bench.groups.scale import GROUP as SCALE
 from bench.registry import Bench, Scale
@@ -167,6 +167,34 @@ SLOW_KEY = {
     for share in ("p50", "p99")
     for figure in (f"{share}.vs_normal", f"{share}.ms", f"normal.{share}.ms")
 }
+VALUE_SIDES = {
+    "ingest.avro.200B": ("vs_jvm", "jvm"),
+    "ingest.protobuf.200B": ("vs_python", "jvm_python"),
+    "ingest.json.1KB": ("vs_jvm", "jvm"),
+    "process.typed": ("vs_jvm_udf", "jvm_udf"),
+    "read.json.200B": ("vs_jvm", "jvm"),
+    "upsert.200B": ("vs_jvm", "jvm"),
+    "ingest.whole.1KB.lz4": ("vs_script", "script"),
+    "ingest.whole.200B.none": ("vs_script", "script"),
+}
+VALUES = {
+    f"{prefix}.{figure}"
+    for prefix, (versus, other) in VALUE_SIDES.items()
+    for figure in (
+        versus,
+        "keyrange.mrec_per_second",
+        f"{other}.mrec_per_second",
+        "peak_rss.mb",
+    )
+}
+# Groups of which every figure is above nothing.
+PROMISED = {
+    "commits_slow_key": SLOW_KEY,
+    "query": QUERY,
+    "parts": PARTS,
+    "consumer": CONSUMER,
+    "values": VALUES,
+}
 
 
 @pytest.mark.broker
@@ -212,7 +240,6 @@ def test_the_tiny_benchmark_yields_its_figures(tmp_path: Path) -> None:
 @pytest.mark.broker
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_the_tiny_benchmark_of_key_ranges_yields_its_figures(tmp_path: Path) -> None:
     figures = tiny_figures(tmp_path, "keyrange", timeout_s=580)
     assert figures.keys() == KEYRANGE
@@ -229,17 +256,16 @@ def test_the_tiny_benchmark_of_key_ranges_yields_its_figures(tmp_path: Path) -> 
 @pytest.mark.broker
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_the_tiny_benchmark_of_a_slow_key_yields_its_figures(tmp_path: Path) -> None:
-    figures = tiny_figures(tmp_path, "commits_slow_key", timeout_s=580)
-    assert figures.keys() == SLOW_KEY
+@pytest.mark.parametrize("group", PROMISED)
+def test_the_tiny_benchmark_of_a_group_yields_its_figures(tmp_path: Path, group: str) -> None:
+    figures = tiny_figures(tmp_path, group, timeout_s=580)
+    assert figures.keys() == PROMISED[group]
     assert all(each["value"] > 0 for each in figures.values())
 
 
 @pytest.mark.broker
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_the_tiny_benchmark_of_queries_that_commit_yields_its_figures(tmp_path: Path) -> None:
     figures = tiny_figures(tmp_path, "commits_throughput", timeout_s=580)
     assert figures.keys() == THROUGHPUT
@@ -251,17 +277,6 @@ def test_the_tiny_benchmark_of_queries_that_commit_yields_its_figures(tmp_path: 
 @pytest.mark.broker
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_the_tiny_benchmark_of_queries_that_start_yields_its_figures(tmp_path: Path) -> None:
-    figures = tiny_figures(tmp_path, "query", timeout_s=580)
-    assert figures.keys() == QUERY
-    assert all(each["value"] > 0 for each in figures.values())
-
-
-@pytest.mark.broker
-@pytest.mark.spark
-@pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_the_tiny_benchmark_of_kafka_to_delta_yields_its_figures(tmp_path: Path) -> None:
     figures = tiny_figures(tmp_path, "ingest", "latency", "latency_delta", "worker", timeout_s=580)
     assert figures.keys() == TINY_INGEST | LATENCY | LATENCY_DELTA | WORKER
@@ -299,7 +314,6 @@ def test_the_tiny_benchmark_of_members_yields_its_figures(tmp_path: Path) -> Non
 
 @pytest.mark.broker
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_the_tiny_benchmark_of_scale_yields_its_figures(tmp_path: Path) -> None:
     figures = tiny_figures(tmp_path, "scale", timeout_s=580)
     assert SCALE.targets.keys() <= figures.keys()
@@ -309,28 +323,15 @@ def test_the_tiny_benchmark_of_scale_yields_its_figures(tmp_path: Path) -> None:
 
 @pytest.mark.broker
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_the_tiny_benchmark_of_volumes_yields_its_figures(tmp_path: Path) -> None:
     figures = tiny_figures(tmp_path, "volumes", timeout_s=580)
     assert figures.keys() == VOLUMES
 
 
-@pytest.mark.broker
-@pytest.mark.spark
-@pytest.mark.slow
-def test_the_tiny_benchmark_of_the_parts_of_reading_yields_its_figures(tmp_path: Path) -> None:
-    figures = tiny_figures(tmp_path, "parts")
-    assert figures.keys() == PARTS
-    assert all(each["value"] > 0 for each in figures.values())
-
-
-@pytest.mark.broker
-@pytest.mark.spark
-@pytest.mark.slow
-def test_the_tiny_benchmark_of_the_consumer_yields_its_figures(tmp_path: Path) -> None:
-    figures = tiny_figures(tmp_path, "consumer")
-    assert figures.keys() == CONSUMER
-    assert all(each["value"] > 0 for each in figures.values())
+def test_every_ratio_and_all_memory_of_typed_values_has_a_target_and_a_place_in_the_table() -> None:
+    rates = {name for name in VALUES if name.endswith(".mrec_per_second")}
+    assert values.GROUP.targets.keys() == VALUES - rates
+    assert {name for row in TABLES["values"].rows.values() for name in row} == VALUES
 
 
 def test_at_any_other_scale_every_size_is_read_with_every_codec() -> None:
