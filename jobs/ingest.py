@@ -12,9 +12,9 @@ in the place of value. Any option of the source, `kafka.*` settings included, is
 `--option name=value`. A value `@FILE` is read from a file, so that passwords stay out of the
 process list. `keyrange` has to be installed for the driver's and the executors' Python.
 
-The tasks that read write the table's files themselves (`keyrange.job`). Where a table does not
-take files, or is named as in a catalog, Spark's Delta sink writes it, and one line of the log says
-why. A checkpoint goes on the way that it began.
+The tasks that read write the table's files, or hand their rows to Delta where the table has rules
+to which files do not keep (`keyrange.job`). Where neither is possible, or the table is named as in
+a catalog, Spark's Delta sink writes it. The log says why. A checkpoint goes on as it began.
 
 It runs until it is stopped (SIGTERM or Ctrl-C), or with `--available-now` until what is there has
 been read. One line is logged for every batch, as JSON with `--log-format json`; `--progress` keeps
@@ -60,6 +60,7 @@ from keyrange.options.commits import IS_PATH
 
 log = logging.getLogger("ingest")
 _Writer = TypeVar("_Writer", DataStreamWriter, TableWriter)
+Started = tuple[StreamingQuery, str]
 
 POLL_S = 0.5
 # The exit code of a run that ended by itself and left records that are neither done nor dead.
@@ -181,21 +182,19 @@ def source_options(arguments: argparse.Namespace) -> dict[str, str]:
         raise SystemExit(str(failure)) from None
 
 
-def start(
-    spark: SparkSession, arguments: argparse.Namespace, options: dict[str, str]
-) -> StreamingQuery:
-    """Start the query; each record is in the table once, whoever writes it.
+def start(spark: SparkSession, arguments: argparse.Namespace, options: dict[str, str]) -> Started:
+    """Start the query, and say who writes its table: each record is there once, whoever does.
 
     Raises INVALID_OPTIONS where options are for tables that keyrange writes, and Spark writes it.
     """
     writer, why = job_writer(spark, arguments, options)
     if writer is not None:
-        return with_trigger(writer, arguments).start()
+        return with_trigger(writer, arguments).start(), writer.written_by
     log.info("Spark writes the table, and not the tasks that read: %s", why)
     check_delta()
     if table_settings(arguments):
         raise invalid_options([f"{TABLE_FLAGS} are not for Spark, which writes: {why}"])
-    return start_sink(spark, arguments, options)
+    return start_sink(spark, arguments, options), "Spark's Delta sink"
 
 
 def job_writer(
@@ -270,11 +269,10 @@ class Follower:
     """Counts what the batches of a query held, and has each of them logged."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
-        self.batches = 0
-        self.records = 0
+        self.written_by = ""
+        self.batches = self.records = 0
         # Of a query that commits individually.
-        self.done = 0
-        self.dead = 0
+        self.done = self.dead = 0
         self.listener = ProgressListener(
             progress_file=arguments.progress,
             prometheus=bool(arguments.metrics_port),
@@ -292,10 +290,11 @@ class Follower:
 
     def summary(self, pending: int | None) -> str:
         """What the run came to; `pending` records are neither done nor dead."""
-        batches = "batch" if self.batches == 1 else "batches"
-        words = [f"ended: {self.records:,} records in {self.batches} {batches}"]
+        many = "es" * (self.batches != 1)
+        words = [f"ended: {self.records:,} records in {self.batches} batch{many}"]
         if pending is not None:
             words += [f"{self.done:,} done", f"{pending:,} pending", f"{self.dead:,} dead"]
+        words += [f"written by {self.written_by}"] if self.written_by else []
         return ", ".join(words)
 
 
@@ -314,7 +313,7 @@ def follow(query: StreamingQuery, follower: Follower, stopping: list[int]) -> No
     follower.listener.wait_ended(run_id, TOLD_S)
 
 
-Start = Callable[[SparkSession, argparse.Namespace, dict[str, str]], StreamingQuery]
+Start = Callable[[SparkSession, argparse.Namespace, dict[str, str]], Started]
 
 
 def run_query(name: str, arguments: argparse.Namespace, start: Start) -> int:
@@ -353,7 +352,8 @@ def run_query(name: str, arguments: argparse.Namespace, start: Start) -> int:
     try:
         register(spark)
         spark.streams.addListener(follower.listener)
-        follow(start(spark, arguments, options), follower, stopping)
+        query, follower.written_by = start(spark, arguments, options)
+        follow(query, follower, stopping)
         pending = pending_records(parse_options(options, "stream").commits, arguments.checkpoint)
         level = logging.WARNING if pending else logging.INFO
         log.log(level, "%s, %.1f s", follower.summary(pending), time.monotonic() - began)

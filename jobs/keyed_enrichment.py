@@ -42,9 +42,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 
-from ingest import run_query
+from ingest import Started, run_query
 from keyrange.errors import KeyrangeError
 from keyrange.options.secrets import parse_secret
 from process import process_arguments, start_with
@@ -175,9 +174,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     return given
 
 
-def start(
-    spark: SparkSession, arguments: argparse.Namespace, options: dict[str, str]
-) -> StreamingQuery:
+def start(spark: SparkSession, arguments: argparse.Namespace, options: dict[str, str]) -> Started:
     service = Service(
         arguments.service, arguments.timeout, arguments.tries, arguments.authorization
     )

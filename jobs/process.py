@@ -32,10 +32,16 @@ from functools import partial
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 
 import keyrange
-from ingest import TABLE_FLAGS, run_query, source_arguments, table_settings, with_trigger
+from ingest import (
+    TABLE_FLAGS,
+    Started,
+    run_query,
+    source_arguments,
+    table_settings,
+    with_trigger,
+)
 from keyrange.errors import invalid_options
 from keyrange.individual_commits.reported_outcomes import schema_of
 from keyrange.jobs.named_function import named_function
@@ -89,13 +95,13 @@ def start_with(
     spark: SparkSession,
     arguments: argparse.Namespace,
     options: dict[str, str],
-) -> StreamingQuery:
+) -> Started:
     """Start a query that calls a function with each record and appends its rows to the table."""
     table = arguments.table
     if arguments.written_by == "keyrange":
         job = keyrange.job(options, function, schema)
         into = job.into(table, arguments.checkpoint, **table_settings(arguments), spark=spark)
-        return with_trigger(into, arguments).start()
+        return with_trigger(into, arguments).start(), into.written_by
     if table_settings(arguments):
         raise invalid_options([f"{TABLE_FLAGS} need --written-by keyrange"])
     if not arguments.commit_table:
@@ -116,7 +122,7 @@ def start_with(
     writer = records.writeStream.foreachBatch(
         keyrange.each_batch(work, options, arguments.checkpoint)
     ).option("checkpointLocation", arguments.checkpoint)
-    return with_trigger(writer, arguments).start()
+    return with_trigger(writer, arguments).start(), "Spark's Delta"
 
 
 def main() -> int:

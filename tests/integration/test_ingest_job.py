@@ -38,7 +38,9 @@ class Ingest:
                 *("--checkpoint", str(self.checkpoint), "--available-now", *more),
             ]
         )
-        query = self.job.start(self.spark, arguments, self.job.source_options(arguments))
+        query, self.written_by = self.job.start(
+            self.spark, arguments, self.job.source_options(arguments)
+        )
         assert query.awaitTermination(240)
 
     @property
@@ -99,7 +101,7 @@ def test_a_query_of_the_delta_sink_goes_on_with_it_until_it_is_told_otherwise(
     assert ingest.values == [b"1", b"2", b"3", b"4"]
 
 
-def test_a_table_with_a_constraint_is_written_by_spark(
+def test_a_table_with_a_constraint_is_written_by_the_sessions_delta(
     ingest: Ingest, caplog: pytest.LogCaptureFixture
 ) -> None:
     kinds = {
@@ -114,10 +116,13 @@ def test_a_table_with_a_constraint_is_written_by_spark(
     fields = [Field(name, PrimitiveType(kind)) for name, kind in kinds.items()]
     table = DeltaTable.create(ingest.table, Schema(fields))
     table.alter.add_constraint({"there": "offset >= 0"})
-    with caplog.at_level(logging.INFO, "ingest"):
+    with caplog.at_level(logging.INFO, "keyrange"):
         ingest.run()
-    assert ingest.writer == "Spark"
-    assert "rows would not be held to delta.constraints.there" in caplog.text
+    assert ingest.writer == "job"
+    why = "rows would not be held to delta.constraints.there"
+    assert ingest.written_by == f"the session's Delta ({why})"
+    said = [each for each in caplog.messages if each.startswith("the session's Delta appends to")]
+    assert [each.endswith(why) for each in said] == [True]
     assert ingest.values == [b"1", b"2"]
 
 

@@ -147,7 +147,7 @@ def test_each_key_is_asked_about_in_order_and_once(
     place = ("--table", str(tmp_path / "table"), "--checkpoint", str(tmp_path / "checkpoint"))
     broker = ("--bootstrap-servers", topics.cluster.bootstrap_servers, "--topic", topic)
     arguments = job.parse_arguments([*broker, *place, *given])
-    query = job.start(spark, arguments, load_job("ingest").source_options(arguments))
+    query, _ = job.start(spark, arguments, load_job("ingest").source_options(arguments))
     assert query.awaitTermination(240)
 
     check(tmp_path, service)

@@ -20,10 +20,10 @@ from keyrange.errors import KeyrangeError
 from keyrange.individual_commits import last_batch_results, table_output
 from keyrange.individual_commits.table.commit_table import DeltaCommitTable
 from keyrange.individual_commits.verdict_store import VerdictStore
-from keyrange.storage.merge_by_spark import SparkMerger
 from keyrange.storage.model.merged_rows import Merged
 from keyrange.storage.model.sink_driver import Driver
 from keyrange.storage.sink_table import SinkTable
+from keyrange.storage.write_by_spark import SparkWriter
 from queries.crashing_jobs import CrashingJob
 from queries.individual import AT_ONCE, failure_of
 from queries.table_jobs import TableJob, individual
@@ -211,6 +211,9 @@ def test_a_table_with_deletion_vectors_more_columns_and_new_ones(
     assert list(map(tuple, rows)) == [("k0", 7, "a"), ("k1", None, "b"), ("other", 8, None)]
     log = "".join(each.read_text() for each in (job.table / "_delta_log").glob("*.json"))
     assert '"deletionVector"' in log
+    # Columns and rows came in one transaction.
+    operations = [each["operation"] for each in DeltaTable(job.table).history()]
+    assert operations == ["MERGE", "WRITE", "CREATE TABLE"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(table_output, "has_delta", lambda _: False)
         with pytest.raises(KeyrangeError, match="deletionVectors, with which delta-rs does not"):
@@ -228,9 +231,9 @@ def crashing(
 
 STEPS = [
     (VerdictStore, "publish", True),
-    (SinkTable, "merge", True),
-    (SparkMerger, "merge", False),
-    (SinkTable, "merge", False),
+    (SinkTable, "write", True),
+    (SparkWriter, "write", False),
+    (SinkTable, "write", False),
 ]
 
 
@@ -238,9 +241,9 @@ STEPS = [
     ("crashing", "owner", "step", "before"),
     [
         *(("batch", *each) for each in STEPS),
-        ("individual", SinkTable, "merge", True),
+        ("individual", SinkTable, "write", True),
         ("individual", DeltaCommitTable, "append", True),
-        pytest.param("individual", SparkMerger, "merge", False, marks=pytest.mark.slow),
+        pytest.param("individual", SparkWriter, "write", False, marks=pytest.mark.slow),
     ],
     indirect=["crashing"],
 )
@@ -257,16 +260,16 @@ def test_a_batch_is_merged_once_wherever_the_driver_ends(
     job.run(**into)
     job.produce("c", "d")
     has_manifest = step != "publish"
-    if owner is SparkMerger:
+    if owner is SparkWriter:
         # A failure that may have landed is looked at in the table, and is none.
-        whole = SparkMerger.merge
+        whole = SparkWriter.write
 
-        def landing(self: SparkMerger, *given: Any) -> Any:
+        def landing(self: SparkWriter, *given: Any) -> Any:
             whole(self, *given)
             raise OSError("no answer")
 
         with monkeypatch.context() as patch:
-            patch.setattr(SparkMerger, "merge", landing)
+            patch.setattr(SparkWriter, "write", landing)
             job.run(**into)
         assert committed(job.checkpoint) == [0, 1]
     else:
@@ -292,7 +295,7 @@ def test_what_the_next_run_may_not_change(
 ) -> None:
     job = crashing
     job.produce("a")
-    job.crash(monkeypatch, SinkTable, "merge", True, keys=["at"])
+    job.crash(monkeypatch, SinkTable, "write", True, keys=["at"])
     text = failure_of(job.start())
     assert "[BATCH_UNFINISHED]" in text
     assert "was made by keys at, and is to be written without keys" in text
@@ -329,19 +332,19 @@ def test_spark_merges_nothing_of_a_driver_that_is_stopped_meanwhile(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has looked whether it still counts, and Delta knows the batch's transaction alone."""
-    table, whole = KeyedTable(tmp_path), SparkMerger.merge
-    table.merger = SparkMerger(spark, str(table.table))
+    table, whole = KeyedTable(tmp_path), SparkWriter.write
+    table.merger = SparkWriter(spark, str(table.table))
     old = Driver("old", 1)
     new = Driver("new", 2, frozenset({"old"}), {"app": 0}, frozenset({"app"}))
     assert table.merge(0, table.staged((1, "a"), (2, "b")), driver=old) == Merged(0, 2, 0)
     staged = table.staged((1, "late"))
 
-    def late(self: SparkMerger, *given: Any) -> Any:
+    def late(self: SparkWriter, *given: Any) -> Any:
         table.sink().stop_others(new)
         return whole(self, *given)
 
     with monkeypatch.context() as patch:
-        patch.setattr(SparkMerger, "merge", late)
+        patch.setattr(SparkWriter, "write", late)
         with pytest.raises(KeyrangeError, match="COMMITS_FENCED"):
             table.merge(1, staged, driver=old)
     assert table.rows() == {1: "a", 2: "b"}

@@ -118,7 +118,7 @@ def crash(
         ("batch", VerdictStore, "publish", 0),
         ("batch", SinkTable, "append", 0),
         ("batch", SinkTable, "append", 1),
-        ("batch", SinkTable, "merge", 0),
+        ("batch", SinkTable, "write", 0),
         ("individual", SinkTable, "append", 1),
         ("individual", DeltaCommitTable, "append", 0),
     ],

@@ -11,12 +11,12 @@ from deltalake import DeltaTable
 from keyrange.storage.data_files import DataFile
 from keyrange.storage.directory import Directory
 from keyrange.storage.merge_by_delta_rs import DeltaRsMerger
-from keyrange.storage.merging import Merger, Staged
 from keyrange.storage.model.merged_rows import Merged
 from keyrange.storage.model.partition_columns import partition_columns
 from keyrange.storage.sink_table import SinkTable
-from keyrange.work.changed_rows import ChangedRows
+from keyrange.storage.staged import Staged, StagedWriter
 from keyrange.work.outcome_rows import changed_rows
+from keyrange.work.staged_rows import StagedRows
 
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
 # The text of a row that leaves column text as it is.
@@ -28,7 +28,7 @@ FORM = {"fields": [{"name": "id"}, {"name": "text"}]}
 class KeyedTable:
     """A table with keys, and a place for rows that are to be merged into it."""
 
-    merger: Merger = DeltaRsMerger()
+    merger: StagedWriter = DeltaRsMerger()
 
     def __init__(self, home: Path, keys: tuple[str, ...] = ("id",), by: str = "") -> None:
         self.table, self.staging, self.keys = home / "t", home / "s", keys
@@ -36,7 +36,7 @@ class KeyedTable:
 
     def sink(self, schema: pa.Schema = SCHEMA, **given: Any) -> SinkTable:
         sink = SinkTable(str(self.table), schema, {}, self.partition_by, keys=self.keys, **given)
-        sink.prepare(unfit=self.merger.unfit)
+        sink.prepare(by=self.merger.rules)
         return sink
 
     def staged(self, *rows: tuple[int, str | None], files: int = 1, at: int = 0) -> Staged:
@@ -51,15 +51,15 @@ class KeyedTable:
             found += writer.finish()
         return Staged(str(self.staging), found, self.keys, FORM, self.partition_by)
 
-    def writer(self, attempt: str, **given: Any) -> ChangedRows:
+    def writer(self, attempt: str, **given: Any) -> StagedRows:
         create = Directory(f"{self.staging}/{attempt}").create
-        return ChangedRows(create, attempt, SCHEMA, self.partition_by, self.keys, **given)
+        return StagedRows(create, attempt, SCHEMA, self.partition_by, self.keys, **given)
 
     def merge(
         self, batch_id: int, staged: Staged, sink: SinkTable | None = None, **given: Any
     ) -> Merged:
         sink = sink or self.sink()
-        return sink.merge(staged, self.merger, "app", batch_id, True, **given)
+        return sink.write(staged, self.merger, "app", batch_id, True, **given)
 
     def rows(self) -> dict[int, str | None]:
         rows = DeltaTable(self.table).to_pyarrow_table().to_pylist()

@@ -211,14 +211,22 @@ COMMIT_CONDITIONS: Final = (
     _table_jobs.invalid(
         "SINK_UNSUITABLE",
         "add the columns that the table lacks with into(..., evolve='add') or with ALTER TABLE ... "
-        "ADD COLUMNS, or give the job the table's own columns and partition columns; else let "
-        "Spark write the table: records "
-        "that are read with format('keyrange') by writeStream.format('delta'), the result of "
-        "keyrange.process by df.write.format('delta').options(**keyrange.transaction())",
-        "`keyrange.job` writes files of a Delta table, and this table does not take them: it has "
-        "other columns or partition columns, constraints, generated columns or features that files "
-        "do not keep to.",
+        "ADD COLUMNS, or give the job the table's own columns and partition columns; for a table "
+        "with constraints or with features of Delta start the query in a session that has Delta, "
+        "which then writes the table",
+        "The table does not take the rows of `keyrange.job`: it has other columns or partition "
+        "columns, or constraints, generated columns or features to which files do not keep, and "
+        "the session has no Delta.",
         "the reason in the message",
+    ),
+    _table_jobs.invalid(
+        "ROWS_REFUSED",
+        "let the function answer with rows that keep to the rule. This batch is worked on already: "
+        "drop the rule (ALTER TABLE ... DROP CONSTRAINT, or ALTER COLUMN ... DROP NOT NULL), start "
+        "the query, which then writes the batch, and mend the rows before you add it again",
+        "The session's Delta, which writes this table, holds rows to the table's rules, and a row "
+        "of the batch breaks one. Nothing of the batch was written to the table.",
+        "the rule, the topic-partition and the offset in the message",
     ),
     _rows.unavailable(
         "SINK_UNWRITABLE",

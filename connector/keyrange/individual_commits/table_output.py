@@ -1,5 +1,5 @@
 """The output of a verdict into the tables of its job: files that are there are named in a table's
-log, or their rows are merged into it."""
+log, or their rows are written into it by the session's Delta or by delta-rs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from keyrange.errors import error
 from keyrange.formats.schema_document import struct_type
 from keyrange.individual_commits import last_batch_results
 from keyrange.individual_commits.batch_in_checkpoint import Planned
@@ -18,10 +19,11 @@ from keyrange.individual_commits.model.verdict_manifest import (
     check_output,
 )
 from keyrange.individual_commits.verdict_store import VerdictStore
-from keyrange.storage.merge_by_spark import SparkMerger, has_delta
-from keyrange.storage.merging import Merger, Staged
 from keyrange.storage.model.sink_driver import Driver
+from keyrange.storage.model.writer_rules import OWN
 from keyrange.storage.sink_history import made_again, note_of
+from keyrange.storage.staged import Staged, StagedWriter
+from keyrange.storage.write_by_spark import SparkWriter, has_delta
 from keyrange.work import appended_files
 
 if TYPE_CHECKING:
@@ -31,16 +33,17 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class TableOutput:
     """A table of a job, and the rows for it. `form` is Spark's JSON of their columns, and
-    `name_in_spark` what a session calls the place of the table."""
+    `name_in_spark` what a session calls the place of the table. `by_spark`: its Delta appends."""
 
     sink: SinkTable
     form: Mapping[str, Any]
     name_in_spark: str
+    by_spark: bool = False
 
     def as_told(self) -> ManifestTable:
         """What a manifest is to say of it."""
         sink = self.sink
-        return ManifestTable(sink.uri, sink.table_id(), self.form, sink.keys)
+        return ManifestTable(sink.uri, sink.table_id(), self.form, sink.keys, self.by_spark)
 
 
 @dataclass(frozen=True)
@@ -59,9 +62,9 @@ class BatchOutput:
         """Make the tables that are not there, but for those of which Delta's name is `known`.
         Raises OTHER_TABLE where one was made again, TABLE_RESTORED, and as `SinkTable.prepare`."""
         for name, each in self.tables.items():
-            merger = self._merger(each)
-            unfit = merger.unfit if merger is not None else frozenset()
-            if not each.sink.prepare(known.get(name, ""), unfit):
+            writer = self._writer(each, each.as_told())
+            rules = writer.rules if writer is not None else OWN
+            if not each.sink.prepare(known.get(name, ""), rules):
                 raise made_again(each.sink.uri, batch_id - 1)
             each.sink.check_restored(batch_id)
 
@@ -99,24 +102,35 @@ class BatchOutput:
             schema = pa.schema(list(struct_type(told.schema)))
             files = appended_files.files_of(manifest.rows["file"], name)
             given: Any = (application, at.batch_id, not is_made, driver, note, schema)
-            merger = self._merger(each)
-            if merger is None:
+            writer = self._writer(each, told)
+            if writer is None:
                 sink.append(files, *given)
                 continue
             columns = told.schema, sink.partition_by
             staged = Staged(store.location, files, sink.keys, *columns, self.storage)
-            merged = sink.merge(staged, merger, *given)
-            last_batch_results.keep_merged(at.query_id, at.batch_id, merged)
+            counts = sink.write(staged, writer, *given)
+            if sink.keys:
+                last_batch_results.keep_merged(at.query_id, at.batch_id, counts)
 
-    def _merger(self, table: TableOutput) -> Merger | None:
-        """Who merges rows into a table; None where none are."""
-        return merger_of(self.batch.sparkSession, table.name_in_spark) if table.sink.keys else None
+    def _writer(self, table: TableOutput, told: ManifestTable) -> StagedWriter | None:
+        """Who writes the rows of files into a table; None where these become its own. Raises
+        SINK_UNSUITABLE."""
+        session = self.batch.sparkSession
+        if not told.is_staged:
+            return None
+        if not told.keys and not has_delta(session):
+            message = (
+                "its rows wait to be appended by Delta, which this session lacks "
+                "(spark.sql.extensions and spark.sql.catalog.spark_catalog)"
+            )
+            raise error("SINK_UNSUITABLE", message, table=told.uri)
+        return writer_of(session, table.name_in_spark)
 
 
-def merger_of(session: Any, name: str) -> Merger:
+def writer_of(session: Any, name: str) -> StagedWriter:
     """The session's own Delta where it has one, and else delta-rs."""
     if has_delta(session):
-        return SparkMerger(session, name)
+        return SparkWriter(session, name)
     from keyrange.storage.merge_by_delta_rs import DeltaRsMerger
 
     return DeltaRsMerger()

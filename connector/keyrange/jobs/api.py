@@ -20,7 +20,13 @@ from keyrange.jobs.data_source import data_source_of
 from keyrange.jobs.definition import JobDefinition, JobFunctions, pickled
 from keyrange.jobs.job_arguments import check_job, check_state, state_variables, time_of
 from keyrange.jobs.operator_jobs import parts_of_job
-from keyrange.jobs.output_tables import TableArguments, arguments_of, prepared, resolved
+from keyrange.jobs.output_tables import (
+    TableArguments,
+    arguments_of,
+    prepared,
+    resolved,
+    written_by,
+)
 from keyrange.jobs.query_table import manifests_of_whole_batches
 from keyrange.jobs.table_schemas import Schema, table_schemas
 from keyrange.jobs.table_writer import TableWriter
@@ -215,7 +221,7 @@ class TableJob:
         of the records. A row whose boolean column `deletes` is true deletes its key, and so does a
         record without a value where there is no function; the column is not in the table. Values
         that are changes of rows (valueFormat=debezium) say by themselves what they delete. The
-        session's Delta merges, where it has one, and else delta-rs in the driver.
+        session's Delta merges, and else delta-rs. It also appends where files do not keep to rules.
 
         A job with several schemas has a mapping with the path of each table, and each argument of a
         table may be a mapping too. Each table gets a transaction of the batch.
@@ -314,7 +320,8 @@ class TableJob:
                 individually, self._options, checkpoint, looks_late=True, time=self._time
             )
         writer = counted.writeStream.foreachBatch(write)
-        return TableWriter(writer.option("checkpointLocation", checkpoint))
+        writer = writer.option("checkpointLocation", checkpoint)
+        return TableWriter(writer, written_by(definition.tables))
 
     def _check_keys(self, outputs: list[OutputTable]) -> None:
         if any(each.keys for each in outputs) and not self._options.commits.keeps_order:
@@ -367,7 +374,7 @@ class TableJob:
         if self._options.commits.individual or self._options.values.bad == "deadLetter":
             # What is given up is kept as it was.
             needed.update(_RECORD)
-        if any(each.keys for each in tables):
+        if any(each.is_staged for each in tables):
             needed.add("timestamp")
         if any(each.tombstones for each in tables):
             needed.add("value")

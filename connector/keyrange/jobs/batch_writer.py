@@ -116,7 +116,10 @@ class JobTables:
     def _output(self, batch: DataFrame) -> BatchOutput:
         tables = {
             each.name: TableOutput(
-                self.sink(each), each.columns, self.names_in_spark.get(each.name, each.uri)
+                self.sink(each),
+                each.columns,
+                self.names_in_spark.get(each.name, each.uri),
+                bool(each.why_spark),
             )
             for each in self.definition.tables
         }

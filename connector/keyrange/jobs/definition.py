@@ -34,8 +34,8 @@ class JobDefinition:
     Spark's JSON of what tasks hand to Spark. `function` is `JobFunctions`, pickled, and empty where
     there are none; `mode` as of `keyrange.work.task_context.Job`. `columns` are read. `state`: what
     is kept for keys. `time`: what timers and late records go by. `forms`: how keys and values are
-    read. `manifests`: the directory in which those of the query are, and rows until they are merged
-    into a table with keys."""
+    read. `manifests`: the directory in which those of the query are, and rows until they are
+    written into their table."""
 
     tables: tuple[OutputTable, ...]
     rows: str

@@ -107,7 +107,7 @@ class JobTask:
         outputs = tuple(
             RowsOf(
                 *(_arrow(each.schema), each.keys, each.deletes, each.keeps),
-                *(each.tombstones, each.name),
+                *(each.tombstones, each.name, each.is_staged),
             )
             for each in definition.tables
         )
@@ -136,7 +136,12 @@ class JobTask:
         storage = commits.revealed_storage()
         outputs = tuple(
             Output(
-                each.uri, _arrow(json.dumps(each.columns)), each.partition_by, each.keys, each.name
+                each.uri,
+                _arrow(json.dumps(each.columns)),
+                each.partition_by,
+                each.keys,
+                each.name,
+                each.is_staged,
             )
             for each in definition.tables
         )

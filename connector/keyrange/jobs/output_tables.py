@@ -6,7 +6,8 @@ argument of `into` is for all of them, or a mapping from names to what it is for
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import logging
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations
 from os import PathLike, fspath
@@ -17,16 +18,20 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from keyrange.errors import invalid_options
-from keyrange.individual_commits.table_output import merger_of
+from keyrange.individual_commits.table_output import writer_of
 from keyrange.jobs.key_columns import key_columns
 from keyrange.jobs.query_table import check_checkpoint
 from keyrange.jobs.table_names import is_name, path_of
 from keyrange.model.value_forms import DELETED, KEPT
 from keyrange.options.locations import normalized
 from keyrange.storage.model.partition_columns import PartitionColumn, partition_columns
+from keyrange.storage.model.writer_rules import OWN, SPARK
+from keyrange.storage.write_by_spark import has_delta
 from keyrange.work.model.output_table import OutputTable
 
 _PATH: Final = (str, PathLike)
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -154,8 +159,8 @@ def prepared(
     verdicts: str,
     storage: Mapping[str, str],
 ) -> list[OutputTable]:
-    """The tables, which are made where there are none, with what they are partitioned by. Raises
-    SINK_UNSUITABLE, SINK_UNWRITABLE, OTHER_TABLE."""
+    """The tables, which are made where there are none, with what they are partitioned by and who
+    appends to them. Raises SINK_UNSUITABLE, SINK_UNWRITABLE, OTHER_TABLE."""
     from keyrange.storage.sink_table import SinkTable
 
     sinks = {}
@@ -166,7 +171,28 @@ def prepared(
         )
     moved_from = {each.name: fspath(each.moved_from) for each in given}
     check_checkpoint(checkpoint, verdicts, sinks, moved_from, storage)
+    found = []
     for output in outputs:
-        unfit = merger_of(session, output.uri).unfit if output.keys else frozenset()
-        sinks[output.name].prepare(unfit=unfit)
-    return [replace(each, partition_by=sinks[each.name].partition_by) for each in outputs]
+        sink = sinks[output.name]
+        if output.keys:
+            sink.prepare(by=writer_of(session, output.uri).rules)
+        else:
+            sink.prepare(by=OWN, otherwise=SPARK if has_delta(session) else None)
+        if sink.why:
+            _log.info(
+                "the session's Delta appends to table %s, and not the tasks that read: %s",
+                *(output.uri, sink.why),
+            )
+        found.append(replace(output, partition_by=sink.partition_by, why_spark=sink.why))
+    return found
+
+
+def written_by(tables: Iterable[OutputTable]) -> str:
+    """Who writes tables that were prepared, and why."""
+    return "; ".join(f"{each.name + ': ' if each.name else ''}{_writer(each)}" for each in tables)
+
+
+def _writer(table: OutputTable) -> str:
+    if table.why_spark:
+        return f"the session's Delta ({table.why_spark})"
+    return "merges by keys" if table.keys else "the tasks that read"

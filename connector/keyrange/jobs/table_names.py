@@ -10,10 +10,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from keyrange.errors import error, invalid_options
-from keyrange.storage.merge_by_spark import has_delta
-from keyrange.storage.table_fit import FEATURES
+from keyrange.storage.write_by_spark import has_delta
 
 _PART: Final = r"(?:`[^`]+`|[^\s`/.:]+)"
+# With these the catalog says which version of a table is the last one, and no log at a path does.
+_OF_CATALOGS: Final = frozenset(
+    {"catalogManaged", "catalogOwned-preview", "coordinatedCommits-preview", "managedCommits-dev"}
+)
 _NAME: Final = re.compile(rf"{_PART}(?:\.{_PART})+")
 
 
@@ -43,7 +46,7 @@ def path_of(session: SparkSession, name: str) -> str:
         raise _unsuitable(name, f"it is one of {told['format']}, and no Delta table")
     if not told["location"]:
         raise _unsuitable(name, "its catalog does not say where its files are")
-    for feature in sorted(set(told["tableFeatures"] or ()) - FEATURES):
+    for feature in sorted(_OF_CATALOGS.intersection(told["tableFeatures"] or ())):
         raise _unsuitable(name, f"it has feature {feature}")
     return _as_path(told["location"])
 

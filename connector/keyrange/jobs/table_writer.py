@@ -28,8 +28,10 @@ class TableWriter:
     if they were in the table. They raise UNSUPPORTED_WRITER_CALL.
     """
 
-    def __init__(self, writer: DataStreamWriter) -> None:
+    def __init__(self, writer: DataStreamWriter, written_by: str = "") -> None:
+        """`written_by`: who writes the tables, and why."""
         self._writer = writer
+        self.written_by = written_by
 
     def trigger(self, **interval: Any) -> TableWriter:
         """As Spark's: `processingTime="10 seconds"`, `availableNow=True` or `once=True`."""

@@ -14,6 +14,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from keyrange.errors import error
 from keyrange.storage.delta_partitions import Values, directory_of, split
 from keyrange.storage.directory import Directory
 from keyrange.storage.model.partition_columns import PartitionColumn
@@ -46,6 +47,17 @@ class DataFile:
     rows: int
     statistics: str
     partition_values: Mapping[str, str | None] = field(default_factory=dict)
+
+
+def check_there(
+    directory: Directory, files: Sequence[DataFile], batch_id: int, left: str, **where: str
+) -> None:
+    """Raises VERDICT_DAMAGED where a file is not there as it was written. `left`: what is not done
+    with it yet."""
+    for each in files:
+        if directory.size(each.name) != each.size_bytes:
+            message = f"{each.name}, output of batch {batch_id}, is not there as it was written"
+            raise error("VERDICT_DAMAGED", f"{message}, and {left}", **where)
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,8 @@ _TRIES: Final = 1000
 # that its writer saw before it.
 _MARK: Final = "keyrange.write"
 _AFTER: Final = "keyrange.after"
+# A table whose log has its own clock, in which each version is later than the one before.
+_TIMES: Final = "delta.enableInCommitTimestamps"
 # What Delta's paths, which are URIs, have as they are.
 _PLAIN: Final = "/=!$&'()+,:;@-._~"
 
@@ -214,6 +216,9 @@ class DeltaLog:
     ) -> bytes:
         now_ms = time.time_ns() // 1_000_000
         about: dict[str, Any] = {"timestamp": now_ms, "operation": operation}
+        settings = self.table.metadata().configuration
+        if str(settings.get(_TIMES, "")).lower() == "true":
+            about = {"inCommitTimestamp": max(now_ms, self._time_of_last() + 1), **about}
         if operation == "WRITE":
             partitions = json.dumps(self.table.metadata().partition_columns)
             about["operationParameters"] = {"mode": "Append", "partitionBy": partitions}
@@ -225,6 +230,13 @@ class DeltaLog:
             for app_id, version in transactions.items()
         ]
         return "\n".join(json.dumps(each) for each in [*lines, *actions]).encode() + b"\n"
+
+    def _time_of_last(self) -> int:
+        """When the version that was seen last was written, as its log entry says; 0 where that is
+        not there any more."""
+        entry = self.directory.entry(_path(self.version))
+        first = json.loads(entry.data.partition(b"\n")[0]) if entry is not None else {}
+        return int(first.get("commitInfo", {}).get("inCommitTimestamp", 0))
 
     def _follows(self, entry: Entry) -> bool:
         """Whether the next file of the log is that of the table that was seen."""

@@ -13,8 +13,9 @@ import pyarrow.parquet as pq
 from keyrange.storage.delta_log import load_deltalake
 from keyrange.storage.directory import Directory
 from keyrange.storage.last_rows import CHANGE, kept_columns, last_rows
-from keyrange.storage.merging import VALUES_MAX, Staged, condition, updates
 from keyrange.storage.model.merged_rows import Merged
+from keyrange.storage.model.writer_rules import DELTA_RS
+from keyrange.storage.staged import VALUES_MAX, Staged, condition, updates
 from keyrange.storage.table_store import Conflict
 
 # Beside the rows' own columns.
@@ -25,10 +26,10 @@ class DeltaRsMerger:
     """Merges in this process: all rows of a batch, and the files of the table that have their keys,
     go through it."""
 
-    # Its writer does not know them, or would not keep to them.
-    unfit = frozenset({"deletionVectors", "typeWidening", "v2Checkpoint"})
+    rules = DELTA_RS
+    evolves = False
 
-    def merge(
+    def write(
         self,
         table: Any,
         staged: Staged,

@@ -5,18 +5,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 
 from keyrange.errors import KeyrangeError, error
-from keyrange.storage.data_files import DataFile
+from keyrange.storage.data_files import DataFile, check_there
 from keyrange.storage.delta_log import DeltaLog, added
 from keyrange.storage.delta_partitions import table_schema
 from keyrange.storage.failure_text import text_of
 from keyrange.storage.logged_files import Action
-from keyrange.storage.merging import Merger, Staged
 from keyrange.storage.model.merged_rows import Merged
 from keyrange.storage.model.partition_columns import PartitionColumn
 from keyrange.storage.model.sink_driver import (
@@ -26,14 +26,21 @@ from keyrange.storage.model.sink_driver import (
     is_closed,
     opened,
 )
+from keyrange.storage.model.writer_rules import OWN, SPARK, WriterRules
 from keyrange.storage.sink_history import check_new, made_again, restored
-from keyrange.storage.table_fit import Merging, TableFit, listed
+from keyrange.storage.staged import Staged, StagedWriter
+from keyrange.storage.table_fit import TableFit
 from keyrange.storage.table_store import Conflict
 
 _TRIES = 10
 _CHECKPOINT_INTERVAL: Final = "delta.checkpointInterval"
 # Versions between two checkpoints where a table says nothing; each takes a list of the log.
 _CHECKPOINT_EVERY: Final = 100
+
+_BY_SPARK: Final = (
+    ": a query that is started in a session with Delta (spark.sql.extensions and "
+    "spark.sql.catalog.spark_catalog) has that write the table"
+)
 
 _LOG = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -63,6 +70,8 @@ class SinkTable:
         self._delta = self._log.delta
         self._schema = schema
         self.evolves, self.keys = evolves, keys
+        # Who writes it, as it was prepared for, and why keyrange does not append to it.
+        self.by, self.why = OWN, ""
         # What Delta calls the table that was prepared.
         self._id = ""
         self._storage = dict(storage)
@@ -72,11 +81,15 @@ class SinkTable:
         """What files are to be partitioned by, once the table is prepared."""
         return self._columns
 
-    def prepare(self, table_id: str = "", unfit: frozenset[str] = frozenset()) -> bool:
+    def prepare(
+        self, table_id: str = "", by: WriterRules = OWN, otherwise: WriterRules | None = None
+    ) -> bool:
         """Make the table where there is none; whether it is the one of `table_id`, where that is
-        given, which is not made anew. `unfit`: features that who merges into it does not know.
-        Raises SINK_UNSUITABLE where it does not take files
-        of the schema, SINK_UNWRITABLE, INVALID_OPTIONS where rows cannot be partitioned so."""
+        given, which is not made anew. `by` whom it is to be written: by `otherwise` where it asks
+        for more than that one keeps to (`by`, `why`).
+
+        Raises SINK_UNSUITABLE where it does not take rows of the schema, SINK_UNWRITABLE,
+        INVALID_OPTIONS where rows cannot be partitioned so."""
         table_schema(self._schema, self._columns)
         # One that is open from the batch before is looked at where files are appended.
         table = self._found()
@@ -87,7 +100,11 @@ class SinkTable:
         self._id = self.table_id()
         if table_id not in ("", self._id):
             return False
-        self._check(table, unfit=unfit)
+        self.by, self.why = by, ""
+        fit = self._fit(table, self._schema)
+        if fit.why is not None and otherwise is not None:
+            self.by, self.why = otherwise, fit.why
+        self._check(table)
         return True
 
     def append(
@@ -118,26 +135,24 @@ class SinkTable:
             self.check_restored(batch_id)
             if driver is not None:
                 self._check_driver(driver)
+            self.by = OWN
             fit = self._check(table, schema)
-            self._check_partitions(table, files)
+            if (why := fit.why_not(files)) is not None:
+                raise self._unsuitable(why)
             if check_files:
-                self._check_files(files, batch_id)
+                left = "the table's log does not name it yet"
+                check_there(self._log.directory, files, batch_id, left, table=self.uri)
             changes = fit.changes()
             self._commit(table, files, written, note, changes)
             if changes:
-                _LOG.info(
-                    "table %s has other columns with batch %d: as %s",
-                    self.uri,
-                    batch_id,
-                    fit.changed(),
-                )
+                self._tell(fit, batch_id)
 
         self._once(commit, app_id, batch_id, note)
 
-    def merge(
+    def write(
         self,
         staged: Staged,
-        merger: Merger,
+        writer: StagedWriter,
         app_id: str,
         batch_id: int,
         check_files: bool,
@@ -145,10 +160,11 @@ class SinkTable:
         note: Mapping[str, str] = MappingProxyType({}),
         schema: pa.Schema | None = None,
     ) -> Merged:
-        """Merge the rows of files by the table's keys, in one transaction: once for each batch, and
-        otherwise as `append`. What the table lacks of their columns it gets just before.
+        """Have the rows of files merged by the table's keys, or appended, in one transaction: once
+        for each batch, and otherwise as `append`. Where the writer does not, the table gets what it
+        lacks of their columns just before.
 
-        Returns how many rows were changed by this call."""
+        Returns how many rows were changed by this call. Raises ROWS_REFUSED."""
         counts = Merged()
 
         def commit(table: Any) -> None:
@@ -159,25 +175,34 @@ class SinkTable:
                 self._check_driver(driver)
                 written[driver.application] = driver.number
                 self._open_again(app_id, driver)
-            fit = self._check(table, schema, merger.unfit)
-            if changes := fit.changes():
-                self._log.append(lambda: changes, {}, operation="CHANGE COLUMNS")
+            self.by = writer.rules
+            fit = self._check(table, schema)
+            if fit.is_changed and not writer.evolves:
+                self._log.append(fit.changes, {}, operation="CHANGE COLUMNS")
                 raise Conflict
             if check_files:
                 staged.check(batch_id)
-            # The merge is one with the version of the table that was looked at, or a later one.
-            before = self._log.version_of(app_id)
-            counts = merger.merge(self._log.current(), staged, written, note)
+            # The write is one with the version of the table that was looked at, or a later one.
+            before, rows = self._log.version_of(app_id), replace(staged, evolves=fit.is_changed)
+            counts = writer.write(self._log.current(), rows, written, note)
+            if fit.is_changed:
+                self._tell(fit, batch_id)
             self._open()
             if self._log.version_of(app_id) == before:
                 # No row of the table was changed.
                 self._log.append(list, written, note)
             elif is_closed(self._log.version_of(app_id)):
                 raise Conflict
+            if not self.by.keeps_rules:
+                self._tidy_up(table)
 
         if staged.files:
             self._once(commit, app_id, batch_id, note)
         return counts
+
+    def _tell(self, fit: TableFit, batch_id: int) -> None:
+        text = f"table {self.uri} has other columns with batch {batch_id}: as {fit.changed()}"
+        _LOG.info("%s", text)
 
     def _open_again(self, app_id: str, driver: Driver) -> None:
         """A driver that was stopped, and is the one that counts again."""
@@ -202,7 +227,8 @@ class SinkTable:
         numbers = dict.fromkeys(map(application_of_driver, driver.stopped), driver.number)
 
         def stop(table: Any) -> None:
-            stopped = driver.applications if self.keys else ()
+            is_staged = self.keys or self.by.keeps_rules
+            stopped = driver.applications if is_staged else ()
             ends = {each: closed(self._log.version_of(each)) for each in stopped}
             self._commit(table, [], numbers | ends, {})
 
@@ -307,7 +333,9 @@ class SinkTable:
             for each in files
         ]
         self._log.append(lambda: actions, written, note)
-        self._tidy_up(table)
+        if not self.by.keeps_rules:
+            # What Spark writes it sums up by itself, and its features may ask for more.
+            self._tidy_up(table)
 
     def _tidy_up(self, table: Any) -> None:
         """A checkpoint of the log, as often as the table's properties say. What fails costs who
@@ -348,35 +376,19 @@ class SinkTable:
         except Exception:
             return False
 
-    def _check(
-        self, table: Any, schema: pa.Schema | None = None, unfit: frozenset[str] = frozenset()
-    ) -> TableFit:
-        """What the table is beside rows of the schema, or of another one that is given."""
-        merges = Merging(self.keys, unfit) if self.keys else None
-        fit = TableFit(table, self.uri, schema or self._schema, self._given, self.evolves, merges)
+    def _fit(self, table: Any, schema: pa.Schema, by: WriterRules | None = None) -> TableFit:
+        """What the table is beside rows of the schema."""
+        given, rules = (self._given, self.evolves, self.keys), by or self.by
+        return TableFit(table, self.uri, schema, *given, rules)
+
+    def _check(self, table: Any, schema: pa.Schema | None = None) -> TableFit:
+        """As `_fit`. Raises SINK_UNSUITABLE."""
+        fit = self._fit(table, schema or self._schema)
         self._columns = fit.columns
         if fit.why is not None:
-            raise self._unsuitable(fit.why)
+            is_for_spark = self._fit(table, schema or self._schema, SPARK).why is None
+            raise self._unsuitable(f"{fit.why}{_BY_SPARK * is_for_spark}")
         return fit
-
-    def _check_partitions(self, table: Any, files: Sequence[DataFile]) -> None:
-        """Files may have been written for a table that was another one."""
-        names = table.metadata().partition_columns
-        for each in files:
-            if each.partition_values.keys() != set(names):
-                own = listed(list(each.partition_values))
-                why = f"it is partitioned by {listed(names)}, and file {each.name} by {own}"
-                raise self._unsuitable(why)
-
-    def _check_files(self, files: Sequence[DataFile], batch_id: int) -> None:
-        for each in files:
-            if self._log.directory.size(each.name) != each.size_bytes:
-                raise error(
-                    "VERDICT_DAMAGED",
-                    f"{each.name}, output of batch {batch_id}, is not there as it was written, "
-                    "and the table's log does not name it yet",
-                    table=self.uri,
-                )
 
     def _unsuitable(self, why: str) -> KeyrangeError:
         return error("SINK_UNSUITABLE", f"the table does not take files: {why}", table=self.uri)

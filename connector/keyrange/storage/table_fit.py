@@ -5,47 +5,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
 
 from keyrange.errors import KeyrangeError
+from keyrange.storage.data_files import DataFile
 from keyrange.storage.delta_log import load_deltalake, metadata_of
 from keyrange.storage.delta_partitions import table_schema
 from keyrange.storage.logged_files import Action
 from keyrange.storage.model.partition_columns import PartitionColumn, generated_column
 from keyrange.storage.model.table_columns import Comparison, TableRules, compared, ruled_columns
+from keyrange.storage.model.writer_rules import OWN, WriterRules
 from keyrange.storage.table_store import RETENTION_OF_TRANSACTIONS
 
-# What a writer that appends files of plain columns may leave alone, or what it is seen by whether
-# a table makes use of it.
-FEATURES: Final = frozenset(
-    {
-        "appendOnly",
-        "changeDataFeed",
-        "checkConstraints",
-        "columnMapping",
-        "deletionVectors",
-        "generatedColumns",
-        "identityColumns",
-        "invariants",
-        "timestampNtz",
-        "typeWidening",
-        "v2Checkpoint",
-        "vacuumProtocolCheck",
-    }
-)
 _EXPRESSION: Final = "delta.generationExpression"
+_IDENTITY_GIVEN: Final = "delta.identity.allowExplicitInsert"
 _CHANGE_FEED: Final = frozenset({"_change_type", "_commit_version", "_commit_timestamp"})
-
-
-@dataclass(frozen=True, slots=True)
-class Merging:
-    """What rows are merged by, and features with which who merges them does not."""
-
-    keys: tuple[str, ...]
-    unfit: frozenset[str]
 
 
 class TableFit:
@@ -59,16 +35,22 @@ class TableFit:
         schema: pa.Schema,
         given: tuple[PartitionColumn, ...] | None,
         evolves: bool,
-        merging: Merging | None = None,
+        keys: tuple[str, ...] = (),
+        by: WriterRules = OWN,
     ) -> None:
         """`given`: the partition columns that the user named, None for the table's. `evolves`:
-        whether the table may get columns that it lacks. `merging`: None where files of rows are
-        named in its log."""
+        whether the table may get columns that it lacks. `keys`: those by which rows are merged,
+        none where they are appended; `by` whom."""
         self._table, self._uri, self._schema = table, uri, schema
-        self._given, self._evolves, self._merging = given, evolves, merging
+        self._given, self._evolves, self._keys, self._by = given, evolves, keys, by
         self._comparison = Comparison([])
         self.columns: tuple[PartitionColumn, ...] = given or ()
         self.why = next(self._reasons(), None)
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether the table gets columns or types."""
+        return self._comparison.is_changed
 
     def changes(self) -> list[Action]:
         """What the table's log is to say together with the files."""
@@ -79,34 +61,67 @@ class TableFit:
         """What is changed, in SQL."""
         return self._comparison.statements(self._uri)
 
+    def why_not(self, files: Sequence[DataFile]) -> str | None:
+        """Why it does not take files that may be of a table that was another one."""
+        names = self._table.metadata().partition_columns
+        for each in files:
+            if each.partition_values.keys() != set(names):
+                own = listed(list(each.partition_values))
+                return f"it is partitioned by {listed(names)}, and file {each.name} by {own}"
+        return None
+
     def _reasons(self) -> Iterator[str]:
         """Each reason counts where there is none before it."""
-        table = self._table
-        yield from _unfit_features(table)
-        if self._merging is not None:
-            yield from _unfit_for_merges(table, self._merging)
+        table, keeps_rules = self._table, self._by.keeps_rules
+        settings = table.metadata().configuration
+        if RETENTION_OF_TRANSACTIONS in settings:
+            yield f"{RETENTION_OF_TRANSACTIONS} lets it forget which batches it has"
+        if self._keys and _is_on(settings, "delta.appendOnly"):
+            yield "delta.appendOnly forbids to change rows, which keys are for"
+        if not keeps_rules:
+            yield from _unfit_features(table, self._by)
         document = json.loads(table.schema().to_json())
         expressions = _expressions(document)
         yield from self._unfit_partitions(table.metadata().partition_columns, expressions)
         computed = [each.name for each in self.columns if each.unit is not None]
-        for name in ruled_columns(document["fields"], computed):
-            yield (
-                f"column {name} has an expression, an identity, a default, a length or another rule"
-            )
+        if keeps_rules:
+            yield from self._given_identities(document)
+        else:
+            for name in ruled_columns(document["fields"], computed):
+                yield (
+                    f"column {name} has an expression, an identity, a default, a length or "
+                    "another rule"
+                )
         whole = table_schema(self._schema, self.columns)
         rows = json.loads(load_deltalake().Schema.from_arrow(whole).to_json())
-        found = self._comparison = compared(document, rows, _rules_of(table))
+        found = self._comparison = compared(document, rows, _rules_of(table, self._by))
         if found.wrong:
             yield "; ".join(found.wrong)
-        if found.left_out and self._merging is not None:
+        if found.left_out and self._keys:
             yield f"rows lack field {found.left_out[0]}, and a merge takes a column as a whole"
         if found.is_changed and not self._evolves:
             yield _lacking(found, self._uri)
 
+    def _given_identities(self, document: Mapping[str, Any]) -> Iterator[str]:
+        for each in document["fields"]:
+            if (
+                each["metadata"].get(_IDENTITY_GIVEN) is False
+                and each["name"] in self._schema.names
+            ):
+                yield f"column {each['name']} is GENERATED ALWAYS AS IDENTITY, and rows have it"
+
     def _unfit_partitions(
         self, names: Sequence[str], expressions: Mapping[str, str]
     ) -> Iterator[str]:
-        if self._given is None:
+        if self._by.keeps_rules:
+            # It computes them by itself, in the time zone of its session.
+            own = self._schema.names
+            plain = [name for name in names if name in own or name not in expressions]
+            given = {each.name: each for each in self._given or ()}
+            if given and [*given] not in (plain, [*names]):
+                yield self._other_partitions(names)
+            self.columns = tuple(given.get(name) or PartitionColumn(name) for name in plain)
+        elif self._given is None:
             generated = {
                 name: generated_column(name, expressions[name])
                 for name in names
@@ -114,8 +129,7 @@ class TableFit:
             }
             self.columns = tuple(generated.get(name) or PartitionColumn(name) for name in names)
         elif [each.name for each in self._given] != list(names):
-            given = [str(each) for each in self._given]
-            yield f"it is partitioned by {listed(names)} and would be by {listed(given)}"
+            yield self._other_partitions(names)
         for each in self.columns:
             text = expressions.get(each.name)
             if text is not None and generated_column(each.name, text) != each:
@@ -124,6 +138,10 @@ class TableFit:
             table_schema(self._schema, self.columns)
         except KeyrangeError as failure:
             yield f"it is partitioned by {listed(names)}: {failure.message}"
+
+    def _other_partitions(self, names: Sequence[str]) -> str:
+        given = [str(each) for each in self._given or ()]
+        return f"it is partitioned by {listed(names)} and would be by {listed(given)}"
 
 
 def listed(names: Sequence[str]) -> str:
@@ -136,40 +154,38 @@ def _lacking(found: Comparison, uri: str) -> str:
     return f"{text}: {found.statements(uri)} makes it fit, and so does into(..., evolve='add')"
 
 
-def _rules_of(table: Any) -> TableRules:
+def _rules_of(table: Any, by: WriterRules) -> TableRules:
     settings, protocol = table.metadata().configuration, table.protocol()
     features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
-    widens = "typeWidening" in features and _is_on(settings, "delta.enableTypeWidening")
-    feed = _CHANGE_FEED if _is_on(settings, "delta.enableChangeDataFeed") else frozenset()
-    return TableRules(widens, "timestampNtz" in features, feed)
+    return TableRules(
+        widens="typeWidening" in features and _is_on(settings, "delta.enableTypeWidening"),
+        has_ntz="timestampNtz" in features,
+        reserved=_CHANGE_FEED if _is_on(settings, "delta.enableChangeDataFeed") else frozenset(),
+        any_name=_mapping(settings) != "none",
+        holds_nulls=by.keeps_rules,
+    )
 
 
 def _is_on(settings: Mapping[str, Any], name: str) -> bool:
     return str(settings.get(name, "")).lower() == "true"
 
 
-def _unfit_features(table: Any) -> Iterator[str]:
-    """Why a table's features or properties keep files from being named in its log as they are."""
-    for unknown in sorted(set(table.protocol().writer_features or ()) - FEATURES):
-        yield f"it has feature {unknown}"
+def _mapping(settings: Mapping[str, Any]) -> str:
+    return str(settings.get("delta.columnMapping.mode", "none")).lower()
+
+
+def _unfit_features(table: Any, by: WriterRules) -> Iterator[str]:
+    """Why a table's features or properties keep a writer that knows some from writing to it."""
+    named = set(table.protocol().writer_features or ())
+    for feature in sorted(named - (by.features or frozenset())):
+        known = feature in (OWN.features or ())
+        yield f"it has feature {feature}" + (f", with which {by.name} does not merge" * known)
     settings = table.metadata().configuration
-    if settings.get("delta.columnMapping.mode", "none") != "none":
+    if _mapping(settings) != "none":
         yield "its columns have other names in files"
-    if RETENTION_OF_TRANSACTIONS in settings:
-        yield f"{RETENTION_OF_TRANSACTIONS} lets it forget which batches it has"
     for name in sorted(settings):
         if name.startswith("delta.constraints."):
             yield f"rows would not be held to {name}"
-
-
-def _unfit_for_merges(table: Any, merging: Merging) -> Iterator[str]:
-    for name in sorted(merging.unfit.intersection(table.protocol().writer_features or ())):
-        yield (
-            f"it has feature {name}, with which delta-rs does not merge: a session that has Delta "
-            "(spark.sql.extensions and spark.sql.catalog.spark_catalog) does"
-        )
-    if _is_on(table.metadata().configuration, "delta.appendOnly"):
-        yield "delta.appendOnly forbids to change rows, which keys are for"
 
 
 def _expressions(document: Mapping[str, Any]) -> dict[str, str]:

@@ -22,8 +22,8 @@ from keyrange.storage.data_files import (
 from keyrange.storage.directory import Directory
 from keyrange.storage.model.partition_columns import PartitionColumn
 from keyrange.storage.object_store import failing_as
-from keyrange.work.changed_rows import ChangedRows
 from keyrange.work.outcome_rows import HIDDEN, member_rows, member_type, other_rows, table_of
+from keyrange.work.staged_rows import StagedRows
 
 _NO_COLUMNS: Final = pa.schema([])
 # Of a file that is handed on itself: a file of a store is a call to write and one to read.
@@ -45,20 +45,21 @@ HANDED_ON: Final = {
 @dataclass(frozen=True)
 class Output:
     """What goes to one table: `columns` of the rows, by the last row of each key where it has
-    `keys`. `name` as of `OutputTable`."""
+    `keys`. `name` and `is_staged` as of `OutputTable`."""
 
     table: str
     columns: pa.Schema
     partition_by: tuple[PartitionColumn, ...] = ()
     keys: tuple[str, ...] = ()
     name: str = ""
+    is_staged: bool = False
 
 
 @dataclass(frozen=True)
 class Target:
     """Where the tasks of a batch write: their output to files below the tables of `outputs`, and
     what became of other records to a file of `attempt` in the directory `outcomes`. There are also
-    the rows for tables with keys. `storage`: settings of the object store."""
+    the rows for tables that are written from there. `storage`: settings of the object store."""
 
     outputs: tuple[Output, ...]
     outcomes: str
@@ -113,41 +114,41 @@ def _file_rows(files: Sequence[DataFile], table: str) -> pa.StructArray:
 
 
 class _TableWriter:
-    """Writes the rows of one table: below it, or beside the outcomes what is to be merged."""
+    """Writes the rows of one table: below it, or beside the outcomes what is staged."""
 
     def __init__(self, output: Output, target: Target) -> None:
         self._output, self._target = output, target
         schema, columns = output.columns, output.partition_by
-        self._changed: ChangedRows | None = None
-        if output.keys:
-            self._changed = ChangedRows(self._create, target.attempt, schema, columns, output.keys)
+        self._staged: StagedRows | None = None
+        if output.is_staged:
+            self._staged = StagedRows(self._create, target.attempt, schema, columns, output.keys)
         else:
             self._rows = DataFileWriter(output.table, schema, columns, target.files, target.storage)
 
     def add(self, batch: pa.RecordBatch) -> None:
-        if self._changed is None:
+        if self._staged is None:
             self._rows.add(batch.select(self._output.columns.names))
         else:
             with self._writing():
-                self._changed.add(batch)
+                self._staged.add(batch)
 
     def finish(self) -> list[DataFile]:
-        if self._changed is None:
+        if self._staged is None:
             return self._rows.finish()
         with self._writing():
-            return self._changed.finish()
+            return self._staged.finish()
 
     def abandon(self) -> None:
-        if self._changed is None:
+        if self._staged is None:
             self._rows.abandon()
         else:
-            self._changed.abandon()
+            self._staged.abandon()
 
     def _create(self, name: str) -> pa.NativeFile:
         return Directory(self._target.outcomes, self._target.storage).create(name)
 
     def _writing(self) -> AbstractContextManager[None]:
-        what = "rows that are to be merged into the table cannot be kept"
+        what = "rows that are to be written into the table cannot be kept"
         return failing_as("VERDICT_UNWRITABLE", what, path=self._target.outcomes)
 
 

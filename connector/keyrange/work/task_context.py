@@ -36,8 +36,8 @@ from keyrange.work.user_errors import Said, said
 
 @dataclass(frozen=True)
 class RowsOf:
-    """The rows that a job makes for one table, by their columns. `keys`, `deletes`, `keeps` and
-    `tombstones` as of `OutputTable`, whose `name` it has."""
+    """The rows that a job makes for one table, by their columns. The rest is as of `OutputTable`,
+    whose `name` it has."""
 
     schema: pa.Schema
     keys: tuple[str, ...] = ()
@@ -45,6 +45,7 @@ class RowsOf:
     keeps: str = ""
     tombstones: bool = False
     name: str = ""
+    is_staged: bool = False
 
 
 @dataclass(frozen=True)
@@ -278,7 +279,7 @@ class Task:
     ) -> pa.RecordBatch:
         """Rows that a function of batches answered with, for one of its tables."""
         kind = self.job.rows_of(table)
-        if not kind.keys:
+        if not kind.is_staged:
             # It says by itself which records its rows are of.
             return self.output(output, output, None, table)
         if kind.tombstones:
@@ -298,7 +299,7 @@ class Task:
         """Rows of output, for one of the job's tables. The columns of `batch` say which record each
         is of, in these `rows`."""
         kind = self.job.rows_of(table)
-        if kind.keys:
+        if kind.is_staged:
             return rows_for(self._changes(kind, output, batch, rows), kind.name)
         if kind.name:
             return rows_for(output_rows(output, None), kind.name)

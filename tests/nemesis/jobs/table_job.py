@@ -8,10 +8,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 
 import keyrange
-from ingest import run_query, source_arguments
+from ingest import Started, run_query, source_arguments
 from nemesis.work import N, deletes, is_copied
 from process import find_function
 
@@ -30,9 +29,7 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def start(
-    spark: SparkSession, arguments: argparse.Namespace, options: dict[str, str]
-) -> StreamingQuery:
+def start(spark: SparkSession, arguments: argparse.Namespace, options: dict[str, str]) -> Started:
     given, function, schema = dict(options), None, None
     if arguments.function is not None:
         function, schema = of_a_record(arguments), arguments.schema
@@ -48,7 +45,7 @@ def start(
         function = spread(function, list(table))
     job = keyrange.job(given, function, schema, state=state)
     writer = job.into(table, arguments.checkpoint, spark=spark, **more)
-    return writer.trigger(processingTime=arguments.trigger).start()
+    return writer.trigger(processingTime=arguments.trigger).start(), writer.written_by
 
 
 def tables_beside(arguments: argparse.Namespace) -> dict[str, str]:

@@ -107,8 +107,10 @@ class Written:
         self.into_given = {"table": table, "checkpoint": checkpoint, **settings}
         return self
 
+    written_by = "the tasks that read"
+
     def trigger(self, **_: str) -> Any:
-        return SimpleNamespace(start=lambda: "a job")
+        return SimpleNamespace(start=lambda: "a job", written_by=self.written_by)
 
 
 Start = Callable[..., str]
@@ -128,8 +130,8 @@ def start(job: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Start:
                 *("--checkpoint", str(tmp_path / "checkpoint"), *more),
             ]
         )
-        found: str = job.start(None, arguments, job.source_options(arguments))
-        return found
+        found, _ = job.start(None, arguments, job.source_options(arguments))
+        return str(found)
 
     return started
 
@@ -246,7 +248,7 @@ def ended(job: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., i
         flags = [each for each in more if each != "stopped"]
         required = ("--bootstrap-servers", SERVERS, "--topic", "t", "--table", "/lake/t")
         arguments = job.parse_arguments([*required, "--checkpoint", "/lake/c", *flags])
-        code: int = job.run_query("ingest t", arguments, lambda *_: None)
+        code: int = job.run_query("ingest t", arguments, lambda *_: (None, "the tasks"))
         return code
 
     yield run
@@ -340,10 +342,11 @@ def test_the_last_line_says_what_became_of_records(
     ended(15, results=results[:1])
     ended(None)
     said = [(each.levelname, each.getMessage().rpartition(",")[0]) for each in caplog.records]
+    by = ", written by the tasks"
     assert said == [
-        ("INFO", "ended: 200 records in 2 batches, 999 done, 0 pending, 1 dead"),
-        ("WARNING", "ended: 100 records in 1 batch, 985 done, 15 pending, 0 dead"),
-        ("INFO", "ended: 0 records in 0 batches"),
+        ("INFO", f"ended: 200 records in 2 batches, 999 done, 0 pending, 1 dead{by}"),
+        ("WARNING", f"ended: 100 records in 1 batch, 985 done, 15 pending, 0 dead{by}"),
+        ("INFO", f"ended: 0 records in 0 batches{by}"),
     ]
 
 

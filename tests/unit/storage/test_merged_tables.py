@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from keyrange.errors import KeyrangeError
 from keyrange.storage.last_rows import CHANGE, last_of_partitions, last_rows
 from keyrange.storage.merge_by_delta_rs import DeltaRsMerger
-from keyrange.storage.merging import Staged
 from keyrange.storage.model.merged_rows import Merged
 from keyrange.storage.model.partition_columns import PartitionColumn
 from keyrange.storage.model.sink_driver import Driver, closed, is_closed, opened
+from keyrange.storage.staged import Staged
 from keyrange.work.outcome_rows import changed_rows, member_type
 from tables.keyed_tables import FORM, KEPT, SCHEMA, KeyedTable, changes
 
@@ -74,7 +74,7 @@ def test_partitions_of_keys_are_a_predicate(tmp_path: Path) -> None:
 
 
 def test_of_two_drivers_one_merges(home: KeyedTable, monkeypatch: pytest.MonkeyPatch) -> None:
-    sink, other, whole = home.sink(), home.sink(), DeltaRsMerger.merge
+    sink, other, whole = home.sink(), home.sink(), DeltaRsMerger.write
     rivals = [home.staged((1, "rival"))]
     staged = home.staged((2, "own"))
 
@@ -83,7 +83,7 @@ def test_of_two_drivers_one_merges(home: KeyedTable, monkeypatch: pytest.MonkeyP
             home.merge(0, rivals.pop(), other)
         return whole(self, *given)
 
-    monkeypatch.setattr(DeltaRsMerger, "merge", late)
+    monkeypatch.setattr(DeltaRsMerger, "write", late)
     assert home.merge(0, staged, sink) == NOTHING
     assert home.rows() == {1: "rival"}
 
@@ -91,14 +91,14 @@ def test_of_two_drivers_one_merges(home: KeyedTable, monkeypatch: pytest.MonkeyP
 def test_a_merge_that_landed_although_it_failed_is_recognised(
     home: KeyedTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole, staged = DeltaRsMerger.merge, home.staged((1, "a"))
+    whole, staged = DeltaRsMerger.write, home.staged((1, "a"))
 
     def landing(self: DeltaRsMerger, *given: Any) -> Any:
         whole(self, *given)
         raise OSError("no answer")
 
     with monkeypatch.context() as patch:
-        patch.setattr(DeltaRsMerger, "merge", landing)
+        patch.setattr(DeltaRsMerger, "write", landing)
         home.merge(0, staged)
     assert home.merge(0, staged) == NOTHING
     assert home.rows() == {1: "a"}
@@ -144,7 +144,7 @@ def test_what_was_closed_is_opened_where_it_was(version: int | None) -> None:
 def test_files_that_are_gone(home: KeyedTable) -> None:
     staged = home.staged((1, "a"))
     (home.staging / staged.files[0].name).unlink()
-    with pytest.raises(KeyrangeError, match=r"VERDICT_DAMAGED.*is not merged into the table yet"):
+    with pytest.raises(KeyrangeError, match=r"VERDICT_DAMAGED.*is not written into the table yet"):
         home.merge(0, staged)
 
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from keyrange.errors import KeyrangeError
 from keyrange.storage.data_files import DataFile, DataFileWriter, FileSettings
+from keyrange.storage.model.writer_rules import OWN, SPARK
 from keyrange.storage.sink_table import SinkTable
 
 SCHEMA = pa.schema([pa.field("at", pa.int64()), pa.field("text", pa.string())])
@@ -194,6 +195,47 @@ def test_constraints_are_not_passed_by(tmp_path: Path) -> None:
     DeltaTable(table).alter.add_constraint({"positive": "at > 0"})
     with refused("SINK_UNSUITABLE", "positive"):
         sink.append(written(table, rows_of(-1)), "app", 0, check_files=False)
+
+
+def test_who_writes_a_table_that_asks_for_more(tmp_path: Path) -> None:
+    """Where files are not appended to it: another writer, if there is one that keeps to it."""
+    table = tmp_path / "t"
+    sink = sink_at(table)
+    assert (sink.by, sink.why) == (OWN, "")
+    DeltaTable(table).alter.add_constraint({"positive": "at > 0"})
+    other = SinkTable(str(table), SCHEMA, {})
+    other.prepare(otherwise=SPARK)
+    assert other.by == SPARK
+    assert other.why == "rows would not be held to delta.constraints.positive"
+    with refused("SINK_UNSUITABLE", "positive: a query that is started in a session with Delta"):
+        sink_at(table)
+    # Files that lie below the table are not appended for all that.
+    with refused("SINK_UNSUITABLE", "positive"):
+        other.append(written(table, rows_of(1)), "app", 0, check_files=False)
+    lacks = SinkTable(str(table), SCHEMA.append(pa.field("more", pa.int64())), {})
+    with refused("SINK_UNSUITABLE", "no column more"):
+        lacks.prepare(otherwise=SPARK)
+
+
+def test_a_log_with_a_clock_of_its_own(tmp_path: Path) -> None:
+    table = tmp_path / "t"
+    sink_at(table)
+    first = table / "_delta_log" / f"{0:020d}.json"
+    lines = [json.loads(line) for line in first.read_text().splitlines()]
+    found = {name: each for line in lines for name, each in line.items()}
+    found["protocol"] |= {"minWriterVersion": 7, "writerFeatures": ["inCommitTimestamp"]}
+    found["metaData"]["configuration"] = {"delta.enableInCommitTimestamps": "true"}
+    ahead = 1 << 42
+    found["commitInfo"]["inCommitTimestamp"] = ahead
+    names = ("commitInfo", "protocol", "metaData")
+    first.write_text("\n".join(json.dumps({name: found[name]}) for name in names))
+    sink = sink_at(table)
+    for at in (0, 1):
+        sink.append(written(table, rows_of(at)), "app", at, check_files=False)
+    logs = sorted((table / "_delta_log").glob("*.json"))
+    told = [json.loads(each.read_text().splitlines()[0])["commitInfo"] for each in logs]
+    assert [each["inCommitTimestamp"] for each in told] == [ahead, ahead + 1, ahead + 2]
+    assert held(table) == [0, 1]
 
 
 def test_a_table_may_have_more_columns_in_another_order(tmp_path: Path) -> None:

@@ -28,12 +28,18 @@ Floors = tuple[tuple[str, int, int], ...]
 class ManifestTable:
     """A table that the output goes to: where it is, what Delta calls it, Spark's JSON of the
     columns of the output, and the columns by which that is merged into it, none where it is
-    appended."""
+    appended. `by_spark`: the session's Delta appends it."""
 
     uri: str
     table_id: str = ""
     schema: Mapping[str, Any] = field(default_factory=dict)
     keys: tuple[str, ...] = ()
+    by_spark: bool = False
+
+    @property
+    def is_staged(self) -> bool:
+        """Whether the rows are in files beside the manifests, from which they are written."""
+        return bool(self.keys) or self.by_spark
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +53,7 @@ class Manifest:
     are done. `terms`: options that the rows rest on. `tables`: where the output is, by the names
     that a job has for them, and "" for the only one; none where it is in the files. `rows`: what
     tasks handed to the driver and is not in the files, as `verdict_files.rows_in` has it. `inline`:
-    small files of the attempt, by their names, in base64: they are here alone. The output for a
-    table with keys is in files beside the manifests, and not below the table.
+    small files of the attempt, by their names, in base64: they are here alone.
     """
 
     batch_id: int
@@ -72,9 +77,9 @@ class Manifest:
 
     @property
     def staged_files(self) -> list[str]:
-        """The files of rows that are to be merged, by their names below all verdicts."""
-        keyed = {name for name, each in self.tables.items() if each.keys}
-        return [row[0] for row in self.rows.get("file", ()) if row[-1] in keyed]
+        """The files of rows that wait to be written, by their names below all verdicts."""
+        staged = {name for name, each in self.tables.items() if each.is_staged}
+        return [row[0] for row in self.rows.get("file", ()) if row[-1] in staged]
 
     @property
     def plan(self) -> str:

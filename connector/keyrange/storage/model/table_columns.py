@@ -19,6 +19,8 @@ _CHANGES: Final = "delta.typeChanges"
 _GENERATED: Final = "delta.generationExpression"
 # In the metadata of a column: a rule for its values, to which files that are there are not held.
 _RULES: Final = ("delta.", "__CHAR_VARCHAR_TYPE_STRING", "CURRENT_DEFAULT")
+# By these a column has values that rows need not have.
+_VALUES: Final = (_GENERATED, "delta.identity.", "CURRENT_DEFAULT")
 # Without column mapping Delta has no such names.
 _NO_NAME: Final = frozenset(" ,;{}()\n\t=")
 _SQL: Final = {"byte": "TINYINT", "short": "SMALLINT", "integer": "INT", "long": "BIGINT"}
@@ -27,11 +29,14 @@ _SQL: Final = {"byte": "TINYINT", "short": "SMALLINT", "integer": "INT", "long":
 @dataclass(frozen=True, slots=True)
 class TableRules:
     """What a table's features and properties say of its columns: whether types may be widened,
-    whether it has timestamps without a zone, and which names are Delta's own."""
+    whether it has timestamps without a zone, which names are Delta's own, and whether columns have
+    any names. `holds_nulls`: whoever writes holds rows to NOT NULL."""
 
     widens: bool = False
     has_ntz: bool = False
     reserved: frozenset[str] = frozenset()
+    any_name: bool = False
+    holds_nulls: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +132,16 @@ class _Walk:
                 _named((*path, each["name"])) for each in fields if each["name"] not in names
             ]
         for each in fields:
-            if not each["nullable"]:
+            if not each["nullable"] and not self._is_held(each, names):
                 self.wrong.append(f"column {_named((*path, each['name']))} takes no nulls")
         return {**there, "fields": fields}
+
+    def _is_held(self, there: Mapping[str, Any], names: set[str]) -> bool:
+        """Whether nulls in a column that takes none are noticed, and not all of its values are."""
+        if not self.rules.holds_nulls:
+            return False
+        given = there["metadata"]
+        return there["name"] in names or any(key.startswith(_VALUES) for key in given)
 
     def _new(self, rows: Mapping[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
         self.added.append((_named(path), type_in_sql(rows["type"])))
@@ -139,7 +151,7 @@ class _Walk:
 
     def _check_new(self, name: str, kind: Any, path: tuple[str, ...]) -> None:
         column = f"column {_named(path)} cannot be added"
-        if name and _NO_NAME.intersection(name):
+        if not self.rules.any_name and _NO_NAME.intersection(name):
             self.wrong.append(f"{column}: a table without column mapping has no name {name!r}")
         if len(path) == 1 and name.lower() in self.rules.reserved:
             self.wrong.append(f"{column}: the name is one of Delta's change data feed")

@@ -17,7 +17,8 @@ class OutputTable:
     deletes its key; column `keeps` names the columns that a row leaves as they are in the table.
     Neither column, "" for none, is in the table. `tombstones`: whether a record
     without a value deletes too. `evolves`: whether the table gets the columns that it lacks.
-    `name`: what the job's function calls it, "" where there is one table.
+    `name`: what the job's function calls it, "" where there is one table. `why_spark`: why the
+    session's Delta appends the rows; "" where tasks write files that become the table's.
     """
 
     uri: str
@@ -29,6 +30,12 @@ class OutputTable:
     tombstones: bool = False
     evolves: bool = False
     name: str = ""
+    why_spark: str = ""
+
+    @property
+    def is_staged(self) -> bool:
+        """Whether rows wait in files beside the manifests until they are written into the table."""
+        return bool(self.keys or self.why_spark)
 
     @property
     def columns(self) -> dict[str, Any]:

@@ -1,5 +1,5 @@
-"""Rows for a table with keys: a task keeps the last one of each key, in files that are no part of
-the table until they are merged into it."""
+"""Rows in files that are no part of their table until they are written into it. Of rows for a table
+with keys a task keeps the last one of each key."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ import pyarrow as pa
 from keyrange.storage.data_files import DataFile, PartFile
 from keyrange.storage.delta_partitions import table_schema, with_computed
 from keyrange.storage.last_rows import CHANGE, kept_columns, last_of_partitions
-from keyrange.storage.merging import with_kept
 from keyrange.storage.model.partition_columns import PartitionColumn
+from keyrange.storage.staged import with_kept
 from keyrange.work.outcome_rows import HIDDEN, member_type
 
-# Of rows that wait for others of their keys: then the last ones are chosen of them, and written
-# where these are more than half of it. Whoever merges chooses once more.
+# Of rows that wait for a file, or for others of their keys: then the last ones are chosen of them,
+# and written where these are more than half of it. Whoever merges chooses once more.
 _WAITING_BYTES: Final = 64 << 20
 _CODEC: Final = "zstd"
 
 
-class ChangedRows:
-    """The rows of one task for one table. `create` begins a file by its name below `attempt`."""
+class StagedRows:
+    """The rows of one task for one table. `create` begins a file by its name below `attempt`.
+    Without `keys` all are kept."""
 
     def __init__(
         self,
@@ -74,6 +75,8 @@ class ChangedRows:
             self._file.abandon()
 
     def _choose(self) -> None:
+        if not self._keys:
+            return
         rows = last_of_partitions(pa.Table.from_batches(self._waiting, self._schema), self._keys)
         self._waiting = rows.combine_chunks().to_batches()
         self._waiting_bytes = sum(each.nbytes for each in self._waiting)

@@ -1,5 +1,5 @@
-"""Rows in files that are merged into a Delta table by their keys: what both writers of a merge have
-to know, Spark's Delta and delta-rs."""
+"""Rows in files that are no part of a Delta table until Spark's Delta or delta-rs writes them into
+it: what both writers have to know."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, Final, Protocol
 
-from keyrange.errors import error
-from keyrange.storage.data_files import DataFile
+from keyrange.storage.data_files import DataFile, check_there
 from keyrange.storage.directory import Directory
 from keyrange.storage.last_rows import CHANGE
 from keyrange.storage.model.merged_rows import Merged
 from keyrange.storage.model.partition_columns import PartitionColumn
+from keyrange.storage.model.writer_rules import WriterRules
 
 # As many values of a partition column are named in the condition of a merge.
 VALUES_MAX: Final = 1_000
@@ -26,7 +26,8 @@ _KEPT: Final = "keptColumns"
 class Staged:
     """Files in the directory `location` with rows of a table and their `CHANGE`. `columns` are the
     table's among them, `schema` is Spark's JSON of these; `storage`: settings of the object
-    store."""
+    store. `keys`: those by which rows are merged; none where they are appended. `evolves`: the
+    table lacks columns or types of theirs, and is to get them."""
 
     location: str
     files: Sequence[DataFile]
@@ -34,6 +35,7 @@ class Staged:
     schema: Mapping[str, Any]
     partition_by: tuple[PartitionColumn, ...] = ()
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)
+    evolves: bool = False
 
     @property
     def columns(self) -> list[str]:
@@ -72,15 +74,9 @@ class Staged:
 
     def check(self, batch_id: int) -> None:
         """Raises VERDICT_DAMAGED where a file is not there as it was written."""
+        left = "it is not written into the table yet"
         directory = Directory(self.location, self.storage)
-        for each in self.files:
-            if directory.size(each.name) != each.size_bytes:
-                raise error(
-                    "VERDICT_DAMAGED",
-                    f"{each.name}, output of batch {batch_id}, is not there as it was written, "
-                    "and it is not merged into the table yet",
-                    path=self.location,
-                )
+        check_there(directory, self.files, batch_id, left, path=self.location)
 
 
 def with_kept(file: DataFile, names: Iterable[str]) -> DataFile:
@@ -89,15 +85,18 @@ def with_kept(file: DataFile, names: Iterable[str]) -> DataFile:
     return replace(file, statistics=json.dumps(statistics))
 
 
-class Merger(Protocol):
-    """Merges rows into the table at a URI."""
+class StagedWriter(Protocol):
+    """Writes staged rows into the table at a URI."""
 
     @property
-    def unfit(self) -> frozenset[str]:
-        """Features of a table with which it does not merge."""
+    def rules(self) -> WriterRules: ...
+
+    @property
+    def evolves(self) -> bool:
+        """Whether a table gets what it lacks of the rows' columns in the same transaction."""
         ...
 
-    def merge(
+    def write(
         self,
         table: Any,
         staged: Staged,
@@ -106,8 +105,8 @@ class Merger(Protocol):
     ) -> Merged:
         """`table` is delta-rs's, as it was looked at. One transaction of the table, of the new
         versions of some applications, the first of which is that of the batch. Raises Conflict
-        where another writer has come between, and what else fails as it is: it may be there all the
-        same."""
+        where another writer has come between, ROWS_REFUSED, and what else fails as it is: it may be
+        there all the same."""
         ...
 
 
@@ -115,7 +114,7 @@ def updates(staged: Staged, quoted: Any) -> dict[str, str]:
     """What the columns of a row t become of a row s with its key."""
     kept = staged.kept
     return {
-        f"t.{quoted(name)}": f"CASE WHEN s.{quoted(kept[name])} THEN t.{quoted(name)} "
+        quoted(name): f"CASE WHEN s.{quoted(kept[name])} THEN t.{quoted(name)} "
         f"ELSE s.{quoted(name)} END"
         if name in kept
         else f"s.{quoted(name)}"

@@ -1,5 +1,6 @@
-"""A merge by the session's own Delta: its executors read and write, and Delta keeps the transaction
-of the batch in the commit of the merge, which it writes once."""
+"""Staged rows into a table by the session's own Delta, which merges them by keys or appends them:
+its executors read and write, and Delta keeps the transaction of the batch in its commit, which it
+writes once."""
 
 from __future__ import annotations
 
@@ -9,10 +10,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
+from keyrange.errors import error
 from keyrange.storage.last_rows import CHANGE
-from keyrange.storage.merging import VALUES_MAX, Staged, condition, updates
 from keyrange.storage.model.merged_rows import Merged
+from keyrange.storage.model.writer_rules import SPARK
+from keyrange.storage.refused_rows import is_refusal, quoted, refused
 from keyrange.storage.sink_history import NOTE_IN_SPARK
+from keyrange.storage.staged import VALUES_MAX, Staged, condition, updates
 from keyrange.storage.table_store import Conflict
 
 _EXTENSIONS: Final = "spark.sql.extensions"
@@ -24,40 +28,70 @@ _CONFLICTS: Final = ("DELTA_CONCURRENT", "Concurrent", "MetadataChanged", "Proto
 
 
 def has_delta(session: Any) -> bool:
-    """Whether a session of Spark can merge into tables of Delta."""
+    """Whether a session of Spark has Delta, which writes tables."""
     named = [session.conf.get(name, None) or "" for name in (_EXTENSIONS, _CATALOG)]
     return all("delta" in each.lower() for each in named)
 
 
-class SparkMerger:
-    """Merges in a session, in which the table at a URI is called `name`."""
+class SparkWriter:
+    """Writes in a session, in which the table at a URI is called `name`."""
 
-    unfit: frozenset[str] = frozenset()
+    rules = SPARK
+    evolves = True
 
     def __init__(self, session: Any, name: str) -> None:
         self._session, self._name = session, name
 
-    def merge(
+    def write(
         self,
-        table: Any,  # noqa: ARG002
+        table: Any,
         staged: Staged,
         transactions: Mapping[str, int],
         note: Mapping[str, str],
     ) -> Merged:
         application, version = next(iter(transactions.items()))
+        with self._views(staged) as rows:
+            try:
+                if staged.keys:
+                    return self._merge(staged, rows, application, version, note)
+                self._append(staged, rows, application, version, note)
+            except Exception as failure:
+                # Behind it are classes of the JVM, which may be called anything.
+                text = str(failure).partition("\n\tat ")[0]
+                if is_refusal(text):
+                    raise refused(self._session, table, staged, rows, text) from None
+                if any(each in text for each in _CONFLICTS):
+                    raise Conflict from None
+                if type(failure).__name__ == "AnalysisException":
+                    # Nothing was begun: Delta does not take such rows into such a table.
+                    raise error("SINK_UNSUITABLE", text[:1000], table=table.table_uri) from None
+                raise
+        return Merged()
+
+    def _append(
+        self, staged: Staged, rows: str, application: str, version: int, note: Mapping[str, str]
+    ) -> None:
+        given = {
+            "txnAppId": application,
+            "txnVersion": str(version),
+            "mergeSchema": str(staged.evolves).lower(),
+        }
+        if note:
+            given["userMetadata"] = json.dumps(dict(note))
+        output = self._session.table(rows).drop(CHANGE)
+        output.write.format("delta").mode("append").options(**given).save(self._name)
+
+    def _merge(
+        self, staged: Staged, rows: str, application: str, version: int, note: Mapping[str, str]
+    ) -> Merged:
         settings = {_APPLICATION: application, _VERSION: str(version)}
         if note:
             settings[NOTE_IN_SPARK] = json.dumps(dict(note))
-        with self._views(staged) as rows, self._settings(settings):
+        with self._settings(settings):
             values = {name: self._values(rows, name) for name in staged.pruning}
             known = {name: found for name, found in values.items() if found is not None}
-            text = self._statement(staged, rows, condition(staged, _quoted, known))
-            try:
-                counts = self._session.sql(text).collect()
-            except Exception as failure:
-                if any(each in str(failure) for each in _CONFLICTS):
-                    raise Conflict from None
-                raise
+            text = self._statement(staged, rows, condition(staged, quoted, known))
+            counts = self._session.sql(text).collect()
         if not counts:
             return Merged()
         told = counts[0].asDict()
@@ -65,11 +99,12 @@ class SparkMerger:
         return Merged(*(int(told.get(name) or 0) for name in names))
 
     def _statement(self, staged: Staged, rows: str, on: str) -> str:
-        names = list(map(_quoted, staged.columns))
+        names = list(map(quoted, staged.columns))
         deleted = f"s.`{CHANGE}`.deleted"
-        sets = ", ".join(f"{each} = {value}" for each, value in updates(staged, _quoted).items())
+        sets = ", ".join(f"{each} = {value}" for each, value in updates(staged, quoted).items())
+        evolving = " WITH SCHEMA EVOLUTION" if staged.evolves else ""
         return (
-            f"MERGE INTO delta.{_quoted(self._name)} AS t USING {rows} AS s ON {on} "
+            f"MERGE{evolving} INTO delta.{quoted(self._name)} AS t USING {rows} AS s ON {on} "
             f"WHEN MATCHED AND {deleted} THEN DELETE "
             f"WHEN MATCHED THEN UPDATE SET {sets} "
             f"WHEN NOT MATCHED AND NOT {deleted} THEN INSERT ({', '.join(names)}) "
@@ -78,12 +113,15 @@ class SparkMerger:
 
     @contextmanager
     def _views(self, staged: Staged) -> Iterator[str]:
-        """A view of the last row of each key."""
+        """A view of the rows; of those of keys, of the last row of each."""
         name = f"keyrange_{uuid.uuid4().hex}"
         paths = [f"{staged.location}/{each.name}" for each in staged.files]
         self._session.read.parquet(*paths).createOrReplaceTempView(name)
         last = f"{name}_last"
         try:
+            if not staged.keys:
+                yield name
+                return
             self._session.sql(_last_rows(staged, name)).createOrReplaceTempView(last)
             yield last
         finally:
@@ -107,7 +145,7 @@ class SparkMerger:
 
     def _values(self, rows: str, column: str) -> list[str] | None:
         """The values of a column as SQL has them; None where there are many, or a null."""
-        name = _quoted(column)
+        name = quoted(column)
         text = f"SELECT DISTINCT {name} AS value, typeof({name}) AS kind FROM {rows}"
         found = self._session.sql(f"{text} LIMIT {VALUES_MAX + 1}").collect()
         values = [_literal(row["value"], row["kind"]) for row in found]
@@ -120,11 +158,11 @@ def _last_rows(staged: Staged, rows: str) -> str:
     """The query that `keyrange.storage.last_rows.last_rows` is. Of each column that rows leave as
     it is, `said` is what the latest row that says it has, and whether that row deletes."""
     kept = [*staged.kept]
-    keys = ", ".join(map(_quoted, staged.keys))
+    keys = ", ".join(map(quoted, staged.keys))
     change = f"`{CHANGE}`"
     place = f"struct({change}.offset, {change}.row)"
     said = "".join(
-        f", max_by(struct({_quoted(name)} AS value, {change}.deleted AS deleted), {place}) "
+        f", max_by(struct({quoted(name)} AS value, {change}.deleted AS deleted), {place}) "
         f"FILTER (WHERE NOT {_keeps(change, name)}) AS said{number}"
         for number, name in enumerate(kept)
     )
@@ -134,30 +172,26 @@ def _last_rows(staged: Staged, rows: str) -> str:
     )
     inner = f"r.{change}"
     by_time = f"struct({inner}.timestamp_ms, {inner}.topic, {inner}.partition)"
-    whole = ", ".join(f"r.{_quoted(name)}" for name in staged.keys)
+    whole = ", ".join(f"r.{quoted(name)}" for name in staged.keys)
     said = "".join(
         f", max_by(said{n}, {by_time}) FILTER (WHERE said{n} IS NOT NULL) AS said{n}"
         for n in range(len(kept))
     )
     last = f"SELECT max_by(r, {by_time}) AS w{said} FROM ({by_partition}) GROUP BY {whole}"
-    columns = [f"w.{_quoted(name)}" for name in staged.columns if name not in kept]
+    columns = [f"w.{quoted(name)}" for name in staged.columns if name not in kept]
     for number, (name, flag) in enumerate(staged.kept.items()):
         asks, answer = _keeps(f"w.{change}", name), f"said{number}"
         columns.append(
             f"CASE WHEN {asks} AND NOT coalesce({answer}.deleted, true) THEN {answer}.value "
-            f"ELSE w.{_quoted(name)} END AS {_quoted(name)}"
+            f"ELSE w.{quoted(name)} END AS {quoted(name)}"
         )
-        columns.append(f"({asks} AND {answer} IS NULL) AS {_quoted(flag)}")
+        columns.append(f"({asks} AND {answer} IS NULL) AS {quoted(flag)}")
     return f"SELECT {', '.join(columns)}, w.{change} FROM ({last})"
 
 
 def _keeps(change: str, name: str) -> str:
     """Whether a row leaves a column as it is."""
     return f"coalesce(array_contains({change}.kept, {_literal(name, 'string')}), false)"
-
-
-def _quoted(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"
 
 
 def _literal(value: Any, kind: str) -> str | None:
