@@ -26,7 +26,7 @@ def killed(whole: Any, before: bool) -> Any:
 
 def main(servers: str, topic: str, home: str, when: str) -> None:
     SparkSession.builder.getOrCreate()
-    SinkTable.merge = killed(SinkTable.merge, when == "before")  # type: ignore[method-assign]
+    SinkTable.write = killed(SinkTable.write, when == "before")  # type: ignore[method-assign]
     options = {
         "kafka.bootstrap.servers": servers,
         "subscribe": topic,

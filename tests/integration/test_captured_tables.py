@@ -142,7 +142,7 @@ def test_a_driver_that_fails_between_files_and_merge(
     table = Captured(job, seed=6)
     table.change(80)
     job.run(into=INTO, **OPTIONS)
-    whole: Callable[..., Any] = SinkTable.merge
+    whole: Callable[..., Any] = SinkTable.write
 
     def crashing(*arguments: Any, **named: Any) -> Any:
         if not before:
@@ -151,7 +151,7 @@ def test_a_driver_that_fails_between_files_and_merge(
 
     table.change(80)
     with monkeypatch.context() as patch:
-        patch.setattr(SinkTable, "merge", crashing)
+        patch.setattr(SinkTable, "write", crashing)
         assert "the driver ends" in failure_of(job.start(into=INTO, **OPTIONS))
     table.change(80)
     job.run(into=INTO, **OPTIONS)
