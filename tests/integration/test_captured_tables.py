@@ -129,6 +129,28 @@ def test_the_table_is_the_captured_one(
         }
 
 
+def test_a_column_that_rows_keep_comes_with_them(
+    spark: SparkSession, topics: Topics, tmp_path: Path, merger: str
+) -> None:
+    """The table does not have it yet, and a row that was changed elsewhere does not tell it."""
+    job = TableJob(spark, topics, tmp_path)
+    table = Captured(job, seed=7)
+    table.change(100)
+    narrow = {"valueSchema": DDL.replace("note string, ", "")}
+    job.run(into=INTO, **OPTIONS | narrow)
+    records = [
+        written
+        for id, row in sorted(table.source.rows.items())
+        for written in table.source.update(id, {"name": f"{row['name']} again"})
+    ]
+    id = min(table.source.rows)
+    table.produce([*records, *table.source.update(id, {"note": "new"})])
+    job.run(into=INTO | {"evolve": "add"}, **OPTIONS)
+    expected = {key: row | {"note": None} for key, row in table.source.rows.items()}
+    expected[id]["note"] = "new"
+    assert rows(job.table) == expected
+
+
 @pytest.mark.parametrize("before", [True, False])
 def test_a_driver_that_fails_between_files_and_merge(
     spark: SparkSession,

@@ -115,9 +115,9 @@ class BatchOutput:
     def _writer(self, table: TableOutput, told: ManifestTable) -> StagedWriter | None:
         """Who writes the rows of files into a table; None where these become its own. Raises
         SINK_UNSUITABLE."""
-        session = self.batch.sparkSession
         if not told.is_staged:
             return None
+        session = self.batch.sparkSession
         if not told.keys and not has_delta(session):
             message = (
                 "its rows wait to be appended by Delta, which this session lacks "

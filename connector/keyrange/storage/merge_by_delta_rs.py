@@ -62,7 +62,7 @@ class DeltaRsMerger:
                     ),
                 )
                 .when_matched_delete(f"s.{_DELETED}")
-                .when_matched_update(updates(staged, _quoted))
+                .when_matched_update(updates(table, staged, _quoted))
                 .when_not_matched_insert(names, f"NOT s.{_DELETED}")
                 .execute()
             )

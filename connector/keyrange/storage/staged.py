@@ -110,12 +110,14 @@ class StagedWriter(Protocol):
         ...
 
 
-def updates(staged: Staged, quoted: Any) -> dict[str, str]:
-    """What the columns of a row t become of a row s with its key."""
+def updates(table: Any, staged: Staged, quoted: Any) -> dict[str, str]:
+    """What the columns of a row t of delta-rs's `table` become of a row s with its key. A column
+    that the table is about to get is null in its rows."""
+    there = {each.name for each in table.schema().fields}
     kept = staged.kept
     return {
-        quoted(name): f"CASE WHEN s.{quoted(kept[name])} THEN t.{quoted(name)} "
-        f"ELSE s.{quoted(name)} END"
+        quoted(name): f"CASE WHEN s.{quoted(kept[name])} "
+        f"THEN {f't.{quoted(name)}' if name in there else 'NULL'} ELSE s.{quoted(name)} END"
         if name in kept
         else f"s.{quoted(name)}"
         for name in staged.columns

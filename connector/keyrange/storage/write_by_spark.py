@@ -49,12 +49,12 @@ class SparkWriter:
         transactions: Mapping[str, int],
         note: Mapping[str, str],
     ) -> Merged:
-        application, version = next(iter(transactions.items()))
+        written = next(iter(transactions.items()))
         with self._views(staged) as rows:
             try:
                 if staged.keys:
-                    return self._merge(staged, rows, application, version, note)
-                self._append(staged, rows, application, version, note)
+                    return self._merge(table, staged, rows, written, note)
+                self._append(staged, rows, written, note)
             except Exception as failure:
                 # Behind it are classes of the JVM, which may be called anything.
                 text = str(failure).partition("\n\tat ")[0]
@@ -69,8 +69,9 @@ class SparkWriter:
         return Merged()
 
     def _append(
-        self, staged: Staged, rows: str, application: str, version: int, note: Mapping[str, str]
+        self, staged: Staged, rows: str, written: tuple[str, int], note: Mapping[str, str]
     ) -> None:
+        application, version = written
         given = {
             "txnAppId": application,
             "txnVersion": str(version),
@@ -82,15 +83,21 @@ class SparkWriter:
         output.write.format("delta").mode("append").options(**given).save(self._name)
 
     def _merge(
-        self, staged: Staged, rows: str, application: str, version: int, note: Mapping[str, str]
+        self,
+        table: Any,
+        staged: Staged,
+        rows: str,
+        written: tuple[str, int],
+        note: Mapping[str, str],
     ) -> Merged:
+        application, version = written
         settings = {_APPLICATION: application, _VERSION: str(version)}
         if note:
             settings[NOTE_IN_SPARK] = json.dumps(dict(note))
         with self._settings(settings):
             values = {name: self._values(rows, name) for name in staged.pruning}
             known = {name: found for name, found in values.items() if found is not None}
-            text = self._statement(staged, rows, condition(staged, quoted, known))
+            text = self._statement(table, staged, rows, condition(staged, quoted, known))
             counts = self._session.sql(text).collect()
         if not counts:
             return Merged()
@@ -98,10 +105,11 @@ class SparkWriter:
         names = ("num_updated_rows", "num_inserted_rows", "num_deleted_rows")
         return Merged(*(int(told.get(name) or 0) for name in names))
 
-    def _statement(self, staged: Staged, rows: str, on: str) -> str:
+    def _statement(self, table: Any, staged: Staged, rows: str, on: str) -> str:
         names = list(map(quoted, staged.columns))
         deleted = f"s.`{CHANGE}`.deleted"
-        sets = ", ".join(f"{each} = {value}" for each, value in updates(staged, quoted).items())
+        new = updates(table, staged, quoted)
+        sets = ", ".join(f"{each} = {value}" for each, value in new.items())
         evolving = " WITH SCHEMA EVOLUTION" if staged.evolves else ""
         return (
             f"MERGE{evolving} INTO delta.{quoted(self._name)} AS t USING {rows} AS s ON {on} "
