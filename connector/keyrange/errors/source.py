@@ -178,6 +178,14 @@ SOURCE_CONDITIONS: Final = (
         "how the query was started before, and who removed files below `CHECKPOINT/keyrange`",
     ),
     _table_jobs.invalid(
+        "CONCURRENT_QUERY",
+        "leave one of them running: a checkpoint is one query's",
+        "Another driver runs the query of this checkpoint. It was faster with the batch, and this "
+        "run ends. Nothing of the batch was written twice.",
+        "which processes were started with the checkpoint; Spark ends the slower one by errors of "
+        "its own too, CONCURRENT_QUERY and CONCURRENT_STREAM_LOG_UPDATE",
+    ),
+    _table_jobs.invalid(
         "OTHER_TABLE",
         "name the table that the query has written so far; if it was moved, say so by "
         "into(..., moved_from=PATH); for another table begin with a new checkpoint, and with "

@@ -19,8 +19,8 @@ from keyrange.storage.object_store import FAILURES
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A source's part of a batch as it was planned. Of the batches before it, those up to
-    `finished` are in Spark's commit log; -1: none."""
+    """A source's part of a batch as it was planned. The batches up to `finished` are in Spark's
+    commit log; -1: none. It is among them where another run of the query was faster."""
 
     query_id: str
     batch_id: int
@@ -140,10 +140,11 @@ def read_offsets(location: str, batch_id: int, last: LastRead | None = None) -> 
 
 
 def _finished(directory: Directory, batch_id: int) -> int:
-    """The last batch before one that Spark has finished; -1: none."""
+    """The last batch that Spark has finished, up to one that is asked for; -1: none."""
     # Spark finishes a batch before it plans the next one.
-    if batch_id == 0 or directory.size(f"commits/{batch_id - 1}") is not None:
-        return batch_id - 1
+    for each in (batch_id, batch_id - 1):
+        if each == -1 or directory.size(f"commits/{each}") is not None:
+            return each
     return max((each for each in directory.numbered("commits") if each < batch_id), default=-1)
 
 

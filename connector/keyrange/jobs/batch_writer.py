@@ -195,6 +195,9 @@ class WriteWhole:
 
     def _write(self, batch: DataFrame, batch_id: int) -> None:
         at = self._planned(batch_id)
+        if at.finished == batch_id:
+            message = f"another run of the query has finished batch {batch_id} before this one"
+            raise error("CONCURRENT_QUERY", message, path=self.checkpoint)
         store = self._store(at.end.source_id)
         application = application_of(at.query_id, at.end.source_id)
         output = self.tables.prepare(store, application, at, batch)

@@ -22,7 +22,7 @@ def home(tmp_path: Path) -> Path:
     return made
 
 
-@pytest.mark.parametrize(("batch_id", "finished"), [(0, -1), (1, 0), (3, 2)])
+@pytest.mark.parametrize(("batch_id", "finished"), [(2, 2), (3, 2)])
 def test_a_batch_that_runs_lists_no_directory(
     home: Path, monkeypatch: pytest.MonkeyPatch, batch_id: int, finished: int
 ) -> None:
@@ -42,3 +42,8 @@ def test_the_last_finished_batch_is_searched_where_the_one_before_is_not_finishe
     for number in (0, 1):
         (home / "commits" / str(number)).unlink()
     assert read_offsets(str(home), 3)[0].finished == -1
+
+
+def test_the_first_batch_of_a_query_has_none_before_it(home: Path) -> None:
+    (home / "commits" / "0").unlink()
+    assert read_offsets(str(home), 0)[0].finished == -1

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import copy
+import json
 from pathlib import Path
+from typing import cast
 
 import pyarrow as pa
+import pytest
 from deltalake import DeltaTable
+from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
-from keyrange.jobs.batch_writer import JobTables
+from keyrange.errors import KeyrangeError
+from keyrange.individual_commits.dead_letter_sink import LettersOfWholeBatches
+from keyrange.jobs.batch_writer import JobTables, WriteWhole
 from keyrange.jobs.definition import JobDefinition
+from keyrange.options import parse_options
 from keyrange.storage.data_files import DataFileWriter
 from keyrange.work.model.output_table import OutputTable
+from samples.checkpoints import commit_batch, make_checkpoint
 
 SCHEMA = StructType().add("at", "long")
 
@@ -38,3 +46,20 @@ def test_it_stays_open_over_batches_and_another_process_opens_it(tmp_path: Path)
     append(table, 2)
     append(table, 3)
     assert sorted(DeltaTable(path).to_pyarrow_table().column("at").to_pylist()) == [0, 1, 2, 3]
+
+
+def test_who_is_slower_than_another_run_of_the_query_says_so(tmp_path: Path) -> None:
+    """The manifests of a batch that is finished are gone, as if it had been passed over."""
+    home = make_checkpoint(tmp_path / "c")
+    for batch_id in range(3):
+        offset = {"@keyrange": {"version": 1, "sourceId": "source-1"}, "t": {"0": batch_id}}
+        lines = ["v1", json.dumps({"batchTimestampMs": 1}), json.dumps(offset)]
+        (home / "offsets" / str(batch_id)).write_text("\n".join(lines) + "\n")
+        commit_batch(home, batch_id)
+    output = OutputTable(str(tmp_path / "table"), SCHEMA.json())
+    tables = JobTables(JobDefinition((output,), "", "record", ("value",)), {})
+    letters = LettersOfWholeBatches(
+        parse_options({"kafka.bootstrap.servers": "127.0.0.1:9", "subscribe": "t"})
+    )
+    with pytest.raises(KeyrangeError, match=r"\[CONCURRENT_QUERY\].* batch 1 "):
+        WriteWhole(tables, str(home), letters)(cast(DataFrame, None), 1)
