@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import math
 from typing import Any
@@ -26,6 +27,10 @@ SCHEMA = pa.schema(
         ("ok", pa.bool_()),
         ("tags", pa.list_(pa.string())),
         ("counts", pa.map_(pa.string(), pa.int64())),
+        ("rows", pa.list_(INNER)),
+        ("grid", pa.list_(pa.list_(pa.int16()))),
+        ("places", pa.map_(pa.string(), pa.list_(pa.float64()))),
+        ("blob", pa.binary()),
     ]
 )
 NAMES = [*SCHEMA.names, *[field.name for field in INNER], "other", "né", ""]
@@ -44,6 +49,9 @@ documents = st.recursive(scalars, _containers, max_leaves=8)
 places = st.fixed_dictionaries(
     {}, optional={"x": strings, "n": integers, "d": st.floats(-1e6, 1e6), "other": documents}
 )
+base64s = st.binary(max_size=8).map(lambda each: base64.b64encode(each).decode()) | st.text(
+    "AQ+/=\n", max_size=9
+)
 fitting = st.fixed_dictionaries(
     {},
     optional={
@@ -57,6 +65,10 @@ fitting = st.fixed_dictionaries(
         "ok": st.booleans(),
         "tags": st.lists(st.none() | strings, max_size=3),
         "counts": st.dictionaries(strings, st.integers(-9, 9), max_size=3),
+        "rows": st.lists(st.none() | places, max_size=3),
+        "grid": st.lists(st.none() | st.lists(st.none() | integers, max_size=3), max_size=3),
+        "places": st.dictionaries(strings, st.none() | st.lists(st.floats()), max_size=3),
+        "blob": base64s,
         "other": documents,
     },
 )

@@ -1,10 +1,12 @@
-"""The compiled pass that copies texts and bytes out of a batch of payloads."""
+"""The compiled passes that copy texts and bytes out of a batch of payloads, and read what bytes are
+written as."""
 
 from __future__ import annotations
 
+import numpy as np
 from numba import types
 
-from keyrange.wire.compiling import compiled_when_called
+from keyrange.wire.compiling import compiled_when_called, inlined
 from keyrange.wire.kernel_helpers import copy_bytes
 
 _READ_ONLY = types.Array(types.uint8, 1, "C", readonly=True)
@@ -26,3 +28,86 @@ def gather_spans(data, spans, taken, ends, target):
             copy_bytes(target, to, data, start, size)
             to += size
         ends[place + 1] = to
+
+
+@inlined
+def _six_bits(byte):
+    """What a character of Base64 stands for; -1 where it is none."""
+    if 65 <= byte <= 90:
+        return np.int64(byte) - 65
+    if 97 <= byte <= 122:
+        return np.int64(byte) - 71
+    if 48 <= byte <= 57:
+        return np.int64(byte) + 4
+    if byte == 43:
+        return np.int64(62)
+    if byte == 47:
+        return np.int64(63)
+    return np.int64(-1)
+
+
+@compiled_when_called(
+    types.void(
+        _READ_ONLY, types.int32[::1], types.int32[::1], types.boolean[::1], types.int32[::1],
+        types.uint8[::1], types.boolean[::1],
+    ),
+    allocates=False,
+)  # fmt: skip
+def decode_base64(data, starts, sizes, taken, ends, target, bad):
+    """The bytes of the texts taken, one after the other, each of which takes three quarters of its
+    text at most. What is `bad` has other characters, or lacks some at the end."""
+    to = 0
+    ends[0] = 0
+    for place in range(len(taken)):
+        at, end = starts[place], starts[place] + sizes[place]
+        if taken[place] and sizes[place] % 4 != 0:
+            bad[place] = True
+        elif taken[place]:
+            padding = 0
+            if end > at and data[end - 1] == 61:
+                padding = 2 if data[end - 2] == 61 else 1
+            last = end - 4 if padding else end
+            while at < end:
+                first, second = _six_bits(data[at]), _six_bits(data[at + 1])
+                third, fourth = _six_bits(data[at + 2]), _six_bits(data[at + 3])
+                if at == last:
+                    third = 0 if padding == 2 else third
+                    fourth = 0
+                if first | second | third | fourth < 0:
+                    bad[place] = True
+                    break
+                bits = first << 18 | second << 12 | third << 6 | fourth
+                target[to] = bits >> 16
+                to += 1
+                if at != last or padding < 2:
+                    target[to] = (bits >> 8) & 255
+                    to += 1
+                if at != last:
+                    target[to] = bits & 255
+                    to += 1
+                at += 4
+        ends[place + 1] = to
+
+
+@compiled_when_called(
+    types.void(
+        types.uint8[::1], types.int32[::1], types.boolean[::1], types.int64[:, ::1],
+        types.boolean[::1],
+    ),
+    allocates=False,
+)  # fmt: skip
+def read_unscaled(data, ends, taken, halves, bad):
+    """Numbers of two's complement, the highest byte first: the lower half of each, and the upper
+    one. What is `bad` has no byte, or more than these hold."""
+    for place in range(len(taken)):
+        start, end = ends[place], ends[place + 1]
+        if taken[place] and not 1 <= end - start <= 16:
+            bad[place] = True
+        elif taken[place]:
+            high = np.int64(-1 if data[start] >= 128 else 0)
+            low = np.uint64(high)
+            for at in range(start, end):
+                high = high << 8 | np.int64(low >> np.uint64(56))
+                low = low << np.uint64(8) | np.uint64(data[at])
+            halves[place, 0] = np.int64(low)
+            halves[place, 1] = high

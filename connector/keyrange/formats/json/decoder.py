@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from keyrange.formats.cell_kernels import decode_base64
 from keyrange.formats.json import cells as passes
 from keyrange.formats.json import kernels
 from keyrange.formats.json import rows as slow_rows
@@ -66,7 +68,7 @@ class JsonDecoder:
         self._rescues = rescues
         # What is in lists and maps the passes do not look at.
         self._rescues_all = rescues and _has_structs_within(kind)
-        self._fields, self._names, self._tree = _numbered(kind)
+        self._objects = _Objects(kind)
 
     def read(self, payloads: Payloads) -> ReadValues:
         """Rows of null values, of blank and of bad ones are null throughout."""
@@ -77,8 +79,7 @@ class JsonDecoder:
 
     def _read(self, payloads: Payloads) -> ReadValues:
         cells = self._found(payloads)
-        columns = [_column(cells, each) for each in self._fields]
-        column = _struct(columns, self._kind, cells.kinds[0] == kernels.OBJECT)
+        column = self._objects.column(cells)
         rescued = None
         if self._rescues:
             rescued = payloads.present if self._rescues_all else cells.others
@@ -94,39 +95,57 @@ class JsonDecoder:
         return slow_rows.read_row(value, self._kind), None
 
     def _found(self, payloads: Payloads) -> _Cells:
-        rows = len(payloads)
-        shape = (len(self._tree), rows)
+        status = np.zeros(len(payloads), np.uint8)
+        if not payloads.are_utf8():
+            for row in np.flatnonzero(payloads.present):
+                status[row] = not payloads.take(np.array([row])).contiguous().are_utf8()
+        return self._objects.found(payloads, status)
+
+
+class _Objects:
+    """Objects as structs of a type."""
+
+    def __init__(self, kind: pa.StructType) -> None:
+        self._kind = kind
+        self._fields, self._names, self._tree = _numbered(kind)
+
+    def found(self, payloads: Payloads, status: _Array) -> _Cells:
+        """The cells of the payloads that are FAST."""
+        shape = (len(self._tree), len(payloads))
         cells = _Cells(
             payloads.data,
             np.zeros(shape, np.uint8),
             np.zeros(shape, np.int32),
             np.zeros(shape, np.int32),
-            np.zeros(rows, np.uint8),
-            np.zeros(rows, np.bool_),
+            status,
+            np.zeros(len(payloads), np.bool_),
         )
-        if not rows:
-            return cells
-        present = payloads.present
-        if not payloads.are_utf8():
-            for row in np.flatnonzero(present):
-                cells.status[row] = not payloads.take(np.array([row])).contiguous().are_utf8()
         kernels.find_fields(
             cells.data,
             payloads.starts,
             payloads.ends,
-            present & (cells.status == kernels.FAST),
+            payloads.present & (status == kernels.FAST),
             self._names,
             self._tree,
             cells.kinds,
             cells.starts,
             cells.sizes,
-            cells.status,
+            status,
             cells.others,
             np.empty(kernels.DEPTH_MAX, np.int32),
         )
         # What a row had before the pass gave it up says nothing.
-        cells.kinds[:, cells.status != kernels.FAST] = kernels.MISSING
+        cells.kinds[:, status != kernels.FAST] = kernels.MISSING
         return cells
+
+    def column(self, cells: _Cells) -> pa.StructArray:
+        columns = [_column(cells, each) for each in self._fields]
+        return _struct(columns, self._kind, cells.kinds[0] == kernels.OBJECT)
+
+
+@cache
+def _objects_of(kind: pa.StructType) -> _Objects:
+    return _Objects(kind)
 
 
 def _has_structs_within(kind: pa.DataType, within: bool = False) -> bool:
@@ -177,6 +196,8 @@ def _column(cells: _Cells, field: _Field) -> pa.Array:
     kinds = cells.kinds[field.number]
     if pa.types.is_struct(kind):
         return _structs(cells, field)
+    if pa.types.is_list(kind) or pa.types.is_map(kind):
+        return _containers(cells, field)
     if kind == RAW:
         return _raw(cells, field)
     if pa.types.is_boolean(kind):
@@ -188,6 +209,8 @@ def _column(cells: _Cells, field: _Field) -> pa.Array:
         return _texts(cells, field, plain)
     if pa.types.is_floating(kind):
         return _floats(cells, field)
+    if pa.types.is_binary(kind):
+        return _binaries(cells, field)
     if kind in _INTEGERS:
         values = np.zeros(len(kinds), np.int64)
         limit = 1 << (8 * _INTEGERS[kind].itemsize - 1)
@@ -210,6 +233,48 @@ def _structs(cells: _Cells, field: _Field) -> pa.Array:
     return _struct(children, field.type, kinds == kernels.OBJECT)
 
 
+def _containers(cells: _Cells, field: _Field) -> pa.Array:
+    """Lists and maps: their items are cells again."""
+    data, kinds, starts, sizes = cells.of(field)
+    is_map = pa.types.is_map(field.type)
+    wanted = kernels.OBJECT if is_map else kernels.ARRAY
+    _only(cells, kinds <= kernels.NULL, kinds == wanted)
+    there = (kinds == wanted) & (cells.status == kernels.FAST)
+    # An item and what is behind it are two bytes.
+    most = int((sizes[there] // 2).sum(dtype=np.int64))
+    shape = (1 + is_map, most)
+    ends = np.empty(len(kinds) + 1, np.int32)
+    found = np.empty(shape, np.uint8), np.empty(shape, np.int32), np.empty(shape, np.int32)
+    kernels.find_items(data, np.where(there, kinds, 0).astype(np.uint8), starts, sizes, wanted,
+                       ends, *found)  # fmt: skip
+    count = int(ends[-1])
+    of_kinds, of_starts, of_sizes = (np.ascontiguousarray(each[:, :count]) for each in found)
+    flags = np.zeros(count, np.uint8), np.zeros(count, np.bool_)
+    items = _Cells(data, of_kinds, of_starts, of_sizes, *flags)
+    children = _items(items, field.type.item_type if is_map else field.type.value_type)
+    if is_map:
+        names = _texts(items, _Field(1, pa.string(), ()), np.ones(count, np.bool_))
+        fields = [field.type.key_field, field.type.item_field]
+        children = pa.StructArray.from_arrays([names, children], fields=fields)
+    slow = np.repeat(np.arange(len(kinds)), np.diff(ends))[items.status != kernels.FAST]
+    cells.status[slow] = kernels.SLOW
+    valid = pa.array(there).buffers()[1]
+    return pa.Array.from_buffers(
+        field.type, len(kinds), [valid, pa.py_buffer(ends)], children=[children]
+    )
+
+
+def _items(cells: _Cells, kind: pa.DataType) -> pa.Array:
+    """The first cells as a type."""
+    if not pa.types.is_struct(kind):
+        return _column(cells, _Field(0, kind, ()))
+    kinds, starts, sizes = cells.kinds[0], cells.starts[0], cells.sizes[0]
+    _only(cells, kinds == kernels.NULL, kinds == kernels.OBJECT)
+    objects = _objects_of(kind)
+    payloads = Payloads(cells.data, starts, starts + sizes, kinds == kernels.OBJECT)
+    return objects.column(objects.found(payloads, cells.status))
+
+
 def _raw(cells: _Cells, field: _Field) -> pa.Array:
     data, kinds, starts, sizes = cells.of(field)
     quotes = (kinds == kernels.STRING) | (kinds == kernels.ESCAPED)
@@ -227,6 +292,18 @@ def _texts(cells: _Cells, field: _Field, taken: _Array) -> pa.Array:
     passes.gather_texts(*cells.of(field), taken, ends, np.frombuffer(target, np.uint8))
     valid = pa.array(taken).buffers()[1]
     return pa.StringArray.from_buffers(len(taken), pa.py_buffer(ends), target, valid)
+
+
+def _binaries(cells: _Cells, field: _Field) -> pa.Array:
+    data, kinds, starts, sizes = cells.of(field)
+    taken = kinds == kernels.STRING
+    _only(cells, kinds <= kernels.NULL, taken)
+    target = np.empty(int((sizes[taken] // 4 * 3).sum(dtype=np.int64)), np.uint8)
+    ends, bad = np.empty(len(kinds) + 1, np.int32), np.zeros(len(kinds), np.bool_)
+    decode_base64(data, starts, sizes, taken, ends, target, bad)
+    cells.status[bad] = kernels.SLOW
+    buffers = [pa.array(taken).buffers()[1], pa.py_buffer(ends), pa.py_buffer(target)]
+    return pa.BinaryArray.from_buffers(field.type, len(kinds), buffers)
 
 
 def _times(cells: _Cells, field: _Field) -> pa.Array:

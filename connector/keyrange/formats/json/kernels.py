@@ -304,3 +304,59 @@ def find_fields(data, begins, ends, present, names, fields, kinds, starts, sizes
         if present[row]:
             status[row] = _document(data, begins[row], ends[row], row, names, fields, kinds,
                                     starts, sizes, others, stack)  # fmt: skip
+
+
+@inlined
+def _sound_value(data, at, end):
+    """(the position behind a value, its kind), of JSON that `find_fields` has read."""
+    opening = data[at]
+    if opening != 123 and opening != 91:
+        return _scalar(data, at, end)
+    depth = 0
+    while True:
+        byte = data[at]
+        if byte == 34:
+            at, _ = _string(data, at + 1, end)
+        elif byte == 123 or byte == 91:
+            depth += 1
+        elif byte == 125 or byte == 93:
+            depth -= 1
+            if depth == 0:
+                return at + 1, OBJECT if opening == 123 else ARRAY
+        at += 1
+
+
+@compiled_when_called(
+    types.void(
+        _READ_ONLY, types.uint8[::1], _I32, _I32, types.uint8, _I32, types.uint8[:, ::1],
+        types.int32[:, ::1], types.int32[:, ::1],
+    ),
+    allocates=False,
+)  # fmt: skip
+def find_items(data, kinds, starts, sizes, wanted, ends, item_kinds, item_starts, item_sizes):
+    """What is in the cells that are `wanted`, ARRAY or OBJECT: the items of a row end at
+    `ends[row + 1]`. The first cells are the items', and those behind them the names of an object's
+    members."""
+    to = 0
+    ends[0] = 0
+    for row in range(len(kinds)):
+        if kinds[row] == wanted:
+            end = starts[row] + sizes[row]
+            at = _blank(data, starts[row] + 1, end)
+            while data[at] != 93 and data[at] != 125:
+                if wanted == OBJECT:
+                    close, escaped = _string(data, at + 1, end)
+                    item_kinds[1, to] = ESCAPED if escaped else STRING
+                    item_starts[1, to] = at + 1
+                    item_sizes[1, to] = close - at - 1
+                    at = _blank(data, _blank(data, close + 1, end) + 1, end)
+                behind, kind = _sound_value(data, at, end)
+                quotes = 1 if kind in (STRING, ESCAPED) else 0
+                item_kinds[0, to] = kind
+                item_starts[0, to] = at + quotes
+                item_sizes[0, to] = behind - at - 2 * quotes
+                to += 1
+                at = _blank(data, behind, end)
+                if data[at] == 44:
+                    at = _blank(data, at + 1, end)
+        ends[row + 1] = to
