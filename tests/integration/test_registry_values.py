@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -68,6 +70,31 @@ def test_a_data_frame_of_two_schemas(
     assert {row["note"] for row in rows if row["note"]} == {f"n{at}" for at in range(40)}
     asked = [path.removeprefix(registry.base) for path in registry.requests]
     assert sorted(asked) == ["/schemas/ids/1", "/schemas/ids/2"]
+
+
+def test_columns_of_a_json_schema_and_a_table_that_follows_it(
+    job: TableJob, registry: Registry
+) -> None:
+    old = ORDER.replace('"integer"', '["integer","null"]')
+    new = (
+        '{"title":"Order","type":"object","properties":{"id":{"type":"integer"},'
+        '"at":{"type":"string","format":"date-time"},'
+        '"tags":{"type":"array","items":{"type":"string"}}}}'
+    )
+    own = {"valueFormat": "json", "schemaRegistry.url": registry.url, "columns": "value"}
+    for payload in written(registry, job.topic, old, {"id": 1}, {"id": None}):
+        job.produce(payload)
+    job.run(**own)
+    assert DeltaTable(job.table).schema().to_arrow().names == ["id"]
+    [payload] = written(
+        registry, job.topic, new, {"id": 2, "at": "2026-01-02T03:04:05Z", "tags": ["a"]}
+    )
+    job.produce(payload)
+    job.run(into={"evolve": "add"}, **own)
+    found = DeltaTable(job.table).to_pyarrow_table().to_pylist()
+    at = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+    assert {"id": 2, "at": at, "tags": ["a"]} in found
+    assert len(found) == 3
 
 
 def test_columns_are_those_of_the_subjects_latest_schema(

@@ -23,18 +23,19 @@ KEPT: Final = "_keyrange_kept"
 
 
 def is_ddl(form: str, text: str) -> bool:
-    """Whether a schema's text is DDL of columns; of formats that have both, an Avro schema is a
-    JSON object."""
-    return form == "json" or (form in SELF_DESCRIBED and not text.lstrip().startswith("{"))
+    """Whether a schema's text is DDL of columns: a JSON Schema is a JSON object, and so is an Avro
+    schema, which some formats have too."""
+    return form in ("json", *SELF_DESCRIBED) and not text.lstrip().startswith("{")
 
 
 @dataclass(frozen=True, slots=True)
 class Schema:
     """How a format lays its bytes out, as its own tools write it.
 
-    `text` is Avro's JSON, the source of a .proto file or a FileDescriptorSet in base64, or Spark's
-    JSON of columns. `message` names one of several that a text defines. `references` are other
-    texts by the names under which this one uses them, each behind those that it uses itself.
+    `text` is Avro's JSON, the source of a .proto file or a FileDescriptorSet in base64, a JSON
+    Schema, or Spark's JSON of columns. `message` names one of several that a text defines.
+    `references` are other texts by the names under which this one uses them, each behind those that
+    it uses itself.
     """
 
     text: str

@@ -22,9 +22,10 @@ from keyrange.options.registry import RegistrySettings
 from keyrange.options.value_parsers import Violations, name_up_to, one_of, path_or_uri
 
 _SCHEMA: Final = (
-    "json: the columns, as DDL. avro: a schema as JSON. protobuf: a FileDescriptorSet in base64, "
-    "or the source of a .proto file. connect: the columns, as DDL, or an Avro schema. debezium: "
-    "the columns of the captured table, as DDL, or the envelope's Avro schema."
+    "json: the columns, as DDL, or a JSON Schema. avro: a schema as JSON. protobuf: a "
+    "FileDescriptorSet in base64, or the source of a .proto file. connect: the columns, as DDL, or "
+    "an Avro schema. debezium: the columns of the captured table, as DDL, or the envelope's Avro "
+    "schema."
 )
 _FILES: Final = "Of protobuf it is a .proto file, or a FileDescriptorSet as protoc writes it."
 _SCHEMA_VALUES: Final = "DDL such as id bigint, name string; or a schema in the format's own form"
@@ -184,7 +185,7 @@ def _schema(
         if text:
             violations.add(f"{name}.location", f"is not for a query with {name}: give one of them")
     elif not text:
-        is_registered = has_registry and form in REGISTERED and form != "json"
+        is_registered = has_registry and form in REGISTERED
         if form not in SELF_DESCRIBED and not is_registered:
             what = f"needs {name} or {name}.location: what {side}s are read into"
             violations.add(f"{side}Format", what)

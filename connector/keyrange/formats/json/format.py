@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from keyrange.formats.format import Format
+from keyrange.formats.json.json_schema import columns_of
 from keyrange.formats.schema_document import in_utc, struct_type
 from keyrange.model.value_forms import ReadSettings, Schema
 
@@ -16,10 +17,14 @@ if TYPE_CHECKING:
 
 
 class _Json(Format):
-    """A schema is Spark's JSON of the columns; what wrote a value has no say in how it is read."""
+    """A schema is Spark's JSON of the columns, or a JSON Schema, which tasks are told as columns;
+    what wrote a value has no say in how it is read."""
 
     def type_of(self, schema: Schema, settings: ReadSettings) -> pa.DataType:  # noqa: ARG002
-        return in_utc(struct_type(json.loads(schema.text)))
+        return in_utc(struct_type(json.loads(self.told(schema).text)))
+
+    def told(self, schema: Schema) -> Schema:
+        return schema if _has_columns(schema) else Schema(columns_of(schema))
 
     def decoder(
         self,
@@ -31,6 +36,14 @@ class _Json(Format):
 
         kind = struct_type(json.loads(reader.text), settings.time_zone)
         return JsonDecoder(kind, settings.rescues)
+
+
+def _has_columns(schema: Schema) -> bool:
+    try:
+        document = json.loads(schema.text)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(document, dict) and document.get("type") == "struct"
 
 
 FORMAT = _Json()

@@ -1,0 +1,173 @@
+"""Columns of a JSON Schema, as generators of it and a registry's JSON serializers write them.
+
+What a column cannot say is the text of its JSON: alternatives, objects without properties, what
+contains itself. Names of Kafka Connect (`connect.type`, `connect.index`) say more than the schema
+where they stand (io.confluent.connect.json.JsonSchemaData). Drafts 4 to 2020-12 are alike here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from keyrange.model.value_forms import Schema, UnfitSchema
+
+_TEXT: Final = "string"
+_INTEGERS: Final = {"int8": "byte", "int16": "short", "int32": "integer", "int64": "long"}
+_FORMATS: Final = {"date": "date", "date-time": "timestamp"}
+_DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
+_DIGITS_MAX: Final = 38
+
+
+def columns_of(schema: Schema) -> str:
+    """Spark's JSON of the columns of a schema whose text is a JSON Schema. Raises UnfitSchema."""
+    try:
+        documents = {name: json.loads(text) for name, text in schema.references}
+        root = json.loads(schema.text)
+        found = _Reader({**documents, "": root}).type_of(root, "", ("#",))
+    except (ValueError, RecursionError) as failure:
+        why = "it is nested too deeply" if isinstance(failure, RecursionError) else str(failure)
+        raise UnfitSchema(f"the JSON Schema cannot be read: {why}") from None
+    if not isinstance(found, dict) or found["type"] != "struct":
+        raise UnfitSchema("the JSON Schema describes no object with properties, which has columns")
+    return json.dumps(found)
+
+
+class _Reader:
+    """Reads schemas of some documents by their names, the root of which is ""."""
+
+    def __init__(self, documents: Mapping[str, Any]) -> None:
+        self._documents = documents
+
+    def type_of(self, schema: Any, base: str, within: tuple[str, ...]) -> Any:
+        """Spark's JSON of a type. `base` names the document that the schema is in, `within` are the
+        references that have led to it."""
+        if not isinstance(schema, dict):
+            return _TEXT
+        if "$ref" in schema:
+            return self._referred(str(schema["$ref"]), base, within)
+        for word in ("oneOf", "anyOf"):
+            if isinstance(schema.get(word), list):
+                return self._of_alternatives(schema[word], base, within)
+        if isinstance(schema.get("allOf"), list):
+            return self._of_all(schema, base, within)
+        kinds = _kinds(schema)
+        if len(kinds) != 1:
+            return _TEXT
+        if kinds[0] == "object":
+            return self._object(schema, base, within)
+        if kinds[0] == "array":
+            element = self.type_of(schema.get("items"), base, within)
+            return {"type": "array", "elementType": element, "containsNull": True}
+        return _plain(kinds[0], schema)
+
+    def _referred(self, reference: str, base: str, within: tuple[str, ...]) -> Any:
+        name, _, pointer = reference.partition("#")
+        base = name or base
+        if f"{base}#{pointer}" in within:
+            return _TEXT
+        if base not in self._documents:
+            raise UnfitSchema(f"the JSON Schema refers to {reference[:80]!r}, which is not there")
+        found = self._documents[base]
+        for step in filter(None, pointer.split("/")):
+            member = step.replace("~1", "/").replace("~0", "~")
+            if not isinstance(found, dict) or member not in found:
+                message = f"the JSON Schema refers to {reference[:80]!r}, which is not there"
+                raise UnfitSchema(message)
+            found = found[member]
+        return self.type_of(found, base, (*within, f"{base}#{pointer}"))
+
+    def _of_alternatives(self, schemas: Sequence[Any], base: str, within: tuple[str, ...]) -> Any:
+        others = [each for each in schemas if not _is_null(each)]
+        return self.type_of(others[0], base, within) if len(others) == 1 else _TEXT
+
+    def _of_all(self, schema: Mapping[str, Any], base: str, within: tuple[str, ...]) -> Any:
+        """All of them hold at once: an object has the properties of each."""
+        own = {name: each for name, each in schema.items() if name != "allOf"}
+        parts = [*schema["allOf"], *([own] if "properties" in own else [])]
+        found = [self.type_of(each, base, within) for each in parts]
+        if len(found) == 1:
+            return found[0]
+        if not all(isinstance(each, dict) and each["type"] == "struct" for each in found):
+            return _TEXT
+        fields = {field["name"]: field for each in found for field in each["fields"]}
+        return {"type": "struct", "fields": [*fields.values()]}
+
+    def _object(self, schema: Mapping[str, Any], base: str, within: tuple[str, ...]) -> Any:
+        properties = schema.get("properties")
+        if isinstance(properties, dict) and properties and schema.get("connect.type") != "map":
+            fields = [
+                {
+                    "name": name,
+                    "type": self.type_of(each, base, within),
+                    "nullable": True,
+                    "metadata": {},
+                }
+                for name, each in sorted(properties.items(), key=_place)
+            ]
+            return {"type": "struct", "fields": fields}
+        values = schema.get("additionalProperties")
+        if not isinstance(values, dict):
+            return _TEXT
+        return {
+            "type": "map",
+            "keyType": "string",
+            "valueType": self.type_of(values, base, within),
+            "valueContainsNull": True,
+        }
+
+
+def _place(member: tuple[str, Any]) -> int:
+    """As Kafka Connect numbers its fields; sorting leaves the others in their order."""
+    index = member[1].get("connect.index") if isinstance(member[1], dict) else None
+    return index if isinstance(index, int) else 0
+
+
+def _kinds(schema: Mapping[str, Any]) -> list[str]:
+    """The types that a value may have, without null."""
+    said = schema.get("type")
+    if said is None:
+        said = _implied(schema)
+    kinds = said if isinstance(said, list) else [said]
+    return [each for each in kinds if each != "null"]
+
+
+def _implied(schema: Mapping[str, Any]) -> Any:
+    if isinstance(schema.get("properties"), dict):
+        return "object"
+    values = schema.get("enum", [schema["const"]] if "const" in schema else None)
+    is_text = isinstance(values, list) and all(isinstance(each, str | None) for each in values)
+    return "string" if is_text else []
+
+
+def _is_null(schema: Any) -> bool:
+    return isinstance(schema, dict) and schema.get("type") in ("null", ["null"])
+
+
+def _plain(kind: str, schema: Mapping[str, Any]) -> str:
+    said = schema.get("connect.type")
+    if kind == "boolean":
+        return "boolean"
+    if kind == "integer":
+        return _INTEGERS.get(str(said), "long")
+    if kind == "number":
+        if schema.get("title") == _DECIMAL:
+            return _decimal(schema.get("connect.parameters"))
+        return "float" if said == "float32" else "double"
+    if kind != "string":
+        return _TEXT
+    if said == "bytes" or schema.get("contentEncoding") == "base64":
+        return "binary"
+    return _FORMATS.get(str(schema.get("format")), _TEXT)
+
+
+def _decimal(parameters: Any) -> str:
+    said = parameters if isinstance(parameters, dict) else {}
+    try:
+        precision = int(said.get("connect.decimal.precision", _DIGITS_MAX))
+        scale = int(said.get("scale", 0))
+    except (TypeError, ValueError):
+        return _TEXT
+    # A number has its digits as text too.
+    return f"decimal({precision},{scale})" if 0 <= scale <= precision <= _DIGITS_MAX else _TEXT
