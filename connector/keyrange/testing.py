@@ -25,7 +25,7 @@ from keyrange.keyed_state.variables import (
 )
 from keyrange.model.key_ranges import SPACE, hash_of, hash_of_record
 from keyrange.model.offsets import TopicPartition
-from keyrange.model.watermarks import Watermark, clock_us, moved
+from keyrange.model.watermarks import PartitionClock, Watermark, clock_us, moved
 from keyrange.options import parse_options
 from keyrange.options.option import OptionValue
 from keyrange.values.forms import value_forms
@@ -132,7 +132,7 @@ class StateHarness:
         """
         at = TopicPartition(_TOPIC, partition)
         clock = self._clock_us(at)
-        self._states.clocks_us[at] = clock
+        self._states.clocks[at] = PartitionClock(clock)
         self._states.fires = [at] if self._time is not None else []
         given = self._batch(partition, list(records))
         rows, failed, seen_us = self._worked_on(at, given)

@@ -45,6 +45,7 @@ KINDS = {
     "with timers": (Kind(timed=True), 10),
     "with timers, pinned": (Kind(timed=True, pinned=True), 10),
     "with timers, with losses": (Kind(timed=True, loses=True), 10),
+    "with timers, with a budget": (Kind(timed=True, budget=True), 10),
     "with timers, set by hand, with a budget": (Kind(timed=True, by_hand=True, budget=True), 10),
     # 145 and 158 are quiet enough that nobody is to lose ranges.
     "consumers of one group": (Kind(consumers=True), 160),

@@ -82,6 +82,7 @@ class Schedule:
         # Drivers beside which there was another one: each may stop the other.
         self.rivals: list[Run] = []
         self.by_hand = ByHand(world, random)
+        world.is_slow = kind.budget
         self._surroundings = Surroundings(self, random)
         self.job = TimedJob(world.home, random) if kind.timed else None
         if self.job is not None:
@@ -137,6 +138,7 @@ class Schedule:
         world.clock.ahead_s = 0.0
         world.clock.sleep(60.0)
         self.calm = True
+        world.is_slow = False
         idle = 0
         for number in range(_CALM_STEPS):
             if number < _CALM_STEPS_WITH_NEW:
@@ -163,10 +165,9 @@ class Schedule:
     def _check_timers(self) -> None:
         if self.job is None:
             return
-        kind, options = self.kind, self.options
-        may_lag = kind.budget or kind.anew or options["max.num.ranges.to.commit"] == "4"
+        kind = self.kind
         timed = Timed(self.world, self.checkpoints, self.job)
-        strict = not (may_lag or kind.loses or kind.by_hand)
+        strict = not (kind.anew or kind.loses or kind.by_hand)
         timed_invariants.check(timed, self.by_hand.again, strict)
 
     def settled(self) -> Counter[Place]:
@@ -274,7 +275,7 @@ class Schedule:
     def _work(self, record: Any) -> Any:
         """The user's function: "!" fails always, "?" now and then; some take long."""
         world = self.world
-        if self.kind.budget and not self.calm and world.random.random() < 0.2:
+        if world.is_slow and world.random.random() < 0.2:
             world.clock.sleep(world.random.choice([0.1, 1.0]))
         chance = world.faults.chances.record_fails
         what = record.value[:1]

@@ -88,6 +88,8 @@ def function(record: Any, state: Any) -> Any:
     from simulation.world import World
 
     world = World.now
+    if world.is_slow and world.random.random() < 0.2:
+        world.clock.sleep(world.random.choice([0.1, 1.0]))
     what, chance = record.value[:1], world.faults.chances.record_fails
     turn = (state.turn.get() or 0) + 1
     state.turn.update(turn)

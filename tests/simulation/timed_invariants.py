@@ -98,6 +98,27 @@ class Timed:
     def clock_us(self, batch: Batch, at: TopicPartition) -> int:
         return self.clock_by(self.time_before(batch, at), batch)
 
+    def clock_of_key(self, batch: Batch, key: Key) -> int:
+        """What a key goes by: one whose range lags behind by the clock of the last batch that began
+        where the range stands, or before."""
+        at, clock = TopicPartition(*key[:2]), self.clock_us(batch, TopicPartition(*key[:2]))
+        mark, states = batch.mark, dict[TopicPartition, Any]()
+        source_id, seq = mark.resumes if mark.resumes else (mark.source_id, mark.seq)
+        for each in self.commits:
+            if each.source_id == source_id and each.seq <= seq:
+                states = {**states, **each.states}
+        if not self.job.time.is_event_time or at not in states:
+            return clock
+        scanned = states[at].piece_of(hash_of(key[3].encode())).scanned
+        if scanned >= states[at].position:
+            return clock
+        clocks = [
+            self.clock_us(each, at)
+            for each in self.batches(self.checkpoints[-1])
+            if each.number < batch.number and at in each.end.known and _begin(each, at) <= scanned
+        ]
+        return min(clock, clocks[-1]) if clocks else BEGIN
+
     def clock_by(self, time: PartitionTime, batch: Batch) -> int:
         now_ms = batch.mark.time_ms
         assert now_ms is not None
@@ -138,18 +159,22 @@ def pc_equal(column: Any, value: str) -> Any:
 
 
 def late(timed: Timed) -> set[Place]:
-    """Records that may be dropped: they were late when a batch could have had them."""
+    """Records that may be dropped: they were late in the batch that had them first."""
     if timed.job.time.late != "drop" or not timed.job.time.is_event_time:
         return set()
-    latest: dict[tuple[str, int], int] = {}
+    clocks: dict[TopicPartition, list[tuple[int, int, int]]] = {}
     for checkpoint in timed.checkpoints:
         for batch in timed.batches(checkpoint):
-            for at in batch.end.positions:
-                latest[at] = max(latest.get(at, BEGIN), timed.clock_us(batch, at))
+            for at, until in batch.end.positions.items():
+                if (begin := _begin(batch, at)) < until:
+                    clocks.setdefault(at, []).append((begin, until, timed.clock_us(batch, at)))
     return {
-        at
-        for at, time_us in timed.times_us.items()
-        if time_us < latest.get(TopicPartition(*at[:2]), BEGIN)
+        place
+        for place, time_us in timed.times_us.items()
+        if any(
+            begin <= place.offset < until and time_us < clock
+            for begin, until, clock in clocks.get(TopicPartition(*place[:2]), ())
+        )
     }
 
 
@@ -186,7 +211,7 @@ def _check_key(
             if offset < row.offset and offset < _begin(batch, at) and batch.number <= number
         )
     for batch, row in rows:
-        clock = timed.clock_us(batch, at)
+        clock = timed.clock_of_key(batch, key) if strict else timed.clock_us(batch, at)
         if row.timer_us is not None:
             known = timers.pop(row.timer_us, None)
             assert known is not None, f"{row} has fired and was not set, or twice"

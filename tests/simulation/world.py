@@ -83,6 +83,8 @@ class World:
         self.executors: dict[str, int] = {"": 2}
         self.executor = ""
         self.shares = False
+        # Whether some records take long.
+        self.is_slow = False
         shared_memory = Path("/dev/shm")
         self.home = Path(tempfile.mkdtemp(dir=shared_memory if shared_memory.is_dir() else None))
 

@@ -18,7 +18,7 @@ from keyrange.errors import error
 from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.individual_commits.model.delivery_columns import DeliveryColumns, plan_deliveries
 from keyrange.individual_commits.model.delivery_splits import PartitionDelivery
-from keyrange.individual_commits.model.partition_progress import cut_span
+from keyrange.individual_commits.model.partition_progress import PartitionState, cut_span
 from keyrange.individual_commits.model.state_before_batch import state_of
 from keyrange.individual_commits.model.state_columns import Places, StateColumns, spread
 from keyrange.individual_commits.model.verdict_columns import (
@@ -31,8 +31,7 @@ from keyrange.model.checkpoint import NEVER_DUE, Checkpoint, CommitMark
 from keyrange.model.commit_settings import DeliveryLimits, RedeliveryPolicy
 from keyrange.model.key_ranges import KeyRange, complement
 from keyrange.model.offsets import TopicPartition
-from keyrange.model.timers import due_spans
-from keyrange.model.watermarks import PartitionTime, clock_us
+from keyrange.model.watermarks import PartitionClock, PartitionTime, clock_us
 from keyrange.options import SourceOptions
 from keyrange.options.commits import CommitOptions
 from keyrange.ranges.model.range_plan import even_ranges
@@ -71,10 +70,10 @@ def plan_batch_deliveries(
 
 
 class BatchTime(NamedTuple):
-    """What the timers of each partition of a batch go by, in microseconds since 1970, and in which
-    key ranges some may be due; nothing of a job without time."""
+    """What late records and timers of each partition of a batch go by, and in which key ranges some
+    timers may be due; nothing of a job without time."""
 
-    clocks_us: Mapping[TopicPartition, int] = MappingProxyType({})
+    clocks: Mapping[TopicPartition, PartitionClock] = MappingProxyType({})
     fires: Mapping[TopicPartition, tuple[KeyRange, ...]] = MappingProxyType({})
 
 
@@ -84,17 +83,47 @@ def batch_time(
     """Of the batch that ends at `end` and whose time is `now_ms`, from the state at its commit."""
     if time is None or now_ms is None:
         return BatchTime()
-    clocks_us: dict[TopicPartition, int] = {}
+    clocks: dict[TopicPartition, PartitionClock] = {}
     fires: dict[TopicPartition, tuple[KeyRange, ...]] = {}
+    lagging = set(known.states.lagging) if time.is_event_time else set()
     for partition in end.positions:
         found = known.time_of(partition, end.topic_ids.get(partition.topic, ""))
-        clock = now_ms * 1000
+        clock = PartitionClock(now_ms * 1000)
         if time.is_event_time:
-            clock = clock_us(found.watermark, time.idle_after_us, now_ms)
-        clocks_us[partition] = clock
-        if spans := due_spans(found.timers, clock, now_ms):
+            clock = PartitionClock(clock_us(found.watermark, time.idle_after_us, now_ms))
+        if partition in lagging:
+            clock = _with_lag(clock, found, known.states[partition])
+        clocks[partition] = clock
+        if spans := _due_spans(found, clock, now_ms):
             fires[partition] = tuple(spans)
-    return BatchTime(clocks_us, fires)
+    return BatchTime(clocks, fires)
+
+
+def _due_spans(time: PartitionTime, clock: PartitionClock, now_ms: int) -> list[KeyRange]:
+    """The key ranges in which some timer may be due."""
+    if not clock.behind:
+        return [timer.span for timer in time.timers if timer.is_due(clock.at_us, now_ms)]
+    return [
+        span
+        for timer in time.timers
+        for span, at_us in clock.within(timer.span)
+        if timer.is_due(at_us, now_ms)
+    ]
+
+
+def _with_lag(clock: PartitionClock, time: PartitionTime, state: PartitionState) -> PartitionClock:
+    """A clock with those of key ranges that lag behind. They have records of their keys before them
+    that others have passed: the partition's clock would make these late, and fire timers too
+    early."""
+    behind: list[tuple[KeyRange, int]] = []
+    for piece in state.lagging:
+        at_us = min(time.clock_before(piece.scanned), clock.at_us)
+        last = behind[-1] if behind else None
+        if last and (last[0].until_hash, last[1]) == (piece.span.from_hash, at_us):
+            behind[-1] = (KeyRange(last[0].from_hash, piece.span.until_hash), at_us)
+        else:
+            behind.append((piece.span, at_us))
+    return replace(clock, behind=tuple(behind))
 
 
 def idle_deliveries(
@@ -206,9 +235,9 @@ class BatchPlan:
     reached: Mapping[TopicPartition, int] = field(default_factory=dict)
     # Where the state of keys is, of a job that keeps some.
     runs: Mapping[TopicPartition, tuple[StateRun, ...]] = field(default_factory=dict)
-    # What was known of the time of partitions, and what timers went by.
+    # What was known of the time of partitions, and what late records and timers went by.
     times: Mapping[TopicPartition, PartitionTime] = field(default_factory=dict)
-    clocks_us: Mapping[TopicPartition, int] = field(default_factory=dict)
+    clocks: Mapping[TopicPartition, PartitionClock] = field(default_factory=dict)
 
     def works(self) -> dict[TopicPartition, TaskPartition]:
         """What the tasks know of each partition."""

@@ -263,7 +263,7 @@ class EachBatch:
             reached=reached,
             runs=runs,
             times=times,
-            clocks_us=time.clocks_us,
+            clocks=time.clocks,
         )
 
     def _open_store(self, run: _Run) -> VerdictStore:
@@ -295,7 +295,7 @@ class EachBatch:
         states |= plan.states.only(each for each in planned.end.absent if each not in known.states)
         whole = known.base_is_due
         runs = state_runs_after_batch.runs_after(running, known, seq)
-        times = times_after(running, known, self.time)
+        times = times_after(running, known, states, self.time)
         counts = counts_of(running, judged)
         released = released_before(by_hand, judged) if plan.commits.transactional else {}
         were = known.states.heads

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from keyrange.individual_commits.model.commit import Snapshot
+from keyrange.individual_commits.model.state_columns import StateColumns
 from keyrange.model.offsets import TopicPartition
 from keyrange.model.timers import UNKNOWN, SeenTimers, after_batch
-from keyrange.model.watermarks import BEGIN, PartitionTime, moved
+from keyrange.model.watermarks import (
+    BEGIN,
+    PartitionClock,
+    PartitionTime,
+    moved,
+    starts_after,
+)
 from keyrange.work.job_time import JobTime
 
 if TYPE_CHECKING:
@@ -15,25 +23,28 @@ if TYPE_CHECKING:
 
 
 def times_after(
-    running: BatchRun, known: Snapshot, time: JobTime | None
+    running: BatchRun, known: Snapshot, states: StateColumns, time: JobTime | None
 ) -> dict[TopicPartition, PartitionTime]:
-    """What is known of the time of a batch's partitions after its commit; `known` is the last one
-    before that."""
+    """What is known of the time of a batch's partitions after its commit, with which they have
+    `states`; `known` is the last one before that."""
     plan = running.plan
     now_ms = plan.planned.mark.time_ms
     if time is None or now_ms is None:
         return {}
     latest_us, timers = _seen(running)
     topic_ids = plan.planned.end.topic_ids
+    lagging = set(states.lagging) if time.is_event_time else set()
     found: dict[TopicPartition, PartitionTime] = {}
     for partition in plan.states:
         before = plan.times.get(partition, PartitionTime())
         now = known.time_of(partition, topic_ids.get(partition.topic, ""))
+        clock_us = plan.clocks.get(partition, PartitionClock()).at_us
         if now != before and plan.planned.mark.resumes is None:
             # Somebody has set it back since the batch was planned.
-            after = PartitionTime(now.watermark, UNKNOWN)
+            before, after = now, replace(now, timers=UNKNOWN, starts=())
+            clock_us = BEGIN if now.watermark is None else clock_us
         else:
-            clock_us, latest = plan.clocks_us.get(partition, BEGIN), latest_us.get(partition)
+            latest = latest_us.get(partition)
             due = after_batch(before.timers, timers.get(partition, ()))
             if partition in plan.planned.end.initial and before != PartitionTime():
                 # Its log was cut back, or begins anew: records that timers waited for are gone.
@@ -41,6 +52,10 @@ def times_after(
             after = PartitionTime(
                 moved(before.watermark, clock_us, latest, time.delay_us, now_ms), due
             )
+        if partition in lagging:
+            scanned = [piece.scanned for piece in states[partition].lagging]
+            position = plan.states[partition].position
+            after = replace(after, starts=starts_after(before, position, clock_us, scanned))
         if after != PartitionTime() or partition in known.times:
             found[partition] = after
     return found

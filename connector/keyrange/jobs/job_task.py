@@ -28,7 +28,7 @@ from keyrange.members.read_tasks import ReadTask
 from keyrange.members.slot_directories import made_slots_directory, portion_of_process
 from keyrange.model.key_ranges import SPACE, KeyRange, complement, merge
 from keyrange.model.offsets import TopicPartition
-from keyrange.model.watermarks import BEGIN
+from keyrange.model.watermarks import PartitionClock
 from keyrange.options import SourceOptions
 from keyrange.source.task_reader import read_rows
 from keyrange.storage.data_files import FILE_SETTINGS, FileSettings
@@ -218,7 +218,7 @@ def partitions_of(
             place_of(task.topic_ids.get(at.topic, ""), at),
             tuple(complement(each)) if at in shared else (),
             tuple(fires.get(at, ())),
-            order.clocks_us.get(at, BEGIN),
+            order.clocks.get(at, PartitionClock()),
         )
         for at, each in spans.items()
     }

@@ -48,7 +48,7 @@ from keyrange.keyed_state.variables import KEY_HASH, StateForm
 from keyrange.model.key_ranges import KeyRange, common, merge, subtract
 from keyrange.model.offsets import TopicPartition
 from keyrange.model.timers import SeenTimers
-from keyrange.model.watermarks import BEGIN
+from keyrange.model.watermarks import PartitionClock
 from keyrange.storage.directory import Directory
 
 # From how many runs on somebody merges them who reads the key range for its owner.
@@ -76,7 +76,7 @@ class PartitionRuns:
     """A partition of a task: the key ranges that it works on, and the runs that hold their state.
     In `shared` it works on some keys, and other tasks of the batch on others. `is_own`: whether
     these keys stay with this host. `place`: the directory of its copies. `fires`: ranges whose
-    timers fire in this task. `clock_us`: what they go by, in microseconds since 1970."""
+    timers fire in this task, by the `clock`."""
 
     spans: tuple[KeyRange, ...]
     runs: tuple[StateRun, ...]
@@ -84,7 +84,7 @@ class PartitionRuns:
     place: str
     shared: tuple[KeyRange, ...] = ()
     fires: tuple[KeyRange, ...] = ()
-    clock_us: int = BEGIN
+    clock: PartitionClock = field(default_factory=PartitionClock)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class TaskStates:
         self.figures = StateFigures()
         self._directory = Directory(settings.directory, settings.storage)
         self._ranges: dict[TopicPartition, list[_RangeState]] = {}
-        self._clocks_us: dict[TopicPartition, int] = {}
+        self._clocks: dict[TopicPartition, PartitionClock] = {}
         # Key ranges whose timers are to fire.
         self._unfired: list[tuple[TopicPartition, KeyRange]] = []
 
@@ -122,12 +122,12 @@ class TaskStates:
                 new = subtract(merge(spans), [each.span for each in kept])
                 kept += [_RangeState(self, span, given, is_shared) for span in new]
             self._ranges[partition] = sorted(kept, key=lambda each: each.span)
-            self._clocks_us[partition] = given.clock_us
+            self._clocks[partition] = given.clock
             self._unfired += [(partition, span) for span in given.fires]
 
-    def clock_us(self, partition: TopicPartition) -> int:
-        """What the timers of a partition go by, in microseconds since 1970."""
-        return self._clocks_us[partition]
+    def clock(self, partition: TopicPartition) -> PartitionClock:
+        """What late records and timers of a partition go by."""
+        return self._clocks[partition]
 
     @property
     def has_firing(self) -> bool:
@@ -141,7 +141,8 @@ class TaskStates:
             for each in self._ranges[partition]:
                 span = common(each.span, wanted)
                 if span is not None:
-                    yield each.firing(partition, span)
+                    for part, clock_us in self.clock(partition).within(span):
+                        yield each.firing(partition, part, clock_us)
 
     def look_up(self, partition: TopicPartition, wanted: Keys) -> pa.RecordBatch:
         """The state of distinct keys, in their order: columns of the form, nulls where there is
@@ -189,7 +190,7 @@ class TaskStates:
             for partition, ranges in sorted(self._ranges.items()):
                 hashes = np.fromiter(waiting.get(partition, ()), np.int64)
                 for each in ranges:
-                    for seen in each.timers(hashes, self._clocks_us[partition]):
+                    for seen in each.timers(hashes, self._clocks[partition]):
                         yield partition, seen
 
     def finish(self) -> list[tuple[TopicPartition, MadeRun]]:
@@ -252,25 +253,28 @@ class _RangeState:
         """What was changed, and the runs, the newest first."""
         return [*self._changes.runs(), *map(self._opened, self._known)]
 
-    def firing(self, partition: TopicPartition, span: KeyRange) -> Firing:
-        """The timers that are due in a part of the range; the oldest ones where they are many."""
+    def firing(self, partition: TopicPartition, span: KeyRange, clock_us: int) -> Firing:
+        """The timers that are due at `clock_us` in a part of the range; the oldest ones where they
+        are many."""
         states, runs = self._states, self._all()
         self._fired.append(span)
-        clock_us, most = states.clock_us(partition), states.settings.timers_max
+        most = states.settings.timers_max
         if most is not None:
             clock_us = oldest_clock(runs, span, clock_us, most)
         rows = due_rows(runs, span, clock_us, states.time_ms, states.form)
         return Firing(partition, clock_us, rows)
 
-    def timers(self, waiting: Numbers, clock_us: int) -> Iterator[SeenTimers]:
+    def timers(self, waiting: Numbers, clock: PartitionClock) -> Iterator[SeenTimers]:
         """When the next timers of the range are due, as far as the task has seen."""
         for span in self._fired:
-            yield SeenTimers(next_timer(self._all(), span, waiting, clock_us), is_exact=True)
+            for part, clock_us in clock.within(span):
+                yield SeenTimers(next_timer(self._all(), part, waiting, clock_us), is_exact=True)
         if self._changes:
             changed = self._changes.runs()
             for span in subtract([self.span], self._fired):
-                seen = next_timer(changed, span, waiting, clock_us)
-                yield SeenTimers(seen, is_exact=False)
+                for part, clock_us in clock.within(span):
+                    seen = next_timer(changed, part, waiting, clock_us)
+                    yield SeenTimers(seen, is_exact=False)
 
     def change(self, rows: pa.RecordBatch) -> None:
         self._changes.add(rows)

@@ -99,11 +99,6 @@ def earliest(timers: Iterable[NextTimer]) -> tuple[int, int]:
     )
 
 
-def due_spans(timers: Iterable[NextTimer], clock_us: int, now_ms: int) -> list[KeyRange]:
-    """The key ranges in which some timer may be due."""
-    return [each.span for each in timers if each.is_due(clock_us, now_ms)]
-
-
 def _outside(timer: NextTimer, span: KeyRange) -> list[NextTimer]:
     left = subtract([timer.span], [span])
     return [NextTimer(each, timer.timer_us, timer.retry_ms) for each in left]

@@ -6,9 +6,12 @@ partition waits for another one.
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from keyrange.model.key_ranges import KeyRange, common, subtract
 from keyrange.model.timers import NextTimer
 
 # Before all times: that of a partition of which no record was read.
@@ -16,6 +19,9 @@ BEGIN: Final = -(2**63)
 # Times that SQL shows: the years 1 to 9999.
 _LEAST_US: Final = -62_135_596_800_000_000
 _GREATEST_US: Final = 253_402_300_799_999_999
+# How many batches that key ranges lag behind have watermarks of their own. What lags farther goes
+# by earlier ones.
+STARTS_MAX: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +34,76 @@ class Watermark:
 
 
 @dataclass(frozen=True, slots=True)
+class BatchStart:
+    """The clock of a partition, in microseconds since 1970, in the batch that began at an
+    offset of it."""
+
+    offset: int
+    clock_us: int
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionTime:
     """What a commit says of a partition's time: its watermark, None before the first record, and
-    when timers are due, by ranges in their order."""
+    when timers are due, by ranges in their order. `starts`: while some key range lags behind, of
+    the batches whose records it has not read, in the order of offsets."""
 
     watermark: Watermark | None = None
     timers: tuple[NextTimer, ...] = ()
+    starts: tuple[BatchStart, ...] = ()
+
+    def clock_before(self, offset: int) -> int:
+        """What a key range goes by that was read up to `offset` and no farther: the clock of the
+        batch that had the partition's record there first. So a record that is handed back is late
+        only if it was late the first time, and no timer fires before the records that came before
+        its time, as the partition's batches had them. BEGIN where nobody knows it any more."""
+        at = bisect_right(self.starts, offset, key=lambda start: start.offset)
+        return self.starts[at - 1].clock_us if at else BEGIN
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionClock:
+    """What late records and timers of a partition go by in a batch, in microseconds since 1970.
+    Key ranges that lag `behind`, in their order, go by clocks of their own."""
+
+    at_us: int = BEGIN
+    behind: tuple[tuple[KeyRange, int], ...] = ()
+
+    def of(self, key_hash: int) -> int:
+        """That of a key."""
+        own = (at_us for span, at_us in self.behind if span.contains(key_hash))
+        return next(own, self.at_us)
+
+    def within(self, span: KeyRange) -> Iterator[tuple[KeyRange, int]]:
+        """The parts of a key range, each with its clock."""
+        found = [
+            (part, at_us) for own, at_us in self.behind if (part := common(own, span)) is not None
+        ]
+        rest = subtract([span], [part for part, _ in found]) if found else [span]
+        yield from sorted([*found, *((part, self.at_us) for part in rest)])
+
+
+def starts_after(
+    before: PartitionTime, position: int, clock: int, scanned: Iterable[int]
+) -> tuple[BatchStart, ...]:
+    """`PartitionTime.starts` behind a batch that began at `position` and went by `clock`. Key
+    ranges that lag were read as far as `scanned`."""
+    lagging = sorted(set(scanned))
+    if not lagging:
+        return ()
+    # Of a log that was cut back what came behind is gone.
+    found = [each for each in before.starts if each.offset < position]
+    found.append(BatchStart(position, clock))
+    offsets = [each.offset for each in found]
+    in_use = {bisect_right(offsets, each) - 1 for each in lagging}
+    found = found[max(min(in_use), 0) :]
+    if len(found) <= STARTS_MAX:
+        return tuple(found)
+    # Not one that a range goes by: its clock would go back.
+    in_use = {each - (len(offsets) - len(found)) for each in in_use}
+    spare = [at for at in range(len(found) - 1) if at not in in_use]
+    dropped = set(spare[::2])
+    return tuple(each for at, each in enumerate(found) if at not in dropped)
 
 
 def clock_us(watermark: Watermark | None, idle_after_us: int | None, now_ms: int) -> int:

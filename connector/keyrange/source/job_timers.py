@@ -55,7 +55,7 @@ def with_time(
     if most is not None:
         spans = sum(map(len, found.fires.values()))
         most = max(most // max(spans, 1), 1)
-    return replace(order, clocks_us=found.clocks_us, timers_max=most)
+    return replace(order, clocks=found.clocks, timers_max=most)
 
 
 def state_metrics(known: Snapshot, now_ms: int) -> dict[str, float]:

@@ -21,7 +21,9 @@ class EventTime:
     `key.at`: a timestamp, or a long with ms since 1970. `header` names a header instead, whose text
     is such a number or an ISO 8601 time. The watermark of a partition is the greatest time that
     was read in it less `delay`, and a record before it is late: the function does not get it
-    ("drop"), it goes to the dead letters ("deadLetter"), or `record.late` is true ("deliver").
+    ("drop"), it goes to the dead letters ("deadLetter"), or `record.late` is true ("deliver"). Keys
+    of a range that lags behind its partition go by an earlier watermark: that of the batch which
+    had the range's next record first.
     After `idle_after` without a record the watermark of a partition goes on as the clock does. A
     time that is more than `ahead` beyond the clock does not move the watermark.
     """

@@ -26,7 +26,7 @@ from keyrange.model.offsets import TopicPartition
 from keyrange.model.timers import NEVER
 from keyrange.model.watermarks import BEGIN
 from keyrange.work.function_workers import ArrowWorker
-from keyrange.work.keyed_states import NO_KEY, Distinct, States
+from keyrange.work.keyed_states import NO_KEY, Distinct, States, clock_of
 from keyrange.work.model.outcome import Cause
 from keyrange.work.model.time_limits import Interruption
 from keyrange.work.outcome_rows import OutcomeRows
@@ -59,7 +59,7 @@ class KeyedArrowWorker(ArrowWorker):
 
     def work(self, stretch: RecordStretch, not_done: OutcomeRows) -> Iterator[pa.RecordBatch]:
         self._partition = stretch.partition
-        self._clock_us = self._states.clock_us(stretch.partition)
+        self._clock_us = clock_of(self._states, stretch)
         rows = np.arange(len(stretch.offsets))
         if stretch.has_key is not None and not stretch.has_key.all():
             for at in rows[~stretch.has_key].tolist():

@@ -18,7 +18,7 @@ from keyrange.keyed_state.exact_values import row_converter_of
 from keyrange.keyed_state.expiry import alive
 from keyrange.keyed_state.states_of_task import Firing
 from keyrange.work.function_workers import RecordWorker
-from keyrange.work.keyed_states import NO_KEY, Distinct, States
+from keyrange.work.keyed_states import NO_KEY, Distinct, States, clock_of
 from keyrange.work.keys_ahead import KeysAhead
 from keyrange.work.model.outcome import Cause
 from keyrange.work.outcome_rows import OutcomeRows
@@ -88,8 +88,7 @@ class KeyedRecordWorker(RecordWorker):
         found = distinct.in_order(self._states.look_up(stretch.partition, distinct.sorted()))
         groups[rows] = distinct.groups.to_numpy()
         self._groups = groups.tolist()
-        partition = stretch.partition
-        self._keys.take(partition, self._states.clock_us(partition), found)
+        self._keys.take(stretch.partition, clock_of(self._states, stretch), found)
         return found
 
     def _answer(self, record: Record) -> Any:

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 
 from keyrange.model.key_ranges import KeyRange
 from keyrange.model.timers import NEVER, NextTimer, SeenTimers
+from keyrange.model.watermarks import PartitionClock
 from keyrange.work.event_times import LATE, EventTimes, with_times
 from keyrange.work.keyed_arrow_worker import KeyedArrowWorker
 from keyrange.work.keyed_record_worker import KeyedRecordWorker
 from keyrange.work.keyed_states import States
 from keyrange.work.outcome_rows import OutcomeRows, member_rows, other_rows
+from keyrange.work.record_stretches import RecordStretch
 from keyrange.work.task_context import Task
 from keyrange.work.task_records import last_rows, outcomes, stretches
 
@@ -36,21 +39,11 @@ def run_keyed(
         times = EventTimes(job.time, task, states.time_ms, states.figures)
     for stretch in stretches(task, batches):
         yield from _fire(worker, states)
-        admitted = stretch
-        if times is not None:
-            refused = OutcomeRows(stretch.raw)
-            admitted = times.admitted(stretch, states.clock_us(stretch.partition), refused)
-            yield from outcomes(task, refused)
-        elif job.time is not None and job.mode == "arrow":
-            clock_us = states.clock_us(stretch.partition)
-            all_now = pa.repeat(pa.scalar(clock_us, pa.int64()), len(stretch.offsets))
-            admitted = with_times(stretch, all_now, clock_us)
-        if len(admitted.offsets):
-            names = admitted.batch.schema.names
-            late = admitted.batch.column(LATE) if times is not None and LATE in names else None
-            not_done = OutcomeRows(admitted.raw, late)
-            yield from worker.work(admitted, not_done)
-            yield from outcomes(task, not_done)
+        for part, clock_us in _by_clock(stretch, states.clock(stretch.partition)):
+            if task.limits.spent:
+                task.hand_back(part)
+            else:
+                yield from _worked_on(task, worker, times, part, clock_us)
     yield from _fire(worker, states)
     worker.finish()
     yield from last_rows(task)
@@ -64,6 +57,43 @@ def run_keyed(
         rows.append((*partition, *SeenTimers(due, is_exact=False).flat()))
     if rows:
         yield other_rows(job.schema, member_rows("timers", rows))
+
+
+def _worked_on(
+    task: Task,
+    worker: KeyedWorker,
+    times: EventTimes | None,
+    stretch: RecordStretch,
+    clock_us: int,
+) -> Iterator[pa.RecordBatch]:
+    """The output of records whose keys go by one clock, and what is not done of them."""
+    job, late = task.job, None
+    if times is not None:
+        refused = OutcomeRows(stretch.raw)
+        stretch = times.admitted(stretch, clock_us, refused)
+        yield from outcomes(task, refused)
+        if LATE in stretch.batch.schema.names:
+            late = stretch.batch.column(LATE)
+    elif job.time is not None and job.mode == "arrow":
+        all_now = pa.repeat(pa.scalar(clock_us, pa.int64()), len(stretch.offsets))
+        stretch = with_times(stretch, all_now, clock_us)
+    if len(stretch.offsets):
+        not_done = OutcomeRows(stretch.raw, late)
+        yield from worker.work(stretch, not_done)
+        yield from outcomes(task, not_done)
+
+
+def _by_clock(stretch: RecordStretch, clock: PartitionClock) -> Iterator[tuple[RecordStretch, int]]:
+    """The records of some key ranges, with the clock that they go by."""
+    if not clock.behind:
+        yield stretch, clock.at_us
+        return
+    clocks_us = np.full(len(stretch.offsets), clock.at_us)
+    for span, at_us in clock.behind:
+        hashes = stretch.key_hashes
+        clocks_us[(span.from_hash <= hashes) & (hashes < span.until_hash)] = at_us
+    for at_us in np.unique(clocks_us).tolist():
+        yield stretch.at(np.flatnonzero(clocks_us == at_us)), at_us
 
 
 def _fire(worker: KeyedWorker, states: States) -> Iterator[pa.RecordBatch]:

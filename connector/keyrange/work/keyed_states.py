@@ -14,6 +14,8 @@ from keyrange.keyed_state.states_of_task import Firing
 from keyrange.keyed_state.variables import StateForm
 from keyrange.model.offsets import TopicPartition
 from keyrange.model.timers import SeenTimers
+from keyrange.model.watermarks import PartitionClock
+from keyrange.work.record_stretches import RecordStretch
 from keyrange.work.user_errors import said
 
 NO_KEY: Final = said("it has no key, and state is kept for keys")
@@ -35,13 +37,18 @@ class States(Protocol):
 
     def change(self, partition: TopicPartition, rows: pa.RecordBatch) -> None: ...
 
-    def clock_us(self, partition: TopicPartition) -> int: ...
+    def clock(self, partition: TopicPartition) -> PartitionClock: ...
 
     def firing(self) -> Iterator[Firing]: ...
 
     def timers(
         self, waiting: Mapping[TopicPartition, Collection[int]]
     ) -> Iterator[tuple[TopicPartition, SeenTimers]]: ...
+
+
+def clock_of(states: States, stretch: RecordStretch) -> int:
+    """What the keys of records go by, which have one clock, in microseconds since 1970."""
+    return states.clock(stretch.partition).of(int(stretch.key_hashes[0]))
 
 
 class Distinct:

@@ -28,7 +28,7 @@ from keyrange.keyed_state.variables import StateForm
 from keyrange.model.key_ranges import SPACE, KeyRange
 from keyrange.model.offsets import TopicPartition
 from keyrange.model.timers import SeenTimers
-from keyrange.model.watermarks import BEGIN
+from keyrange.model.watermarks import PartitionClock
 from keyrange.work.outcome_rows import HIDDEN
 
 Below = Callable[[TopicPartition, KeyRange], Sequence[Blocks]]
@@ -47,20 +47,20 @@ class FoldedState:
         self._below = below
         self._changes: defaultdict[TopicPartition, ChangedRows] = defaultdict(ChangedRows)
         # What the timers of partitions go by; those that are to fire.
-        self.clocks_us: dict[TopicPartition, int] = {}
+        self.clocks: dict[TopicPartition, PartitionClock] = {}
         self.fires: list[TopicPartition] = []
 
-    def clock_us(self, partition: TopicPartition) -> int:
+    def clock(self, partition: TopicPartition) -> PartitionClock:
         """As of `keyrange.keyed_state.states_of_task.TaskStates`."""
-        return self.clocks_us.get(partition, BEGIN)
+        return self.clocks.get(partition, PartitionClock())
 
     def firing(self) -> Iterator[Firing]:
         """As of `keyrange.keyed_state.states_of_task.TaskStates`, of the partitions in `fires`."""
         while self.fires:
             partition = self.fires.pop(0)
-            clock_us = self.clock_us(partition)
-            rows = due_rows(self._runs(partition), SPACE, clock_us, self.time_ms, self.form)
-            yield Firing(partition, clock_us, rows)
+            for span, clock_us in self.clock(partition).within(SPACE):
+                rows = due_rows(self._runs(partition), span, clock_us, self.time_ms, self.form)
+                yield Firing(partition, clock_us, rows)
 
     def timers(
         self, waiting: Mapping[TopicPartition, Collection[int]]
@@ -69,9 +69,9 @@ class FoldedState:
         if self.form.has_timers:
             for partition in self._changes:
                 hashes = np.fromiter(waiting.get(partition, ()), np.int64)
-                clock_us = self.clock_us(partition)
-                seen = next_timer(self._runs(partition), SPACE, hashes, clock_us)
-                yield partition, SeenTimers(seen, is_exact=True)
+                for span, clock_us in self.clock(partition).within(SPACE):
+                    seen = next_timer(self._runs(partition), span, hashes, clock_us)
+                    yield partition, SeenTimers(seen, is_exact=True)
 
     def _runs(self, partition: TopicPartition) -> list[Blocks]:
         return [*self._changes[partition].runs(), *self._below(partition, SPACE)]

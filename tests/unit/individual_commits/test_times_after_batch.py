@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,15 +10,29 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from keyrange.individual_commits.batch_deliveries import batch_time
 from keyrange.individual_commits.model.commit import Commit, CommitKind, Snapshot, known_at
-from keyrange.individual_commits.model.partition_progress import fresh
+from keyrange.individual_commits.model.partition_progress import (
+    KeyRangeState,
+    PartitionState,
+    fresh,
+)
+from keyrange.individual_commits.model.state_columns import columns_of
 from keyrange.individual_commits.table.commit_schema import commits_of, rows_of
 from keyrange.individual_commits.times_after_batch import times_after
 from keyrange.model.checkpoint import Checkpoint, CommitMark
 from keyrange.model.key_ranges import SPACE
 from keyrange.model.offsets import TopicPartition
 from keyrange.model.timers import NEVER, UNKNOWN, NextTimer, SeenTimers
-from keyrange.model.watermarks import PartitionTime, Watermark
+from keyrange.model.watermarks import (
+    BEGIN,
+    STARTS_MAX,
+    BatchStart,
+    PartitionClock,
+    PartitionTime,
+    Watermark,
+    starts_after,
+)
 from keyrange.ranges.model.range_plan import even_ranges
 from keyrange.work.job_time import EventTime, JobTime, ProcessingTime, job_time
 
@@ -49,7 +64,10 @@ def running(
         mark=CommitMark(source_id="s", seq=known.seq, time_ms=9),
     )
     plan = SimpleNamespace(
-        planned=planned, states=known.states, times=dict(known.times), clocks_us={AT: 9_000}
+        planned=planned,
+        states=known.states,
+        times=dict(known.times),
+        clocks={AT: PartitionClock(9_000)},
     )
     return SimpleNamespace(plan=plan, manifest=SimpleNamespace(rows=rows))
 
@@ -65,7 +83,7 @@ def read(*commits: Commit) -> Snapshot:
 
 
 def after(known: Snapshot, rows: dict[str, list[tuple[Any, ...]]], time: JobTime) -> Any:
-    return times_after(running(known, rows), known, time)
+    return times_after(running(known, rows), known, known.states, time)
 
 
 def test_timers_that_have_fired_are_due_no_more() -> None:
@@ -83,17 +101,18 @@ def test_where_a_log_begins_anew_all_timers_are_looked_through() -> None:
     """One may have waited for a record that is gone, and no task has said when it is due."""
     known = read(commit(1, {AT: DUE}))
     told = {"timers": [looked()]}
-    found = times_after(running(known, told, {AT: 0}), known, BY_CLOCK)
+    found = times_after(running(known, told, {AT: 0}), known, known.states, BY_CLOCK)
     assert found[AT].timers == UNKNOWN
     new = read(commit(1, {}))
-    assert times_after(running(new, told, {AT: 0}), new, BY_CLOCK) == {}
+    assert times_after(running(new, told, {AT: 0}), new, new.states, BY_CLOCK) == {}
 
 
 def test_what_somebody_has_set_since_the_plan_is_looked_through() -> None:
     at_plan = read(commit(1, {AT: PartitionTime(Watermark(5, 1), ())}))
     now = read(commit(1, {}), commit(2, {AT: PartitionTime(None, UNKNOWN)}))
     batch = running(at_plan, {"timers": [looked()], "event_time": [(*AT, 99)]})
-    assert times_after(batch, now, BY_EVENTS) == {AT: PartitionTime(None, UNKNOWN)}
+    found = times_after(batch, now, now.states, BY_EVENTS)
+    assert found == {AT: PartitionTime(None, UNKNOWN)}
 
 
 def test_the_greatest_time_of_all_tasks_counts() -> None:
@@ -105,10 +124,68 @@ def test_the_greatest_time_of_all_tasks_counts() -> None:
     assert late[AT].watermark == Watermark(9_000, 9), "it does not go back behind the clock"
 
 
+LOW, HIGH = even_ranges(2)
+
+
+def lagging(position: int, low: int, high: int) -> PartitionState:
+    pieces = (KeyRangeState(LOW, low), KeyRangeState(HIGH, high))
+    return PartitionState("id", position, pieces)
+
+
+def test_a_key_range_that_lags_goes_by_the_clock_of_the_batch_that_it_lags_behind() -> None:
+    """Else its records that were handed back would be late now, and its windows written without
+    them."""
+    known = read(commit(1, {AT: PartitionTime(Watermark(5_000, 1), ())}))
+    batch = running(known, {"event_time": [(*AT, 90_000)]})
+    states = columns_of({AT: lagging(8, low=3, high=8)})
+    times = times_after(batch, known, states, BY_EVENTS)
+    assert times[AT] == PartitionTime(Watermark(89_000, 9), (), (BatchStart(1, 9_000),))
+    timers = (NextTimer(SPACE, 20_000),)
+    written = replace(
+        commit(2, {AT: replace(times[AT], timers=timers)}), states={AT: lagging(8, 3, 8)}
+    )
+    now = read(commit(1, {}), written)
+    found = batch_time(now, Checkpoint({AT: 20}, {"t": "id"}), 10, BY_EVENTS)
+    assert found.clocks[AT] == PartitionClock(89_000, ((LOW, 9_000),))
+    assert found.fires == {AT: (HIGH,)}, "the timers of the other one wait for what it has to read"
+    by_clock = batch_time(now, Checkpoint({AT: 20}, {"t": "id"}), 99, BY_CLOCK)
+    assert by_clock.fires == {AT: (SPACE,)}, "no record moves the time of batches"
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(0, 12), st.integers(0, 12)),
+        min_size=1,
+        max_size=200,
+    )
+)
+def test_the_clock_of_a_key_range_never_goes_back(
+    steps: list[tuple[int, int, int, int]],
+) -> None:
+    """And it is that of the last batch that began where the range stands or before, as long as
+    few batches lie between."""
+    time, clock, position, scanned, last = PartitionTime(), BEGIN, 0, [0, 0], [BEGIN, BEGIN]
+    passed: list[tuple[int, int]] = []
+    for size, faster, *read_by in steps:
+        passed = [each for each in passed if each[0] < position] + [(position, clock)]
+        end = position + size
+        scanned = [min(at + more, end) for at, more in zip(scanned, read_by, strict=True)]
+        behind = [at for at in scanned if at < end]
+        time = PartitionTime(None, (), starts_after(time, position, clock, behind))
+        assert not behind or len(time.starts) <= STARTS_MAX + 1
+        position, clock = end, max(clock, 0) + faster
+        for number, at in enumerate(scanned):
+            now = time.clock_before(at) if at < end else clock
+            exact = max(each for each in passed if each[0] <= at)[1] if at < end else clock
+            assert last[number] <= now <= exact
+            assert now == exact or len(passed) > STARTS_MAX
+            last[number] = now
+
+
 _US = st.integers(-(10**15), 10**15)
 _WAKES = st.none() | _US
 _TIMES = st.builds(
-    lambda watermark, wakes: PartitionTime(
+    lambda watermark, wakes, starts: PartitionTime(
         watermark and Watermark(*watermark),
         tuple(
             NextTimer(
@@ -118,9 +195,11 @@ _TIMES = st.builds(
             )
             for span, (timer, retry) in zip(even_ranges(max(len(wakes), 1)), wakes, strict=False)
         ),
+        tuple(BatchStart(*each) for each in starts),
     ),
     st.none() | st.tuples(_US, st.integers(0, 10**12)),
     st.lists(st.tuples(_WAKES, _WAKES), max_size=4),
+    st.lists(st.tuples(st.integers(0, 99), st.just(BEGIN) | _US), max_size=3),
 )
 
 

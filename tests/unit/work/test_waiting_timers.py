@@ -17,6 +17,7 @@ from keyrange.keyed_state.variables import StateForm, timer_variables, variables
 from keyrange.model.key_ranges import SPACE, KeyRange, hash_of
 from keyrange.model.offsets import TopicPartition
 from keyrange.model.timers import NEVER, NextTimer, SeenTimers, after_batch, earliest
+from keyrange.model.watermarks import PartitionClock
 from keyrange.work.job_time import job_time
 from keyrange.work.model.work_order import TaskPartition, WorkSettings
 from keyrange.work.state_in_memory import FoldedState, told_in
@@ -96,7 +97,7 @@ def worked_on(
 def states_at(clock_us: int) -> FoldedState:
     form = StateForm((*variables_of({"n": keyrange.ValueState("n long")}), *timer_variables()))
     states = FoldedState(form)
-    states.clocks_us[AT] = clock_us
+    states.clocks[AT] = PartitionClock(clock_us)
     return states
 
 
@@ -114,10 +115,10 @@ def test_timers_that_waited_are_told_of_where_time_is_up(mode: str) -> None:
     """The commit before says nothing of them, because they waited for a record."""
     states = states_at(0)
     worked_on(states, mode, [0])
-    states.clocks_us[AT] = 9
+    states.clocks[AT] = PartitionClock(9)
     # What was changed by earlier batches, a task of this one does not tell of.
     below = states
     states = Changed(below.form, lambda at, _: below._changes[at].runs())
-    states.clocks_us[AT] = 9
+    states.clocks[AT] = PartitionClock(9)
     told = worked_on(states, mode, [1], again={1: HASH})
     assert earliest(after_batch((), told))[0] <= 5

@@ -18,7 +18,7 @@ All of it is pure: the planning process and the committing one come to the same 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -136,6 +136,11 @@ class PartitionState:
     def scanned(self) -> int:
         """How far the range that is farthest behind was handed out."""
         return min(piece.scanned for piece in self.pieces)
+
+    @property
+    def lagging(self) -> Iterator[KeyRangeState]:
+        """The pieces that were handed out less far than to the position."""
+        return (piece for piece in self.pieces if piece.scanned < self.position)
 
     @cached_property
     def pending(self) -> tuple[PendingRecord, ...]:

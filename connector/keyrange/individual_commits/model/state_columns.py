@@ -205,6 +205,12 @@ class StateColumns(Mapping[TopicPartition, PartitionState]):
         return np.minimum.reduceat(self.of_pieces[SCANNED], self.first_piece[:-1])
 
     @property
+    def lagging(self) -> Iterator[TopicPartition]:
+        """The partitions of which some key range was handed out less far than to the position."""
+        for number in np.flatnonzero(self.scanned < self.positions).tolist():
+            yield self.partitions[number]
+
+    @property
     def committed_offsets(self) -> dict[TopicPartition, int]:
         return dict(zip(self.partitions, self.committed.tolist(), strict=True))
 

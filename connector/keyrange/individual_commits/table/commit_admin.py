@@ -5,7 +5,7 @@ from __future__ import annotations
 import getpass
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from keyrange.errors import invalid_options
@@ -140,7 +140,7 @@ def write_reset(
     last = _last(commits, known)
     # Records that come again are not late, whatever came behind them.
     times = {
-        p: PartitionTime(None if p in back else each.watermark, UNKNOWN)
+        p: PartitionTime(None, UNKNOWN) if p in back else replace(each, timers=UNKNOWN)
         for p, each in known.times.items()
         if p in states
     }

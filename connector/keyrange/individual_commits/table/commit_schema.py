@@ -42,7 +42,7 @@ from keyrange.model.commit_settings import CommitSettings
 from keyrange.model.offsets import TopicPartition
 from keyrange.model.query_ranges import Ownership, read_ownership, write_ownership
 from keyrange.model.timers import NextTimer
-from keyrange.model.watermarks import PartitionTime, Watermark
+from keyrange.model.watermarks import BatchStart, PartitionTime, Watermark
 from keyrange.storage.table_store import Bounds
 
 # Key ranges have both ends in them, as in all columns that people read.
@@ -62,6 +62,7 @@ _RUN: Final = pa.struct(
 _TIMER: Final = pa.struct(
     [("lo", pa.int64()), ("hi", pa.int64()), ("timer_us", pa.int64()), ("retry_ms", pa.int64())]
 )
+_START: Final = pa.struct([("offset", pa.int64()), ("clock_us", pa.int64())])
 SCHEMA: Final = pa.schema(
     [
         ("group", pa.string()),
@@ -92,6 +93,7 @@ SCHEMA: Final = pa.schema(
         ("watermark", TIME),
         ("watermark_since", TIME),
         ("next_timers", pa.list_(_TIMER)),
+        ("batch_starts", pa.list_(_START)),
         ("key_ranges", pa.string()),
     ]
 )
@@ -114,7 +116,8 @@ FENCE_COLUMNS: Final = (
 CLAIM_COLUMNS: Final = ("source_id", "commit_seq", "claim")
 _COUNTS: Final = ("done_records", "rejected", "held_back", "dead", "redelivered", "log_end")
 _COUNTED: Final = attrgetter(*(each.name for each in fields(CommitCounts)))
-_TIMES: Final = ("watermark", "watermark_since", "next_timers")
+_TIMES: Final = ("watermark", "watermark_since", "next_timers", "batch_starts")
+_NO_TIMES: Final = (None,) * len(_TIMES)
 _NO_COUNTS: Final = (None,) * len(_COUNTS)
 
 
@@ -149,7 +152,7 @@ def rows_of(commit: Commit) -> pa.Table:
             runs[firsts[partition]] = [run.flat() for run in commit.runs[partition]]
         columns["state_runs"] = pa.array(runs, SCHEMA.field("state_runs").type)
     if commit.times:
-        times: list[Any] = [(None, None, None)] * count
+        times: list[Any] = [_NO_TIMES] * count
         for partition in commit.times.keys() & firsts.keys():
             times[firsts[partition]] = _of_time(commit.times[partition])
         for name, column in zip(_TIMES, zip(*times, strict=True), strict=True):
@@ -161,9 +164,10 @@ def _of_time(time: PartitionTime) -> tuple[Any, ...]:
     """The columns of `_TIMES`."""
     # Without a watermark and timers too it is another time than before.
     timers = [each.flat() for each in time.timers]
+    starts = [(each.offset, each.clock_us) for each in time.starts] or None
     if time.watermark is None:
-        return (None, None, timers)
-    return (time.watermark.at_us, _micros(time.watermark.since_ms), timers)
+        return (None, None, timers, starts)
+    return (time.watermark.at_us, _micros(time.watermark.since_ms), timers, starts)
 
 
 def _common(commit: Commit) -> dict[str, Any]:
@@ -333,15 +337,15 @@ def _once(rows: pa.Table, states: StateColumns, faults: Faults) -> tuple[Counts,
     counts: Counts = {}
     runs: Runs = {}
     times: Times = {}
-    for topic, number, stored, watermark, since, timers, *values in zip(
+    for topic, number, stored, *rest in zip(
         *(_plain(firsts.column(name)) for name in names), strict=True
     ):
         partition = TopicPartition(topic, number)
+        told, values = rest[: len(_TIMES)], rest[len(_TIMES) :]
         if partition in states and None not in values:
             counts[partition] = CommitCounts(*values)
         if partition in states and stored is not None:
             runs[partition] = faults.parsed(_read_runs, stored, partition=partition)
-        told = (watermark, since, timers)
         if partition in states and any(each is not None for each in told):
             times[partition] = faults.parsed(_read_time, told, partition=partition)
     return counts, runs, times
@@ -352,16 +356,19 @@ def _read_runs(told: Sequence[Row]) -> tuple[StateRun, ...]:
     return tuple(StateRun.of_flat(each[name] for name in _RUN.names) for each in told)
 
 
-def _read_time(told: tuple[int | None, int | None, Sequence[Row] | None]) -> PartitionTime:
+def _read_time(told: Sequence[Any]) -> PartitionTime:
     """Raises TypeError or ValueError for what cannot be a time of a partition."""
-    at_us, since_us, timers = told
+    at_us, since_us, timers, starts = told
     if (at_us is None) != (since_us is None):
         raise ValueError("a watermark does not say since when it is there")
     watermark = None
     if at_us is not None and since_us is not None:
         watermark = Watermark(at_us, since_us // 1000)
     found = (NextTimer.of_flat(each[name] for name in _TIMER.names) for each in timers or ())
-    return PartitionTime(watermark, tuple(found))
+    passed = [BatchStart(each["offset"], each["clock_us"]) for each in starts or ()]
+    if any(None in (each.offset, each.clock_us) for each in passed):
+        raise ValueError("a batch that key ranges lag behind does not say where it began")
+    return PartitionTime(watermark, tuple(found), tuple(passed))
 
 
 def _read_key_ranges(text: str | None) -> Ownership:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from typing import Any
 
 from keyrange.keyed_state.model.state_runs import StateRun
 from keyrange.model.key_ranges import KeyRange
 from keyrange.model.offsets import TopicPartition
+from keyrange.model.watermarks import PartitionClock
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +49,14 @@ class WorkSettings:
 @dataclass(frozen=True, slots=True)
 class StateOrder:
     """Where the state of keys is before the batch: the runs of each partition at commit `seq`.
-    `time_ms`: the time of the batch, in ms since 1970. `clocks_us`: of a job with time, what the
-    timers of each partition go by, in microseconds since 1970, and `timers_max`: of about how many
-    keys of a range they fire in the batch, None for all."""
+    `time_ms`: the time of the batch, in ms since 1970. `clocks`: of a job with time, what late
+    records and timers of each partition go by, and `timers_max`: of about how many keys of a range
+    timers fire in the batch, None for all."""
 
     seq: int
     time_ms: int
     runs: Mapping[TopicPartition, tuple[StateRun, ...]]
-    clocks_us: Mapping[TopicPartition, int] = field(default_factory=dict)
+    clocks: Mapping[TopicPartition, PartitionClock] = field(default_factory=dict)
     timers_max: int | None = None
 
     def only(self, partitions: Collection[TopicPartition]) -> StateOrder:
@@ -63,7 +64,7 @@ class StateOrder:
         return replace(
             self,
             runs={at: each for at, each in self.runs.items() if at in partitions},
-            clocks_us={at: each for at, each in self.clocks_us.items() if at in partitions},
+            clocks={at: each for at, each in self.clocks.items() if at in partitions},
         )
 
 
@@ -105,9 +106,20 @@ def write_work_order(order: WorkOrder) -> dict[str, Any]:
             "timeMs": order.state.time_ms,
             "runs": [[*at, [run.flat() for run in each]] for at, each in sorted(runs.items())],
             "timersMax": order.state.timers_max,
-            "clocksUs": [[*at, each] for at, each in sorted(order.state.clocks_us.items())],
+            "clocks": [[*at, *_flat(each)] for at, each in sorted(order.state.clocks.items())],
         }
     return document
+
+
+def _flat(clock: PartitionClock) -> tuple[Any, ...]:
+    behind = [(span.from_hash, span.until_hash, at_us) for span, at_us in clock.behind]
+    return (clock.at_us, behind)
+
+
+def _clock(at_us: int, behind: Sequence[Sequence[int]]) -> PartitionClock:
+    """What `_flat` has made."""
+    found = ((KeyRange(*bounds), own_us) for *bounds, own_us in behind)
+    return PartitionClock(at_us, tuple(found))
 
 
 def read_work_order(document: Mapping[str, Any]) -> WorkOrder:
@@ -126,6 +138,8 @@ def read_work_order(document: Mapping[str, Any]) -> WorkOrder:
             TopicPartition(topic, number): tuple(map(StateRun.of_flat, each))
             for topic, number, each in told["runs"]
         }
-        clocks = {TopicPartition(topic, number): at for topic, number, at in told["clocksUs"]}
+        clocks = {
+            TopicPartition(topic, number): _clock(*each) for topic, number, *each in told["clocks"]
+        }
         state = StateOrder(told["seq"], told["timeMs"], runs, clocks, told["timersMax"])
     return WorkOrder(document["plan"], document["sourceId"], settings, partitions, state)
