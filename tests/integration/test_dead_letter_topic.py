@@ -10,7 +10,7 @@ from kafka import KafkaConsumer, TopicPartition
 from brokers.real_broker import Topics, client_config
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.table.dead_letter_topic import send_dead_letters
-from keyrange.individual_commits.table.dead_letters import DeadLetter
+from keyrange.individual_commits.table.dead_letters import DeadLetter, TimerLetter
 from keyrange.kafka.messages.produce import partition_of
 from keyrange.work.model.outcome import Cause
 from spark.sources import client
@@ -78,6 +78,36 @@ def test_letters_carry_the_record_and_what_is_known_of_it(topics: Topics) -> Non
     ]
     assert one.partition == partition_of(b"a", 4)
     assert (found[b"2"].key, found[b"2"].value, found[b"2"].partition) == (None, None, 2)
+
+
+def test_a_timer_has_its_key_and_when_it_was_due(topics: Topics) -> None:
+    topic = topics.create_topic("dead", partitions=4)
+    timer = TimerLetter(
+        group="g",
+        source_id="s",
+        query_id="q",
+        batch_id=1,
+        topic="orders",
+        topic_id="",
+        partition=3,
+        key=b"a",
+        timer_at_us=1_700_000_000_000_007,
+        error="ValueError",
+        attempts=5,
+        last_at_ms=1_700_000_001_000,
+    )
+    send_dead_letters(client(topics.cluster), topic, [timer])
+    [found] = records_in(topics, topic)
+    assert (found.key, found.value, found.timestamp) == (b"a", None, 1_700_000_001_000)
+    assert found.partition == partition_of(b"a", 4)
+    assert found.headers == [
+        ("keyrange.topic", b"orders"),
+        ("keyrange.partition", b"3"),
+        ("keyrange.timer_at", b"2023-11-14T22:13:20.000007+00:00"),
+        ("keyrange.error", b"ValueError"),
+        ("keyrange.cause", b"rejected"),
+        ("keyrange.attempts", b"5"),
+    ]
 
 
 def test_many_letters_go_out_in_several_batches(topics: Topics) -> None:

@@ -18,6 +18,9 @@ from pyspark.sql import SparkSession
 import keyrange
 from brokers.real_broker import Record, Topics, wait_until
 from commands.commanding import document
+from keyrange.errors import error
+from keyrange.individual_commits.table.dead_letters import LAYOUT, DeadLetters
+from keyrange.storage.delta_store import DeltaStore
 from queries.table_jobs import TableJob, individual
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -154,6 +157,63 @@ def test_a_timer_that_fails_comes_again_and_its_key_waits(job: TableJob, tmp_pat
     run(job, tmp_path, timer=timer, **slow)
     # The record of minute 101 did not join the session that was over.
     assert found(job) == [("a", 1, 30), ("a", 1, 131), ("b", 1, 30), ("b", 1, 131), ("z", 1, 130)]
+
+
+def test_a_timer_that_is_given_up_is_a_dead_letter(
+    job: TableJob, topics: Topics, tmp_path: Path
+) -> None:
+    """Once, although the driver dies between its letters and its commit."""
+    died = tmp_path / "died"
+
+    def timer(key: bytes, when: datetime, state: Any) -> Any:
+        if key == b"a":
+            raise ValueError("never")
+        return ended(key, when, state)
+
+    def run_it() -> None:
+        letters = topics.create_topic("letters") if not died.exists() else died.read_text()
+        died.write_text(letters)
+        fast = {"redelivery.backoff": "1ms", "maxDeliveries": "2", "deadLetterTopic": letters}
+        run(job, tmp_path, timer=timer, **fast)
+
+    job.produce(at(0, b"a"), at(0, b"b"))
+    run_it()
+    job.produce(at(100, b"z"))
+
+    def is_given_up() -> bool:
+        run_it()
+        return bool(rows())
+
+    def rows() -> list[dict[str, Any]]:
+        path = tmp_path / "commits_dead_letters"
+        return DeltaTable(path).to_pyarrow_table().to_pylist() if path.exists() else []
+
+    with pytest.MonkeyPatch.context() as patch:
+        append = DeadLetters.append
+
+        def dies(self: Any, *given: Any) -> None:
+            append(self, *given)
+            raise error("COMMITS_UNWRITABLE", "the driver dies here")
+
+        patch.setattr(DeadLetters, "append", dies)
+        with pytest.raises(Exception, match="the driver dies here"):
+            wait_until(is_given_up)
+    assert len(rows()) == 1
+    wait_until(lambda: run_it() or len(found(job)) == 1)
+    [row] = rows()
+    assert (row["kind"], row["topic"], row["partition"], row["key"]) == (
+        *("timer", job.topic, 0),
+        b"a",
+    )
+    assert (row["offset"], row["timer_at"]) == (None, BEGAN + GAP)
+    assert row["error"].startswith("ValueError: never (test_timers.py, line")
+    assert (row["cause"], row["attempts"]) == ("rejected", 2)
+    [listed] = DeadLetters(DeltaStore(str(tmp_path / "commits_dead_letters"), LAYOUT, {})).timers()
+    assert listed.timer_at_us == (BEGAN_MS + 30 * 60_000) * 1000
+    # Its key goes on.
+    job.produce(at(101, b"a"), at(200, b"z"))
+    wait_until(lambda: run_it() or len(rows()) == 2)
+    assert {row["timer_at"] for row in rows()} == {BEGAN + GAP, BEGAN + timedelta(minutes=131)}
 
 
 def test_an_idle_partition_goes_on_as_the_clock_does(job: TableJob, tmp_path: Path) -> None:

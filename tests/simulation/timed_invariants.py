@@ -7,16 +7,16 @@ import json
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from keyrange.individual_commits.model.commit import Commit
 from keyrange.individual_commits.table.commit_schema import commits_of
-from keyrange.keyed_state.state_handles import microseconds
+from keyrange.keyed_state.state_handles import instant, microseconds
 from keyrange.model.checkpoint import CommitMark, read_checkpoint
 from keyrange.model.key_ranges import hash_of
 from keyrange.model.offsets import TopicPartition
+from keyrange.model.timers import NEVER
 from keyrange.model.watermarks import BEGIN, PartitionTime, clock_us
 from simulation.by_hand import letters
 from simulation.kinds import COMMITS
@@ -140,6 +140,24 @@ class Timed:
         return found
 
     @cached_property
+    def given_up(self) -> Counter[tuple[Place, int]]:
+        """How often each timer is among the dead letters, by its record and its time."""
+        table = self.world.table(f"{COMMITS}_dead_letters")
+        rows = table.rows().to_pylist() if table.versions else []
+        by_timer = {
+            (*place[:2], place.generation, microseconds(timer_of(place.offset, instant(us)))): place
+            for place, us in self.times_us.items()
+        }
+        found: Counter[tuple[Place, int]] = Counter()
+        for row in rows:
+            if row["kind"] == "timer":
+                at_us = microseconds(row["timer_at"])
+                generation = self.world.topics.generation_of(row["topic_id"])
+                key = (row["topic"], row["partition"], generation, at_us)
+                found[by_timer[key], at_us] += 1
+        return found
+
+    @cached_property
     def turns(self) -> dict[Key, list[tuple[Batch, Row]]]:
         """The rows of each key, in its turns."""
         found: dict[Key, list[tuple[Batch, Row]]] = {}
@@ -184,12 +202,15 @@ def check(timed: Timed, again: Collection[Place], strict: bool) -> None:
     for key, rows in timed.turns.items():
         assert [row.turn for _, row in rows] == [*range(1, len(rows) + 1)], f"{key}: turns {rows}"
         _check_key(timed, key, rows, again, strict)
+    for (place, timer_us), count in timed.given_up.items():
+        assert timer_us == _timer_us(timed, place), f"a timer of {place} was given up that is none"
+        assert not _is_good((place, None)), f"{place}: its timer never fails"
+        assert count == 1 or not strict, f"{place}: its timer has {count} dead letters"
     _check_end(timed)
 
 
 def _timer_us(timed: Timed, place: Place) -> int:
-    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=timed.times_us[place])
-    return microseconds(timer_of(place.offset, moment))
+    return microseconds(timer_of(place.offset, instant(timed.times_us[place])))
 
 
 def _check_key(
@@ -236,7 +257,7 @@ def _check_key(
         timers[_timer_us(timed, row.place)] = (row.place, batch)
 
 
-def _is_good(timer: tuple[Place, Batch]) -> bool:
+def _is_good(timer: tuple[Place, Batch | None]) -> bool:
     # One that fails may be given up.
     return not is_bad(timer[0].offset) and timer[0].offset % 7 != 1
 
@@ -274,14 +295,14 @@ def _check_end(timed: Timed) -> None:
             if row.timer_us is None and not asked[row.place]
         }
         for timer_us, place in set_at.items():
+            own = [each for each in time.timers if each.span.contains(hash_of(key[3].encode()))]
             if not _is_good((place, behind)):
+                waits = [each for each in own if min(each.timer_us, each.retry_ms * 1000) < NEVER]
+                is_given_up = timed.given_up[place, timer_us] > 0
+                assert is_given_up or waits, f"the timer of {place} is neither given up nor to come"
                 continue
             assert timer_us > clock, f"the timer of {place} is lost: {timer_us}, clock {clock}"
-            told = [
-                each
-                for each in time.timers
-                if each.span.contains(hash_of(key[3].encode())) and each.timer_us <= timer_us
-            ]
+            told = [each for each in own if each.timer_us <= timer_us]
             assert told, f"the commit says nothing of the timer of {place}: {time}"
         if time.watermark is not None and timed.job.time.idle_after_us is None:
             _check_watermark(timed, at, key[2], time.watermark.at_us)

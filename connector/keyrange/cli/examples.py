@@ -50,6 +50,7 @@ keyrange commits reset /lake/prices_commits --topic orders --to commit:118 \
 keyrange deadletters list /lake/prices_commits --error KeyError --since 1d
 keyrange deadletters list /lake/prices_commits --status dead --output json
 keyrange deadletters show /lake/prices_commits orders-3:41207
+keyrange deadletters show /lake/prices_commits orders-3 --key N14228
 keyrange deadletters replay /lake/prices_commits --error KeyError --why "mended"
 keyrange deadletters replay /lake/prices_commits --all --why "mended" --confirm
 keyrange members list /lake/orders_members

@@ -110,6 +110,14 @@ def iso(at_ms: int) -> str:
     return at.isoformat(timespec="milliseconds")
 
 
+def iso_us(at_us: int) -> str:
+    """Microseconds since 1970 as ISO 8601 in UTC."""
+    try:
+        return (datetime.fromtimestamp(0, UTC) + timedelta(microseconds=at_us)).isoformat()
+    except OverflowError:
+        return f"{at_us} us"
+
+
 def ms_of(text: str) -> int:
     """ISO 8601, in UTC where it names no zone, as ms since 1970. Raises ValueError."""
     at = datetime.fromisoformat(text)

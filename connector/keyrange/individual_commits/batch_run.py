@@ -6,6 +6,7 @@ import contextvars
 import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -20,6 +21,7 @@ from keyrange.individual_commits.batch_failure_limit import (
     check_failures,
     worked_in,
 )
+from keyrange.individual_commits.failed_timers import FAILED_TIMERS, FailedTimer
 from keyrange.individual_commits.model import verdict_manifest
 from keyrange.individual_commits.model.batch_results import Failure
 from keyrange.individual_commits.model.commit import Snapshot
@@ -309,6 +311,13 @@ class BatchRun:
         if self.manifest is None:
             return {member: [] for member in wanted}
         return self.store.rows_in(self.manifest, wanted, offsets)
+
+    @cached_property
+    def failed_timers(self) -> list[FailedTimer]:
+        """The timers for which the function raised; none before there is a verdict."""
+        if not self.plan.clocks:
+            return []
+        return [FailedTimer(*each) for each in self.reported(FAILED_TIMERS)["failed_timer"]]
 
     def failures(self) -> list[Failure]:
         """The records that failed. Raises VERDICT_DAMAGED."""

@@ -25,7 +25,7 @@ from keyrange.text.escaping import one_line
 from keyrange.work.model.outcome import Cause
 
 if TYPE_CHECKING:
-    from keyrange.individual_commits.table.dead_letters import DeadLetter, DeadLetters
+    from keyrange.individual_commits.table.dead_letters import DeadLetter, DeadLetters, Letter
 
 # What is asked of a verdict; a whole batch has no deliveries that say why a record was given up.
 OUTCOME: Final = ("topic", "partition", "offset", "error", "frames", "record")
@@ -52,7 +52,7 @@ class DeadLetterSink:
             self._table = open_dead_letters(options)
         return self._table
 
-    def send(self, options: SourceOptions, letters: Sequence[DeadLetter]) -> None:
+    def send(self, options: SourceOptions, letters: Sequence[Letter]) -> None:
         """To the topic, at least once, after the batch was committed."""
         if letters and options.commits.dead_letter_topic:
             from keyrange.individual_commits.table.dead_letter_topic import send_dead_letters

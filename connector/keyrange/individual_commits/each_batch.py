@@ -39,7 +39,7 @@ from keyrange.individual_commits.batch_in_checkpoint import (
 )
 from keyrange.individual_commits.batch_run import BatchRun
 from keyrange.individual_commits.dead_letter_sink import DeadLetterSink
-from keyrange.individual_commits.failed_timers import FAILED_TIMERS, failed_timers_text
+from keyrange.individual_commits.failed_timers import failed_timers_text, timer_letters
 from keyrange.individual_commits.model import driver_takeover
 from keyrange.individual_commits.model.batch_results import BatchResult, failure_kinds, kinds_text
 from keyrange.individual_commits.model.commit import (
@@ -69,7 +69,7 @@ from keyrange.text.escaping import one_line
 from keyrange.work.job_time import JobTime
 
 if TYPE_CHECKING:
-    from keyrange.individual_commits.table.dead_letters import DeadLetter
+    from keyrange.individual_commits.table.dead_letters import Letter
 
 _log = logging.getLogger(__name__)
 
@@ -186,10 +186,10 @@ class EachBatch:
         self.bury.send(self.options, letters)
         self._clean(run, running, commit, store)
 
-    def _call(self, run: _Run, running: BatchRun) -> Sequence[DeadLetter]:
+    def _call(self, run: _Run, running: BatchRun) -> Sequence[Letter]:
         """Call the function, and write the letters of what was given up: beside the output, where
         the function appends that itself, since a store of objects takes its time for each."""
-        begun: list[Future[Sequence[DeadLetter]]] = []
+        begun: list[Future[Sequence[Letter]]] = []
         with ThreadPoolExecutor(1) as beside:
             running.when_decided = lambda: begun.append(beside.submit(self._bury, run, running))
             self.function(running.batch, running.plan.planned.batch_id)
@@ -197,9 +197,10 @@ class EachBatch:
             running.keep_empty_verdict()
             return begun[0].result() if begun else self._bury(run, running)
 
-    def _bury(self, run: _Run, running: BatchRun) -> Sequence[DeadLetter]:
+    def _bury(self, run: _Run, running: BatchRun) -> Sequence[Letter]:
         judged = running.judged()
-        letters = given_up_records.letters_of(running, judged)
+        letters: list[Letter] = [*given_up_records.letters_of(running, judged)]
+        letters += timer_letters(running.plan, running.failed_timers, running.now_ms)
         if run.standing is None:
             run.standing = given_up_records.standing_letters(
                 self.bury, self.options.commits, run.source_id, run.table_of
@@ -355,8 +356,7 @@ class EachBatch:
                     f"{result.held_back:,}",
                     one_line(kinds_text(failure_kinds(failures))),
                 )
-            timers = running.reported(FAILED_TIMERS) if self.time is not None else {}
-            if told := failed_timers_text(timers.get("failed_timer", ())):
+            if told := failed_timers_text(running.failed_timers):
                 _log.warning("batch %d: %s", planned.batch_id, one_line(told))
             if run.errors is None:
                 location = self.options.commits.verdict_directory

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import Column, DataFrame
@@ -20,33 +20,33 @@ from keyrange.options.commits import CommitOptions
 from keyrange.work.model.outcome import Cause
 
 if TYPE_CHECKING:
-    from keyrange.individual_commits.table.dead_letters import DeadLetter
+    from keyrange.individual_commits.table.dead_letters import DeadLetter, Letter, Subject
 
 Place = tuple[TopicPartition, int]
 # What is known of a record: its error, where that was raised, and itself.
 Kept = dict[Place, tuple[str | None, Sequence[str], Record | None]]
 _NONE: Final = (None, (), None)
-# Letters by the record that each stands for.
-Standing = dict[tuple[str, str, int, int], "DeadLetter"]
+# Letters by what each stands for.
+Standing = dict["Subject", "Letter"]
 
 
 def append_letters(
     sink: DeadLetterSink,
     running: BatchRun,
     judged: Outcome,
-    letters: Sequence[DeadLetter],
+    letters: Sequence[Letter],
     standing: Standing,
 ) -> None:
-    """To the table, before the batch is committed. A letter of `standing` stands for its record
-    where the batch gives that up; where the record is done, that is noted, and it stands for
-    nothing any more."""
+    """To the table, before the batch is committed. A letter of `standing` stands for its record or
+    its timer where the batch gives that up; where the record is done, that is noted, and it stands
+    for nothing any more. Nobody says of a timer that it has fired after all."""
     planned = running.plan.planned
-    fresh = [letter for letter in letters if letter.record not in standing]
+    fresh = [letter for letter in letters if letter.subject not in standing]
     for letter in letters:
-        standing.pop(letter.record, None)
-    done = [letter for letter in standing.values() if _is_done(letter, running, judged)]
+        standing.pop(letter.subject, None)
+    done = [each for each in _records(standing) if _is_done(each, running, judged)]
     for letter in done:
-        del standing[letter.record]
+        del standing[letter.subject]
     if not (fresh or done):
         return
     table = sink.table(running.plan.commits)
@@ -66,7 +66,14 @@ def standing_letters(
     their records come again."""
     sources = sorted({each.source_id for each in table_of(source_id).fences(options.group)})
     letters = sink.table(options).behind(sources, lambda source: table_of(source).known().batch_id)
-    return {letter.record: letter for letter in letters}
+    return {letter.subject: letter for letter in letters}
+
+
+def _records(standing: Standing) -> Iterator[DeadLetter]:
+    """The letters of records."""
+    from keyrange.individual_commits.table.dead_letters import DeadLetter
+
+    return (each for each in standing.values() if isinstance(each, DeadLetter))
 
 
 def _is_done(letter: DeadLetter, running: BatchRun, judged: Outcome) -> bool:

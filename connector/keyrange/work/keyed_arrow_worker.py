@@ -116,11 +116,11 @@ class KeyedArrowWorker(ArrowWorker):
             if what is Interruption.HAND_BACK:
                 self._leave(rows, offset)
                 return
-            why = overtime(failure, allowance.timeout_ms)
+            cause, why = Cause.TIMED_OUT, overtime(failure, allowance.timeout_ms)
         except WrongResult as failure:
             raise failure.error from None
         except FAILURES as failure:
-            why = said_of(failure)
+            cause, why = Cause.REJECTED, said_of(failure)
         else:
             limits.settled()
             self._keep()
@@ -138,7 +138,7 @@ class KeyedArrowWorker(ArrowWorker):
         elif self._fired_count > 1:
             yield from self._one_by_one(rows, offset)
         else:
-            self._failed_timer(rows, why)
+            self._failed_timer(rows, cause, why)
 
     def _one_by_one(self, rows: pa.RecordBatch, offset: int | None) -> Iterator[pa.RecordBatch]:
         """The output of the timers of one key, the first of them alone and then the others, unless
@@ -188,7 +188,7 @@ class KeyedArrowWorker(ArrowWorker):
         except KeyrangeError as failure:
             raise WrongResult(failure) from None
 
-    def _failed_timer(self, rows: pa.RecordBatch, why: Said) -> None:
+    def _failed_timer(self, rows: pa.RecordBatch, cause: Cause, why: Said) -> None:
         """The timers of one key have failed: the key comes again, or the first of them is given up,
         and fires no more."""
         task, form = self._task, self._states.form
@@ -199,8 +199,8 @@ class KeyedArrowWorker(ArrowWorker):
         told["due_ms"] = task.due_again_ms(deliveries, self._states.time_ms)
         first_us = microseconds(timers[0])
         self._states.figures.timers_failed += 1
-        given_up = task.gives_up_timer(self._partition, key, key_hash, first_us, deliveries, why)
-        if given_up:
+        failed = (self._partition, key, key_hash, first_us, deliveries)
+        if task.gives_up_timer(*failed, cause, why):
             timers, told = timers[1:] or None, None
         else:
             task.hold(self._partition, key_hash)

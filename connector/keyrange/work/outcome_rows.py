@@ -63,7 +63,7 @@ _MEMBERS: Final = {
     "timers": f"{_PARTITION}, from_hash long, last_hash long, timer_us long, retry_ms long, "
     "exact boolean",
     "failed_timer": f"{_PARTITION}, key binary, key_hash long, at_us long, deliveries int, "
-    "error string, frames array<string>, given_up boolean",
+    "cause tinyint, error string, frames array<string>, given_up boolean",
     "state_work": ", ".join(f"{each.name} long" for each in fields(StateFigures)),
 }
 HIDDEN_TYPE: Final = pa.struct(

@@ -19,6 +19,7 @@ from keyrange.model.timers import NEVER
 from keyrange.values.python_rows import python_values
 from keyrange.work.keyed_states import States
 from keyrange.work.keys_ahead import KeysAhead
+from keyrange.work.model.outcome import Cause
 from keyrange.work.model.time_limits import ANY_TIME, Interruption
 from keyrange.work.record_timer import RecordTimeout
 from keyrange.work.records import Place, Row, WrongResult
@@ -141,11 +142,12 @@ class RecordTimers:
             if limits.interrupted(allowance, 1, hands.now_ms()) is Interruption.HAND_BACK:
                 keys.current.take_back()
                 return None
-            return self._failed(group, at_us, overtime(failure, allowance.timeout_ms))
+            why = overtime(failure, allowance.timeout_ms)
+            return self._failed(group, at_us, Cause.TIMED_OUT, why)
         except WrongResult as failure:
             raise failure.error from None
         except FAILURES as failure:
-            return self._failed(group, at_us, said_of(failure))
+            return self._failed(group, at_us, Cause.REJECTED, said_of(failure))
         limits.settled()
         keys.settle()
         self._figures.timers_fired += 1
@@ -174,7 +176,7 @@ class RecordTimers:
         entry[self._timers] = entry[self._timers][1:] or ABSENT
         entry[self._retry] = ABSENT
 
-    def _failed(self, group: int, at_us: int, why: Said) -> Sequence[Row] | None:
+    def _failed(self, group: int, at_us: int, cause: Cause, why: Said) -> Sequence[Row] | None:
         """A timer has failed: it comes again, or it is given up, and fires no more."""
         task, keys = self._task, self._keys
         key, key_hash, entry = keys.keys[group], keys.hashes[group], keys.entries[group]
@@ -184,7 +186,7 @@ class RecordTimers:
         deliveries = 1 if retry is ABSENT else retry[0] + 1
         keys.changed.add(group)
         task.limits.settled()
-        if task.gives_up_timer(keys.partition, key, key_hash, at_us, deliveries, why):
+        if task.gives_up_timer(keys.partition, key, key_hash, at_us, deliveries, cause, why):
             self._take_off(entry)
             return ()
         entry[self._retry] = (deliveries, task.due_again_ms(deliveries, self._time_ms))

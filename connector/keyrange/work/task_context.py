@@ -205,11 +205,14 @@ class Task:
         key_hash: int,
         at_us: int,
         deliveries: int,
+        cause: Cause,
         why: Said,
     ) -> bool:
-        """Whether a timer that failed is given up: it fires no more, and the driver says so."""
-        is_last = deliveries >= self.job.terms.deliveries_max
-        row = (*partition, key, key_hash, at_us, deliveries, why.text, list(why.frames), is_last)
+        """Whether a timer that failed is given up: it fires no more, and goes to the dead
+        letters."""
+        is_last = cause.is_given_up(deliveries, self.job.terms.deliveries_max)
+        said = (int(cause), why.text, list(why.frames))
+        row = (*partition, key, key_hash, at_us, deliveries, *said, is_last)
         self._failed_timers.append(row)
         return is_last
 

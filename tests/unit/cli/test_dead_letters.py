@@ -16,6 +16,7 @@ from commands.documents import read_document
 from keyrange.cli.commits import reset as commits_reset
 from keyrange.cli.commits import verify as commits_verify
 from keyrange.cli.deadletters import commands as dead_letters
+from keyrange.cli.deadletters import documents
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.model.commit import Commit, CommitKind
 from keyrange.individual_commits.model.offset_reset import reopen, rewind
@@ -173,7 +174,7 @@ def test_a_list_fits_a_terminal_and_does_not_move_its_cursor(
     assert lake.run("list", "--topic", "trains").stdout == "no dead letters\n"
     many = [letter(at, b"k" * 99, batch_id=4, error="long " * 50) for at in range(5)]
     lake.store().append(SOURCE, 4, many, BEGAN_MS)
-    monkeypatch.setattr(dead_letters, "_ERROR_CHARACTERS", 80)
+    monkeypatch.setattr(documents, "_ERROR_CHARACTERS", 80)
     assert max(map(len, lake.run("list").stdout.splitlines())) == 80
 
 
@@ -199,7 +200,7 @@ def test_one_is_shown_with_all_that_is_known(lake: Lake) -> None:
     ],
 )
 def test_text_is_cut_between_characters(content: bytes | None, most: int, said: str) -> None:
-    assert dead_letters._bounded(content, most) == said
+    assert documents._bounded(content, most) == said
 
 
 def test_a_table_that_is_none_is_named(lake: Lake, tmp_path: Path) -> None:

@@ -1,16 +1,11 @@
-"""`keyrange deadletters`: records that were given up, and how they are handed out again.
-
-Rule of this file: what a record holds is shown as text where a terminal can show it, and never more
-of it than was asked for.
-"""
+"""`keyrange deadletters`: records and timers that were given up, and how records are handed out
+again."""
 
 from __future__ import annotations
 
-import shutil
-import sys
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -29,17 +24,23 @@ from keyrange.cli.commits.reset import (
     check_no_batch_is_open,
     say_what_is_next,
 )
+from keyrange.cli.deadletters.documents import (
+    document,
+    fields_of,
+    fields_of_timer,
+    located,
+    print_letters,
+    print_timers,
+    timer_document,
+)
 from keyrange.cli.render import (
-    Columns,
     LimitOption,
     OutputFormat,
     note,
     print_as,
-    print_by,
     print_document,
     print_record,
     print_words,
-    table_of,
     waiting,
 )
 from keyrange.cli.source_options import (
@@ -50,111 +51,23 @@ from keyrange.cli.source_options import (
     read_record_id,
     storage_of,
 )
-from keyrange.cli.values import SinceOption, cut, in_json, iso, now, read_since, short_key, shown
+from keyrange.cli.values import (
+    SinceOption,
+    iso_us,
+    now,
+    read_key,
+    read_since,
+)
 from keyrange.errors import invalid_options
 from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.model.offsets import TopicPartition
-from keyrange.text.escaping import one_line, plain
-from keyrange.text.formats import moment
 
 if TYPE_CHECKING:
-    from keyrange.individual_commits.table.dead_letters import DeadLetter
-
-# What a list shows of an error where it does not go to a terminal.
-_ERROR_CHARACTERS: Final = 500
-_VALUE_CHARACTERS: Final = 40
-
-
-def document(letter: DeadLetter) -> dict[str, Any]:
-    """A dead letter as JSON."""
-    return {
-        "group": letter.group,
-        "source_id": letter.source_id,
-        "query_id": letter.query_id,
-        "batch_id": letter.batch_id,
-        **located(letter),
-        "topic_id": letter.topic_id or None,
-        "timestamp": iso(letter.timestamp_ms),
-        "key": in_json(letter.key),
-        "value": in_json(letter.value),
-        "headers": [[name, in_json(value)] for name, value in letter.headers],
-        "error": letter.error,
-        "frames": list(letter.frames),
-        "cause": letter.cause.name.lower(),
-        "attempts": letter.attempts,
-        "first_at": iso(letter.first_at_ms),
-        "last_at": iso(letter.last_at_ms),
-        "written_at": iso(letter.written_at_ms),
-        "status": letter.status,
-        "replayed_by": letter.replayed_by,
-        "replayed_to": letter.replayed_to,
-    }
-
-
-def located(letter: DeadLetter) -> dict[str, Any]:
-    return {"topic": letter.topic, "partition": letter.partition, "offset": letter.offset}
-
-
-_LETTERS: Final[Columns] = {
-    "offset": lambda each: each.offset,
-    "tries": lambda each: each.attempts,
-    "cause": lambda each: each.cause.name.lower().replace("_", " "),
-    "given up (UTC)": lambda each: moment(iso(each.written_at_ms)),
-    "state": lambda each: each.status,
-    "key": lambda each: short_key(each.key),
-}
-
-
-def print_letters(letters: Sequence[DeadLetter]) -> None:
-    """Three lines for each: what it is, its error, and how its value begins."""
-    wide = shutil.get_terminal_size().columns if sys.stdout.isatty() else _ERROR_CHARACTERS
-    below = [
-        [
-            cut(one_line(" ".join(each.error.split())), wide - 4),
-            f"value {cut(' '.join(shown(each.value).split()), _VALUE_CHARACTERS)}",
-        ]
-        for each in letters
-    ]
-    names = [f"{each.topic}-{each.partition}" for each in letters]
-    print_by(names, *table_of(_LETTERS, letters), below, "no dead letters")
-
-
-def fields_of(letter: DeadLetter, characters: int) -> dict[str, Any]:
-    fields = {
-        "state": letter.status
-        if letter.replayed_by is None
-        else f"replayed by {letter.replayed_by}, {letter.replayed_to}",
-        "error": plain(letter.error),
-        "cause": letter.cause.name.lower().replace("_", " "),
-        "attempts": letter.attempts,
-        "first at": iso(letter.first_at_ms),
-        "last at": iso(letter.last_at_ms),
-        "batch": letter.batch_id,
-        "query": letter.query_id,
-        "timestamp": iso(letter.timestamp_ms),
-        "key": _bounded(letter.key, characters),
-        "value": _bounded(letter.value, characters),
-    }
-    if letter.frames:
-        fields["raised at"] = plain("\n".join(letter.frames))
-    for name, value in letter.headers:
-        # Two headers may have one name.
-        label = f"header {shown(name.encode())}"
-        while label in fields:
-            label += "'"
-        fields[label] = _bounded(value, characters)
-    return fields
-
-
-def _bounded(content: bytes | None, most: int) -> str:
-    text = shown(content)
-    if content is None or len(content) <= most:
-        return text
-    # A character may be cut in two at the bound: what is left of it is left out.
-    is_text = text != f"hex:{content.hex()}"
-    begin = content[:most].decode("utf-8", "ignore") if is_text else f"hex:{content[:most].hex()}"
-    return f"{begin}... ({len(content):,} bytes)"
-
+    from keyrange.individual_commits.table.dead_letters import (
+        DeadLetter,
+        DeadLetters,
+        TimerLetter,
+    )
 
 ErrorOption = Annotated[str, typer.Option(help="Only those whose error holds this text.")]
 
@@ -185,7 +98,7 @@ def list_letters(
     *,
     of: OfSourceShown,
 ) -> None:
-    """List the dead letters, by topic, partition and offset.
+    """List the dead letters, by topic, partition and offset, and the timers that were given up.
 
     JSON has keys, values and headers too.
     """
@@ -193,13 +106,27 @@ def list_letters(
 
     since_ms = read_since(since, now())
     replayed = None if status is Status.ALL else status is Status.REPLAYED
-    having = {"topic": chosen.topic or None, "partition": chosen.partition}
-    letters = _read(chosen.table, dead_letters, of, replayed, **having)
-    found = chosen_letters(letters, of.group, of.source, error, since_ms)
-    values = {"table": chosen.table, "dead_letters": [document(each) for each in found[:limit]]}
-    print_as(of.output, "deadletters.list/1", values, lambda _: print_letters(found[:limit]))
-    if len(found) > limit:
-        note(f"the first {limit:,} of {len(found):,} dead letters; --limit shows more")
+    having: dict[str, Any] = {"topic": chosen.topic or None, "partition": chosen.partition}
+    letters = _opened(chosen.table, dead_letters, of)
+    wanted = (of.group, of.source, error, since_ms)
+    found = chosen_letters(letters.read(replayed=replayed, **having), *wanted)
+    timers = [] if replayed else chosen_letters(letters.timers(**having), *wanted)
+    values = {
+        "table": chosen.table,
+        "dead_letters": [document(each) for each in found[:limit]],
+        "timers": [timer_document(each) for each in timers[:limit]],
+    }
+
+    def print_both(_: object) -> None:
+        print_letters(found[:limit])
+        if timers:
+            print_words("Timers")
+            print_timers(timers[:limit])
+
+    print_as(of.output, "deadletters.list/1", values, print_both)
+    for some, named in ((found, "dead letters"), (timers, "timers")):
+        if len(some) > limit:
+            note(f"the first {limit:,} of {len(some):,} {named}; --limit shows more")
 
 
 @app.command()
@@ -208,9 +135,13 @@ def show(
     record: Annotated[
         str,
         typer.Argument(
-            metavar="TOPIC-PARTITION:OFFSET", help="The record, such as orders-3:41207."
+            metavar="TOPIC-PARTITION[:OFFSET]",
+            help="The record, such as orders-3:41207; with --key the partition, such as orders-3.",
         ),
     ],
+    key: Annotated[
+        str, typer.Option(metavar="KEY", help="The key whose timers that were given up to show.")
+    ] = "",
     characters: Annotated[
         int,
         typer.Option(
@@ -221,36 +152,44 @@ def show(
     *,
     of: OfSourceShown,
 ) -> None:
-    """Show one dead letter in full.
+    """Show one dead letter in full, or the timers of a key that were given up.
 
-    The command prints it once for each time that it was given up.
+    The command prints a record once for each time that it was given up.
     """
     from keyrange.individual_commits.table.dead_letter_replay import chosen_letters
 
-    name, number, at = read_record_id(record, "the record")
-    letters = _read(table, dead_letters, of, topic=name, partition=number, offset=at)
-    found = chosen_letters(letters, of.group, of.source, "", 0)
-    if not found:
-        raise invalid_options([f"offset {at} of {name}-{number} is no dead letter"])
+    name, number, at = read_record_id(f"{record}:0" if key else record, "the record")
+    place, of_key = f"{name}-{number}", read_key(key)
+    letters = _opened(table, dead_letters, of)
+    found: list[DeadLetter] = []
+    timers: list[TimerLetter] = []
+    if key:
+        timers = [
+            each for each in letters.timers(topic=name, partition=number) if each.key == of_key
+        ]
+        timers = chosen_letters(timers, of.group, of.source)
+    else:
+        found = letters.read(topic=name, partition=number, offset=at)
+        found = chosen_letters(found, of.group, of.source)
+    if not (found or timers):
+        no_timer = f"no timer of this key was given up in {place}"
+        raise invalid_options([no_timer if key else f"offset {at} of {place} is no dead letter"])
     if of.output is OutputFormat.JSON:
-        letters_found = [document(each) for each in found]
-        print_document("deadletters.show/1", {"table": table, "dead_letters": letters_found})
+        values = {"table": table, "dead_letters": [document(each) for each in found]}
+        values["timers"] = [timer_document(each) for each in timers]
+        print_document("deadletters.show/1", values)
         return
     for each in found:
-        print_record(f"{name}-{number}, offset {at}", fields_of(each, characters))
+        print_record(f"{place}, offset {at}", fields_of(each, characters))
+    for timer in timers:
+        title = f"{place}, timer {iso_us(timer.timer_at_us)}"
+        print_record(title, fields_of_timer(timer, characters))
 
 
-def _read(
-    table: str,
-    path: str,
-    of: OfSourceShown,
-    replayed: bool | None = None,
-    **having: Any,
-) -> list[DeadLetter]:
+def _opened(table: str, path: str, of: OfSourceShown) -> DeadLetters:
     from keyrange.individual_commits.table.dead_letter_replay import open_letters
 
-    letters = open_letters(table, path, storage_of(named_options("", "", of.option)))
-    return letters.read(replayed=replayed, **having)
+    return open_letters(table, path, storage_of(named_options("", "", of.option)))
 
 
 @app.command()

@@ -19,7 +19,7 @@ from keyrange.cli.commits.commands import known_ends, recent_events
 from keyrange.cli.commits.commit_source import Live, ask, dead_letters_of, errors_of, open_commits
 from keyrange.cli.commits.document import describe as describe_commits
 from keyrange.cli.commits.document import gaps
-from keyrange.cli.deadletters.commands import document
+from keyrange.cli.deadletters.documents import document
 from keyrange.cli.members.document import ask as ask_members
 from keyrange.cli.members.document import describe as describe_members
 from keyrange.cli.members.document import events, open_table

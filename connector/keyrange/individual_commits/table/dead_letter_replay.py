@@ -12,6 +12,7 @@ import functools
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,7 +30,11 @@ from keyrange.individual_commits.table.commit_admin import (
     write_reset,
 )
 from keyrange.individual_commits.table.commit_schema import commits_of
-from keyrange.individual_commits.table.dead_letters import DeadLetter, DeadLetters
+from keyrange.individual_commits.table.dead_letters import (
+    DeadLetter,
+    DeadLetters,
+    TimerLetter,
+)
 from keyrange.model.key_ranges import hash_of_record
 from keyrange.model.offsets import TopicPartition
 from keyrange.options.commits import DEAD_LETTERS, beside
@@ -133,13 +138,16 @@ def letters_at(table: str, dead_letter_table: str, storage: Mapping[str, str]) -
     return DeadLetters(store, Resets(table, storage).handed_out_by if table else None)
 
 
+_Letter = TypeVar("_Letter", DeadLetter, TimerLetter)
+
+
 def chosen_letters(
-    letters: Iterable[DeadLetter],
+    letters: Iterable[_Letter],
     group: str = "",
     source: str = "",
     error: str = "",
     since_ms: int = 0,
-) -> list[DeadLetter]:
+) -> list[_Letter]:
     """Those of a group and a source (the beginning of its id), by error text and time."""
     text = error.lower()
     return [

@@ -8,7 +8,11 @@ from functools import partial
 from typing import Any, Final
 
 from keyrange.errors import error
-from keyrange.individual_commits.table.dead_letters import DeadLetter
+from keyrange.individual_commits.table.dead_letters import (
+    DeadLetter,
+    Letter,
+    TimerLetter,
+)
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.cluster_view import Answers, ClusterView, Failures
 from keyrange.kafka.messages import protocol
@@ -19,6 +23,7 @@ from keyrange.kafka.messages.produce import (
     produce,
     record_batch,
 )
+from keyrange.keyed_state.state_handles import instant
 from keyrange.model.offsets import TopicPartition
 from keyrange.options.kafka_properties import ClientSettings
 
@@ -28,7 +33,7 @@ _log = logging.getLogger(__name__)
 _BATCH_BYTES_MAX: Final = 900_000
 
 
-def send_dead_letters(settings: ClientSettings, topic: str, letters: Sequence[DeadLetter]) -> None:
+def send_dead_letters(settings: ClientSettings, topic: str, letters: Sequence[Letter]) -> None:
     """Write dead letters to a topic, to the partitions that their keys belong to.
 
     One that is larger than the topic takes is left out, with a line in the log: it is in the table.
@@ -45,7 +50,7 @@ def send_dead_letters(settings: ClientSettings, topic: str, letters: Sequence[De
                 "the topic that deadLetterTopic names is not there",
                 topic=topic,
             )
-        by_partition: dict[int, list[DeadLetter]] = {}
+        by_partition: dict[int, list[Letter]] = {}
         for letter in letters:
             by_partition.setdefault(_partition(letter, count), []).append(letter)
         send = partial(_send, cluster, view, topic, settings.request_timeout_ms)
@@ -56,11 +61,13 @@ def send_dead_letters(settings: ClientSettings, topic: str, letters: Sequence[De
         cluster.close()
 
 
-def _partition(letter: DeadLetter, count: int) -> int:
-    return letter.offset % count if letter.key is None else partition_of(letter.key, count)
+def _partition(letter: Letter, count: int) -> int:
+    if isinstance(letter, DeadLetter) and letter.key is None:
+        return letter.offset % count
+    return partition_of(letter.key or b"", count)
 
 
-def _batches(letters: Iterable[DeadLetter]) -> Iterator[list[ProducedRecord]]:
+def _batches(letters: Iterable[Letter]) -> Iterator[list[ProducedRecord]]:
     records: list[ProducedRecord] = []
     size_bytes = 0
     for record in map(_record, letters):
@@ -73,16 +80,24 @@ def _batches(letters: Iterable[DeadLetter]) -> Iterator[list[ProducedRecord]]:
         yield records
 
 
-def _record(letter: DeadLetter) -> ProducedRecord:
+def _record(letter: Letter) -> ProducedRecord:
+    """The record that was given up. That of a timer has its key, no value, and says when it was
+    due."""
+    if isinstance(letter, TimerLetter):
+        place = {"timer_at": instant(letter.timer_at_us).isoformat()}
+    else:
+        place = {"offset": str(letter.offset)}
     said = {
         "topic": letter.topic,
         "partition": str(letter.partition),
-        "offset": str(letter.offset),
+        **place,
         "error": letter.error,
         "cause": letter.cause.name.lower(),
         "attempts": str(letter.attempts),
     }
     headers = tuple((f"keyrange.{name}", text.encode()) for name, text in said.items())
+    if isinstance(letter, TimerLetter):
+        return ProducedRecord(letter.last_at_ms, letter.key, None, headers)
     return ProducedRecord(
         letter.timestamp_ms, letter.key, letter.value, (*letter.headers, *headers)
     )

@@ -2,7 +2,8 @@
 
 The table takes appends only. A row of kind `dead` is a record that was given up in a batch; one of
 kind `replayed` says of such a row that the record was handed out again. `dead_letter_replay.Resets`
-finds what no row says.
+finds what no row says. A row of kind `timer` is a timer of a key that was given up: it was due at
+`timer_at`, and is of no offset.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ SCHEMA: Final = pa.schema(
         ("frames", pa.list_(pa.field("element", pa.string()))),
         ("cause", pa.string()),
         ("attempts", pa.int32()),
+        ("timer_at", _TIME),
         ("first_at", _TIME),
         ("last_at", _TIME),
         ("who", pa.string()),
@@ -68,6 +70,12 @@ _ORIGIN: Final = (
     *("topic", "topic_id", "partition", "offset"),
 )
 _AS_THEY_ARE: Final = ("key", "value", "error", "attempts")
+# Those of a timer.
+_OF_TIMER: Final = (
+    *("group", "source_id", "query_id", "batch_id", "topic", "topic_id", "partition"),
+    *("key", "error", "attempts"),
+)
+_TIMER: Final = "timer"
 _LARGE: Final = ("value", "headers", "frames")
 # What tells one dead letter from all others.
 _NAME: Final = ("source_id", "batch_id", "topic", "partition", "offset")
@@ -106,7 +114,7 @@ class DeadLetter:
     replayed_to: str | None = None
 
     @property
-    def record(self) -> tuple[str, str, int, int]:
+    def subject(self) -> Subject:
         """What tells its record from all others."""
         return self.topic, self.topic_id, self.partition, self.offset
 
@@ -115,6 +123,37 @@ class DeadLetter:
         return "dead" if self.replayed_by is None else "replayed"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimerLetter:
+    """One timer that was given up. It was due at `timer_at_us`, in microseconds since 1970, by the
+    time that its job goes by. `attempts` counts how often the function was called for it, last at
+    `last_at_ms`; `written_at_ms` is of one that was read. Else as of `DeadLetter`."""
+
+    group: str
+    source_id: str
+    query_id: str
+    batch_id: int
+    topic: str
+    topic_id: str
+    partition: int
+    key: bytes
+    timer_at_us: int
+    error: str = ""
+    frames: tuple[str, ...] = ()
+    cause: Cause = Cause.REJECTED
+    attempts: int = 0
+    last_at_ms: int = 0
+    written_at_ms: int = 0
+
+    @property
+    def subject(self) -> Subject:
+        """What tells it from all other timers, and from records."""
+        return self.topic, self.topic_id, self.partition, self.key, self.timer_at_us
+
+
+Letter = DeadLetter | TimerLetter
+# A record's topic, its id, partition and offset; of a timer in place of that key and time.
+Subject = tuple[str, str, int, int] | tuple[str, str, int, bytes, int]
 ResetOf = Callable[[DeadLetter], "Commit | None"]
 
 
@@ -131,9 +170,7 @@ class DeadLetters:
         # They are not numbered: batches that gave nothing up have none.
         self._writer = RetryingWriter(store, TABLE_CONDITIONS, "batch of dead letters")
 
-    def append(
-        self, source_id: str, batch_id: int, letters: Sequence[DeadLetter], now_ms: int
-    ) -> None:
+    def append(self, source_id: str, batch_id: int, letters: Sequence[Letter], now_ms: int) -> None:
         """Write what a batch gave up, in one transaction, each letter once, however often it is
         called. A batch that runs again may give up other records."""
         if any((each.source_id, each.batch_id) != (source_id, batch_id) for each in letters):
@@ -149,8 +186,8 @@ class DeadLetters:
             written = kept.pop() if kept else self._written(source_id, app_id)
             is_again = written is not None and written >= batch_id
             there = self.behind([source_id], lambda _: batch_id - 1) if is_again else []
-            known = {each.record for each in there}
-            left = [_row(each, now_ms) for each in letters if each.record not in known]
+            known = {each.subject for each in there}
+            left = [_row(each, now_ms) for each in letters if each.subject not in known]
             if not left:
                 return None
             counted = [] if is_again else [Transaction(app_id, batch_id, written)]
@@ -184,16 +221,32 @@ class DeadLetters:
             found = [each for each in found if (each.status == "replayed") == replayed]
         return sorted(found, key=lambda each: (each.topic, each.partition, each.offset))
 
-    def behind(self, sources: Iterable[str], committed: Callable[[str], int]) -> list[DeadLetter]:
+    def timers(self, **having: str | int | None) -> list[TimerLetter]:
+        """The timers that were given up, `having` this source_id, topic and partition, None for
+        any, by topic, partition and time."""
+        if not self._store.refresh():
+            return []
+        bounds: Bounds = {at: (value, value) for at, value in having.items() if value is not None}
+        rows = self._store.read({**bounds, "kind": (_TIMER, _TIMER)}, SCHEMA.names)
+        at_us = pc.cast(rows.column("timer_at"), pa.int64()).to_pylist()
+        found = [
+            _timer_letter(row, at)
+            for row, at in zip(_plain_times(rows).to_pylist(), at_us, strict=True)
+        ]
+        found.sort(key=lambda each: (each.topic, each.partition, each.timer_at_us, each.key))
+        return found
+
+    def behind(self, sources: Iterable[str], committed: Callable[[str], int]) -> list[Letter]:
         """Those of some sources' batches behind their last one that is committed, which is asked
         for where there is any letter; without those that were handed out again."""
         if not self._store.refresh():
             return []
-        found: list[DeadLetter] = []
+        found: list[Letter] = []
         for each in sources:
             last = self._store.greatest("batch_id", {"source_id": (each, each)})
             if last is not None and last > (batch_id := committed(each)):
-                letters = self.read(source_id=each, replayed=False)
+                letters: list[Letter] = [*self.read(source_id=each, replayed=False)]
+                letters += self.timers(source_id=each)
                 found += [letter for letter in letters if letter.batch_id > batch_id]
         return found
 
@@ -227,8 +280,12 @@ class DeadLetters:
             return None
         written = self._store.version_of(app_id)
         if written is None:
-            mine: Bounds = {"source_id": (source_id, source_id), "kind": ("dead", "dead")}
-            written = self._store.greatest("batch_id", mine)
+            mine: Bounds = {"source_id": (source_id, source_id)}
+            of_kinds = (
+                self._store.greatest("batch_id", {**mine, "kind": (kind, kind)})
+                for kind in ("dead", _TIMER)
+            )
+            written = max((each for each in of_kinds if each is not None), default=None)
         return written
 
 
@@ -243,7 +300,16 @@ def _told(letter: DeadLetter, reset: Commit | None) -> DeadLetter:
     return replace(letter, replayed_by=reset.who, replayed_to=f"commit {reset.seq}, a reset")
 
 
-def _row(letter: DeadLetter, now_ms: int) -> dict[str, Any]:
+def _row(letter: Letter, now_ms: int) -> dict[str, Any]:
+    if isinstance(letter, TimerLetter):
+        return {name: getattr(letter, name) for name in _OF_TIMER} | {
+            "kind": _TIMER,
+            "written_at": now_ms * 1000,
+            "frames": list(letter.frames),
+            "cause": letter.cause.name.lower(),
+            "timer_at": letter.timer_at_us,
+            "last_at": letter.last_at_ms * 1000,
+        }
     return {name: getattr(letter, name) for name in (*_ORIGIN, *_AS_THEY_ARE)} | {
         "kind": "dead",
         "written_at": now_ms * 1000,
@@ -254,6 +320,18 @@ def _row(letter: DeadLetter, now_ms: int) -> dict[str, Any]:
         "first_at": letter.first_at_ms * 1000,
         "last_at": letter.last_at_ms * 1000,
     }
+
+
+def _timer_letter(row: dict[str, Any], timer_at_us: int) -> TimerLetter:
+    same: dict[str, Any] = {name: row[name] for name in _OF_TIMER}
+    return TimerLetter(
+        **same,
+        timer_at_us=timer_at_us,
+        frames=tuple(row["frames"] or ()),
+        cause=Cause[row["cause"].upper()],
+        last_at_ms=row["last_at"],
+        written_at_ms=row["written_at"],
+    )
 
 
 def _letter(row: dict[str, Any], replayed: dict[str, Any] | None) -> DeadLetter:

@@ -7,16 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.table.dead_letters import (
     DeadLetter,
     DeadLetters,
+    TimerLetter,
     open_dead_letters,
 )
 from keyrange.model.offsets import OFFSET_MAX, PARTITION_MAX
 from keyrange.options.commits import CommitOptions
 from keyrange.storage.delta_log import DeltaLog
+from keyrange.storage.delta_store import DeltaStore
 from keyrange.work.model.outcome import Cause
 from tables.commit_contract import NOW_MS, condition
 
@@ -41,6 +44,26 @@ def letter(offset: int, batch_id: int = 3, **more: Any) -> DeadLetter:
         "written_at_ms": NOW_MS + 3,
     }
     return DeadLetter(offset=offset, batch_id=batch_id, **(values | more))
+
+
+def timer(at_us: int, batch_id: int = 3, key: bytes = b"a") -> TimerLetter:
+    return TimerLetter(
+        group="orders",
+        source_id="5a1c",
+        query_id="query",
+        batch_id=batch_id,
+        topic="flights",
+        topic_id="t-1",
+        partition=0,
+        key=key,
+        timer_at_us=at_us,
+        error="ValueError: no",
+        frames=("flights.py, line 12, in gone",),
+        cause=Cause.TIMED_OUT,
+        attempts=5,
+        last_at_ms=NOW_MS + 2,
+        written_at_ms=NOW_MS,
+    )
 
 
 def open_at(path: Path) -> DeadLetters:
@@ -167,3 +190,32 @@ def test_another_table_is_refused(tmp_path: Path) -> None:
         with pytest.raises(KeyrangeError, match="not one of keyrange's dead letters") as raised:
             call()
         assert condition(raised) == "FOREIGN_TABLE"
+
+
+def test_timers_stand_beside_records_and_apart_from_them(tmp_path: Path) -> None:
+    """Each once, also where the batch that gave them up runs again and gives up others."""
+    letters = open_at(tmp_path)
+    first, second, other = timer(7_000_001), timer(9_000_000), timer(7_000_001, key=b"b")
+    letters.append("5a1c", 3, [letter(1), first], NOW_MS)
+    letters.append("5a1c", 3, [first], NOW_MS)
+    open_at(tmp_path).append("5a1c", 3, [first, second, other, letter(1)], NOW_MS)
+    found = open_at(tmp_path)
+    assert found.timers() == [first, other, second]
+    assert found.timers(partition=1) == []
+    assert [each.offset for each in found.read()] == [1]
+    behind = found.behind(["5a1c"], lambda _: 2)
+    assert {each.subject for each in behind} == {
+        each.subject for each in (letter(1), first, second, other)
+    }
+    rows = DeltaTable(tmp_path / "dead").to_pyarrow_table().to_pylist()
+    kinds = {(row["kind"], row["offset"] is None, row["timer_at"] is None) for row in rows}
+    assert kinds == {("dead", False, True), ("timer", True, False)}
+
+
+def test_a_batch_that_gave_up_timers_alone_is_known_when_its_transaction_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_at(tmp_path).append("5a1c", 3, [timer(7)], NOW_MS)
+    monkeypatch.setattr(DeltaStore, "version_of", lambda *_: None)
+    letters = open_at(tmp_path)
+    assert letters._written("5a1c", "any") == 3
