@@ -51,11 +51,19 @@ _UNBOUNDED_US: Final = 1 << 62
 _SOURCE: Final = {field.name: in_utc(field.type) for field in _RECORDS}
 
 
+# How many of them an exception shows.
+_ERRORS_SHOWN: Final = 10
+
+
 class RecordsFailed(Exception):
-    """Records for which the function raised. `errors`: (offset, text) of each."""
+    """Records for which the function raised. `errors`: (offset, text) of each, of which the message
+    has the first ones."""
 
     def __init__(self, errors: list[tuple[int, str]]) -> None:
-        super().__init__("; ".join(f"offset {offset}: {text}" for offset, text in errors))
+        shown = [f"offset {offset}: {text}" for offset, text in errors[:_ERRORS_SHOWN]]
+        if len(errors) > _ERRORS_SHOWN:
+            shown.append(f"and {len(errors) - _ERRORS_SHOWN:,} more")
+        super().__init__("; ".join(shown))
         self.errors = errors
 
 

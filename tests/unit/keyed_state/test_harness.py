@@ -384,3 +384,15 @@ def test_a_task_that_is_cancelled_fails_its_record_alone() -> None:
 
     with pytest.raises(RecordsFailed, match=r"^offset 1: CancelledError"):
         harness(work, v=keyrange.ValueState("v int")).process([(b"a", b""), (b"b", b"bad")])
+
+
+def test_of_many_records_that_fail_an_exception_shows_a_few() -> None:
+    def fails(*_: Any) -> Any:
+        raise ValueError("no")
+
+    harness = StateHarness(fails, "n long", {"n": keyrange.ValueState("n long")})
+    with pytest.raises(RecordsFailed) as failed:
+        harness.process([(b"%d" % at, b"") for at in range(1_500)])
+    assert len(failed.value.errors) == 1_500
+    assert str(failed.value).endswith("; and 1,490 more")
+    assert len(str(failed.value)) < 2_000
