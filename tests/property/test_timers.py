@@ -51,7 +51,8 @@ def _run(rows: dict[tuple[int, bytes], Any], is_timed: bool, block_rows: int) ->
         timers, retry = _said(says, is_timed)
         row = {"key_hash": key_hash, KEY: key, "n": None if says[0] else {"n": 1}}
         row["timers"] = timers and list(map(instant, timers))
-        row["timer_retry"] = retry if retry is None else {"deliveries": 1, "due_ms": retry}
+        told = {"deliveries": 1, "due_ms": retry, "clock_us": 0}
+        row["timer_retry"] = None if retry is None else told
         made.append(row)
     names = _FORM.schema.names
     columns = [

@@ -98,6 +98,14 @@ class Timed:
     def clock_us(self, batch: Batch, at: TopicPartition) -> int:
         return self.clock_by(self.time_before(batch, at), batch)
 
+    def clock_at(self, at: TopicPartition, offset: int) -> int:
+        """The clock of a partition in the batch that had an offset first."""
+        return next(
+            self.clock_us(batch, at)
+            for batch in self.batches(self.checkpoints[-1])
+            if at in batch.end.positions and _begin(batch, at) <= offset < batch.end.positions[at]
+        )
+
     def clock_of_key(self, batch: Batch, key: Key) -> int:
         """What a key goes by: one whose range lags behind by the clock of the last batch that began
         where the range stands, or before."""
@@ -223,6 +231,7 @@ def _check_key(
     at = TopicPartition(*key[:2])
     # By its time: the record of each timer, and the batch in which it was set.
     timers: dict[int, tuple[Place, Batch]] = {}
+    latest_us = BEGIN
     # Batches in which some record of the key came again: its timers may have waited.
     came_again = {batch.number for batch, row in rows if _came_again(batch, row, at)}
     for offset, number in timed.dead.get(key, ()):
@@ -240,7 +249,13 @@ def _check_key(
             assert row.timer_us <= clock, f"{row} is early: the clock was {clock}"
             earlier = [each for each in timers if each < row.timer_us and _is_good(timers[each])]
             assert not earlier, f"{row} has fired before that of {timers[min(earlier)][0]}"
+            latest_us = max(latest_us, row.timer_us)
             continue
+        if strict and timed.job.time.is_event_time:
+            first = timed.clock_at(at, row.offset)
+            assert latest_us <= first, (
+                f"{row} was read when the clock was {first}, and timer {latest_us} fired before"
+            )
         time_us = timed.times_us[row.place]
         if not _came_again(batch, row, at) and row.place not in again and strict:
             is_late = timed.job.time.is_event_time and time_us < clock

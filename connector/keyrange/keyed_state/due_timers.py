@@ -86,23 +86,31 @@ def wake_times(rows: pa.RecordBatch) -> tuple[Numbers, Numbers]:
     """Of each row when its first timer is due, in microseconds, and where that failed when it is
     tried again, in milliseconds; NEVER where none is."""
     count = rows.num_rows
-    timers_us, retries_ms = np.full(count, NEVER), np.full(count, NEVER)
+    timers_us, retries_ms = first_timers(rows), np.full(count, NEVER)
     if TIMERS not in rows.schema.names:
         # They were written before the job had time.
         return timers_us, retries_ms
-    column = rows.column(TIMERS)
-    offsets = column.offsets.to_numpy()
-    has_some = offsets[1:] > offsets[:-1]
-    if column.null_count:
-        has_some &= column.is_valid().to_numpy(zero_copy_only=False)
-    times = column.values.view(pa.int64()).to_numpy()
-    timers_us[has_some] = times[offsets[:-1][has_some]]
     retry = rows.column(TIMER_RETRY)
     if retry.null_count < count:
         failed = retry.is_valid().to_numpy(zero_copy_only=False)
         retries_ms[failed] = retry.field("due_ms").to_numpy(zero_copy_only=False)[failed]
         timers_us[failed] = NEVER
     return timers_us, retries_ms
+
+
+def first_timers(rows: pa.RecordBatch) -> Numbers:
+    """Of each row its first timer, in microseconds, also of one that has failed; NEVER where there
+    is none."""
+    found = np.full(rows.num_rows, NEVER)
+    if TIMERS in rows.schema.names:
+        column = rows.column(TIMERS)
+        offsets = column.offsets.to_numpy()
+        has_some = offsets[1:] > offsets[:-1]
+        if column.null_count:
+            has_some &= column.is_valid().to_numpy(zero_copy_only=False)
+        times = column.values.view(pa.int64()).to_numpy()
+        found[has_some] = times[offsets[:-1][has_some]]
+    return found
 
 
 def _keys(rows: pa.RecordBatch, at: Numbers) -> Keys:

@@ -118,7 +118,8 @@ def timer_variables() -> tuple[Variable, ...]:
     """The variables that a job with time has beside its own."""
     return (
         Variable(TIMERS, "timers", _schema("at timestamp")),
-        Variable(TIMER_RETRY, "value", _schema("deliveries int, due_ms long")),
+        # `clock_us`: up to which its timers were due when the first of them failed.
+        Variable(TIMER_RETRY, "value", _schema("deliveries int, due_ms long, clock_us long")),
     )
 
 

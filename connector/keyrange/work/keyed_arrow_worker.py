@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from keyrange.errors import KeyrangeError, error
-from keyrange.keyed_state.due_timers import wake_times, without_times
+from keyrange.keyed_state.due_timers import first_timers, wake_times, without_times
 from keyrange.keyed_state.exact_columns import cast_exactly, check_state
 from keyrange.keyed_state.expiry import alive
-from keyrange.keyed_state.sorted_blocks import Keys
+from keyrange.keyed_state.sorted_blocks import Keys, Numbers
 from keyrange.keyed_state.state_entries import normalized
 from keyrange.keyed_state.state_handles import microseconds
 from keyrange.keyed_state.states_of_task import Firing
@@ -50,6 +50,8 @@ class KeyedArrowWorker(ArrowWorker):
         self._clock_us = BEGIN
         # The new state of the keys of the records that the function was given last.
         self._made: pa.RecordBatch | None = None
+        # Whether of each key only the first timer fires.
+        self._only_first = False
         # How many timers the function was given last.
         self._fired_count = 0
         # The state of the keys of some records as it was read before these, while it is so.
@@ -92,12 +94,24 @@ class KeyedArrowWorker(ArrowWorker):
             task.hold(partition, key_hash)
         due = timers_us <= self._clock_us
         due[due] = [not task.waits(partition, each) for each in hashes[due].tolist()]
-        wait = np.flatnonzero((timers_us <= self._clock_us) & ~due)
-        wait = wait[np.argsort(hashes[wait], kind="stable")]
-        self._waiting = Keys(hashes[wait], found.column(KEY).take(pa.array(wait)))
-        rows = np.flatnonzero(due | (failed & (retries_ms <= self._states.time_ms)))
+        self._waiting = _keys_of(found, np.flatnonzero((timers_us <= self._clock_us) & ~due))
+        again = failed & (retries_ms <= self._states.time_ms)
+        rows = np.flatnonzero(due | again)
         if len(rows):
             yield from self._fired(found.take(pa.array(rows)), offset)
+        if again.any():
+            yield from self._fire_since(_keys_of(found, np.flatnonzero(again)), offset)
+
+    def _fire_since(self, keys: Keys, offset: int | None) -> Iterator[pa.RecordBatch]:
+        """The output of timers that became due while another one of their key had failed, which is
+        done: unless records waited for that one."""
+        waiting = self._waiting
+        found = self._states.look_up(self._partition, keys)
+        yield from self._fire_due(found.filter(found.column(TIMER_RETRY).is_null()), offset)
+        waits = [each.keys for each in (waiting, self._waiting)]
+        hashes = np.concatenate((waiting.hashes, self._waiting.hashes))
+        order = np.argsort(hashes, kind="stable")
+        self._waiting = Keys(hashes[order], pa.concat_arrays(waits).take(pa.array(order)))
 
     def _fired(self, rows: pa.RecordBatch, offset: int | None) -> Iterator[pa.RecordBatch]:
         """The output of the timers that are due of some keys, given to the function at once, and of
@@ -143,14 +157,27 @@ class KeyedArrowWorker(ArrowWorker):
     def _one_by_one(self, rows: pa.RecordBatch, offset: int | None) -> Iterator[pa.RecordBatch]:
         """The output of the timers of one key, the first of them alone and then the others, unless
         that fails."""
-        clock_us, waiting = self._clock_us, self._waiting
-        timers_us, _ = wake_times(rows)
-        self._clock_us = int(timers_us[0])
+        clock_us, [until_us] = self._clock_us, self._until_us(rows).tolist()
+        self._only_first = True
         yield from self._fired(rows, offset)
-        self._clock_us = clock_us
-        key = Keys(rows.column(KEY_HASH).to_numpy(), rows.column(KEY))
-        yield from self._fire_due(self._states.look_up(self._partition, key), offset)
-        self._waiting = waiting
+        self._only_first = False
+        rows_left = self._states.look_up(self._partition, _keys_of(rows, np.array([0])))
+        first, next_one = (int(first_timers(each)[0]) for each in (rows, rows_left))
+        has_failed = rows_left.column(TIMER_RETRY).null_count == 0
+        # One that was set for a time that has fired waits: it could set itself for ever.
+        if not has_failed and first < next_one <= until_us:
+            self._clock_us = until_us
+            yield from self._fired(rows_left, offset)
+            self._clock_us = clock_us
+
+    def _until_us(self, rows: pa.RecordBatch) -> Numbers:
+        """Up to which time the timers of some keys fire: where one failed, those that were due
+        then."""
+        column = rows.column(TIMER_RETRY)
+        found = np.full(rows.num_rows, self._clock_us)
+        failed = column.is_valid().to_numpy(zero_copy_only=False)
+        found[failed] = column.field("clock_us").to_numpy(zero_copy_only=False)[failed]
+        return found
 
     def _leave(self, rows: pa.RecordBatch, offset: int | None) -> None:
         """Timers are left for the next batch. Nobody but this task knows that they are due which
@@ -164,7 +191,8 @@ class KeyedArrowWorker(ArrowWorker):
         column = rows.column(TIMERS)
         owners = pc.list_parent_indices(column)
         times = column.flatten()
-        is_due = times.cast(pa.int64()).to_numpy() <= self._clock_us
+        until = first_timers(rows) if self._only_first else self._until_us(rows)
+        is_due = times.cast(pa.int64()).to_numpy() <= until[owners.to_numpy()]
         groups = owners.filter(pa.array(is_due)).cast(pa.int32())
         self._fired_count = len(groups)
         left = rows.set_column(
@@ -195,7 +223,7 @@ class KeyedArrowWorker(ArrowWorker):
         [key], [key_hash] = rows.column(KEY).to_pylist(), rows.column(KEY_HASH).to_pylist()
         [timers], [retry] = rows.column(TIMERS).to_pylist(), rows.column(TIMER_RETRY).to_pylist()
         deliveries = 1 if retry is None else retry["deliveries"] + 1
-        told: Any = {"deliveries": deliveries}
+        told: Any = {"deliveries": deliveries, "clock_us": int(self._until_us(rows)[0])}
         told["due_ms"] = task.due_again_ms(deliveries, self._states.time_ms)
         first_us = microseconds(timers[0])
         self._states.figures.timers_failed += 1
@@ -275,6 +303,13 @@ class KeyedArrowWorker(ArrowWorker):
                 gone = values.is_null().to_numpy(zero_copy_only=False)
                 columns.append(pa.array(np.full(len(values), until), mask=gone))
         return pa.RecordBatch.from_arrays(columns, schema=form.schema)
+
+
+def _keys_of(rows: pa.RecordBatch, at: Numbers) -> Keys:
+    """The keys of some rows."""
+    hashes = rows.column(KEY_HASH).to_numpy()
+    at = at[np.argsort(hashes[at], kind="stable")]
+    return Keys(hashes[at], rows.column(KEY).take(pa.array(at)))
 
 
 def _state_column(values: pa.Array, variable: Variable) -> pa.Array:

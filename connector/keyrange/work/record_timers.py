@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -16,6 +16,7 @@ from keyrange.keyed_state.state_handles import instant
 from keyrange.keyed_state.variables import TIMER_RETRY, TIMERS
 from keyrange.model.offsets import TopicPartition
 from keyrange.model.timers import NEVER
+from keyrange.model.watermarks import BEGIN
 from keyrange.values.python_rows import python_values
 from keyrange.work.keyed_states import States
 from keyrange.work.keys_ahead import KeysAhead
@@ -45,7 +46,8 @@ class RecordTimers:
 
     The timers of a key fire in the order of their times, before the records that are read behind
     them. They wait as long as a record of the key does that came before; a timer that failed goes
-    before all others of its key, and the key's records wait for it.
+    before all others of its key, and the key's records wait for it. So does what was due with it;
+    timers that became due later fire behind the records that waited.
     """
 
     def __init__(
@@ -101,29 +103,47 @@ class RecordTimers:
                 yield self._task.output(output, places, None, table)
 
     def _fired_of(self, group: int) -> Iterator[tuple[int, Sequence[Row]]]:
-        """The timers of a key that fire, each with its rows."""
+        """The timers of a key that fire, each with its rows: those that were due when one of them
+        failed, and those that became due since, unless records waited for that one."""
         task, keys = self._task, self._keys
         key_hash, entry = keys.hashes[group], keys.entries[group]
-        retry, clock_us, last_us = entry[self._retry], keys.clock_us, None
+        retry, last_us = entry[self._retry], None
         if retry is not ABSENT:
-            if retry[1] > self._time_ms:
+            _, due_ms, until_us = retry
+            if due_ms > self._time_ms:
                 task.hold(keys.partition, key_hash)
                 return
-        elif task.waits(keys.partition, key_hash):
+            last_us = yield from self._fired_until(group, until_us, BEGIN)
+            if last_us is None:
+                return
+        timers = entry[self._timers]
+        if timers is ABSENT or timers[0] > keys.clock_us:
+            return
+        if task.waits(keys.partition, key_hash):
             self._waiting.append(group)
             return
-        while (timers := entry[self._timers]) is not ABSENT and timers[0] <= clock_us:
-            if last_us is not None and timers[0] <= last_us:
-                # One that was set for a time that has fired: else it could set itself for ever.
-                return
-            last_us = timers[0]
-            made = self._call(group, last_us)
-            if made is None:
-                return
-            yield last_us, made
+        yield from self._fired_until(group, keys.clock_us, BEGIN if last_us is None else last_us)
 
-    def _call(self, group: int, at_us: int) -> Sequence[Row] | None:
-        """The rows of a timer; None where it has not fired."""
+    def _fired_until(
+        self, group: int, until_us: int, last_us: int
+    ) -> Generator[tuple[int, Sequence[Row]], None, int | None]:
+        """The timers of a key that are due at `until_us`, each with its rows, behind one that fired
+        at `last_us`. Answers with the last one that has; None where no other one is to fire now."""
+        entry = self._keys.entries[group]
+        while (timers := entry[self._timers]) is not ABSENT and timers[0] <= until_us:
+            if timers[0] <= last_us:
+                # One that was set for a time that has fired: else it could set itself for ever.
+                return None
+            last_us = timers[0]
+            made = self._call(group, last_us, until_us)
+            if made is None:
+                return None
+            yield last_us, made
+        return last_us
+
+    def _call(self, group: int, at_us: int, until_us: int) -> Sequence[Row] | None:
+        """The rows of a timer, one of those that were due at `until_us`; None where it has not
+        fired."""
         task, keys = self._task, self._keys
         limits, hands = task.limits, task.hands
         limited = task.job.terms.has_limits
@@ -143,11 +163,11 @@ class RecordTimers:
                 keys.current.take_back()
                 return None
             why = overtime(failure, allowance.timeout_ms)
-            return self._failed(group, at_us, Cause.TIMED_OUT, why)
+            return self._failed(group, at_us, until_us, Cause.TIMED_OUT, why)
         except WrongResult as failure:
             raise failure.error from None
         except FAILURES as failure:
-            return self._failed(group, at_us, Cause.REJECTED, said_of(failure))
+            return self._failed(group, at_us, until_us, Cause.REJECTED, said_of(failure))
         limits.settled()
         keys.settle()
         self._figures.timers_fired += 1
@@ -176,7 +196,9 @@ class RecordTimers:
         entry[self._timers] = entry[self._timers][1:] or ABSENT
         entry[self._retry] = ABSENT
 
-    def _failed(self, group: int, at_us: int, cause: Cause, why: Said) -> Sequence[Row] | None:
+    def _failed(
+        self, group: int, at_us: int, until_us: int, cause: Cause, why: Said
+    ) -> Sequence[Row] | None:
         """A timer has failed: it comes again, or it is given up, and fires no more."""
         task, keys = self._task, self._keys
         key, key_hash, entry = keys.keys[group], keys.hashes[group], keys.entries[group]
@@ -189,6 +211,7 @@ class RecordTimers:
         if task.gives_up_timer(keys.partition, key, key_hash, at_us, deliveries, cause, why):
             self._take_off(entry)
             return ()
-        entry[self._retry] = (deliveries, task.due_again_ms(deliveries, self._time_ms))
+        due_ms = task.due_again_ms(deliveries, self._time_ms)
+        entry[self._retry] = (deliveries, due_ms, until_us)
         task.hold(keys.partition, key_hash)
         return None
