@@ -21,6 +21,7 @@ from commands.commanding import document
 from keyrange.errors import error
 from keyrange.individual_commits.table.dead_letters import LAYOUT, DeadLetters
 from keyrange.storage.delta_store import DeltaStore
+from queries.individual import failure_of
 from queries.table_jobs import TableJob, individual
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -214,6 +215,21 @@ def test_a_timer_that_is_given_up_is_a_dead_letter(
     job.produce(at(101, b"a"), at(200, b"z"))
     wait_until(lambda: run_it() or len(rows()) == 2)
     assert {row["timer_at"] for row in rows()} == {BEGAN + GAP, BEGAN + timedelta(minutes=131)}
+
+
+def test_other_windows_than_those_in_state_are_refused(job: TableJob, tmp_path: Path) -> None:
+    hours, days = (keyrange.windows.tumbling(size).count() for size in ("1h", "1d"))
+    job.produce(at(0, b"a"), at(1, b"b"))
+    job.run(hours, time=TIME, **own(tmp_path))
+    job.produce(at(100, b"z"))
+    text = failure_of(job.start(days, time=TIME, **own(tmp_path)))
+    assert "[STATE_SCHEMA_CHANGED]" in text
+    assert "windows of 3600 s, count = count(*)" in text
+    assert "windows of 86400 s" in text
+    job.run(hours, time=TIME, **own(tmp_path))
+    job.produce(at(101, b"z"))
+    job.run(hours, time=TIME, **own(tmp_path))
+    assert {row["key"]: row["count"] for row in job.rows()} == {b"a": 1, b"b": 1}
 
 
 def test_an_idle_partition_goes_on_as_the_clock_does(job: TableJob, tmp_path: Path) -> None:

@@ -357,10 +357,10 @@ COMMIT_CONDITIONS: Final = (
     ),
     _state.invalid(
         "STATE_SCHEMA_CHANGED",
-        "keep all variables, add fields, widen or reorder them; for another state begin with a new "
-        "checkpoint and commitGroup",
+        "keep all variables, windows and aggregates; add fields, widen or reorder them; for "
+        "another state begin with a new checkpoint and commitGroup",
         "The variables of a job do not take in the state that was written before: one is missing, "
-        "or a field was renamed or narrowed.",
+        "a field was renamed or narrowed, or windows or aggregates are others.",
         "`state=` of the job beside `keyrange state show`",
     ),
     _state.invalid(

@@ -342,7 +342,7 @@ class _RangeState:
             # Also a host without room does without copies.
             return states.file_blocks(run)
         blocks = [block for _, part in parts for block in all_in(part)]
-        if blocks and not blocks[0].schema.equals(states.form.schema):
+        if blocks and not blocks[0].schema.equals(states.form.schema, check_metadata=True):
             # What was copied for a job with other variables is read by this one's.
             states.form.check(blocks[0].schema, run.file)
         return LoadedBlocks(blocks)

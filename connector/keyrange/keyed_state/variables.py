@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import astuple, dataclass, fields, replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -58,19 +58,30 @@ class MapState:
     ttl: str | None = None
 
 
-State = ValueState | ListState | MapState
+@dataclass(frozen=True, slots=True)
+class DefinedState:
+    """A variable whose values only this definition explains, in words: the same columns by another
+    one, windows of another size, mean something else, and are not taken in."""
+
+    state: ValueState | ListState | MapState
+    definition: str
+
+
+State = ValueState | ListState | MapState | DefinedState
 
 
 @dataclass(frozen=True, slots=True)
 class Variable:
     """A variable as files know it. `kind`: value, list, map, or timers. `schema` and `key_schema`
-    are Spark's JSON of their columns; `ttl_ms` 0 stands for ever."""
+    are Spark's JSON of their columns; `ttl_ms` 0 stands for ever. `definition` as of
+    `DefinedState`, "" where there is none."""
 
     name: str
     kind: str
     schema: str
     key_schema: str = ""
     ttl_ms: int = 0
+    definition: str = ""
 
     @property
     def expires(self) -> str:
@@ -124,6 +135,8 @@ def timer_variables() -> tuple[Variable, ...]:
 
 
 def _variable(name: str, state: State) -> Variable:
+    if isinstance(state, DefinedState):
+        return replace(_variable(name, state.state), definition=state.definition)
     if not (name.isidentifier() and not name.startswith("_") and len(name) <= _NAME_MAX):
         raise ValueError(f"state {name[:100]!r} must have a name that can be an attribute's")
     if not isinstance(state, State):
@@ -172,9 +185,7 @@ class StateForm:
             fields.append(pa.field(each.name, each.type))
             if each.ttl_ms:
                 fields.append(pa.field(each.expires, pa.int64()))
-        told = json.dumps(
-            [[v.name, v.kind, v.schema, v.key_schema, v.ttl_ms] for v in variables], sort_keys=True
-        )
+        told = json.dumps([astuple(each) for each in variables], sort_keys=True)
         self.schema = pa.schema(fields, metadata={_META: told.encode()})
         self.names = [each.name for each in variables]
         # What a function sees and changes.
@@ -196,6 +207,13 @@ class StateForm:
     def check(self, was: pa.Schema, file: str) -> None:
         """Raises STATE_SCHEMA_CHANGED where a file has variables that these cannot take in."""
         written = form_of(was)
+        definitions = {each.name: each.definition for each in written.variables} if written else {}
+        for each in self.variables:
+            made_by = definitions.get(each.name, each.definition)
+            if made_by != each.definition:
+                names = [text or "a function of its own" for text in (made_by, each.definition)]
+                reason = f"was made by {names[0]}, and the job is {names[1]}"
+                raise _changed(each.name, reason, file)
         # Times to live may come and go: a value without an end is there until it is updated.
         ends = {each.expires for each in written.variables if each.ttl_ms} if written else set()
         for field in was:

@@ -72,6 +72,10 @@ class Fixed:
     size_us: int
     step_us: int
 
+    def __str__(self) -> str:
+        size = f"windows of {_seconds(self.size_us)}"
+        return size if self.size_us == self.step_us else f"{size} each {_seconds(self.step_us)}"
+
     def of_records(
         self, groups: Numbers, times: Numbers, columns: list[Columns], all_: Sequence[Aggregate]
     ) -> Windows:
@@ -109,6 +113,9 @@ class Sessions:
 
     gap_us: int
 
+    def __str__(self) -> str:
+        return f"sessions with a gap of {_seconds(self.gap_us)}"
+
     def of_records(
         self, groups: Numbers, times: Numbers, columns: list[Columns], _all: Sequence[Aggregate]
     ) -> Windows:
@@ -121,3 +128,7 @@ class Sessions:
     def closes(self, ends: Numbers) -> Numbers:
         # A record at its very end still belongs to a session, as in Spark.
         return ends + 1
+
+
+def _seconds(time_us: int) -> str:
+    return f"{time_us / 1_000_000:.15g} s"

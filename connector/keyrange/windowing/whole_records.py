@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from keyrange.errors import invalid_options
 from keyrange.formats.schema_document import ddl_of_columns
 from keyrange.keyed_state.list_offsets import offsets_of
-from keyrange.keyed_state.variables import TIMERS, ListState, ValueState
+from keyrange.keyed_state.variables import TIMERS, DefinedState, ListState, ValueState
 from keyrange.windowing.operators import (
     JobParts,
     Numbers,
@@ -65,7 +65,9 @@ class Deduplication(Operator):
             [(_AT, MICROSECONDS), *((f"id{at}", each.type) for at, each in enumerate(ids))]
         )
         function = _Deduplicating(ids, self._within_us, row, output.names)
-        state = {_SEEN: ListState(ddl_of_columns(row))}
+        # The time within which an id counts may be another: what is seen says when it was.
+        definition = f"each record once by {', '.join(self._by) or 'key'}"
+        state = {_SEEN: DefinedState(ListState(ddl_of_columns(row)), definition)}
         return JobParts(function, function.on_timer, output, state)
 
 

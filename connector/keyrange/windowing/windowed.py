@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from keyrange.errors import invalid_options
 from keyrange.formats.schema_document import ddl_of_columns, schema_of_ddl
-from keyrange.keyed_state.variables import ListState
+from keyrange.keyed_state.variables import DefinedState, ListState
 from keyrange.windowing.aggregates import (
     Aggregate,
     Applied,
@@ -45,6 +45,10 @@ class _Call:
     columns: tuple[str, ...]
     function: Callable[..., Any] | None = None
     schema: str = ""
+
+    def __str__(self) -> str:
+        """What it makes of which columns; a function may be mended."""
+        return f"{self.name} = {self.kind}({', '.join(self.columns)})"
 
 
 _Make = Callable[[str, RecordColumn], Aggregate]
@@ -152,7 +156,10 @@ class WindowedAggregation(Operator):
             for at, kind in enumerate(each.fields)
         ]
         own = [("start", MICROSECONDS), ("end", MICROSECONDS), *kept]
-        state = {WINDOWS: ListState(ddl_of_columns(pa.schema(own)))}
+        # Windows that are open were made by it: other ones would be written with what is in these.
+        calls = sorted(map(str, self._calls))
+        definition = ", ".join((str(self._kind), *calls))
+        state = {WINDOWS: DefinedState(ListState(ddl_of_columns(pa.schema(own))), definition)}
         names = [name for name, _ in kept]
         function = WindowFunction(self._kind, aggregates, names, self._updates)
         return JobParts(function, function.on_timer, pa.schema(fields), state)
