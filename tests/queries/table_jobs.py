@@ -55,10 +55,12 @@ class TableJob:
         trigger: Mapping[str, Any] = MappingProxyType({"availableNow": True}),
         time: keyrange.EventTime | keyrange.ProcessingTime | None = None,
         on_timer: Callable[..., Any] | None = None,
+        initial_state: Any = None,
         **given: str,
     ) -> StreamingQuery:
         own = options(self.topics, self.topic, startingOffsets="earliest", **given)
-        job = keyrange.job(own, function, schema, mode, state, time, on_timer)
+        begins = (time, on_timer, initial_state)
+        job = keyrange.job(own, function, schema, mode, state, *begins)
         writer = job.into(str(self.table), str(self.checkpoint), spark=self.spark, **(into or {}))
         return writer.trigger(**trigger).start()
 

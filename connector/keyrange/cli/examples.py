@@ -74,6 +74,8 @@ keyrange state get /lake/orders_commits --key hex:00ff --at 118
 keyrange state history /lake/orders_commits --key customer-7 --limit 50
 keyrange state diff /lake/orders_commits --from 118 --at 120
 keyrange state export /lake/orders_commits --to state.parquet
+keyrange state import /lake/new_commits --from state.parquet \
+    --topic orders --bootstrap-servers broker:9092
 keyrange state verify commits --function orders:count --bootstrap-servers b:9092
 keyrange state verify /lake/orders_commits   # exit code 1: a file is damaged
 keyrange volumes show --bootstrap-servers broker:9092 --option min.available.ratio=0.1

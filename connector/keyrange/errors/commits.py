@@ -370,4 +370,27 @@ COMMIT_CONDITIONS: Final = (
         "A job without state would work on records that the state of their keys then lacks.",
         "which job the query runs",
     ),
+    _state.invalid(
+        "INITIAL_STATE_UNFIT",
+        "give a column key without nulls (binary or string), each key once, and columns that are "
+        "named as the state's variables and have their types; nothing was imported",
+        "Rows that are to become state do not fit: a column is missing, is no variable, or has "
+        "another type or a value that would lose something; or a key is null or there twice.",
+        "the column in the message beside `state=` of the job",
+    ),
+    _state.invalid(
+        "INITIAL_STATE_TOO_LATE",
+        "import into a commitGroup that nobody has committed to; to begin anew with other state, "
+        "give the query a new checkpoint and a new commitGroup",
+        "State can be imported before the first batch alone, and once: the group of the commit "
+        "table has commits already.",
+        "`keyrange commits history TABLE`; `keyrange state show TABLE`",
+    ),
+    _state.invalid(
+        "INITIAL_STATE_MISPLACED",
+        "import the state again, into a new commitGroup",
+        "State was imported for a topic that has been made again since, or that has another number "
+        "of partitions by now: keys would lie in other partitions than their state.",
+        "the topic's partitions and `keyrange state show TABLE`",
+    ),
 )

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from os import PathLike, fspath
 from typing import Any, Final, Literal
 
-from pyspark.sql import Column, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
@@ -18,7 +19,14 @@ from keyrange.individual_commits.reported_outcomes import HIDDEN_SPARK
 from keyrange.jobs.batch_writer import JobTables, WriteIndividually, WriteWhole
 from keyrange.jobs.data_source import data_source_of
 from keyrange.jobs.definition import JobDefinition, JobFunctions, pickled
-from keyrange.jobs.job_arguments import check_job, check_state, state_variables, time_of
+from keyrange.jobs.initial_state import InitialArgument, checked_initial
+from keyrange.jobs.job_arguments import (
+    check_job,
+    check_state,
+    check_types,
+    state_variables,
+    time_of,
+)
 from keyrange.jobs.operator_jobs import parts_of_job
 from keyrange.jobs.output_tables import (
     TableArguments,
@@ -65,13 +73,14 @@ def job(
     state: Mapping[str, State] | None = None,
     time: EventTime | ProcessingTime | None = None,
     on_timer: Callable[..., Any] | None = None,
+    initial_state: DataFrame | Path | None = None,
 ) -> TableJob:
     """A job on the records of topics, which runs in the tasks that read them: no record goes to
     the JVM.
 
     `options` are those of the source. `function`, `schema` and `mode` as of `keyrange.process`; a
-    record of `function` has the columns that `options` choose, key and value with the types that
-    keyFormat and valueFormat say: `record.value.price`. With commitMode=batch a record for
+    record of `function` has the columns that `options` choose, with the types that keyFormat and
+    valueFormat say: `record.value.price`. With commitMode=batch a record for
     which it raises fails the batch; with individual it comes again, as with `keyrange.each_batch`.
     Without a function the records' own columns are taken, and each field of a value that has fields
     is a column.
@@ -88,6 +97,9 @@ def job(
     each row's key, and the states, which have the list column `timers`. By event time a record
     may be late.
 
+    `initial_state`, a DataFrame or the path of a Delta table, is imported before the first batch:
+    a column `key`, and columns named as the variables; of windows a row for each that is open.
+
     With a mapping of schemas `function` answers with rows for several tables: a dictionary with a
     row, or a list of rows, for some of the names; in mode arrow with batches by their names.
 
@@ -101,7 +113,9 @@ def job(
     if isinstance(function, Operator):
         given = {"schema": schema, "state": state, "on_timer": on_timer}
         made, columns = parts_of_job(parsed, _chosen(parsed), function, time, **given)
-        return job(options, made.function, columns, "arrow", made.state, time, made.on_timer)
+        begins = checked_initial(parsed, initial_state, made.kept)
+        whole = job(options, made.function, columns, "arrow", made.state, time, made.on_timer)
+        return replace(whole, _initial=begins)
     kept = state_variables(state)
     check_job(parsed, function, schema, mode)
     forms = value_forms(parsed)
@@ -117,24 +131,9 @@ def job(
             raise invalid_options([mistake])
         functions = pickled(JobFunctions(function, on_timer))
         schemas = table_schemas(schema, kept)
-        return TableJob(options, parsed, schemas, mode, functions, kept, goes_by)
+        begins = checked_initial(parsed, initial_state, state=kept)
+        return TableJob(options, parsed, schemas, mode, functions, kept, goes_by, begins)
     return TableJob(options, parsed, {"": _own_columns(parsed)}, "arrow")
-
-
-def _check_types(checkpoint: object, size: object, every: object) -> None:
-    """Of the arguments of `into` that are compared or opened before Spark sees them."""
-    kinds: list[tuple[str, object, Any, str]] = [
-        ("checkpoint", checkpoint, (str, PathLike), "a path or a URI"),
-        ("target_bytes", size, int, "a whole number"),
-        ("optimize_every", every, int, "a whole number"),
-    ]
-    wrong = [
-        f"{name} must be {what}, and is {value!r}"[:200]
-        for name, value, kind, what in kinds
-        if not isinstance(value, kind)
-    ]
-    if wrong:
-        raise invalid_options(wrong)
 
 
 def _state_figures() -> list[Column]:
@@ -179,6 +178,7 @@ class TableJob:
     _function: bytes = b""
     _state: tuple[Variable, ...] = ()
     _time: JobTime | None = None
+    _initial: InitialArgument | None = None
 
     def __post_init__(self) -> None:
         if any(HIDDEN in each.names for each in self._schemas.values()):
@@ -228,7 +228,7 @@ class TableJob:
 
         Raises INVALID_OPTIONS, SINK_UNSUITABLE, SINK_UNWRITABLE.
         """
-        _check_types(checkpoint, target_bytes, optimize_every)
+        check_types(checkpoint, target_bytes, optimize_every)
         given = arguments_of(
             list(self._schemas),
             table,
@@ -321,7 +321,11 @@ class TableJob:
             )
         writer = counted.writeStream.foreachBatch(write)
         writer = writer.option("checkpointLocation", checkpoint)
-        return TableWriter(writer, written_by(definition.tables))
+        tables = written_by(definition.tables)
+        if self._initial is None:
+            return TableWriter(writer, tables)
+        begin = partial(self._initial.begin, session, self._options, self._state)
+        return TableWriter(writer, tables, begin)
 
     def _check_keys(self, outputs: list[OutputTable]) -> None:
         if any(each.keys for each in outputs) and not self._options.commits.keeps_order:

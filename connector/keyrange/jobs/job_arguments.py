@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from os import PathLike
 from typing import Any
 
 from pyspark.sql.types import StructType
@@ -100,3 +101,19 @@ def _no_time(options: SourceOptions, time: JobTime) -> str | None:
         path, found = ".".join(time.path), kind.simpleString()
         return f"event time must be a timestamp or a long with ms since 1970; {path} is {found}"
     return None
+
+
+def check_types(checkpoint: object, size: object, every: object) -> None:
+    """Of the arguments of `into` that are compared or opened before Spark sees them."""
+    kinds: list[tuple[str, object, Any, str]] = [
+        ("checkpoint", checkpoint, (str, PathLike), "a path or a URI"),
+        ("target_bytes", size, int, "a whole number"),
+        ("optimize_every", every, int, "a whole number"),
+    ]
+    wrong = [
+        f"{name} must be {what}, and is {value!r}"[:200]
+        for name, value, kind, what in kinds
+        if not isinstance(value, kind)
+    ]
+    if wrong:
+        raise invalid_options(wrong)

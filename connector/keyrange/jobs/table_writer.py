@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final, NoReturn
 
 from pyspark.sql.streaming.query import StreamingQuery
@@ -28,10 +29,17 @@ class TableWriter:
     if they were in the table. They raise UNSUPPORTED_WRITER_CALL.
     """
 
-    def __init__(self, writer: DataStreamWriter, written_by: str = "") -> None:
-        """`written_by`: who writes the tables, and why."""
+    def __init__(
+        self,
+        writer: DataStreamWriter,
+        written_by: str = "",
+        before: Callable[[], object] = lambda: None,
+    ) -> None:
+        """`written_by`: who writes the tables, and why. `before`: what is done before the query
+        starts."""
         self._writer = writer
         self.written_by = written_by
+        self._before = before
 
     def trigger(self, **interval: Any) -> TableWriter:
         """As Spark's: `processingTime="10 seconds"`, `availableNow=True` or `once=True`."""
@@ -54,6 +62,7 @@ class TableWriter:
             raise _unsupported(
                 "start with arguments", "table and checkpoint are the arguments of into()"
             )
+        self._before()
         return self._writer.start()
 
     def __getattr__(self, name: str) -> NoReturn:

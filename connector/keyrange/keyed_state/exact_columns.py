@@ -43,7 +43,7 @@ def cast_exactly(name: str, column: pa.Array, kind: pa.DataType) -> pa.Array:
     ValueError for a value that would lose something, or that no function of records could give."""
     given = column.type
     if given != kind:
-        if not _becomes(given, kind):
+        if not becomes(given, kind):
             raise TypeError(f"a column {name!r} of {given}, which is to be {kind}")
         try:
             found = column
@@ -63,7 +63,7 @@ def cast_exactly(name: str, column: pa.Array, kind: pa.DataType) -> pa.Array:
     return column
 
 
-def _becomes(given: pa.DataType, kind: pa.DataType) -> bool:
+def becomes(given: pa.DataType, kind: pa.DataType) -> bool:
     """Whether some value of a type is taken for another one, by the types alone."""
     if pa.types.is_dictionary(given):
         given = given.value_type
@@ -76,11 +76,11 @@ def _becomes(given: pa.DataType, kind: pa.DataType) -> bool:
         return kind.tz is not None or given.tz is None
     if pa.types.is_struct(kind):
         return all(
-            kind.get_field_index(each.name) >= 0 and _becomes(each.type, kind.field(each.name).type)
+            kind.get_field_index(each.name) >= 0 and becomes(each.type, kind.field(each.name).type)
             for each in given
         )
     return not pa.types.is_nested(kind) or all(
-        _becomes(given.field(at).type, kind.field(at).type) for at in range(kind.num_fields)
+        becomes(given.field(at).type, kind.field(at).type) for at in range(kind.num_fields)
     )
 
 

@@ -36,16 +36,12 @@ from keyrange.individual_commits.model.delivery_columns import (
 from keyrange.individual_commits.model.partition_progress import PartitionState
 from keyrange.individual_commits.model.state_before_batch import (
     check_agreement,
+    check_import,
     check_terms,
     planned_from,
     resumed_from,
 )
-from keyrange.individual_commits.model.state_columns import (
-    NO_STATES,
-    Bools,
-    Ints,
-    StateColumns,
-)
+from keyrange.individual_commits.model.state_columns import NO_STATES, StateColumns
 from keyrange.kafka.cluster_view import ClusterView
 from keyrange.keyed_state.model.state_runs import last_seq
 from keyrange.model.checkpoint import NEVER_DUE, Checkpoint, CommitMark
@@ -139,6 +135,8 @@ class IndividualCommits(CommitStrategy):
         if last is None:
             return {}
         before = self._table(last).known()
+        if before.is_import:
+            return {}
         what = "the commits that it goes on from are"
         check_same(what, before.ownership, self._options.key_ranges.ownership, before.states)
         self._resumes = (last, before.seq)
@@ -224,7 +222,7 @@ class IndividualCommits(CommitStrategy):
         """How far each partition may be read, one with a range that lags too far not at all."""
         ends, most = dict(latest), self._commits.limits.lag_max
         behind = states.positions - states.scanned
-        lagging = {} if most is None else _where(states, behind > most, behind)
+        lagging = {} if most is None else states.values_where(behind > most, behind)
         texts = {
             partition: f"a key range is {offsets} offsets behind, more than max.range.lag: "
             f"partition {partition} takes in nothing new"
@@ -252,8 +250,8 @@ class IndividualCommits(CommitStrategy):
         return dict(zip(states, late, strict=True))
 
     def committed(self, at: Checkpoint) -> dict[TopicPartition, int]:
-        """They never go back, unless the topic is another one. None before the table was asked."""
-        if self._start is None:
+        """They never go back, unless the topic is another one. None before the first commit."""
+        if self._start is None or self._known.is_import:
             return {}
         found: dict[TopicPartition, int] = {}
         states = self._known.states
@@ -310,7 +308,7 @@ class IndividualCommits(CommitStrategy):
             "partitionsHeld": len(self._held),
             "maxRangeLag": int((positions - states.scanned).max(initial=0)),
             "nextDueMs": NEVER_DUE if due_ms is None else due_ms,
-            "committed": nested(_where(states, committed < positions, committed)),
+            "committed": nested(states.values_where(committed < positions, committed)),
         }
         if not self._keeps_state:
             return {"commits": found}
@@ -322,6 +320,11 @@ class IndividualCommits(CommitStrategy):
         last = self._table(self._made_up).last_source(group, with_states=how == "resume")
         if last is None or how == "ignore":
             return Snapshot()
+        imported = self._table(last).known()
+        if imported.is_import and start.fresh:
+            check_import(imported, start.positions, start.topic_ids)
+            self._resumes = (last, imported.seq)
+            return resumed_from(imported)
         if how == "resume" and start.fresh and self._resumes is not None:
             return resumed_from(self._table(self._resumes[0]).known(self._resumes[1]))
         raise error(
@@ -386,11 +389,6 @@ class IndividualCommits(CommitStrategy):
             cells = zip(*(column.tolist() for column in deliveries.cells), strict=True)
             own = np.array([at in begins[number] for number, at in cells], bool)
         return dict(zip(deliveries, deliveries.reached(own).tolist(), strict=True))
-
-
-def _where(states: StateColumns, which: Bools, values: Ints) -> dict[TopicPartition, int]:
-    """The values of some partitions."""
-    return dict(zip(states.where(which), values[which].tolist(), strict=True))
 
 
 def _now_ms() -> int:

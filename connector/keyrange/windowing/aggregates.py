@@ -30,6 +30,8 @@ class Aggregate(ABC):
     """`fields` are those of its accumulators, `output` of what comes of them."""
 
     fields: tuple[pa.DataType, ...]
+    # What stands behind the aggregate's name in those of its accumulators.
+    suffixes: tuple[str, ...] = ("",)
     output: tuple[pa.Field, ...]
 
     @abstractmethod
@@ -81,6 +83,8 @@ class Sum(Aggregate):
 class Average(Aggregate):
     """A double, of decimals one with four digits more behind the point."""
 
+    suffixes = ("_sum", "_count")
+
     def __init__(self, name: str, column: RecordColumn) -> None:
         self._column = column
         kind = _sum_type(column, "avg")
@@ -130,6 +134,8 @@ class Extreme(Aggregate):
 class Outermost(Aggregate):
     """The value of the record with the earliest time, or the latest; of records of one time that of
     the first one that came, or of the last. Records without a value do not count."""
+
+    suffixes = ("", "_at")
 
     def __init__(self, name: str, column: RecordColumn, is_last: bool) -> None:
         self._column, self._is_last = column, is_last

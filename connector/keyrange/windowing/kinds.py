@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from keyrange.windowing.aggregates import Aggregate, Columns
-from keyrange.windowing.operators import Numbers
+from keyrange.windowing.operators import Lasts, Numbers
 from keyrange.windowing.slots import Slots, sessions_of, slots_of
 
 
@@ -64,6 +64,10 @@ class Kind(Protocol):
         """The watermark at which no more record can belong to a window."""
         ...
 
+    def lasts(self, start: str, end: str) -> Lasts:
+        """How long windows may be that were kept elsewhere, from column `start` to `end`."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
@@ -106,6 +110,9 @@ class Fixed:
     def closes(self, ends: Numbers) -> Numbers:
         return ends
 
+    def lasts(self, start: str, end: str) -> Lasts:
+        return Lasts(start, end, self.size_us, self.size_us)
+
 
 @dataclass(frozen=True, slots=True)
 class Sessions:
@@ -128,6 +135,9 @@ class Sessions:
     def closes(self, ends: Numbers) -> Numbers:
         # A record at its very end still belongs to a session, as in Spark.
         return ends + 1
+
+    def lasts(self, start: str, end: str) -> Lasts:
+        return Lasts(start, end, self.gap_us)
 
 
 def _seconds(time_us: int) -> str:

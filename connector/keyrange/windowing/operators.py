@@ -22,14 +22,41 @@ _COLUMNS_FIRST: Final = ("key", "value", "timestamp", EVENT_TIME)
 
 
 @dataclass(frozen=True, slots=True)
+class Lasts:
+    """From a time in column `start` to one in column `end` it takes at least so long, and at most;
+    in microseconds."""
+
+    start: str
+    end: str
+    least_us: int
+    most_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRows:
+    """How rows that somebody has become the state of keys: list `variable` has those of a key.
+
+    `columns`: of a row, by the names that it has there. A timer is set `timer_after_us`
+    microseconds behind the time in column `timer` of each row.
+    """
+
+    variable: str
+    columns: tuple[tuple[str, str], ...]
+    timer: str
+    timer_after_us: int
+    lasts: Lasts | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class JobParts:
     """What a job is made of. The functions are those of mode arrow; `schema` is that of the
-    output."""
+    output. `kept`: how rows become its initial state, where that is not one row for each key."""
 
     function: Callable[..., Any]
     on_timer: Callable[..., Any] | None
     schema: pa.Schema
     state: Mapping[str, State]
+    kept: KeptRows | None = None
 
 
 class Operator(ABC):

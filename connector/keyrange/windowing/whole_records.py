@@ -17,6 +17,7 @@ from keyrange.keyed_state.list_offsets import offsets_of
 from keyrange.keyed_state.variables import TIMERS, DefinedState, ListState, ValueState
 from keyrange.windowing.operators import (
     JobParts,
+    KeptRows,
     Numbers,
     Operator,
     RecordColumn,
@@ -27,7 +28,7 @@ from keyrange.windowing.operators import (
 )
 from keyrange.windowing.slots import Slots, slots_of
 from keyrange.work.column_workers import own_columns
-from keyrange.work.event_times import MICROSECONDS
+from keyrange.work.event_times import EVENT_TIME, MICROSECONDS
 
 _SEEN: Final = "seen"
 _LAST: Final = "last"
@@ -68,7 +69,9 @@ class Deduplication(Operator):
         # The time within which an id counts may be another: what is seen says when it was.
         definition = f"each record once by {', '.join(self._by) or 'key'}"
         state = {_SEEN: DefinedState(ListState(ddl_of_columns(row)), definition)}
-        return JobParts(function, function.on_timer, output, state)
+        names = [(name.replace(".", "_"), f"id{at}") for at, name in enumerate(self._by)]
+        kept = KeptRows(_SEEN, ((EVENT_TIME, _AT), *names), EVENT_TIME, self._within_us)
+        return JobParts(function, function.on_timer, output, state, kept)
 
 
 class _Deduplicating:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
+import numpy as np
 import pyarrow as pa
 
 from keyrange.errors import invalid_options
@@ -24,6 +25,7 @@ from keyrange.windowing.aggregates import (
 from keyrange.windowing.kinds import Fixed, Kind, Sessions
 from keyrange.windowing.operators import (
     JobParts,
+    KeptRows,
     Operator,
     RecordColumn,
     duration_us,
@@ -151,18 +153,27 @@ class WindowedAggregation(Operator):
             raise ValueError(f"two columns of windows are named {twice[0]!r}: name one, total=...")
         # What is kept of an aggregate is named by what comes of it.
         kept = [
-            (f"{each.output[0].name}_{at}" if at else each.output[0].name, kind)
+            (each.output[0].name + suffix, kind)
             for each in aggregates
-            for at, kind in enumerate(each.fields)
+            for suffix, kind in zip(each.suffixes, each.fields, strict=True)
         ]
         own = [("start", MICROSECONDS), ("end", MICROSECONDS), *kept]
         # Windows that are open were made by it: other ones would be written with what is in these.
         calls = sorted(map(str, self._calls))
         definition = ", ".join((str(self._kind), *calls))
         state = {WINDOWS: DefinedState(ListState(ddl_of_columns(pa.schema(own))), definition)}
-        names = [name for name, _ in kept]
-        function = WindowFunction(self._kind, aggregates, names, self._updates)
-        return JobParts(function, function.on_timer, pa.schema(fields), state)
+        names = [name for name, _ in own]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"two columns of state are named {twice[0]!r}: name one, total=...")
+        function = WindowFunction(self._kind, aggregates, names[2:], self._updates)
+        given = KeptRows(
+            WINDOWS,
+            ((start, "start"), (end, "end"), *((name, name) for name in names[2:])),
+            timer=end,
+            timer_after_us=int(self._kind.closes(np.zeros(1, np.int64))[0]),
+            lasts=self._kind.lasts(start, end),
+        )
+        return JobParts(function, function.on_timer, pa.schema(fields), state, given)
 
 
 def _aggregate(call: _Call, columns: pa.Schema) -> Aggregate:

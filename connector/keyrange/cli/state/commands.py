@@ -29,6 +29,7 @@ from keyrange.cli.render import (
     waiting,
 )
 from keyrange.cli.source_options import ServersOption, folded, named_options, storage_of
+from keyrange.cli.state.importing import import_state
 from keyrange.cli.state.verify import (
     KEYED_MODES,
     described,
@@ -255,7 +256,7 @@ def export(
 ) -> None:
     """Write the state to a Parquet file.
 
-    Its columns are topic, partition, key, and one for each variable.
+    Its columns are topic, partition, key, and one for each variable. `state import` reads it.
     """
     import pyarrow.parquet as pq
 
@@ -269,6 +270,9 @@ def export(
                 writer.write_batch(block)
                 rows += block.num_rows
     note(f"{rows:,} keys at commit {known.seq} are in {to}")
+
+
+app.command("import")(import_state)
 
 
 @app.command()

@@ -34,6 +34,9 @@ class CommitKind(Enum):
     FENCE = "fence"
     # Somebody set positions or dropped pending records by hand.
     RESET = "reset"
+    # Somebody has imported state before the first batch. The first query of the group takes it up,
+    # from where its options let it begin: the positions of this commit say nothing.
+    IMPORT = "import"
 
 
 _OFFSETS_VERSION: Final = 1
@@ -70,7 +73,7 @@ class Commit:
     behind the plan of the batch. `runs` are, of a job that keeps state for
     keys, all that hold that of a partition. `times`: of a job with time, how far that has come in
     partitions, and when timers are due. `ownership` is of a batch whose query reads only some
-    key ranges. `who` and `why` are of a reset.
+    key ranges. `who` and `why` are of a reset and of an import.
     `group_seq` and `driver` are of a fence: the number among the drivers of the group of the one
     that wrote it, and the source that it writes. `claim` is of a consumer's fence
     (`range_claims.py`).
@@ -125,6 +128,8 @@ class Snapshot:
     ownership: Ownership = field(default_factory=dict)
     # The last commit before which nothing has to be known.
     base_seq: int = field(default=0, compare=False)
+    # Whether this is state that was imported, and of no query yet.
+    is_import: bool = False
 
     @property
     def base_is_due(self) -> bool:
@@ -181,6 +186,7 @@ class Snapshot:
             dict(commit.times) if commit.whole else {**self.times, **commit.times},
             commit.ownership if commit.kind is CommitKind.BATCH else self.ownership,
             commit.seq if commit.is_base else self.base_seq,
+            self.is_import or commit.kind is CommitKind.IMPORT,
         )
 
 

@@ -57,6 +57,8 @@ def begin(
     since = {each: table_of(each).known().seq for each in sorted(others)} if has_batches else {}
     owner = table.last_source(fence.group, with_states=True)
     if others:
+        # Imported state is there to be taken up.
+        may_replace |= mark.resumes is not None and table_of(mark.resumes[0]).known().is_import
         _check_may_stop(fence, known, others, owner or last, mark, may_replace)
     if mark.resumes is not None and not has_batches:
         since = dict([mark.resumes])

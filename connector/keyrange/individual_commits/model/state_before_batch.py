@@ -8,7 +8,7 @@ find the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Collection, Container, Mapping
 
 from keyrange.errors import KeyrangeError, error
 from keyrange.individual_commits.model.commit import Snapshot
@@ -54,7 +54,34 @@ def resumed_from(before: Snapshot) -> Snapshot:
             for p, state in states.items()
         }
         states = columns_of(afresh)
-    return Snapshot(states=states, terms=before.terms, runs=before.runs, times=before.times)
+    return Snapshot(
+        states=states,
+        terms=before.terms,
+        runs=before.runs,
+        times=before.times,
+        is_import=before.is_import,
+    )
+
+
+def check_import(
+    known: Snapshot, partitions: Collection[TopicPartition], ids: Mapping[str, str]
+) -> None:
+    """Whether imported state is that of the topics and partitions that a query reads.
+
+    Raises INITIAL_STATE_MISPLACED.
+    """
+    topics = {each.topic for each in known.states}
+    for partition in sorted({*partitions, *(each for each, runs in known.runs.items() if runs)}):
+        known_id, topic_id = known.states.topic_id_of(partition), ids.get(partition.topic, "")
+        why = ""
+        if partition not in partitions:
+            why = "state was imported for it, and the query does not read it"
+        elif partition.topic in topics and known_id is None:
+            why = "the topic had no such partition when state was imported"
+        elif topic_id and known_id not in (None, "", topic_id):
+            why = "the topic was made again since state was imported"
+        if why:
+            raise error("INITIAL_STATE_MISPLACED", f"partition {partition}: {why}")
 
 
 def state_of(

@@ -267,6 +267,10 @@ class StateColumns(Mapping[TopicPartition, PartitionState]):
         """Some of the partitions."""
         return [self.partitions[number] for number in np.flatnonzero(which).tolist()]
 
+    def values_where(self, which: Bools, values: Ints) -> dict[TopicPartition, int]:
+        """The values of some partitions."""
+        return dict(zip(self.where(which), values[which].tolist(), strict=True))
+
     def topic_id_of(self, partition: TopicPartition) -> str | None:
         """None of a partition without a state."""
         number = self.numbers.get(partition)

@@ -18,7 +18,7 @@ from keyrange.keyed_state.expiry import with_state
 from keyrange.keyed_state.model.state_runs import StateRun, clipped
 from keyrange.keyed_state.sorted_blocks import Blocks, Keys, look_up, merged
 from keyrange.keyed_state.state_files import FileBlocks
-from keyrange.keyed_state.variables import KEY, StateForm, form_of
+from keyrange.keyed_state.variables import KEY, KEY_HASH, StateForm, form_of
 from keyrange.model.key_ranges import SPACE, KeyRange, hash_of
 from keyrange.model.offsets import TopicPartition
 from keyrange.options.commits import beside
@@ -82,9 +82,11 @@ class StoredState:
 
     @property
     def columns(self) -> pa.Schema:
-        """Those of `table_rows`: topic, partition, key and the variables."""
-        kept = [each for each in self.form.schema if each.name in (KEY, *self.form.names)]
-        return pa.schema([("topic", pa.string()), ("partition", pa.int32()), *kept])
+        """Those of `table_rows`: topic, partition, key and the variables, with the ends of those
+        that have a time to live."""
+        kept = [each for each in self.form.schema if each.name != KEY_HASH]
+        place = [("topic", pa.string()), ("partition", pa.int32())]
+        return pa.schema([*place, *kept], metadata=self.form.schema.metadata)
 
     def table_rows(
         self, partition: TopicPartition, span: KeyRange = SPACE

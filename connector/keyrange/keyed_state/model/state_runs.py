@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any, Final
 
 from keyrange.model.key_ranges import KeyRange, common, subtract
@@ -99,11 +100,14 @@ def to_merge(runs: Sequence[StateRun], rows: int) -> list[StateRun]:
     """Which runs of one key range a task merges with its own changes, `rows` of them; the newest
     first, as they are given. None where that does not pay yet."""
     found: list[StateRun] = []
-    for run in runs:
-        if run.rows > rows * _GROWTH:
+    # Of one commit there may be several, of parts of the range, and all of them are merged.
+    for _, same in groupby(runs, lambda run: run.until_seq):
+        own = list(same)
+        size = sum(run.rows for run in own)
+        if size > rows * _GROWTH:
             break
-        found.append(run)
-        rows += run.rows
+        found += own
+        rows += size
     return closed(runs, found) if found else []
 
 

@@ -1,0 +1,68 @@
+"""State of files or of a Delta table that one process imports, a part at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from keyrange.individual_commits.table.initial_state import InitialState, InitialTopic
+from keyrange.keyed_state.initial_rows import InitialRows, unfit
+from keyrange.keyed_state.initial_runs import InitialFile, InitialRun, by_bucket
+from keyrange.keyed_state.initial_spill import buckets_of, sorted_rows
+from keyrange.storage.directory import Directory
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """The runs of an import, and how many rows were left out, whose keys had no value."""
+
+    runs: list[InitialRun]
+    empty: int
+
+    @property
+    def keys(self) -> int:
+        """How many keys have state."""
+        return sum(each.run.rows for each in self.runs)
+
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    """Who imports, and from where, at `now_ms` (ms since 1970)."""
+
+    who: str
+    why: str
+    now_ms: int
+
+
+def import_rows(
+    state: InitialState,
+    rows: InitialRows,
+    topics: Mapping[str, InitialTopic],
+    batches: Iterable[pa.RecordBatch],
+    count: int,
+    size_bytes: int,
+    said: Import,
+) -> Imported:
+    """Import the rows of `batches`, about `count` of them that take `size_bytes` in files.
+
+    Raises INITIAL_STATE_UNFIT, INITIAL_STATE_TOO_LATE, STATE_UNWRITABLE, COMMITS_FENCED.
+    """
+    state.begin()
+    files = Directory(state.directory, state.storage)
+    file = InitialFile(files, state.source_id, rows.form, said.now_ms)
+    buckets = buckets_of(rows, count)
+    found = sorted_rows(rows, batches, buckets, count, size_bytes)
+    imported = Imported(file.write(by_bucket(found, buckets, rows.form)), file.empty)
+    finish(state, topics, imported, said)
+    return imported
+
+
+def finish(
+    state: InitialState, topics: Mapping[str, InitialTopic], imported: Imported, said: Import
+) -> None:
+    """Let an import count. Raises INITIAL_STATE_UNFIT where there is no key, COMMITS_FENCED."""
+    if not imported.runs:
+        raise unfit(f"{imported.empty or 'no'} rows, and none of a key that has a value")
+    state.commit(imported.runs, topics, said.who, said.why, said.now_ms)
