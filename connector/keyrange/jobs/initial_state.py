@@ -33,7 +33,7 @@ from keyrange.keyed_state.variables import KEY, KEY_HASH, StateForm, Variable
 from keyrange.options import SourceOptions
 from keyrange.storage.directory import Directory
 from keyrange.storage.given_rows import given_rows
-from keyrange.storage.merge_by_spark import has_delta
+from keyrange.storage.write_by_spark import has_delta
 from keyrange.windowing.operators import KeptRows
 
 # Into about so many pieces Spark sorts the rows.
