@@ -364,6 +364,16 @@ COMMIT_CONDITIONS: Final = (
         "`state=` of the job beside `keyrange state show`",
     ),
     _state.invalid(
+        "STATE_TOPICS_DIFFER",
+        "give all topics of the query the same number of partitions, and start it again; for "
+        "another state.topic, or behind a topic that was deleted or created anew, begin with a new "
+        "checkpoint and commitGroup",
+        "Topics with option state.topic share the state of their keys by the number of the "
+        "partition. Their numbers of partitions differ, one of the topics was deleted or created "
+        "anew, or the state was written with another state.topic.",
+        "the topics and numbers in the message",
+    ),
+    _state.invalid(
         "STATE_LEFT_OUT",
         "run the job with its state; for one without state begin with a new checkpoint and "
         "commitGroup",

@@ -31,7 +31,8 @@ from keyrange.model.checkpoint import NEVER_DUE, Checkpoint, CommitMark
 from keyrange.model.commit_settings import DeliveryLimits, RedeliveryPolicy
 from keyrange.model.key_ranges import KeyRange, complement
 from keyrange.model.offsets import TopicPartition
-from keyrange.model.watermarks import PartitionClock, PartitionTime, clock_us
+from keyrange.model.state_scope import OWN_STATE, StateScope
+from keyrange.model.watermarks import PartitionClock, PartitionTime, clock_us, shared_clock_us
 from keyrange.options import SourceOptions
 from keyrange.options.commits import CommitOptions
 from keyrange.ranges.model.range_plan import even_ranges
@@ -66,6 +67,7 @@ def plan_batch_deliveries(
         DeliveryLimits(pending_max),
         commits.keeps_order if mark.keeps_order is None else mark.keeps_order,
         fires,
+        commits.scope,
     )
 
 
@@ -78,11 +80,17 @@ class BatchTime(NamedTuple):
 
 
 def batch_time(
-    known: Snapshot, end: Checkpoint, now_ms: int | None, time: JobTime | None
+    known: Snapshot,
+    end: Checkpoint,
+    now_ms: int | None,
+    time: JobTime | None,
+    scope: StateScope = OWN_STATE,
 ) -> BatchTime:
     """Of the batch that ends at `end` and whose time is `now_ms`, from the state at its commit."""
     if time is None or now_ms is None:
         return BatchTime()
+    if scope.is_shared:
+        return _shared_time(known, end, now_ms, time, scope)
     clocks: dict[TopicPartition, PartitionClock] = {}
     fires: dict[TopicPartition, tuple[KeyRange, ...]] = {}
     lagging = set(known.states.lagging) if time.is_event_time else set()
@@ -124,6 +132,26 @@ def _with_lag(clock: PartitionClock, time: PartitionTime, state: PartitionState)
         else:
             behind.append((piece.span, at_us))
     return replace(clock, behind=tuple(behind))
+
+
+def _shared_time(
+    known: Snapshot, end: Checkpoint, now_ms: int, time: JobTime, scope: StateScope
+) -> BatchTime:
+    """Of partitions that share the state of keys: they have one time, and the timers are those of
+    their home."""
+    clocks: dict[TopicPartition, PartitionClock] = {}
+    fires: dict[TopicPartition, tuple[KeyRange, ...]] = {}
+    for home, partitions in scope.groups(end.positions).items():
+        found = {p: known.time_of(p, end.topic_ids.get(p.topic, "")) for p in partitions}
+        clock = now_ms * 1000
+        if time.is_event_time:
+            watermarks = [each.watermark for each in found.values()]
+            clock = shared_clock_us(watermarks, time.idle_after_us, now_ms)
+        told = PartitionClock(clock)
+        clocks |= dict.fromkeys(partitions, told)
+        if home in found and (spans := _due_spans(found[home], told, now_ms)):
+            fires[home] = tuple(spans)
+    return BatchTime(clocks, fires)
 
 
 def idle_deliveries(

@@ -14,6 +14,7 @@ from keyrange.model.watermarks import (
     PartitionClock,
     PartitionTime,
     moved,
+    shared_from,
     starts_after,
 )
 from keyrange.work.job_time import JobTime
@@ -32,6 +33,8 @@ def times_after(
     if time is None or now_ms is None:
         return {}
     latest_us, timers = _seen(running)
+    scope = plan.commits.scope
+    begun = scope.homes(plan.planned.end.initial)
     topic_ids = plan.planned.end.topic_ids
     lagging = set(states.lagging) if time.is_event_time else set()
     found: dict[TopicPartition, PartitionTime] = {}
@@ -41,17 +44,19 @@ def times_after(
         clock_us = plan.clocks.get(partition, PartitionClock()).at_us
         if now != before and plan.planned.mark.resumes is None:
             # Somebody has set it back since the batch was planned.
-            before, after = now, replace(now, timers=UNKNOWN, starts=())
+            due = UNKNOWN if scope.home(partition) == partition else now.timers
+            before, after = now, replace(now, timers=due, starts=())
             clock_us = BEGIN if now.watermark is None else clock_us
         else:
             latest = latest_us.get(partition)
             due = after_batch(before.timers, timers.get(partition, ()))
-            if partition in plan.planned.end.initial and before != PartitionTime():
+            if partition in begun and before != PartitionTime():
                 # Its log was cut back, or begins anew: records that timers waited for are gone.
                 due = UNKNOWN
-            after = PartitionTime(
-                moved(before.watermark, clock_us, latest, time.delay_us, now_ms), due
-            )
+            watermark = moved(before.watermark, clock_us, latest, time.delay_us, now_ms)
+            if scope.is_shared and time.is_event_time:
+                watermark = shared_from(watermark, clock_us, now_ms)
+            after = PartitionTime(watermark, due)
         if partition in lagging:
             scanned = [piece.scanned for piece in states[partition].lagging]
             position = plan.states[partition].position

@@ -122,6 +122,8 @@ def job(
     parsed = replace(parsed, forms=forms)
     if kept:
         check_state(parsed, function)
+    elif parsed.commits.state_topic:
+        raise invalid_options(["state.topic is for jobs with state"])
     goes_by = time_of(parsed, time, on_timer, mode, kept)
     if goes_by is not None:
         kept = (*kept, *timer_variables())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from os import PathLike
 from typing import Any
 
@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 from keyrange.errors import invalid_options
 from keyrange.keyed_state.variables import State, Variable, variables_of
 from keyrange.model.columns import COLUMNS
+from keyrange.model.subscription import Assign, Subscribe
 from keyrange.options import SourceOptions
 from keyrange.source.schema import source_schema, typed_schema
 from keyrange.work.function_signature import timer_call_mistake
@@ -51,8 +52,21 @@ def check_state(options: SourceOptions, function: object) -> None:
         wrong.append("state needs splitBy=keyRange")
     if not options.commits.keeps_order:
         wrong.append("state needs keyOrder=keep: it is made of a key's records in their order")
+    if options.commits.state_topic:
+        wrong += _not_shared(options)
     if wrong:
         raise invalid_options(wrong)
+
+
+def _not_shared(options: SourceOptions) -> Iterator[str]:
+    """Why partitions of several topics cannot share the state of keys."""
+    topic, read = options.commits.state_topic, options.subscription
+    if options.key_ranges.ranges:
+        yield "state.topic and keyRanges exclude each other: all topics are cut alike"
+    if isinstance(read, Assign):
+        yield "state.topic needs subscribe or subscribePattern: keyrange compares whole topics"
+    elif isinstance(read, Subscribe) and topic not in read.topics:
+        yield f"state.topic={topic} is none of the topics that option subscribe names"
 
 
 def time_of(

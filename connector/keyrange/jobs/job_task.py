@@ -125,6 +125,7 @@ class JobTask:
             outputs=outputs,
             on_timer=functions.on_timer if functions else None,
             time=definition.time,
+            scope=options.commits.scope,
         )
 
     def _target(self, order: WorkOrder) -> Target:
@@ -175,6 +176,7 @@ def state_settings(options: SourceOptions, order: WorkOrder) -> StateSettings:
         _copies(options, order),
         options.commits.revealed_storage(),
         order.state.timers_max,
+        order.state.scope,
     )
 
 
@@ -193,21 +195,23 @@ def _copies(options: SourceOptions, order: WorkOrder) -> Path | None:
 def partitions_of(
     options: SourceOptions, task: ReadTask, order: StateOrder
 ) -> dict[TopicPartition, PartitionRuns]:
-    """The key ranges of a task and the runs that hold their state."""
+    """The key ranges of a task and the runs that hold their state, by the partition under which
+    that stands."""
     spans: dict[TopicPartition, list[KeyRange]] = {}
     fires: dict[TopicPartition, list[KeyRange]] = {}
     # Records that come again are delivered without saying which key ranges are the task's.
     shared: set[TopicPartition] = set()
     for split in task.splits:
-        found = spans.setdefault(split.topic_partition, [])
+        home = order.scope.home(split.topic_partition)
+        found = spans.setdefault(home, [])
         if split.placement is not None:
             found += split.placement.ranges()
             if split.fires:
-                fires.setdefault(split.topic_partition, []).extend(split.placement.ranges())
+                fires.setdefault(home, []).extend(split.placement.ranges())
         elif split.delivery is None:
             found.append(SPACE)
         else:
-            shared.add(split.topic_partition)
+            shared.add(home)
     # Of a query that pins its ranges these keys stay on this host if its slot has them.
     is_own = not options.members.pinned or portion_of_process() == "own"
     return {
@@ -215,7 +219,7 @@ def partitions_of(
             tuple(merge(each)),
             order.runs.get(at, ()),
             is_own,
-            place_of(task.topic_ids.get(at.topic, ""), at),
+            place_of(order.topic_id or task.topic_ids.get(at.topic, ""), at),
             tuple(complement(each)) if at in shared else (),
             tuple(fires.get(at, ())),
             order.clocks.get(at, PartitionClock()),

@@ -47,6 +47,7 @@ from keyrange.keyed_state.state_files import FileBlocks, StateFileWriter
 from keyrange.keyed_state.variables import KEY_HASH, StateForm
 from keyrange.model.key_ranges import KeyRange, common, merge, subtract
 from keyrange.model.offsets import TopicPartition
+from keyrange.model.state_scope import OWN_STATE, StateScope
 from keyrange.model.timers import SeenTimers
 from keyrange.model.watermarks import PartitionClock
 from keyrange.storage.directory import Directory
@@ -60,7 +61,7 @@ class StateSettings:
     """Where the state of a source is. `directory` of all sources, `cache`: of copies on this host,
     None for none. `seq`: the commit that the batch was planned from. `time_ms`: the batch's time,
     in ms since 1970. `timers_max`: of about how many keys of a range timers fire, None for all.
-    `storage`: settings of the object store."""
+    `scope`: which partitions share a state. `storage`: settings of the object store."""
 
     directory: str
     source_id: str
@@ -69,6 +70,7 @@ class StateSettings:
     cache: Path | None = None
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)
     timers_max: int | None = None
+    scope: StateScope = OWN_STATE
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +114,8 @@ class TaskStates:
 
     def begin(self, partitions: Mapping[TopicPartition, PartitionRuns]) -> None:
         """Records of these keys come, also where a portion of the partition with other keys came
-        before: each key is in one range of the task, in which it is looked up and changed."""
+        before: each key is in one range of the task, in which it is looked up and changed.
+        `partitions` are those under which their state stands."""
         for partition, given in partitions.items():
             # What is shared is cut anew as long as nothing was changed there.
             known = self._ranges.get(partition, [])
@@ -127,7 +130,7 @@ class TaskStates:
 
     def clock(self, partition: TopicPartition) -> PartitionClock:
         """What late records and timers of a partition go by."""
-        return self._clocks[partition]
+        return self._clocks[self.settings.scope.home(partition)]
 
     @property
     def has_firing(self) -> bool:
@@ -170,7 +173,7 @@ class TaskStates:
         self, partition: TopicPartition, hashes: Numbers
     ) -> Iterator[tuple[_RangeState, int, int]]:
         """The stretch of some sorted hashes that lies in each key range."""
-        for each in self._ranges[partition]:
+        for each in self._ranges[self.settings.scope.home(partition)]:
             start = int(np.searchsorted(hashes, each.span.from_hash))
             stop = int(np.searchsorted(hashes, each.span.until_hash - 1, side="right"))
             if start < stop:

@@ -58,7 +58,7 @@ class CommitMark:
     None stands for what the options say. `resumes` names the source and its commit that a query
     without commits of its own goes on from. `log_ends` says where the logs end that the batch does
     not reach; it decides nothing. `time_ms` is the time of the batch, in ms since 1970, where a job
-    keeps state for keys, else None.
+    keeps state for keys, else None. `state_topic` as of `StateScope`.
     """
 
     source_id: str
@@ -72,6 +72,7 @@ class CommitMark:
     log_ends: Mapping[TopicPartition, int] = field(default_factory=dict)
     cuts: Mapping[TopicPartition, tuple[int, ...]] = field(default_factory=dict)
     time_ms: int | None = None
+    state_topic: str = ""
 
     def to_json(self) -> dict[str, Any]:
         document = {
@@ -85,6 +86,7 @@ class CommitMark:
             "resumes": self.resumes and {"seq": self.resumes[1], "sourceId": self.resumes[0]},
             "seq": self.seq,
             "sourceId": self.source_id,
+            "stateTopic": self.state_topic or None,
             "timeMs": self.time_ms,
         }
         return {name: each for name, each in document.items() if each is not None}
@@ -244,6 +246,7 @@ def _read_mark(document: Any) -> CommitMark | None:
         read_positions(document.get("logEnds", {}), least=0),
         {partition: _cuts(at, partition) for partition, at in _by_partition(cuts)},
         time_ms,
+        str(document.get("stateTopic", "")),
     )
 
 

@@ -15,11 +15,13 @@ _TIME_MAX_MS: Final = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class CommitSettings:
-    """What the numbers of a state rest on; another value means other numbers."""
+    """What the numbers of a state rest on; another value means other numbers. `state_topic` as of
+    `StateScope`."""
 
     hash: str = KEY_HASH
     null_keys: str = "spread"
     isolation: str = "immediate"
+    state_topic: str = ""
 
 
 @dataclass(frozen=True, slots=True)

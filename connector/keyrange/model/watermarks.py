@@ -1,7 +1,7 @@
 """How far event time has come in a partition, and what its keys' timers go by.
 
 A key lies in one partition, and so the watermark of its partition is all that counts for it: no
-partition waits for another one.
+partition waits for another one. Only partitions that share the state of keys have a time in common.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from keyrange.model.key_ranges import KeyRange, common, subtract
-from keyrange.model.timers import NextTimer
+from keyrange.model.timers import NEVER, NextTimer
 
 # Before all times: that of a partition of which no record was read.
 BEGIN: Final = -(2**63)
@@ -27,7 +27,8 @@ STARTS_MAX: Final = 64
 @dataclass(frozen=True, slots=True)
 class Watermark:
     """No record is expected before `at_us`, in microseconds since 1970. `since_ms`: the time of the
-    batch in which the partition's last records were read, in ms since 1970."""
+    batch in which the partition's last records were read, in ms since 1970. Of a partition that
+    shares its state and of which no record was read it is BEGIN since it was there."""
 
     at_us: int
     since_ms: int
@@ -109,7 +110,7 @@ def starts_after(
 def clock_us(watermark: Watermark | None, idle_after_us: int | None, now_ms: int) -> int:
     """The event time of a partition in a batch whose time is `now_ms`. One of which nothing was
     read for `idle_after_us` goes on as the clock does, from where it stood."""
-    if watermark is None:
+    if watermark is None or watermark.at_us == BEGIN:
         return BEGIN
     if idle_after_us is None:
         return watermark.at_us
@@ -126,3 +127,52 @@ def moved(
         return before
     at_us = max(min(seen_us - delay_us, _GREATEST_US), _LEAST_US)
     return Watermark(max(at_us, clock), now_ms)
+
+
+def shared_clock_us(
+    watermarks: Iterable[Watermark | None], idle_after_us: int | None, now_ms: int
+) -> int:
+    """The event time of partitions that share the state of keys: that of the slowest of them, so
+    that no record of it is late because another one is faster.
+
+    One of which nothing was read for `idle_after_us` does not count; if that is so of all, the
+    farthest goes on as the clock does. One without a watermark is new, and begins where the others
+    are.
+    """
+    known = [each for each in watermarks if each is not None]
+    busy = [each for each in known if not _is_idle(each, idle_after_us, now_ms)]
+    clocks = (clock_us(each, idle_after_us, now_ms) for each in busy or known)
+    return min(clocks, default=BEGIN) if busy else max(clocks, default=BEGIN)
+
+
+def shared_due_ms(
+    watermarks: Iterable[Watermark | None], idle_after_us: int | None, timer_us: int
+) -> int:
+    """When the clock makes a timer due of partitions that share the state of keys, in ms since
+    1970; NEVER where it does not."""
+    known = [each for each in watermarks if each is not None]
+    if timer_us == NEVER or idle_after_us is None or not known:
+        return NEVER
+    # Time jumps where a partition does not count any more, and goes on where none does.
+    idle_at = [each.since_ms + idle_after_us // 1000 + 1 for each in known]
+    for at_ms in sorted(idle_at):
+        if shared_clock_us(known, idle_after_us, at_ms) >= timer_us:
+            return at_ms
+    goes_on = [
+        each.since_ms + (idle_after_us + timer_us - each.at_us) // 1000 + 1
+        for each in known
+        if each.at_us != BEGIN
+    ]
+    return min(goes_on, default=NEVER)
+
+
+def _is_idle(watermark: Watermark, idle_after_us: int | None, now_ms: int) -> bool:
+    if idle_after_us is None:
+        return False
+    return (now_ms - watermark.since_ms) * 1000 > idle_after_us
+
+
+def shared_from(watermark: Watermark | None, clock: int, now_ms: int) -> Watermark:
+    """The watermark behind a batch of a partition that shares the state of keys: of one of which
+    nothing was ever read it is where the others are."""
+    return watermark or Watermark(clock, now_ms)

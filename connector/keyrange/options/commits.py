@@ -9,6 +9,7 @@ from typing import Final
 
 from keyrange.model.commit_settings import CommitSettings, DeliveryLimits, RedeliveryPolicy
 from keyrange.model.offsets import topic_name_fault
+from keyrange.model.state_scope import StateScope
 from keyrange.options.option import BOTH, INT32_MAX, INT64_MAX, option
 from keyrange.options.secrets import Secret, parse_secret
 from keyrange.options.value_parsers import (
@@ -221,6 +222,16 @@ class CommitOptions:
         "commits reset` and `keyrange state` can go back that far.",
         default="7d",
     )
+    state_topic: str = option(
+        "state.topic",
+        _topic,
+        "For topics that are partitioned alike: partitions with the same number share the state of "
+        "their keys, which stands in the partitions of this topic. A batch reads the topic's "
+        "records first. All topics need the same number of partitions. Default: each partition "
+        "has its own state.",
+        values="a topic",
+        unset="",
+    )
     available_now: str = option(
         "availableNow.redelivery",
         one_of("leave", "drain"),
@@ -262,9 +273,15 @@ class CommitOptions:
         """The settings of the object store, secrets among them. Raises SECRET_NOT_FOUND."""
         return {name: value.reveal() for name, value in self.storage.items()}
 
+    @property
+    def scope(self) -> StateScope:
+        """Which partitions share the state of keys."""
+        return StateScope(self.state_topic)
+
     def terms(self, nulls_first: bool) -> CommitSettings:
         """What the stored numbers rest on."""
         return CommitSettings(
             null_keys="first" if nulls_first else "spread",
             isolation="transactional" if self.transactional else "immediate",
+            state_topic=self.state_topic,
         )

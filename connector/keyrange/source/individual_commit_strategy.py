@@ -10,15 +10,14 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import partial
-from itertools import chain
 from typing import Any, Final
 
 import numpy as np
 
-from keyrange.errors import error
+from keyrange.errors import error, invalid_options
 from keyrange.individual_commits.batch_deliveries import (
     batch_time,
     plan_batch_deliveries,
@@ -43,24 +42,29 @@ from keyrange.individual_commits.model.state_before_batch import (
 )
 from keyrange.individual_commits.model.state_columns import NO_STATES, StateColumns
 from keyrange.kafka.cluster_view import ClusterView
-from keyrange.keyed_state.model.state_runs import last_seq
 from keyrange.model.checkpoint import NEVER_DUE, Checkpoint, CommitMark
 from keyrange.model.key_ranges import KeyRange
 from keyrange.model.offsets import OffsetRange, Positions, TopicPartition, nested
 from keyrange.options import SourceOptions
 from keyrange.source.commit_strategy import CommitStrategy, NextBatch, OpenTable
 from keyrange.source.held_partitions import HeldPartitions, slow_texts
-from keyrange.source.job_timers import state_metrics, timers_due_in_s, with_time
-from keyrange.source.model.partition_changes import grown
+from keyrange.source.job_timers import state_metrics, state_order, timers_due_in_s
 from keyrange.source.model.resuming import check_same
 from keyrange.source.planning import Deliveries, check_partitions, count_ranges
+from keyrange.source.state_topics import (
+    CutsOf,
+    GrownTopics,
+    check_mark,
+    check_scope,
+    check_topics,
+    same_counts,
+    same_cuts,
+)
 from keyrange.source.trigger_limits import SizesOf
 from keyrange.work.job_time import JobTime
 from keyrange.work.model.work_order import StateOrder, WorkSettings
 
 _log = logging.getLogger(__name__)
-
-CutsOf = Callable[[Collection[TopicPartition]], Mapping[TopicPartition, tuple[int, ...]]]
 
 # How old may be what is known of the table while there is nothing to read.
 _KNOWN_AGE_S: Final = 5.0
@@ -99,7 +103,10 @@ class IndividualCommits(CommitStrategy):
         self._states = NO_STATES
         self._mirrored: dict[TopicPartition, tuple[str, int]] = {}
         self._held = HeldPartitions()
-        self._grown: set[tuple[str, int]] = set()
+        self._scope = options.commits.scope
+        self._grown = GrownTopics()
+        if self._scope.is_shared and not keeps_state:
+            raise invalid_options(["state.topic is for keyrange.job with state"])
         self._waited_ms = 0
 
     def look(self, start: Checkpoint) -> None:
@@ -124,6 +131,7 @@ class IndividualCommits(CommitStrategy):
         else:
             known = self._table(start.commits.source_id).known()
             check_agreement(known, start)
+        check_scope(known, self._terms)
         check_terms(known, self._terms)
         self._start, self._known, self._asked_at = start, known, time.monotonic()
 
@@ -156,18 +164,19 @@ class IndividualCommits(CommitStrategy):
         latest = base.positions if batch.waits else batch.latest
         check_partitions(latest, self._options)
         if self._keeps_state:
-            self._say_grown(start, base)
+            check_topics(self._known, base, self._scope)
+            self._grown.say(start, base)
         self._states = states = states_before(self._known, start, base)
         latest = self._admissible(states, latest)
         ends = batch.limited(latest, self._late(states) if batch.limits else {})
         moved = batch.moved or ends.keys() != start.positions.keys()
-        due_at_ms = next_due_ms(states, self._commits.keeps_order)
+        due_at_ms = next_due_ms(states, self._commits.keeps_order, self._scope)
         until_ms = self._due_until_ms()
         is_due = due_at_ms is not None and due_at_ms <= until_ms
         new = ends != dict(base.positions)
         is_behind = bool((states.scanned < states.positions).any())
         now_ms = _now_ms()
-        fires = batch_time(self._known, base, now_ms, self._time).fires
+        fires = batch_time(self._known, base, now_ms, self._time, self._scope).fires
         if not (new or moved or is_due or is_behind or fires):
             return None
         until_ms = until_ms if is_due else NEVER_DUE
@@ -197,7 +206,8 @@ class IndividualCommits(CommitStrategy):
         assert end.commits is not None
         known = planned_from(end.commits, lambda source, seq: self._table(source).known(seq))
         check_terms(known, self._terms)
-        fires = batch_time(known, end, end.commits.time_ms, self._time).fires
+        check_mark(end.commits, self._scope)
+        fires = batch_time(known, end, end.commits.time_ms, self._time, self._scope).fires
         planned = plan_batch_deliveries(known, start, end, self._options, fires)
         deliveries = {each: planned[each] for each in planned.states.where(planned.busy)}
         spans = {partition: self._own(partition, end.commits) for partition in deliveries}
@@ -212,11 +222,8 @@ class IndividualCommits(CommitStrategy):
         if not self._keeps_state or mark is None:
             return None
         known = planned_from(mark, lambda source, seq: self._table(source).known(seq))
-        found = {p: known.runs_of(p, end.topic_ids.get(p.topic, "")) for p in end.positions}
-        runs = {partition: each for partition, each in found.items() if each}
-        seq = last_seq(chain.from_iterable(runs.values()), mark.seq)
         now_ms = _now_ms() if mark.time_ms is None else mark.time_ms
-        return with_time(StateOrder(seq, now_ms, runs), known, end, self._time, self._options)
+        return state_order(known, end, mark.seq, now_ms, self._time, self._options)
 
     def _admissible(self, states: StateColumns, latest: Positions) -> dict[TopicPartition, int]:
         """How far each partition may be read, one with a range that lags too far not at all."""
@@ -231,22 +238,10 @@ class IndividualCommits(CommitStrategy):
         self._held.say("lag", texts, self._states)
         return ends | {partition: states[partition].position for partition in lagging}
 
-    def _say_grown(self, start: Checkpoint, base: Checkpoint) -> None:
-        """Producers choose a key's partition by how many there are."""
-        for topic, (were, count) in grown(start, base).items():
-            if (topic, count) not in self._grown:
-                self._grown.add((topic, count))
-                _log.warning(
-                    "topic %s has grown from %d to %d partitions: keys that producers write to "
-                    "other partitions than before begin without state there (guide: state.md)",
-                    topic,
-                    were,
-                    count,
-                )
-
     def _late(self, states: StateColumns) -> dict[TopicPartition, float]:
         """How many offsets of each partition are to be read that are not new."""
-        late = late_offsets(states, self._due_until_ms(), self._commits.keeps_order)
+        keeps_order = self._commits.keeps_order
+        late = late_offsets(states, self._due_until_ms(), keeps_order, self._scope)
         return dict(zip(states, late, strict=True))
 
     def committed(self, at: Checkpoint) -> dict[TopicPartition, int]:
@@ -268,17 +263,19 @@ class IndividualCommits(CommitStrategy):
         return found
 
     def due_in_s(self) -> float | None:
-        found = (self._records_due_in_s(), timers_due_in_s(self._known, self._time, _now_ms()))
+        timers_in_s = timers_due_in_s(self._known, self._time, _now_ms(), self._scope)
+        found = (self._records_due_in_s(), timers_in_s)
         return min((each for each in found if each is not None), default=None)
 
     def _records_due_in_s(self) -> float | None:
-        if (due_ms := next_due_ms(self._states, self._commits.keeps_order)) is None:
+        due_ms = next_due_ms(self._states, self._commits.keeps_order, self._scope)
+        if due_ms is None:
             return None
         return 0.0 if due_ms <= self._due_until_ms() else (due_ms - _now_ms()) / 1000
 
     def _due_until_ms(self) -> int:
-        wait_ms_max = self._commits.policy.backoff_max_ms
-        return due_until_ms(self._states, _now_ms(), wait_ms_max, self._commits.keeps_order)
+        wait_ms_max, keeps_order = self._commits.policy.backoff_max_ms, self._commits.keeps_order
+        return due_until_ms(self._states, _now_ms(), wait_ms_max, keeps_order, self._scope)
 
     def waits_for_due(self) -> bool:
         """Say what waits, or wait for it as the options say."""
@@ -301,7 +298,8 @@ class IndividualCommits(CommitStrategy):
     def metrics(self) -> dict[str, Any]:
         """What is not done: records, how many key ranges take in less, how far the slowest is
         behind, in offsets, and the committed offsets that lie below the read position."""
-        states, due_ms = self._states, next_due_ms(self._states, self._commits.keeps_order)
+        states, keeps_order = self._states, self._commits.keeps_order
+        due_ms = next_due_ms(states, keeps_order, self._scope)
         positions, committed = states.positions, states.committed
         found = {
             "pending": states.pending.shape[1],
@@ -348,7 +346,6 @@ class IndividualCommits(CommitStrategy):
         now_ms: int,
         fires: Collection[TopicPartition],
     ) -> CommitMark:
-        keys = self._options.key_ranges
         late, positions = self._late(self._states), self._states.positions.tolist()
         pending = {
             partition: OffsetRange(max(position - int(late[partition]), 0), ends[partition])
@@ -356,23 +353,26 @@ class IndividualCommits(CommitStrategy):
         }
         pending = {partition: span for partition, span in pending.items() if span.size}
         counts: Mapping[TopicPartition, int] = {}
-        if keys.split_by == "keyRange" and pending:
-            counts = count_ranges(pending, sizes(pending), self._options)
-        if keys.split_by == "keyRange":
+        if self._options.key_ranges.split_by == "keyRange":
+            bytes_per_offset = sizes(pending) if pending else {}
             # Where nothing but timers is due nobody knows how much work that is.
             idle = {p: OffsetRange(0, 1) for p in fires if p not in pending}
-            counts = {**counts, **count_ranges(idle, dict.fromkeys(idle, 1.0), self._options)}
+            counts = {
+                **count_ranges(pending, bytes_per_offset, self._options),
+                **count_ranges(idle, dict.fromkeys(idle, 1.0), self._options),
+            }
         return CommitMark(
             source_id=start.commits.source_id if start.commits else self._made_up,
             seq=self._known.seq,
             due_ms=due_ms,
-            ranges=counts,
+            ranges=same_counts(counts, ends, self._scope),
             pending_max=self._commits.limits.pending_max,
             keeps_order=self._commits.keeps_order,
             deliveries_max=self._commits.policy.deliveries_max,
             resumes=self._resumes if start.commits is None and start.fresh else None,
-            cuts=self._cuts_of({*pending, *fires}) if self._cuts_of is not None else {},
+            cuts=same_cuts(self._cuts_of, {*pending, *fires}, ends, self._scope),
             time_ms=now_ms if self._keeps_state else None,
+            state_topic=self._scope.topic,
         )
 
     def _own(self, partition: TopicPartition, mark: CommitMark) -> list[KeyRange]:

@@ -4,27 +4,48 @@ are told of time, and what the progress is."""
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain
 
 from keyrange.individual_commits.batch_deliveries import batch_time
 from keyrange.individual_commits.model.commit import Snapshot
+from keyrange.keyed_state.model.state_runs import last_seq
 from keyrange.model.checkpoint import Checkpoint
+from keyrange.model.state_scope import OWN_STATE, StateScope
 from keyrange.model.timers import NEVER, earliest
-from keyrange.model.watermarks import Watermark
+from keyrange.model.watermarks import BEGIN, Watermark, shared_due_ms
 from keyrange.options import SourceOptions
 from keyrange.work.job_time import JobTime
 from keyrange.work.model.work_order import StateOrder
 
 
-def timers_due_in_s(known: Snapshot, time: JobTime | None, now_ms: int) -> float | None:
+def timers_due_in_s(
+    known: Snapshot, time: JobTime | None, now_ms: int, scope: StateScope = OWN_STATE
+) -> float | None:
     """When the clock makes the next timer due; None where no clock does: event time goes on with
     records."""
     if time is None:
         return None
+    if scope.is_shared:
+        due_ms = _shared_due_at_ms(known, time, scope)
+        return None if due_ms == NEVER else max(due_ms - now_ms, 0) / 1000
     due_ms = NEVER
     for each in known.times.values():
         timer_us, retry_ms = earliest(each.timers)
         due_ms = min(due_ms, retry_ms, _due_at_ms(timer_us, each.watermark, time))
     return None if due_ms == NEVER else max(due_ms - now_ms, 0) / 1000
+
+
+def _shared_due_at_ms(known: Snapshot, time: JobTime, scope: StateScope) -> int:
+    due_ms = NEVER
+    for home, partitions in scope.groups(known.times).items():
+        timer_us, retry_ms = earliest(known.times[home].timers if home in known.times else ())
+        if time.is_event_time:
+            watermarks = [known.times[each].watermark for each in partitions]
+            timer_ms = shared_due_ms(watermarks, time.idle_after_us, timer_us)
+        else:
+            timer_ms = _due_at_ms(timer_us, None, time)
+        due_ms = min(due_ms, retry_ms, timer_ms)
+    return due_ms
 
 
 def _due_at_ms(timer_us: int, watermark: Watermark | None, time: JobTime) -> int:
@@ -39,23 +60,33 @@ def _due_at_ms(timer_us: int, watermark: Watermark | None, time: JobTime) -> int
     return watermark.since_ms + (time.idle_after_us + wait_us) // 1000
 
 
-def with_time(
-    order: StateOrder,
+def state_order(
     known: Snapshot,
     end: Checkpoint,
+    seq: int,
+    now_ms: int,
     time: JobTime | None,
     options: SourceOptions,
 ) -> StateOrder:
-    """What the tasks of a batch are told of time, if the job has any. Timers are work as records
-    are, and the limit of a batch is theirs too."""
+    """What the tasks of a batch are told of state, from what is `known` at commit `seq`, and of
+    time, if the job has any. Timers are work as records are, and the limit of a batch is theirs
+    too."""
+    found = {p: known.runs_of(p, end.topic_ids.get(p.topic, "")) for p in end.positions}
+    runs = {partition: each for partition, each in found.items() if each}
+    scope = options.commits.scope
+    order = StateOrder(
+        *(last_seq(chain.from_iterable(runs.values()), seq), now_ms, runs),
+        scope=scope,
+        topic_id=end.topic_ids.get(scope.topic, ""),
+    )
     if time is None:
         return order
-    found = batch_time(known, end, order.time_ms, time)
+    told = batch_time(known, end, now_ms, time, scope)
     most = options.max_offsets_per_trigger
     if most is not None:
-        spans = sum(map(len, found.fires.values()))
+        spans = sum(map(len, told.fires.values()))
         most = max(most // max(spans, 1), 1)
-    return replace(order, clocks=found.clocks, timers_max=most)
+    return replace(order, clocks=told.clocks, timers_max=most)
 
 
 def state_metrics(known: Snapshot, now_ms: int) -> dict[str, float]:
@@ -65,7 +96,11 @@ def state_metrics(known: Snapshot, now_ms: int) -> dict[str, float]:
     rows, size_bytes = sum(run.rows for run in runs), sum(run.size_bytes for run in runs)
     found: dict[str, float] = {"rows": rows, "bytes": size_bytes, "runs": len(runs)}
     times = known.times.values()
-    watermarks_us = [each.watermark.at_us for each in times if each.watermark is not None]
+    watermarks_us = [
+        each.watermark.at_us
+        for each in times
+        if each.watermark is not None and each.watermark.at_us != BEGIN
+    ]
     if watermarks_us:
         found["watermarkLagSeconds"] = (now_ms - min(watermarks_us) // 1000) / 1000
     return found

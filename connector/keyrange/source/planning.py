@@ -23,13 +23,13 @@ from keyrange.members.model.pinned_plan import Owners, Shape, WorkUnit
 from keyrange.model.key_ranges import SPACE, KeyRange
 from keyrange.model.offset_splits import Split, deal, plan_splits
 from keyrange.model.offsets import OffsetRange, TopicPartition
+from keyrange.model.state_scope import StateScope
 from keyrange.options import SourceOptions
 from keyrange.ranges.model.plan_check import Area, HandedOut, check_plan, without_whole
 from keyrange.ranges.model.range_plan import (
     RangeEstimate,
     auto_ranges,
     cut_by_bytes,
-    cut_line,
     even_ranges,
     plan_tasks,
     weigh,
@@ -101,6 +101,11 @@ class Deliveries:
     has_time: bool = False
 
     @property
+    def scope(self) -> StateScope:
+        """Which partitions share the state of keys."""
+        return self.options.commits.scope
+
+    @property
     def ranges(self) -> Ranges:
         """Of each partition the offsets from the lowest to the highest."""
         return {partition: delivery.reach for partition, delivery in self.deliveries.items()}
@@ -149,9 +154,10 @@ class Deliveries:
             check_accepted(self.deliveries, options)
             wanted = max(cores(options), options.min_tasks, options.min_partitions or 1)
             count = len(cells) if options.bytes_per_task == 0 else wanted
-            stretches = cut_line(cells, lambda cell: cell.bytes, count)
-        filled = [each for each in stretches if each]
-        planned = delivery_splits.plan_deliveries(filled, self.deliveries, bytes_per_offset, name)
+            stretches = delivery_splits.cut_groups(cells, count, self.scope)
+        planned = delivery_splits.plan_deliveries(
+            stretches, self.deliveries, bytes_per_offset, name, self.scope
+        )
         check_plan(chain.from_iterable(planned), self._handed_out())
         return planned
 
@@ -161,7 +167,8 @@ class Deliveries:
         """As of new records; None if one of `spans` belongs to two slots."""
         names = partial(naming, self.options)
         planned = pinned_plan.plan_pinned_deliveries(
-            self.deliveries, self.spans, owners, bytes_per_offset, key_hashes, shape, names
+            *(self.deliveries, self.spans, owners, bytes_per_offset, key_hashes, shape, names),
+            self.scope,
         )
         if planned is not None:
             check_plan(_splits_of(planned), self._handed_out())

@@ -123,11 +123,15 @@ class PinnedTaskPlans(TaskPlans):
     def plan(
         self, reads: BatchReads, sizes: Sizes, key_hashes: SampledHashes, maker: TaskMaker
     ) -> Sequence[InputPartition]:
-        pinning, ranges = self._pinning, reads.ranges
-        there = maker.view.partitions()
-        pinning.take_in({p: span.size * sizes[p] for p, span in ranges.items()}, there)
+        pinning, ranges, home = self._pinning, reads.ranges, self._options.commits.scope.home
+        # Key ranges are owned where their state stands, and with them those that share it.
+        there = {home(each) for each in maker.view.partitions()}
+        weights = dict.fromkeys(map(home, ranges), 0.0)
+        for partition, span in ranges.items():
+            weights[home(partition)] += span.size * sizes[partition]
+        pinning.take_in(weights, there)
         greeting = pinning.greeting()
-        assignment = pinning.owners(list(ranges))
+        assignment = pinning.owners(list(weights))
         if assignment is not None:
             check_accepted(ranges, self._options)
             portions = reads.portions(assignment.owners, pinning.shape, sizes, key_hashes)

@@ -24,7 +24,7 @@ class ColumnWorker:
 
     def work(self, stretch: RecordStretch, not_done: OutcomeRows) -> Iterator[pa.RecordBatch]:
         task = self._task
-        held, batch = task.held[stretch.partition], stretch.batch
+        held, batch = task.held_in(stretch), stretch.batch
         texts = self._texts(batch)
         rows = np.arange(batch.num_rows)
         if texts is not None or held:

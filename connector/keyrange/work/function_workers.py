@@ -44,7 +44,7 @@ class RecordWorker:
         task, hands, function = self._task, self._task.hands, self._function
         limits, limited = task.limits, task.job.terms.has_limits
         columns = Columns(stretch, task.deliveries(stretch.partition))
-        held, key_hashes = task.held[stretch.partition], stretch.key_hashes.tolist()
+        held, key_hashes = task.held_in(stretch), stretch.key_hashes.tolist()
         rows: list[Row] = []
         owners: list[int] = []
         done: list[int] = []

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from keyrange.errors import error
 from keyrange.model.commit_settings import RedeliveryPolicy
 from keyrange.model.offsets import TopicPartition
+from keyrange.model.state_scope import OWN_STATE, StateScope
 from keyrange.values.reading import ValueReader
 from keyrange.work.job_time import JobTime
 from keyrange.work.model.outcome import Cause
@@ -57,7 +58,8 @@ class Job:
     `keeps_offsets`: output rows say which record they are of. `mentions`: what the function was
     given is written down. `is_whole`: the batch is done as a whole, and fails with any of its
     records but those that can never be read. `outputs`: the tables that a `keyrange.job` makes rows
-    for. `time`: what late records and timers go by, for which `on_timer` is called.
+    for. `time`: what late records and timers go by, for which `on_timer` is called. `scope`: which
+    partitions share the state of keys: a key that waits in one of them waits in all.
     """
 
     works: Mapping[TopicPartition, TaskPartition]
@@ -74,6 +76,7 @@ class Job:
     outputs: tuple[RowsOf, ...] = ()
     on_timer: Callable[..., Any] | None = None
     time: JobTime | None = None
+    scope: StateScope = OWN_STATE
 
     @property
     def output(self) -> RowsOf:
@@ -99,8 +102,10 @@ class Task:
     def __init__(self, job: Job, hands: RecordTimer) -> None:
         self.job = job
         self.hands = hands
+        self._home = job.scope.home
         # The hashes of the keys that wait: a record of theirs is not done, and comes again. Records
-        # without a key never wait.
+        # without a key never wait. By the partition under which their state stands, as all that
+        # waits.
         self.held: dict[TopicPartition, set[int]] = {}
         self.limits = TimeLimits(job.terms.record_timeout_ms, job.terms.budget_ms)
         self._partitions: dict[TopicPartition, TaskPartition] = {}
@@ -126,12 +131,13 @@ class Task:
             new = Counter(
                 each for at, each in work.again.items() if at not in self.again(partition)
             )
-            self._awaited.setdefault(partition, Counter()).update(new)
+            home = self._home(partition)
+            self._awaited.setdefault(home, Counter()).update(new)
             late = self.late(partition) | work.late
             self._partitions[partition] = replace(
                 work, deliveries=deliveries, again=again, late=late
             )
-            self.held.setdefault(partition, set()).update(work.held)
+            self.held.setdefault(home, set()).update(work.held)
             lower_ends = [cell.from_hash for cell in work.cells]
             self.bounds[partition] = np.array(lower_ends, np.int64)
 
@@ -152,18 +158,24 @@ class Task:
 
     def hold(self, partition: TopicPartition, key_hash: int) -> None:
         """Let the records of a key wait for a timer of the key that has failed."""
-        self.held[partition].add(key_hash)
-        self._with_failed_timer.add((partition, key_hash))
+        home = self._home(partition)
+        self.held[home].add(key_hash)
+        self._with_failed_timer.add((home, key_hash))
 
     def why_held(self, partition: TopicPartition, key_hash: int) -> Cause:
         """What the records of a key wait for."""
-        if (partition, key_hash) in self._with_failed_timer:
+        if (self._home(partition), key_hash) in self._with_failed_timer:
             return Cause.AWAITS_TIMER
         return Cause.HELD_BACK
 
     def waits(self, partition: TopicPartition, key_hash: int) -> bool:
         """Whether the timers of a key wait for one of its records."""
-        return key_hash in self.held[partition] or self._awaited[partition][key_hash] > 0
+        home = self._home(partition)
+        return key_hash in self.held[home] or self._awaited[home][key_hash] > 0
+
+    def held_in(self, stretch: RecordStretch) -> set[int]:
+        """The hashes of the keys that wait of those of a stretch."""
+        return self.held[self._home(stretch.partition)]
 
     @property
     def waiting(self) -> dict[TopicPartition, set[int]]:
@@ -187,7 +199,7 @@ class Task:
         """Records that came again were worked on."""
         again = self.again(stretch.partition)
         if again:
-            awaited = self._awaited[stretch.partition]
+            awaited = self._awaited[self._home(stretch.partition)]
             for offset in stretch.offsets.tolist():
                 if offset in again:
                     awaited[again[offset]] -= 1
@@ -242,7 +254,7 @@ class Task:
         not_done.add(at, cause, why, given_up and keeps_record)
         waits = self.job.terms.keeps_order and stretch.row_has_key(at) and not given_up
         if waits:
-            self.held[partition].add(int(stretch.key_hashes[at]))
+            self.held[self._home(partition)].add(int(stretch.key_hashes[at]))
         return waits
 
     def refuse(self, stretch: RecordStretch, at: int, not_done: OutcomeRows) -> None:
@@ -258,7 +270,7 @@ class Task:
     def free_rows(self, stretch: RecordStretch, rows: Numbers, not_done: OutcomeRows) -> Numbers:
         """The rows that can be read and whose key does not wait; of the others it is said why they
         are not done."""
-        keys = self.held[stretch.partition]
+        keys = self.held_in(stretch)
         if keys:
             held = np.isin(stretch.key_hashes[rows], np.fromiter(keys, np.int64, len(keys)))
             if stretch.has_key is not None:

@@ -85,7 +85,12 @@ def test_the_document_of_show(of: Callable[..., Query]) -> None:
         "seq": 2,
         "batch_id": 0,
         "committed_at": "2026-05-28T20:26:50.000+00:00",
-        "terms": {"hash": "murmur3_x64_128", "null_keys": "spread", "isolation": "immediate"},
+        "terms": {
+            "hash": "murmur3_x64_128",
+            "null_keys": "spread",
+            "isolation": "immediate",
+            "state_topic": "",
+        },
         "dead_letters": 0,
         "pending_by_error": [
             {

@@ -33,6 +33,7 @@ from keyrange.model.watermarks import (
     Watermark,
     starts_after,
 )
+from keyrange.options.commits import CommitOptions
 from keyrange.ranges.model.range_plan import even_ranges
 from keyrange.work.job_time import EventTime, JobTime, ProcessingTime, job_time
 
@@ -68,6 +69,7 @@ def running(
         states=known.states,
         times=dict(known.times),
         clocks={AT: PartitionClock(9_000)},
+        commits=CommitOptions(),
     )
     return SimpleNamespace(plan=plan, manifest=SimpleNamespace(rows=rows))
 

@@ -191,8 +191,11 @@ def _show(document: Mapping[str, Any], known: Snapshot, ranges: int) -> None:
             "committed": at and f"{moment(at)} UTC, {span(now() - ms_of(at))} ago",
             "dead letters": number(document["dead_letters"]) or None,
             "terms": ", ".join(
-                f"{name.replace('_', ' ')} {value}" for name, value in terms.items()
+                f"{name.replace('_', ' ')} {value}"
+                for name, value in terms.items()
+                if name != "state_topic"
             ),
+            "state topic": terms.get("state_topic") or None,
         },
     )
     if kinds := kinds_of(document["pending_by_error"]):

@@ -104,6 +104,7 @@ def reset(
     resets = plan(states, wanted, redo)
     changed = {p: each for p, each in resets.items() if each.state != states[p]}
     _check_releases(known, changed)
+    _check_shared(known, changed)
     # The state of keys whose records come again goes back to before these.
     directory = Directory(keyed_state_rows.state_directory(table, named), storage_of(named))
     runs = {
@@ -170,6 +171,20 @@ def _check_releases(known: Snapshot, changed: Mapping[TopicPartition, Reset]) ->
         if transactional and each.given_up
     ]:
         raise invalid_options(violations)
+
+
+def _check_shared(known: Snapshot, changed: Mapping[TopicPartition, Reset]) -> None:
+    """The state of keys goes back with all records that made it. Raises INVALID_OPTIONS where they
+    are of several topics."""
+    topic = known.terms.state_topic if known.terms is not None else ""
+    if topic and any(each.again for each in changed.values()):
+        raise invalid_options(
+            [
+                f"the query's topics share the state of their keys (state.topic={topic}), which "
+                "cannot go back for the records of one of them: begin with a new checkpoint and "
+                "commitGroup, or give an offset above the committed one"
+            ]
+        )
 
 
 def check_no_batch_is_open(checkpoint: str, storage: Mapping[str, str]) -> None:

@@ -39,6 +39,7 @@ from keyrange.individual_commits.model.state_columns import (
 from keyrange.model.commit_settings import DeliveryLimits
 from keyrange.model.key_ranges import HASH_MAX, KeyRange
 from keyrange.model.offsets import TopicPartition
+from keyrange.model.state_scope import OWN_STATE, StateScope
 from keyrange.ranges.model.plan_check import Area
 
 # A clock that is corrected by less makes nothing due.
@@ -50,7 +51,8 @@ class DeliveryColumns(Mapping[TopicPartition, PartitionDelivery]):
     """What a batch hands out of the partitions of `states`, up to `ends`. `spans` are where the key
     ranges begin that it is read in, `cells` where those of each partition begin, of which the
     offsets [`from_offsets`, `until_offsets`) are new; `again` says which pending records come
-    again. In `fires` timers of keys may be due."""
+    again. In `fires` timers of keys may be due. `scope`: which partitions share the state of
+    keys, so that what waits of a key waits in all of them."""
 
     states: StateColumns
     ends: Ints
@@ -61,6 +63,7 @@ class DeliveryColumns(Mapping[TopicPartition, PartitionDelivery]):
     again: Bools
     keeps_order: bool
     fires: Mapping[TopicPartition, tuple[KeyRange, ...]] = field(default_factory=dict)
+    scope: StateScope = OWN_STATE
 
     def __len__(self) -> int:
         return len(self.states)
@@ -74,7 +77,10 @@ class DeliveryColumns(Mapping[TopicPartition, PartitionDelivery]):
     def __getitem__(self, partition: TopicPartition) -> PartitionDelivery:
         number = self.states.numbers[partition]
         pending, cells, spans = (slice(*each[number : number + 2]) for each in self._firsts)
-        waiting = self.states.pending[KEY_HASH, pending][~self.again[pending]].tolist()
+        if self.scope.is_shared:
+            waiting = self._waiting.get(self.scope.home(partition), ())
+        else:
+            waiting = self.states.pending[KEY_HASH, pending][~self.again[pending]].tolist()
         offsets = (each[cells].tolist() for each in (self.from_offsets, self.until_offsets))
         return PartitionDelivery(
             int(self.states.positions[number]),
@@ -127,6 +133,16 @@ class DeliveryColumns(Mapping[TopicPartition, PartitionDelivery]):
         return farthest
 
     @cached_property
+    def _waiting(self) -> dict[TopicPartition, set[int]]:
+        """The places of keys that wait, by the home of their state."""
+        part, key_hashes = (each[~self.again].tolist() for each in self.states.places_of_pending)
+        found: dict[TopicPartition, set[int]] = {}
+        for number, key_hash in zip(part, key_hashes, strict=True):
+            home = self.scope.home(self.states.partitions[number])
+            found.setdefault(home, set()).add(key_hash)
+        return found
+
+    @cached_property
     def _firsts(self) -> tuple[Ints, Ints, Ints]:
         """Where the pending records, the cells and the key ranges of each partition begin."""
         parts = (self.states.places_of_pending.part, self.cells.part, self.spans.part)
@@ -147,6 +163,7 @@ def plan_deliveries(
     limits: DeliveryLimits,
     keeps_order: bool = True,
     fires: Mapping[TopicPartition, tuple[KeyRange, ...]] = MappingProxyType({}),
+    scope: StateScope = OWN_STATE,
 ) -> DeliveryColumns:
     """What a batch up to `ends` hands out of partitions whose key ranges begin at `spans`.
 
@@ -171,9 +188,10 @@ def plan_deliveries(
         Places(fine.part[begins], fine.at[begins]),
         from_offsets[begins],
         until_offsets[begins],
-        states.due_ms(keeps_order) <= due_ms,
+        states.due_ms(keeps_order, scope) <= due_ms,
         keeps_order,
         {partition: spans for partition, spans in fires.items() if partition in states},
+        scope,
     )
 
 
@@ -189,10 +207,12 @@ def _slowed(states: StateColumns, ends: Ints, limits: DeliveryLimits) -> Ints:
 
 
 def next_due_ms(
-    states: Mapping[TopicPartition, PartitionState], keeps_order: bool = True
+    states: Mapping[TopicPartition, PartitionState],
+    keeps_order: bool = True,
+    scope: StateScope = OWN_STATE,
 ) -> int | None:
     """When the first of all pending records is due; None where there is none."""
-    due_ms = columns_of(states).due_ms(keeps_order)
+    due_ms = columns_of(states).due_ms(keeps_order, scope)
     return int(due_ms.min()) if len(due_ms) else None
 
 
@@ -201,6 +221,7 @@ def due_until_ms(
     now_ms: int,
     wait_ms_max: int,
     keeps_order: bool = True,
+    scope: StateScope = OWN_STATE,
 ) -> int:
     """Pending records whose time is not after this are due at `now_ms`, where none waits for longer
     than `wait_ms_max`.
@@ -209,18 +230,20 @@ def due_until_ms(
     would have to wait for longer than any does was given its time by a clock that was ahead: it
     would wait for as long as that was, and so it is due at once, with all before it.
     """
-    due_ms = columns_of(states).due_ms(keeps_order)
+    due_ms = columns_of(states).due_ms(keeps_order, scope)
     latest_ms = int(due_ms.max()) if len(due_ms) else now_ms
     return latest_ms if latest_ms > now_ms + wait_ms_max + _STEP_MS else now_ms
 
 
-def late_offsets(states: StateColumns, due_ms: int, keeps_order: bool) -> Sequence[float]:
+def late_offsets(
+    states: StateColumns, due_ms: int, keeps_order: bool, scope: StateScope = OWN_STATE
+) -> Sequence[float]:
     """How many offsets of each partition are to be read that are not new, a key range's counted by
     its part of the hash space."""
     part = states.places.part
     sizes = (states.last_hashes - states.of_pieces[LO]).astype(float) / HASH_MAX
     behind = (states.positions[part] - states.of_pieces[SCANNED]) * sizes
-    due = states.places_of_pending.part[states.due_ms(keeps_order) <= due_ms]
+    due = states.places_of_pending.part[states.due_ms(keeps_order, scope) <= due_ms]
     count = len(states)
     late: Sequence[float] = (
         np.bincount(part, behind, count) + np.bincount(due, minlength=count)

@@ -8,8 +8,9 @@ together with others on its host.
 
 from __future__ import annotations
 
+import heapq
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
@@ -21,8 +22,15 @@ from keyrange.model.key_ranges import HASH_MAX, SPACE, KeyRange, common
 from keyrange.model.offset_splits import Delivery, Split
 from keyrange.model.offsets import OffsetRange, TopicPartition
 from keyrange.model.reader_ranges import placement_of
+from keyrange.model.state_scope import OWN_STATE, StateScope
 from keyrange.ranges.model.plan_check import Area, HandedOut
-from keyrange.ranges.model.range_plan import RangeEstimate, among_readers, shared_first, weigh
+from keyrange.ranges.model.range_plan import (
+    RangeEstimate,
+    among_readers,
+    cut_line,
+    shared_first,
+    weigh,
+)
 
 # What lies between two things to read is fetched along with them up to so many bytes: a request of
 # its own would take longer.
@@ -124,8 +132,11 @@ def plan_deliveries(
     deliveries: PartitionDeliveries,
     bytes_per_offset: Mapping[TopicPartition, float],
     shared_name: Callable[[TopicPartition], str],
+    scope: StateScope = OWN_STATE,
 ) -> list[tuple[Split, ...]]:
-    """The splits of each task, by the key ranges that each has."""
+    """The splits of each task, by the key ranges that each has. Of partitions that share the state
+    of keys (`scope`) records that come again do so in the order in which they have failed, and
+    others topic by topic."""
     tasks: list[dict[TopicPartition, _Spans]] = []
     for stretch in stretches:
         own: dict[TopicPartition, _Spans] = {}
@@ -150,6 +161,10 @@ def plan_deliveries(
             new[task].append(split)
     planned: list[tuple[Split, ...]] = []
     for task, own in enumerate(tasks):
+        if scope.is_shared:
+            late = _late_in_turn(own, deliveries, bytes_per_offset, scope)
+            planned.append((*_fires(own, deliveries), *late, *_in_turn(new[task], scope)))
+            continue
         late = [
             split
             for partition, spans in sorted(own.items())
@@ -157,13 +172,88 @@ def plan_deliveries(
                 partition, deliveries[partition].start, spans, bytes_per_offset[partition]
             )
         ]
-        fires = [
-            firing_split(partition, deliveries[partition].start, fired)
-            for partition, spans in sorted(own.items())
-            if (fired := [span for _, inside in spans for span in inside.fires])
-        ]
-        planned.append((*fires, *late, *shared_first(new[task])))
+        planned.append((*_fires(own, deliveries), *late, *shared_first(new[task])))
     return planned
+
+
+def in_groups(cells: Iterable[RangeEstimate], scope: StateScope) -> list[list[RangeEstimate]]:
+    """Key ranges of partitions, together with the same ranges of those that share their state: one
+    task reads them."""
+    found: dict[tuple[TopicPartition, KeyRange], list[RangeEstimate]] = {}
+    for each in cells:
+        found.setdefault((scope.home(each.partition), each.span), []).append(each)
+    return [found[place] for place in sorted(found)]
+
+
+def cut_groups(
+    cells: Sequence[RangeEstimate], count: int, scope: StateScope
+) -> list[list[RangeEstimate]]:
+    """Key ranges of partitions as `count` tasks read them: in one line, cut where the bytes are."""
+    if not scope.is_shared:
+        return [each for each in cut_line(cells, lambda cell: cell.bytes, count) if each]
+    line = cut_line(in_groups(cells, scope), lambda own: sum(c.bytes for c in own), count)
+    return [[cell for own in stretch for cell in own] for stretch in line if stretch]
+
+
+def _fires(
+    own: Mapping[TopicPartition, _Spans], deliveries: PartitionDeliveries
+) -> Iterator[Split]:
+    for partition, spans in sorted(own.items()):
+        if fired := [span for _, inside in spans for span in inside.fires]:
+            yield firing_split(partition, deliveries[partition].start, fired)
+
+
+def _in_turn(splits: Iterable[Split], scope: StateScope) -> list[Split]:
+    """Topic by topic, and before that what is shared, so that its readers meet, as far as that
+    leaves the topics in their order."""
+    by_number: dict[int, list[Split]] = {}
+    for split in sorted(splits, key=lambda split: scope.rank(split.topic_partition)):
+        by_number.setdefault(split.partition, []).append(split)
+    groups = sorted(by_number.values(), key=lambda own: not any(each.shared for each in own))
+    return [split for own in groups for split in own]
+
+
+def _late_in_turn(
+    own: Mapping[TopicPartition, _Spans],
+    deliveries: PartitionDeliveries,
+    bytes_per_offset: Mapping[TopicPartition, float],
+    scope: StateScope,
+) -> list[Split]:
+    """What lies below the positions of partitions that share the state of keys."""
+
+    def splits(partition: TopicPartition, spans: _Spans) -> list[Split]:
+        start = deliveries[partition].start
+        return _late_splits(partition, start, spans, bytes_per_offset[partition])
+
+    found: list[Split] = []
+    for partitions in scope.groups(own).values():
+        for partition, offsets in _again_in_turn(own, deliveries, partitions):
+            found += splits(partition, [(SPACE, HandedOut((), offsets))])
+        for partition in partitions:
+            spans = [(span, HandedOut(inside.areas)) for span, inside in own[partition]]
+            found += splits(partition, spans)
+    return found
+
+
+def _again_in_turn(
+    own: Mapping[TopicPartition, _Spans],
+    deliveries: PartitionDeliveries,
+    partitions: Sequence[TopicPartition],
+) -> Iterator[tuple[TopicPartition, tuple[int, ...]]]:
+    """Records that come again, as they have failed: stretches of one partition each. Those of a
+    partition stay in the order of their offsets."""
+    lines: list[list[tuple[int, int, int]]] = []
+    for rank, partition in enumerate(partitions):
+        wanted = {offset for _, inside in own[partition] for offset in inside.offsets}
+        since_ms = 0
+        line = []
+        for record in deliveries[partition].redelivered:
+            if record.offset in wanted:
+                since_ms = max(since_ms, record.since_ms)
+                line.append((since_ms, rank, record.offset))
+        lines.append(line)
+    for rank, stretch in groupby(heapq.merge(*lines), key=itemgetter(1)):
+        yield partitions[rank], tuple(offset for _, _, offset in stretch)
 
 
 def firing_split(partition: TopicPartition, at: int, spans: Sequence[KeyRange]) -> Split:

@@ -20,6 +20,7 @@ from keyrange.individual_commits.model.partition_progress import (
 )
 from keyrange.model.key_ranges import HASH_MAX, KeyRange
 from keyrange.model.offsets import TopicPartition
+from keyrange.model.state_scope import OWN_STATE, StateScope
 from keyrange.work.model.outcome import Cause
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
@@ -220,17 +221,35 @@ class StateColumns(Mapping[TopicPartition, PartitionState]):
         rest = self.of_partitions[:PIECES].tolist()
         return dict(zip(self.partitions, zip(self.topic_ids, *rest, strict=True), strict=True))
 
-    def due_ms(self, keeps_order: bool) -> Ints:
+    def due_ms(self, keeps_order: bool, scope: StateScope = OWN_STATE) -> Ints:
         """When each pending record is handed out again: with `keeps_order` when the first one of
-        its key is due. Null keys that share place 0 with the empty key wait for one another as one
-        key does."""
-        return self._due_of_keys_ms if keeps_order else self.pending[DUE_MS]
+        its key is due, in all partitions that share its state. Null keys that share place 0 with
+        the empty key wait for one another as one key does."""
+        if not keeps_order:
+            due_ms: Ints = self.pending[DUE_MS]
+            return due_ms
+        return self._due_of_shared_keys_ms(scope) if scope.is_shared else self._due_of_keys_ms
 
     @cached_property
     def _due_of_keys_ms(self) -> Ints:
-        order = np.lexsort((self.pending[OFFSET], *self.places_of_pending[::-1]))
-        part, key_hash = (column[order] for column in self.places_of_pending)
-        is_first = begins_of_runs(part, key_hash)
+        return self._due_of_first_ms(self.places_of_pending, self.pending[OFFSET])
+
+    def _due_of_shared_keys_ms(self, scope: StateScope) -> Ints:
+        if not self.pending.size:
+            return np.array([], np.int64)
+        groups = scope.groups(self.partitions)
+        shared, rank = np.empty((2, len(self)), np.int64)
+        in_order = [(number, each) for number, own in enumerate(groups.values()) for each in own]
+        for at, (number, each) in enumerate(in_order):
+            shared[self.numbers[each]], rank[self.numbers[each]] = number, at
+        part, key_hash = self.places_of_pending
+        offsets, since_ms = self.pending[OFFSET], self.pending[SINCE_MS]
+        return self._due_of_first_ms(Places(shared[part], key_hash), offsets, rank[part], since_ms)
+
+    def _due_of_first_ms(self, keys: Places, *order_in_key: Ints) -> Ints:
+        """When the first pending record of its key is due, of each; the last order goes first."""
+        order = np.lexsort((*order_in_key, *keys[::-1]))
+        is_first = begins_of_runs(*(column[order] for column in keys))
         due_ms = np.empty(len(order), np.int64)
         due_ms[order] = self.pending[DUE_MS, order[is_first]][np.cumsum(is_first) - 1]
         return due_ms

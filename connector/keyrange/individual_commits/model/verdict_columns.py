@@ -17,6 +17,7 @@ from keyrange.individual_commits.model.state_columns import (
     LEADER_EPOCH,
     OFFSET,
     SCANNED,
+    SINCE_MS,
     Bools,
     Ints,
     Places,
@@ -136,12 +137,13 @@ def _not_done(
     found: list[tuple[int, PendingRecord]] = []
     dead: dict[TopicPartition, list[PendingRecord]] = {}
     columns = (each[pieces].tolist() for each in bounds)
+    since_ms = _since_ms(deliveries, now_ms)
     for (partition, each), piece, were, scanned, back in zip(
         said, pieces.tolist(), *columns, strict=True
     ):
         record = again[partition].get(each.offset)
         if record is None and were <= each.offset < scanned:
-            record = PendingRecord(each.offset, each.key_hash, since_ms=now_ms, late=each.late)
+            record = PendingRecord(each.offset, each.key_hash, since_ms=since_ms, late=each.late)
         if record is None or record.key_hash != each.key_hash or each.offset >= back:
             why = f"offset {each.offset} was not handed out by this batch as {each}"
             raise StrangeVerdict(partition, why)
@@ -151,6 +153,15 @@ def _not_done(
         else:
             found.append((piece, record))
     return found, dead
+
+
+def _since_ms(deliveries: DeliveryColumns, now_ms: int) -> int:
+    """Since when what fails now is pending. Records of a key that several topics have come again in
+    this order, whatever the clock did: later than all that is pending already."""
+    known_ms = deliveries.states.pending[SINCE_MS]
+    if not deliveries.scope.is_shared or not len(known_ms):
+        return now_ms
+    return max(now_ms, int(known_ms.max()) + 1)
 
 
 def _ordered(partition: TopicPartition, not_done: Iterable[RecordOutcome]) -> list[RecordOutcome]:

@@ -12,6 +12,7 @@ from keyrange.errors import invalid_options
 from keyrange.individual_commits.model.commit import Commit, CommitKind, Snapshot
 from keyrange.model.commit_settings import CommitSettings
 from keyrange.model.offsets import TopicPartition
+from keyrange.model.state_scope import StateScope
 from keyrange.model.timers import UNKNOWN
 from keyrange.model.watermarks import PartitionTime
 
@@ -139,8 +140,12 @@ def write_reset(
     `append` does."""
     last = _last(commits, known)
     # Records that come again are not late, whatever came behind them.
+    terms = known.terms or CommitSettings()
+    home = StateScope(terms.state_topic).home
     times = {
-        p: PartitionTime(None, UNKNOWN) if p in back else replace(each, timers=UNKNOWN)
+        p: PartitionTime(None, UNKNOWN if home(p) == p else each.timers)
+        if p in back
+        else replace(each, timers=UNKNOWN if home(p) == p else each.timers)
         for p, each in known.times.items()
         if p in states
     }
@@ -154,7 +159,7 @@ def write_reset(
         run_id=str(uuid.uuid4()),
         batch_id=-1,
         committed_at_ms=now_ms,
-        terms=known.terms or CommitSettings(),
+        terms=terms,
         states=states,
         who=who,
         why=why,

@@ -42,7 +42,7 @@ from keyrange.model.commit_settings import CommitSettings
 from keyrange.model.offsets import TopicPartition
 from keyrange.model.query_ranges import Ownership, read_ownership, write_ownership
 from keyrange.model.timers import NextTimer
-from keyrange.model.watermarks import BatchStart, PartitionTime, Watermark
+from keyrange.model.watermarks import BEGIN, BatchStart, PartitionTime, Watermark
 from keyrange.storage.table_store import Bounds
 
 # Key ranges have both ends in them, as in all columns that people read.
@@ -78,6 +78,7 @@ SCHEMA: Final = pa.schema(
         ("hash", pa.string()),
         ("null_keys", pa.string()),
         ("isolation", pa.string()),
+        ("state_topic", pa.string()),
         ("done_records", pa.int64()),
         ("rejected", pa.int64()),
         ("held_back", pa.int64()),
@@ -167,7 +168,8 @@ def _of_time(time: PartitionTime) -> tuple[Any, ...]:
     starts = [(each.offset, each.clock_us) for each in time.starts] or None
     if time.watermark is None:
         return (None, None, timers, starts)
-    return (time.watermark.at_us, _micros(time.watermark.since_ms), timers, starts)
+    at_us, since_us = time.watermark.at_us, _micros(time.watermark.since_ms)
+    return (None if at_us == BEGIN else at_us, since_us, timers, starts)
 
 
 def _common(commit: Commit) -> dict[str, Any]:
@@ -359,11 +361,11 @@ def _read_runs(told: Sequence[Row]) -> tuple[StateRun, ...]:
 def _read_time(told: Sequence[Any]) -> PartitionTime:
     """Raises TypeError or ValueError for what cannot be a time of a partition."""
     at_us, since_us, timers, starts = told
-    if (at_us is None) != (since_us is None):
+    if at_us is not None and since_us is None:
         raise ValueError("a watermark does not say since when it is there")
     watermark = None
-    if at_us is not None and since_us is not None:
-        watermark = Watermark(at_us, since_us // 1000)
+    if since_us is not None:
+        watermark = Watermark(BEGIN if at_us is None else at_us, since_us // 1000)
     found = (NextTimer.of_flat(each[name] for name in _TIMER.names) for each in timers or ())
     passed = [BatchStart(each["offset"], each["clock_us"]) for each in starts or ()]
     if any(None in (each.offset, each.clock_us) for each in passed):

@@ -18,7 +18,8 @@ from keyrange.members.model.assignment import Owned
 from keyrange.model.key_ranges import KeyRange, split_evenly
 from keyrange.model.offset_splits import Split
 from keyrange.model.offsets import OffsetRange, TopicPartition
-from keyrange.ranges.model.range_plan import RangeEstimate, cut_line, plan_tasks, weigh
+from keyrange.model.state_scope import OWN_STATE, StateScope
+from keyrange.ranges.model.range_plan import RangeEstimate, plan_tasks, weigh
 
 Owners = Mapping[TopicPartition, Sequence[Owned]]
 Naming = Callable[[TopicPartition], str]
@@ -84,24 +85,28 @@ def plan_pinned_deliveries(
     key_hashes: Callable[[TopicPartition], Sequence[int]],
     shape: Shape,
     naming: Callable[[], Naming],
+    scope: StateScope = OWN_STATE,
 ) -> list[WorkUnit] | None:
     """The portions of a batch that reads what `deliveries` hand out, in the key ranges `spans`;
     None where one of these belongs to two slots.
 
     No portion begins inside one of `spans`: what becomes of a record is said by them, and of the
-    records of one only a single task may speak.
+    records of one only a single task may speak. Partitions that share the state of keys (`scope`)
+    are owned by whoever owns the one with the state.
     """
     found: dict[str, list[RangeEstimate]] = {}
     for cell in delivery_splits.plan_cells(deliveries, spans, bytes_per_offset, key_hashes):
-        slot = _owner(owners[cell.partition], cell.span)
+        slot = _owner(owners[scope.home(cell.partition)], cell.span)
         if slot is None:
             return None
         found.setdefault(slot, []).append(cell)
     portions: list[WorkUnit] = []
     for slot, cells in sorted(found.items()):
         count = shape.of(slot, _total(cells))
-        stretches = [each for each in cut_line(cells, lambda cell: cell.bytes, count) if each]
-        planned = delivery_splits.plan_deliveries(stretches, deliveries, bytes_per_offset, naming())
+        stretches = delivery_splits.cut_groups(cells, count, scope)
+        planned = delivery_splits.plan_deliveries(
+            stretches, deliveries, bytes_per_offset, naming(), scope
+        )
         portions += [WorkUnit(slot, splits) for splits in planned]
     return portions
 

@@ -9,6 +9,7 @@ from typing import Any
 from keyrange.keyed_state.model.state_runs import StateRun
 from keyrange.model.key_ranges import KeyRange
 from keyrange.model.offsets import TopicPartition
+from keyrange.model.state_scope import OWN_STATE, StateScope
 from keyrange.model.watermarks import PartitionClock
 
 
@@ -51,20 +52,24 @@ class StateOrder:
     """Where the state of keys is before the batch: the runs of each partition at commit `seq`.
     `time_ms`: the time of the batch, in ms since 1970. `clocks`: of a job with time, what late
     records and timers of each partition go by, and `timers_max`: of about how many keys of a range
-    timers fire in the batch, None for all."""
+    timers fire in the batch, None for all. `scope`: which partitions share a state; `topic_id`: of
+    the topic under whose partitions it stands then."""
 
     seq: int
     time_ms: int
     runs: Mapping[TopicPartition, tuple[StateRun, ...]]
     clocks: Mapping[TopicPartition, PartitionClock] = field(default_factory=dict)
     timers_max: int | None = None
+    scope: StateScope = OWN_STATE
+    topic_id: str = ""
 
     def only(self, partitions: Collection[TopicPartition]) -> StateOrder:
-        """Of some partitions."""
+        """Of some partitions, and of those with their state."""
+        named = {*partitions, *self.scope.homes(partitions)}
         return replace(
             self,
-            runs={at: each for at, each in self.runs.items() if at in partitions},
-            clocks={at: each for at, each in self.clocks.items() if at in partitions},
+            runs={at: each for at, each in self.runs.items() if at in named},
+            clocks={at: each for at, each in self.clocks.items() if at in named},
         )
 
 
@@ -107,6 +112,8 @@ def write_work_order(order: WorkOrder) -> dict[str, Any]:
             "runs": [[*at, [run.flat() for run in each]] for at, each in sorted(runs.items())],
             "timersMax": order.state.timers_max,
             "clocks": [[*at, *_flat(each)] for at, each in sorted(order.state.clocks.items())],
+            "topic": order.state.scope.topic,
+            "topicId": order.state.topic_id,
         }
     return document
 
@@ -141,5 +148,8 @@ def read_work_order(document: Mapping[str, Any]) -> WorkOrder:
         clocks = {
             TopicPartition(topic, number): _clock(*each) for topic, number, *each in told["clocks"]
         }
-        state = StateOrder(told["seq"], told["timeMs"], runs, clocks, told["timersMax"])
+        state = StateOrder(
+            *(told["seq"], told["timeMs"], runs, clocks, told["timersMax"]),
+            *(StateScope(told["topic"]), told["topicId"]),
+        )
     return WorkOrder(document["plan"], document["sourceId"], settings, partitions, state)
