@@ -25,7 +25,16 @@ from keyrange.keyed_state.variables import (
 )
 from keyrange.model.key_ranges import SPACE, hash_of, hash_of_record
 from keyrange.model.offsets import TopicPartition
-from keyrange.model.watermarks import PartitionClock, Watermark, clock_us, moved
+from keyrange.model.subscription import Subscribe
+from keyrange.model.watermarks import (
+    BEGIN,
+    PartitionClock,
+    Watermark,
+    clock_us,
+    moved,
+    shared_clock_us,
+    shared_from,
+)
 from keyrange.options import parse_options
 from keyrange.options.option import OptionValue
 from keyrange.values.forms import value_forms
@@ -73,7 +82,8 @@ class StateHarness:
     `time_ms`: the time of the batch, in ms since 1970, by which times to live are counted, and
     timers of a job with `keyrange.ProcessingTime`; set it to let time pass. Event time passes with
     the records, and by `advance`. Where `time_ms` is not said it is 0, and no event time is ahead
-    of the clock.
+    of the clock. With the options `subscribe` and `state.topic` several topics share the state of
+    keys.
     """
 
     def __init__(
@@ -87,9 +97,13 @@ class StateHarness:
         time: EventTime | ProcessingTime | None = None,
         on_timer: Callable[..., Any] | None = None,
     ) -> None:
-        """As of `keyrange.job`; `options` are those of the formats of keys and values. Raises
-        INVALID_OPTIONS."""
+        """As of `keyrange.job`; `options` are those of the formats of keys and values, and of the
+        topics. Raises INVALID_OPTIONS."""
         parsed = parse_options({**_NOWHERE, **options})
+        if not isinstance(parsed.subscription, Subscribe):
+            raise invalid_options(["option subscribe names the topics of a harness"])
+        self._scope = parsed.commits.scope
+        self._topics = parsed.subscription.topics
         forms = value_forms(parsed)
         self._values = reader_of(forms, parsed.registry)
         if isinstance(function, Operator):
@@ -113,7 +127,7 @@ class StateHarness:
         self._function = function
         self._mode = mode
         self._on_timer = on_timer
-        self._states = FoldedState(form, time_ms=time_ms or 0)
+        self._states = FoldedState(form, time_ms=time_ms or 0, scope=self._scope)
         self._watermarks: dict[TopicPartition, Watermark | None] = {}
         self._offset = 0
 
@@ -131,22 +145,28 @@ class StateHarness:
             tuple[bytes | None, bytes | None] | tuple[bytes | None, bytes | None, datetime]
         ],
         partition: int = 0,
+        topic: str | None = None,
     ) -> list[dict[str, Any]]:
         """The rows that the function answers with, for records as (key, value) or (key, value,
         timestamp), in one batch; before them those of timers that are due. The timestamp is the
-        time of the batch where none is said.
+        time of the batch where none is said. `topic`: that of the records, else the first one.
 
         Raises RecordsFailed where it raised for some. What it did for the others stays.
         """
-        at = TopicPartition(_TOPIC, partition)
-        clock = self._clock_us(at)
-        self._states.clocks[at] = PartitionClock(clock)
-        self._states.fires = [at] if self._time is not None else []
-        given = self._batch(partition, list(records))
+        at = TopicPartition(topic or self._topics[0], partition)
+        clock = self._clock_us(partition)
+        told = PartitionClock(clock)
+        self._states.clocks |= dict.fromkeys({at, self._scope.home(at)}, told)
+        self._states.fires = [self._scope.home(at)] if self._time is not None else []
+        given = self._batch(at, list(records))
         rows, failed, seen_us = self._worked_on(at, given)
         if self._time is not None and self._time.is_event_time:
             before, delay_us = self._watermarks.get(at), self._time.delay_us
             self._watermarks[at] = moved(before, clock, seen_us, delay_us, self.time_ms)
+            if self._scope.is_shared:
+                for each in self._partitions(partition):
+                    known = self._watermarks.get(each)
+                    self._watermarks[each] = shared_from(known, clock, self.time_ms)
         if failed:
             raise RecordsFailed(failed)
         return rows
@@ -154,20 +174,31 @@ class StateHarness:
     def advance(self, watermark: datetime, partition: int = 0) -> list[dict[str, Any]]:
         """Let event time come as far as `watermark`, and fire the timers that are due then: the
         rows that they answer with. Raises as `process`."""
-        at = TopicPartition(_TOPIC, partition)
-        at_us = max(microseconds(watermark), self._clock_us(at))
-        self._watermarks[at] = Watermark(at_us, self.time_ms)
+        at_us = max(microseconds(watermark), self._clock_us(partition))
+        for each in self._partitions(partition):
+            known = self._watermarks.get(each)
+            at_least = max(at_us, known.at_us) if known is not None else at_us
+            self._watermarks[each] = Watermark(at_least, self.time_ms)
         return self.process([], partition)
 
     def watermark(self, partition: int = 0) -> datetime | None:
         """How far event time has come; None before the first record."""
-        known = self._watermarks.get(TopicPartition(_TOPIC, partition))
-        return None if known is None else instant(known.at_us)
+        known = [self._watermarks.get(each) for each in self._partitions(partition)]
+        at_us = min((each.at_us for each in known if each is not None), default=BEGIN)
+        return None if at_us == BEGIN else instant(at_us)
 
-    def _clock_us(self, at: TopicPartition) -> int:
+    def _partitions(self, number: int) -> list[TopicPartition]:
+        """The partitions of one number that are read."""
+        return [TopicPartition(each, number) for each in self._topics]
+
+    def _clock_us(self, partition: int) -> int:
         if self._time is None or not self._time.is_event_time:
             return self.time_ms * 1000
-        return clock_us(self._watermarks.get(at), self._time.idle_after_us, self.time_ms)
+        known = [self._watermarks.get(each) for each in self._partitions(partition)]
+        idle_after_us = self._time.idle_after_us
+        if self._scope.is_shared:
+            return shared_clock_us(known, idle_after_us, self.time_ms)
+        return clock_us(known[0], idle_after_us, self.time_ms)
 
     def _worked_on(
         self, at: TopicPartition, given: pa.RecordBatch
@@ -182,6 +213,7 @@ class StateHarness:
             values=self._values,
             on_timer=self._on_timer,
             time=self._time,
+            scope=self._scope,
         )
         rows: list[dict[str, Any]] = []
         failed: list[tuple[int, str]] = []
@@ -198,7 +230,7 @@ class StateHarness:
     def state(self, key: bytes, partition: int = 0) -> dict[str, Any]:
         """The state of a key: the value of each variable that it has."""
         wanted = Keys(np.array([hash_of(key)]), pa.array([key], pa.binary()))
-        found = self._states.look_up(TopicPartition(_TOPIC, partition), wanted)
+        found = self._states.look_up(TopicPartition(self._topics[0], partition), wanted)
         form = self._states.form
         [entry] = Entries(form).read(found)
         named = zip(form.names, entry, strict=False)
@@ -206,22 +238,22 @@ class StateHarness:
 
     def keys(self, partition: int = 0) -> list[bytes]:
         """The keys that have any state."""
-        blocks = self._states.rows(TopicPartition(_TOPIC, partition))
+        blocks = self._states.rows(TopicPartition(self._topics[0], partition))
         return sorted(key for block in blocks for key in block.column(KEY).to_pylist())
 
-    def _batch(self, partition: int, records: list[tuple[Any, ...]]) -> pa.RecordBatch:
+    def _batch(self, at: TopicPartition, records: list[tuple[Any, ...]]) -> pa.RecordBatch:
         now = datetime.fromtimestamp(self.time_ms / 1000, UTC)
         rows = [
             {
                 "key": key,
                 "value": value,
-                "topic": _TOPIC,
-                "partition": partition,
-                "offset": self._offset + at,
+                "topic": at.topic,
+                "partition": at.partition,
+                "offset": offset,
                 "timestamp": told[0] if told else now,
-                "keyHash": hash_of_record(key, self._offset + at, nulls_first=False),
+                "keyHash": hash_of_record(key, offset, nulls_first=False),
             }
-            for at, (key, value, *told) in enumerate(records)
+            for offset, (key, value, *told) in enumerate(records, self._offset)
         ]
         self._offset += len(rows)
         return pa.RecordBatch.from_pylist(rows, _RECORDS)

@@ -33,6 +33,8 @@ from samples.member_samples import append_all, assignment, owned, stored, table_
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 TOPIC, WRITTEN = "orders", "orders_out"
+# Topics that share the state of their keys with the first one.
+BESIDE = ("customers", "payments")
 PARTITIONS, RECORDS = 4, 800
 README = ROOT / "README.md"
 RECIPES = ROOT / "connector" / "guides" / "recipes.md"
@@ -203,6 +205,8 @@ def pages(spark: SparkSession, topics: Topics, tmp_path_factory: Any) -> Iterato
     home = tmp_path_factory.mktemp("guides")
     topics.create_named(TOPIC, PARTITIONS)
     topics.create_named(WRITTEN, 1)
+    for name in BESIDE:
+        topics.create_named(name, PARTITIONS)
     topics.produce(TOPIC, orders())
     key_hashes = Places(topics.cluster.bootstrap_servers, home)
     made = Pages(spark, key_hashes)
@@ -218,6 +222,8 @@ def pages(spark: SparkSession, topics: Topics, tmp_path_factory: Any) -> Iterato
     yield made
     topics.delete_topic(TOPIC)
     topics.delete_topic(WRITTEN)
+    for name in BESIDE:
+        topics.delete_topic(name)
 
 
 @pytest.fixture(scope="module")

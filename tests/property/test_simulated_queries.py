@@ -47,6 +47,9 @@ KINDS = {
     "with timers, with losses": (Kind(timed=True, loses=True), 10),
     "with timers, with a budget": (Kind(timed=True, budget=True), 10),
     "with timers, set by hand, with a budget": (Kind(timed=True, by_hand=True, budget=True), 10),
+    "with timers, of two topics": (Kind(timed=True, shared=True), 10),
+    "with timers, of two topics, pinned": (Kind(timed=True, shared=True, pinned=True), 10),
+    "with timers, of two topics, with a budget": (Kind(timed=True, shared=True, budget=True), 10),
     # 145 and 158 are quiet enough that nobody is to lose ranges.
     "consumers of one group": (Kind(consumers=True), 160),
     "consumers of one group, by offset": (Kind(consumers=True, by_offset=True), 10),

@@ -18,7 +18,8 @@ class Kind:
     `by_hand`: somebody resets commits and replays dead letters. `consumers`: a group of consumers,
     and no query; `by_offset`: they share records out by their offsets. `changes`: each run
     of the query has other options than the one before, also beside a batch that is not finished.
-    `timed`: a job with state, event time and timers."""
+    `timed`: a job with state, event time and timers. `shared`: it reads two topics, whose keys
+    share their state."""
 
     individual: bool = True
     pinned: bool = False
@@ -32,6 +33,7 @@ class Kind:
     by_offset: bool = False
     changes: bool = False
     timed: bool = False
+    shared: bool = False
 
 
 def choose(random: Random) -> Kind:
@@ -104,6 +106,8 @@ def options_of(kind: Kind, home: Path, random: Random) -> dict[str, str]:
     if kind.timed:
         found["stateDirectory"] = str(home / "state")
         found["slot.directory"] = str(home / "slots")
+    if kind.shared:
+        found |= {"subscribe": "t,a", "state.topic": "t"}
     if kind.budget:
         found["batch.time.budget"] = random.choice(["500ms", "3s"])
     if kind.pinned:

@@ -84,7 +84,7 @@ class Schedule:
         self.by_hand = ByHand(world, random)
         world.is_slow = kind.budget
         self._surroundings = Surroundings(self, random)
-        self.job = TimedJob(world.home, random) if kind.timed else None
+        self.job = TimedJob(world.home, random, kind.shared) if kind.timed else None
         if self.job is not None:
             world.sink = TimedSink(self.job.uri)
 
@@ -92,7 +92,10 @@ class Schedule:
         world, random = self.world, self.random
         # What is new in a subscribed pattern has to begin at 0.
         begin = 0 if self.kind.pattern else random.choice([0, 0, 7, 2**31 - 5])
-        world.topics.create("t", random.randint(1, 3), begin)
+        partitions = random.randint(1, 3)
+        world.topics.create("t", partitions, begin)
+        if self.kind.shared:
+            world.topics.create("a", partitions, begin)
         if self.kind.pattern and random.random() < 0.7:
             world.topics.create("t2", 1)
         if self.kind.pinned:

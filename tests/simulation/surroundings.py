@@ -78,7 +78,8 @@ class Surroundings:
         topics = self._world.topics
         partitions = sum(place.topic == "t" for place in topics.logs)
         if partitions < 4:
-            topics.create("t", partitions + 1)
+            for topic in sorted(topics.ids) if self._kind.shared else ["t"]:
+                topics.create(topic, partitions + 1)
             self._world.faults.note("a partition more")
 
     def _recut(self) -> None:

@@ -72,10 +72,12 @@ def times_of(random: Random, offset: int, count: int) -> list[int]:
     ]
 
 
-def timer_of(offset: int, timestamp: datetime) -> datetime:
-    """When the timer of a record is due: some at once. No two of a partition are the same."""
+def timer_of(topic: str, offset: int, timestamp: datetime) -> datetime:
+    """When the timer of a record is due: some at once. No two of partitions with one number are the
+    same."""
     wait_s = (-2, 0, 1, 4, 10)[offset % 5]
-    return timestamp + timedelta(seconds=wait_s, microseconds=offset % 1000)
+    micros = offset % 400 * 2 + (topic == "a")
+    return timestamp + timedelta(seconds=wait_s, microseconds=micros)
 
 
 def is_bad(offset: int) -> bool:
@@ -93,7 +95,7 @@ def function(record: Any, state: Any) -> Any:
     what, chance = record.value[:1], world.faults.chances.record_fails
     turn = (state.turn.get() or 0) + 1
     state.turn.update(turn)
-    at = timer_of(record.offset, record.timestamp)
+    at = timer_of(record.topic, record.offset, record.timestamp)
     generation = int(record.value[1:])
     place = (record.topic, record.partition, record.offset, generation)
     state.records.update(microseconds(at), place)
@@ -132,7 +134,9 @@ class FaultyTable(SinkTable):
 class TimedJob:
     """The job of one simulation."""
 
-    def __init__(self, home: Path, random: Random) -> None:
+    def __init__(self, home: Path, random: Random, shares: bool = False) -> None:
+        """`shares`: the keys of topics a and t share their state, which stands under t."""
+        self.shares = shares
         self.uri = str(home / "table")
         self._home = home
         late = random.choice(["drop", "deliver"])

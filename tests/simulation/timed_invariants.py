@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -96,7 +96,8 @@ class Timed:
         return found.get(at) or PartitionTime()
 
     def clock_us(self, batch: Batch, at: TopicPartition) -> int:
-        return self.clock_by(self.time_before(batch, at), batch)
+        times = {each: self.time_before(batch, each) for each in self.sharing(at)}
+        return self.clock_by(times, batch)
 
     def clock_at(self, at: TopicPartition, offset: int) -> int:
         """The clock of a partition in the batch that had an offset first."""
@@ -115,7 +116,7 @@ class Timed:
         for each in self.commits:
             if each.source_id == source_id and each.seq <= seq:
                 states = {**states, **each.states}
-        if not self.job.time.is_event_time or at not in states:
+        if not self.job.time.is_event_time or at not in states or self.job.shares:
             return clock
         scanned = states[at].piece_of(hash_of(key[3].encode())).scanned
         if scanned >= states[at].position:
@@ -127,24 +128,44 @@ class Timed:
         ]
         return min(clock, clocks[-1]) if clocks else BEGIN
 
-    def clock_by(self, time: PartitionTime, batch: Batch) -> int:
-        now_ms = batch.mark.time_ms
+    def home(self, topic: str) -> str:
+        """The topic under which the state of a topic's keys stands."""
+        return "t" if self.job.shares else topic
+
+    def sharing(self, at: TopicPartition) -> list[TopicPartition]:
+        """The partitions that share the state of one."""
+        return [TopicPartition(each, at.partition) for each in "ta"] if self.job.shares else [at]
+
+    def clock_by(self, times: Mapping[TopicPartition, PartitionTime], batch: Batch) -> int:
+        now_ms, idle_us = batch.mark.time_ms, self.job.time.idle_after_us
         assert now_ms is not None
         if not self.job.time.is_event_time:
             return now_ms * 1000
-        return clock_us(time.watermark, self.job.time.idle_after_us, now_ms)
+        if not self.job.shares:
+            [time] = times.values()
+            return clock_us(time.watermark, idle_us, now_ms)
+        known = [each.watermark for each in times.values() if each.watermark is not None]
+        if idle_us is None:
+            return min((each.at_us for each in known), default=BEGIN)
+        idle = {each: (now_ms - each.since_ms) * 1000 - idle_us for each in known}
+        busy = [each.at_us for each in known if idle[each] <= 0]
+        if busy:
+            return min(busy)
+        begun = [each for each in known if each.at_us != BEGIN]
+        return max((each.at_us + idle[each] for each in begun), default=BEGIN)
 
     @cached_property
-    def dead(self) -> dict[Key, list[tuple[int, int]]]:
-        """Of each key the offsets of records that were given up, and in which batch."""
-        found: dict[Key, list[tuple[int, int]]] = {}
+    def dead(self) -> dict[Key, list[tuple[Place, int]]]:
+        """Of each key the records that were given up, and in which batch."""
+        found: dict[Key, list[tuple[Place, int]]] = {}
         topics = self.world.topics
         keys = dict(topics.produced())
         for place, (_, number) in letters(self.world):
             key = keys.get(place)
             if key is not None:
-                at = (place.topic, place.partition, place.generation, key.decode())
-                found.setdefault(at, []).append((place.offset, number))
+                topic = self.home(place.topic)
+                at = (topic, place.partition, place.generation, key.decode())
+                found.setdefault(at, []).append((place, number))
         return found
 
     @cached_property
@@ -171,7 +192,7 @@ class Timed:
         found: dict[Key, list[tuple[Batch, Row]]] = {}
         for application, number, row in self.world.sink.read():
             batch = self.by_application[application.split(":")[1], number]
-            key = (row.topic, row.partition, row.generation, row.key)
+            key = (self.home(row.topic), row.partition, row.generation, row.key)
             found.setdefault(key, []).append((batch, row))
         for each in found.values():
             each.sort(key=lambda one: one[1].turn)
@@ -210,6 +231,8 @@ def check(timed: Timed, again: Collection[Place], strict: bool) -> None:
     for key, rows in timed.turns.items():
         assert [row.turn for _, row in rows] == [*range(1, len(rows) + 1)], f"{key}: turns {rows}"
         _check_key(timed, key, rows, again, strict)
+        if timed.job.shares and strict:
+            _check_topics_in_turn(timed, key, rows)
     for (place, timer_us), count in timed.given_up.items():
         assert timer_us == _timer_us(timed, place), f"a timer of {place} was given up that is none"
         assert not _is_good((place, None)), f"{place}: its timer never fails"
@@ -218,7 +241,22 @@ def check(timed: Timed, again: Collection[Place], strict: bool) -> None:
 
 
 def _timer_us(timed: Timed, place: Place) -> int:
-    return microseconds(timer_of(place.offset, instant(timed.times_us[place])))
+    moment = instant(timed.times_us[place])
+    return microseconds(timer_of(place.topic, place.offset, moment))
+
+
+def _check_topics_in_turn(timed: Timed, key: Key, rows: list[tuple[Batch, Row]]) -> None:
+    """A key's records have had their turns in the order of the batches that were to hand them out
+    first, those of one batch topic by topic, the topic with the state first."""
+    ends = [batch.end.positions for batch in timed.batches(timed.checkpoints[-1])]
+    turns = []
+    for _, row in rows:
+        if row.timer_us is None:
+            at = TopicPartition(row.topic, row.partition)
+            first = next(n for n, end in enumerate(ends) if end.get(at, 0) > row.offset)
+            turns.append((first, row.topic != "t", row.offset, row))
+    in_order = sorted(turns, key=lambda each: each[:3])
+    assert turns == in_order, f"{key}: {turns} are not in turn"
 
 
 def _check_key(
@@ -228,20 +266,22 @@ def _check_key(
     again: Collection[Place],
     strict: bool,
 ) -> None:
-    at = TopicPartition(*key[:2])
+    home = TopicPartition(*key[:2])
     # By its time: the record of each timer, and the batch in which it was set.
     timers: dict[int, tuple[Place, Batch]] = {}
     latest_us = BEGIN
     # Batches in which some record of the key came again: its timers may have waited.
-    came_again = {batch.number for batch, row in rows if _came_again(batch, row, at)}
-    for offset, number in timed.dead.get(key, ()):
+    came_again = {batch.number for batch, row in rows if _came_again(batch, row)}
+    for dead, number in timed.dead.get(key, ()):
         came_again.update(
             batch.number
             for batch, row in rows
-            if offset < row.offset and offset < _begin(batch, at) and batch.number <= number
+            if (dead.topic != row.topic or dead.offset < row.offset)
+            and dead.offset < _begin(batch, TopicPartition(*dead[:2]))
+            and batch.number <= number
         )
     for batch, row in rows:
-        clock = timed.clock_of_key(batch, key) if strict else timed.clock_us(batch, at)
+        clock = timed.clock_of_key(batch, key) if strict else timed.clock_us(batch, home)
         if row.timer_us is not None:
             known = timers.pop(row.timer_us, None)
             assert known is not None, f"{row} has fired and was not set, or twice"
@@ -251,13 +291,13 @@ def _check_key(
             assert not earlier, f"{row} has fired before that of {timers[min(earlier)][0]}"
             latest_us = max(latest_us, row.timer_us)
             continue
-        if strict and timed.job.time.is_event_time:
-            first = timed.clock_at(at, row.offset)
+        if strict and timed.job.time.is_event_time and not timed.job.shares:
+            first = timed.clock_at(home, row.offset)
             assert latest_us <= first, (
                 f"{row} was read when the clock was {first}, and timer {latest_us} fired before"
             )
         time_us = timed.times_us[row.place]
-        if not _came_again(batch, row, at) and row.place not in again and strict:
+        if not _came_again(batch, row) and row.place not in again and strict:
             is_late = timed.job.time.is_event_time and time_us < clock
             assert timed.job.time.late == "deliver" or not is_late, f"{row} was late"
             assert timed.job.time.late == "drop" or is_late == bool(row.late), f"{row} is late?"
@@ -277,10 +317,10 @@ def _is_good(timer: tuple[Place, Batch | None]) -> bool:
     return not is_bad(timer[0].offset) and timer[0].offset % 7 != 1
 
 
-def _came_again(batch: Batch, row: Row, at: TopicPartition) -> bool:
+def _came_again(batch: Batch, row: Row) -> bool:
     if row.timer_us is not None:
         return False
-    return row.offset < _begin(batch, at)
+    return row.offset < _begin(batch, TopicPartition(row.topic, row.partition))
 
 
 def _begin(batch: Batch, at: TopicPartition) -> int:
@@ -303,7 +343,8 @@ def _check_end(timed: Timed) -> None:
             if each.source_id == last.mark.source_id and each.seq <= seq:
                 known = dict(each.times) if each.whole else {**known, **each.times}
         time = known.get(at) or PartitionTime()
-        clock = timed.clock_by(time, behind)
+        times = {each: known.get(each) or PartitionTime() for each in timed.sharing(at)}
+        clock = timed.clock_by(times, behind)
         set_at = {
             _timer_us(timed, row.place): row.place
             for _, row in rows
@@ -329,4 +370,5 @@ def _check_watermark(timed: Timed, at: TopicPartition, generation: int, at_us: i
         for place, time_us in timed.times_us.items()
         if (*place[:2], place.generation) == (*at, generation)
     ]
-    assert at_us <= max(seen) - DELAY_US, f"{at}: the watermark {at_us} is beyond all records"
+    latest_us = max(seen) - DELAY_US if seen else BEGIN
+    assert at_us <= latest_us, f"{at}: the watermark {at_us} is beyond all records"

@@ -27,6 +27,7 @@ from keyrange.keyed_state.states_of_task import Firing
 from keyrange.keyed_state.variables import StateForm
 from keyrange.model.key_ranges import SPACE, KeyRange
 from keyrange.model.offsets import TopicPartition
+from keyrange.model.state_scope import OWN_STATE, StateScope
 from keyrange.model.timers import SeenTimers
 from keyrange.model.watermarks import PartitionClock
 from keyrange.work.outcome_rows import HIDDEN
@@ -37,13 +38,20 @@ Below = Callable[[TopicPartition, KeyRange], Sequence[Blocks]]
 class FoldedState:
     """State that lies in memory, above what there was `below`: its runs, the newest first.
 
-    `time_ms`: the time of the batch, in ms since 1970.
+    `time_ms`: the time of the batch, in ms since 1970. `scope`: which partitions share a state.
     """
 
-    def __init__(self, form: StateForm, below: Below = lambda *_: (), time_ms: int = 0) -> None:
+    def __init__(
+        self,
+        form: StateForm,
+        below: Below = lambda *_: (),
+        time_ms: int = 0,
+        scope: StateScope = OWN_STATE,
+    ) -> None:
         self.form = form
         self.time_ms = time_ms
         self.figures = StateFigures()
+        self._home = scope.home
         self._below = below
         self._changes: defaultdict[TopicPartition, ChangedRows] = defaultdict(ChangedRows)
         # What the timers of partitions go by; those that are to fire.
@@ -74,7 +82,8 @@ class FoldedState:
                     yield partition, SeenTimers(seen, is_exact=True)
 
     def _runs(self, partition: TopicPartition) -> list[Blocks]:
-        return [*self._changes[partition].runs(), *self._below(partition, SPACE)]
+        home = self._home(partition)
+        return [*self._changes[home].runs(), *self._below(home, SPACE)]
 
     def look_up(self, partition: TopicPartition, wanted: Keys) -> pa.RecordBatch:
         """As of `keyrange.keyed_state.states_of_task.TaskStates`."""
@@ -83,11 +92,12 @@ class FoldedState:
 
     def change(self, partition: TopicPartition, rows: pa.RecordBatch) -> None:
         """As of `keyrange.keyed_state.states_of_task.TaskStates`."""
-        self._changes[partition].add(sorted_by_hash(rows))
+        self._changes[self._home(partition)].add(sorted_by_hash(rows))
 
     def rows(self, partition: TopicPartition, span: KeyRange = SPACE) -> Iterator[pa.RecordBatch]:
         """The keys that have any state, in blocks."""
-        changes, runs = self._changes[partition], [*self._below(partition, span)]
+        home = self._home(partition)
+        changes, runs = self._changes[home], [*self._below(home, span)]
         if changes:
             runs.insert(0, LoadedBlocks(list(blocks_of(within(changes.joined(), span)))))
         yield from merged(runs, self.form, lambda rows: with_state(rows, self.form, self.time_ms))

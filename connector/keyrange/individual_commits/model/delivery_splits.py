@@ -204,13 +204,9 @@ def _fires(
 
 
 def _in_turn(splits: Iterable[Split], scope: StateScope) -> list[Split]:
-    """Topic by topic, and before that what is shared, so that its readers meet, as far as that
-    leaves the topics in their order."""
-    by_number: dict[int, list[Split]] = {}
-    for split in sorted(splits, key=lambda split: scope.rank(split.topic_partition)):
-        by_number.setdefault(split.partition, []).append(split)
-    groups = sorted(by_number.values(), key=lambda own: not any(each.shared for each in own))
-    return [split for own in groups for split in own]
+    """Topic by topic, so that small splits of several partitions are asked for together, and of a
+    topic first what is shared, so that its readers meet."""
+    return sorted(splits, key=lambda each: (each.topic != scope.topic, each.topic, not each.shared))
 
 
 def _late_in_turn(

@@ -9,6 +9,7 @@ from typing import Final
 
 from keyrange.kafka.connection import Connection
 from keyrange.model.offset_splits import Split
+from keyrange.model.state_scope import OWN_STATE, StateScope
 from keyrange.wire.chunk_decoder import Chunk, Decoder
 
 _LEAST_ASK_BYTES: Final = 64 * 1024
@@ -94,16 +95,22 @@ class InFlight:
     bytes: int
 
 
-def may_join(cursor: Cursor, in_flight: Iterable[InFlight], bytes_max: int) -> bool:
+def may_join(
+    cursor: Cursor,
+    in_flight: Iterable[InFlight],
+    bytes_max: int,
+    scope: StateScope = OWN_STATE,
+) -> bool:
     """Whether a cursor may be asked for beside what is under way.
 
-    One request at a time for each partition: where one has to be asked again, what comes behind it
-    would be read before it, and the records of a key would change places.
+    One request at a time for each partition, and for those that share the state of keys: where one
+    has to be asked again, what comes behind it would be read before it, and the records of a key
+    would change places.
     """
-    partition, asked_bytes = cursor.split.topic_partition, 0
+    home, asked_bytes = scope.home(cursor.split.topic_partition), 0
     for asked in in_flight:
         asked_bytes += asked.bytes
-        if asked.cursor.split.topic_partition == partition:
+        if scope.home(asked.cursor.split.topic_partition) == home:
             return False
     return asked_bytes <= bytes_max
 

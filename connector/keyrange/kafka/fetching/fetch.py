@@ -156,7 +156,8 @@ class SplitReader:
         chunk_bytes = min(client.max_partition_fetch_bytes, client.fetch_max_bytes)
         while waiting and len(in_flight) < _IN_FLIGHT_MAX:
             ask_bytes = waiting[0].ask_bytes(chunk_bytes)
-            if in_flight and not may_join(waiting[0], in_flight, chunk_bytes - ask_bytes):
+            left, scope = chunk_bytes - ask_bytes, self.settings.scope
+            if in_flight and not may_join(waiting[0], in_flight, left, scope):
                 return
             try:
                 self._check_leader(waiting[0])

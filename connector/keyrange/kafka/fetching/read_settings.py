@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from keyrange.model.state_scope import OWN_STATE, StateScope
 from keyrange.options import SourceOptions
 from keyrange.wire.chunk_decoder import DecodeSettings
 from keyrange.wire.key_range_selection import Selection
@@ -14,13 +15,15 @@ class ReadSettings:
     """How splits are read; plain data.
 
     `raises_recreated`: the caller goes on at the start of a topic that was created anew, so that
-    this is raised, whatever `fail_on_data_loss` says.
+    this is raised, whatever `fail_on_data_loss` says. `scope`: which partitions share the state of
+    keys: their records come in the order of the splits.
     """
 
     decode: DecodeSettings
     fail_on_data_loss: bool
     poll_timeout_ms: int
     raises_recreated: bool = False
+    scope: StateScope = OWN_STATE
 
 
 def read_settings(options: SourceOptions, by_offset: bool = False) -> ReadSettings:
@@ -36,4 +39,5 @@ def read_settings(options: SourceOptions, by_offset: bool = False) -> ReadSettin
         ),
         fail_on_data_loss=options.fail_on_data_loss,
         poll_timeout_ms=options.poll_timeout_ms,
+        scope=options.commits.scope,
     )
