@@ -66,6 +66,38 @@ def test_a_function_that_can_be_called_or_is_not_known_is_taken(function: Any) -
     assert keyrange.job(OPTIONS, function, COLUMNS) is not None
 
 
+@pytest.mark.parametrize(
+    ("given", "settings", "said"),
+    [
+        (
+            {"state.topic": "customers"},
+            {"state": TOTAL},
+            "none of the topics that option subscribe",
+        ),
+        ({"state.topic": "orders"}, {}, "state.topic is for jobs with state"),
+        ({"state.topic": "a/b"}, {"state": TOTAL}, "'state.topic' must be the name of a topic"),
+        (
+            {"state.topic": "orders", "keyRanges": '{"orders": {"0": [[0, 9223372036854775807]]}}'},
+            {"state": TOTAL},
+            "state.topic and keyRanges exclude each other",
+        ),
+    ],
+)
+def test_topics_that_cannot_share_a_state_are_refused(
+    given: dict[str, str], settings: dict[str, Any], said: str
+) -> None:
+    function = of_state if settings else of_record
+    with pytest.raises(KeyrangeError, match=said):
+        keyrange.job(KEYED | given, function, COLUMNS, **settings)
+
+
+def test_single_partitions_cannot_share_a_state() -> None:
+    given = {name: each for name, each in KEYED.items() if name != "subscribe"}
+    given |= {"assign": '{"orders": [0]}', "state.topic": "orders"}
+    with pytest.raises(KeyrangeError, match="state.topic needs subscribe"):
+        keyrange.job(given, of_state, COLUMNS, state=TOTAL)
+
+
 def test_functions_with_state_are_called_with_it() -> None:
     assert keyrange.job(KEYED, of_state, COLUMNS, state=TOTAL) is not None
     assert keyrange.job(KEYED, of_batches, COLUMNS, mode="arrow", state=TOTAL) is not None

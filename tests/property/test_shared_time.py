@@ -1,0 +1,80 @@
+"""The time of partitions that share the state of keys, beside what it is by definition."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from keyrange.model.timers import NEVER
+from keyrange.model.watermarks import (
+    BEGIN,
+    Watermark,
+    clock_us,
+    moved,
+    shared_clock_us,
+    shared_due_ms,
+    shared_from,
+)
+
+_MS = st.integers(0, 40)
+_WATERMARKS = st.one_of(
+    st.none(),
+    st.builds(Watermark, st.one_of(st.just(BEGIN), st.integers(0, 40_000)), _MS),
+)
+_IDLE_US = st.one_of(st.none(), st.integers(0, 20_000))
+_LAST_MS = 200
+
+
+@given(st.lists(_WATERMARKS, max_size=4), _IDLE_US, st.integers(0, 50_000))
+def test_the_clock_makes_a_timer_due_at_the_first_moment_that_it_is(
+    watermarks: list[Watermark | None], idle_us: int | None, timer_us: int
+) -> None:
+    known = [each for each in watermarks if each is not None]
+    since_ms = max((each.since_ms for each in known), default=0)
+    told_ms = shared_due_ms(watermarks, idle_us, timer_us)
+    moments = range(since_ms, since_ms + _LAST_MS)
+    due = [now for now in moments if shared_clock_us(watermarks, idle_us, now) >= timer_us]
+    if idle_us is None:
+        assert told_ms == NEVER
+    elif not due:
+        assert told_ms == NEVER or told_ms >= moments.stop
+    elif due[0] > since_ms:
+        # It may be a moment later than need be. What is due already nobody asks for.
+        assert due[0] <= told_ms <= due[0] + 1
+
+
+@given(
+    st.lists(
+        st.tuples(st.lists(st.one_of(st.none(), st.integers(0, 60_000)), max_size=3), _MS),
+        max_size=12,
+    ),
+    _IDLE_US,
+)
+def test_it_never_goes_back_and_waits_for_the_slowest(
+    batches: list[tuple[list[int | None], int]], idle_us: int | None
+) -> None:
+    """Each batch: the greatest time that was read in each partition, and how much later it is."""
+    watermarks: list[Watermark | None] = [None] * 3
+    latest: dict[int, int] = {}
+    now_ms, before = 0, BEGIN
+    for seen, later_ms in batches:
+        now_ms += later_ms
+        clock = shared_clock_us(watermarks, idle_us, now_ms)
+        assert clock >= before
+        if idle_us is None:
+            # By definition: the least of the greatest times, once all partitions have one.
+            assert clock == (min(latest.values()) if len(latest) == 3 else BEGIN)
+        before = clock
+        for at, each in enumerate([*seen, None, None, None][:3]):
+            if each is not None:
+                latest[at] = max(latest.get(at, 0), each)
+            after = moved(watermarks[at], clock, each, 0, now_ms)
+            watermarks[at] = shared_from(after, clock, now_ms)
+
+
+@given(_WATERMARKS, _IDLE_US, _MS)
+def test_a_partition_alone_has_its_own_time(
+    watermark: Watermark | None, idle_us: int | None, now_ms: int
+) -> None:
+    shared = shared_clock_us([watermark], idle_us, now_ms)
+    assert shared == clock_us(watermark, idle_us, now_ms)
