@@ -94,7 +94,7 @@ def test_topics_that_cannot_share_a_state_are_refused(
 def test_single_partitions_cannot_share_a_state() -> None:
     given = {name: each for name, each in KEYED.items() if name != "subscribe"}
     given |= {"assign": '{"orders": [0]}', "state.topic": "orders"}
-    with pytest.raises(KeyrangeError, match="state.topic needs subscribe"):
+    with pytest.raises(KeyrangeError, match=r"state\.topic needs subscribe"):
         keyrange.job(given, of_state, COLUMNS, state=TOTAL)
 
 
