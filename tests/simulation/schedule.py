@@ -27,7 +27,7 @@ _CALM_STEPS_WITH_NEW = 3
 # So many of them without anything to do: nothing will come.
 _IDLE_STEPS = 40
 # What a query ends with whose driver was replaced.
-_REPLACED = {"ASSIGNMENT_CHANGED", "COMMITS_FENCED"}
+_REPLACED = {"ASSIGNMENT_CHANGED", "COMMITS_FENCED", "CONCURRENT_QUERY"}
 # What a query may end with that cannot tell whether a topic is gone.
 _HIDDEN = {"KAFKA_DATA_LOSS.PARTITIONS_DELETED", "KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE"}
 # What a query may end with while a store or a broker is away.

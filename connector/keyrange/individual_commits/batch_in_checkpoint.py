@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pyspark.sql import SparkSession
 
 from keyrange.errors import error
+from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.model.checkpoint import Checkpoint, CommitMark
 from keyrange.storage.checkpoint_files import unreadable
 from keyrange.storage.directory import Directory
@@ -76,6 +77,14 @@ def read_planned(location: str, batch_id: int, last: LastRead | None = None) -> 
             batch=batch_id,
         )
     return found[0]
+
+
+def check_not_overtaken(known: Snapshot, batch_id: int, location: str) -> None:
+    """The verdict of a batch behind which another one is committed is gone: the function would be
+    called once more. Raises CONCURRENT_QUERY."""
+    if known.batch_id > batch_id:
+        message = f"another run of the query has committed batch {known.batch_id} before this one"
+        raise error("CONCURRENT_QUERY", message, path=location, batch=batch_id)
 
 
 def check_query(spark: SparkSession, planned: Planned, location: str) -> None:

@@ -34,6 +34,7 @@ from keyrange.individual_commits.batch_failure_limit import NO_RECORDS, Worked, 
 from keyrange.individual_commits.batch_in_checkpoint import (
     LastRead,
     Planned,
+    check_not_overtaken,
     check_query,
     read_planned,
 )
@@ -167,6 +168,7 @@ class EachBatch:
         run = self._begin(planned, last)
         # A job looks before it appends its output, and does nothing that counts before.
         known = run.checked(run.table.seen() if self.looks_late else run.table.known())
+        check_not_overtaken(known, planned.batch_id, self.checkpoint)
         plan = self._plan(run, planned, known)
         store = self._open_store(run)
         check, driver, before = lambda: run.checked(run.table.known()), run.driver, run.before
