@@ -120,10 +120,7 @@ def job(
     check_job(parsed, function, schema, mode)
     forms = value_forms(parsed)
     parsed = replace(parsed, forms=forms)
-    if kept:
-        check_state(parsed, function)
-    elif parsed.commits.state_topic:
-        raise invalid_options(["state.topic is for jobs with state"])
+    check_state(parsed, function, bool(kept))
     goes_by = time_of(parsed, time, on_timer, mode, kept)
     if goes_by is not None:
         kept = (*kept, *timer_variables())

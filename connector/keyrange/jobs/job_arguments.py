@@ -41,9 +41,13 @@ def state_variables(state: Mapping[str, State] | None) -> tuple[Variable, ...]:
         raise invalid_options([str(failure)]) from None
 
 
-def check_state(options: SourceOptions, function: object) -> None:
-    """Of a job that keeps state. Raises INVALID_OPTIONS."""
+def check_state(options: SourceOptions, function: object, keeps_state: bool) -> None:
+    """Of a job that keeps state, or not. Raises INVALID_OPTIONS."""
     wrong = []
+    if not keeps_state:
+        if options.commits.state_topic:
+            raise invalid_options(["state.topic is for jobs with state"])
+        return
     if function is None:
         wrong.append("state is for jobs with a function")
     if not options.commits.individual:
