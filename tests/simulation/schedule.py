@@ -170,6 +170,8 @@ class Schedule:
             return
         kind = self.kind
         timed = Timed(self.world, self.checkpoints, self.job)
+        few = self.options["max.num.ranges.to.commit"] == "4"
+        timed.is_even = not (few or self.kind.budget or self.kind.anew)
         strict = not (kind.anew or kind.loses or kind.by_hand)
         timed_invariants.check(timed, self.by_hand.again, strict)
 
