@@ -176,12 +176,8 @@ class Timed:
         table = self.world.table(f"{COMMITS}_dead_letters")
         rows = table.rows().to_pylist() if table.versions else []
         by_timer = {
-            (
-                *place[:2],
-                place.generation,
-                microseconds(timer_of(place.topic, place.offset, instant(us))),
-            ): place
-            for place, us in self.times_us.items()
+            (self.home(at.topic), at.partition, at.generation, _timer_us(self, at)): at
+            for at in self.times_us
         }
         found: Counter[tuple[Place, int]] = Counter()
         for row in rows:
