@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
+from keyrange.model.key_ranges import KeyRange
 from keyrange.model.timers import NEVER
 from keyrange.model.watermarks import (
     BEGIN,
+    PartitionClock,
     Watermark,
     clock_us,
     moved,
@@ -23,6 +27,21 @@ _WATERMARKS = st.one_of(
 )
 _IDLE_US = st.one_of(st.none(), st.integers(0, 20_000))
 _LAST_MS = 200
+
+
+_SPANS = st.builds(lambda at, size: KeyRange(at, at + size), st.integers(0, 8), st.integers(1, 5))
+
+
+@given(st.integers(0, 9), st.lists(st.tuples(_SPANS, st.integers(0, 9)), max_size=6))
+def test_a_key_goes_by_the_least_clock_of_the_ranges_that_lag(
+    at_us: int, lags: list[tuple[KeyRange, int]]
+) -> None:
+    clock = PartitionClock(at_us).with_lags(lags)
+    for key_hash in range(14):
+        own = [each for span, each in lags if span.contains(key_hash)]
+        assert clock.of(key_hash) == min([at_us, *own])
+    bounds = [(span.from_hash, span.until_hash) for span, _ in clock.behind]
+    assert all(one[1] <= other[0] for one, other in pairwise(bounds))
 
 
 @given(st.lists(_WATERMARKS, max_size=4), _IDLE_US, st.integers(0, 50_000))

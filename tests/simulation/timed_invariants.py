@@ -118,17 +118,25 @@ class Timed:
         for each in self.commits:
             if each.source_id == source_id and each.seq <= seq:
                 states = {**states, **each.states}
-        if not self.job.time.is_event_time or at not in states or self.job.shares:
+        if not self.job.time.is_event_time:
             return clock
-        scanned = states[at].piece_of(hash_of(key[3].encode())).scanned
-        if scanned >= states[at].position:
-            return clock
-        clocks = [
-            self.clock_us(each, at)
-            for each in self.batches(self.checkpoints[-1])
-            if each.number < batch.number and at in each.end.known and _begin(each, at) <= scanned
+        lags = [
+            (each, scanned)
+            for each in self.sharing(at)
+            if each in states
+            and (scanned := states[each].piece_of(hash_of(key[3].encode())).scanned)
+            < states[each].position
         ]
-        return min(clock, clocks[-1]) if clocks else BEGIN
+        for each, scanned in lags:
+            clocks = [
+                self.clock_us(other, each)
+                for other in self.batches(self.checkpoints[-1])
+                if other.number < batch.number
+                and each in other.end.known
+                and _begin(other, each) <= scanned
+            ]
+            clock = min(clock, clocks[-1]) if clocks else BEGIN
+        return clock
 
     def home(self, topic: str) -> str:
         """The topic under which the state of a topic's keys stands."""
@@ -293,8 +301,8 @@ def _check_key(
             assert not earlier, f"{row} has fired before that of {timers[min(earlier)][0]}"
             latest_us = max(latest_us, row.timer_us)
             continue
-        if strict and timed.job.time.is_event_time and not timed.job.shares:
-            first = timed.clock_at(home, row.offset)
+        if strict and timed.job.time.is_event_time:
+            first = timed.clock_at(TopicPartition(row.topic, row.partition), row.offset)
             assert latest_us <= first, (
                 f"{row} was read when the clock was {first}, and timer {latest_us} fired before"
             )

@@ -18,7 +18,7 @@ from keyrange.errors import error
 from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.individual_commits.model.delivery_columns import DeliveryColumns, plan_deliveries
 from keyrange.individual_commits.model.delivery_splits import PartitionDelivery
-from keyrange.individual_commits.model.partition_progress import PartitionState, cut_span
+from keyrange.individual_commits.model.partition_progress import cut_span
 from keyrange.individual_commits.model.state_before_batch import state_of
 from keyrange.individual_commits.model.state_columns import Places, StateColumns, spread
 from keyrange.individual_commits.model.verdict_columns import (
@@ -32,7 +32,7 @@ from keyrange.model.commit_settings import DeliveryLimits, RedeliveryPolicy
 from keyrange.model.key_ranges import KeyRange, complement
 from keyrange.model.offsets import TopicPartition
 from keyrange.model.state_scope import OWN_STATE, StateScope
-from keyrange.model.watermarks import PartitionClock, PartitionTime, clock_us, shared_clock_us
+from keyrange.model.watermarks import PartitionClock, PartitionTime, shared_clock_us
 from keyrange.options import SourceOptions
 from keyrange.options.commits import CommitOptions
 from keyrange.ranges.model.range_plan import even_ranges
@@ -89,21 +89,25 @@ def batch_time(
     """Of the batch that ends at `end` and whose time is `now_ms`, from the state at its commit."""
     if time is None or now_ms is None:
         return BatchTime()
-    if scope.is_shared:
-        return _shared_time(known, end, now_ms, time, scope)
     clocks: dict[TopicPartition, PartitionClock] = {}
     fires: dict[TopicPartition, tuple[KeyRange, ...]] = {}
     lagging = set(known.states.lagging) if time.is_event_time else set()
-    for partition in end.positions:
-        found = known.time_of(partition, end.topic_ids.get(partition.topic, ""))
+    for home, partitions in scope.groups(end.positions).items():
+        found = {p: known.time_of(p, end.topic_ids.get(p.topic, "")) for p in partitions}
         clock = PartitionClock(now_ms * 1000)
         if time.is_event_time:
-            clock = PartitionClock(clock_us(found.watermark, time.idle_after_us, now_ms))
-        if partition in lagging:
-            clock = _with_lag(clock, found, known.states[partition])
-        clocks[partition] = clock
-        if spans := _due_spans(found, clock, now_ms):
-            fires[partition] = tuple(spans)
+            watermarks = [each.watermark for each in found.values()]
+            clock = PartitionClock(shared_clock_us(watermarks, time.idle_after_us, now_ms))
+        lags = [
+            (piece.span, found[partition].clock_before(piece.scanned))
+            for partition in lagging.intersection(partitions)
+            for piece in known.states[partition].lagging
+        ]
+        clock = clock.with_lags(lags)
+        clocks |= dict.fromkeys(partitions, clock)
+        # The timers of keys are those of their home.
+        if home in found and (spans := _due_spans(found[home], clock, now_ms)):
+            fires[home] = tuple(spans)
     return BatchTime(clocks, fires)
 
 
@@ -117,41 +121,6 @@ def _due_spans(time: PartitionTime, clock: PartitionClock, now_ms: int) -> list[
         for span, at_us in clock.within(timer.span)
         if timer.is_due(at_us, now_ms)
     ]
-
-
-def _with_lag(clock: PartitionClock, time: PartitionTime, state: PartitionState) -> PartitionClock:
-    """A clock with those of key ranges that lag behind. They have records of their keys before them
-    that others have passed: the partition's clock would make these late, and fire timers too
-    early."""
-    behind: list[tuple[KeyRange, int]] = []
-    for piece in state.lagging:
-        at_us = min(time.clock_before(piece.scanned), clock.at_us)
-        last = behind[-1] if behind else None
-        if last and (last[0].until_hash, last[1]) == (piece.span.from_hash, at_us):
-            behind[-1] = (KeyRange(last[0].from_hash, piece.span.until_hash), at_us)
-        else:
-            behind.append((piece.span, at_us))
-    return replace(clock, behind=tuple(behind))
-
-
-def _shared_time(
-    known: Snapshot, end: Checkpoint, now_ms: int, time: JobTime, scope: StateScope
-) -> BatchTime:
-    """Of partitions that share the state of keys: they have one time, and the timers are those of
-    their home."""
-    clocks: dict[TopicPartition, PartitionClock] = {}
-    fires: dict[TopicPartition, tuple[KeyRange, ...]] = {}
-    for home, partitions in scope.groups(end.positions).items():
-        found = {p: known.time_of(p, end.topic_ids.get(p.topic, "")) for p in partitions}
-        clock = now_ms * 1000
-        if time.is_event_time:
-            watermarks = [each.watermark for each in found.values()]
-            clock = shared_clock_us(watermarks, time.idle_after_us, now_ms)
-        told = PartitionClock(clock)
-        clocks |= dict.fromkeys(partitions, told)
-        if home in found and (spans := _due_spans(found[home], told, now_ms)):
-            fires[home] = tuple(spans)
-    return BatchTime(clocks, fires)
 
 
 def idle_deliveries(

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Final
 
 from keyrange.model.key_ranges import KeyRange, common, subtract
@@ -74,6 +75,27 @@ class PartitionClock:
         """That of a key."""
         own = (at_us for span, at_us in self.behind if span.contains(key_hash))
         return next(own, self.at_us)
+
+    def with_lags(self, lags: Iterable[tuple[KeyRange, int]]) -> PartitionClock:
+        """With the clocks of key ranges that lag behind; a key in several goes by the least. They
+        have records of their keys before them that others have passed: the partition's clock would
+        make these late, and fire timers too early."""
+        left = sorted(lags, key=lambda lag: lag[0].from_hash, reverse=True)
+        bounds = {bound for span, _ in left for bound in (span.from_hash, span.until_hash)}
+        behind: list[tuple[KeyRange, int]] = []
+        here: list[tuple[KeyRange, int]] = []
+        for begin, end in pairwise(sorted(bounds)):
+            while left and left[-1][0].from_hash <= begin:
+                here.append(left.pop())
+            here = [each for each in here if each[0].until_hash > begin]
+            if not here:
+                continue
+            at_us = min(self.at_us, *(each for _, each in here))
+            from_hash = begin
+            if behind and (behind[-1][0].until_hash, behind[-1][1]) == (begin, at_us):
+                from_hash = behind.pop()[0].from_hash
+            behind.append((KeyRange(from_hash, end), at_us))
+        return replace(self, behind=tuple(behind))
 
     def within(self, span: KeyRange) -> Iterator[tuple[KeyRange, int]]:
         """The parts of a key range, each with its clock."""
