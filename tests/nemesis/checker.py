@@ -1,7 +1,8 @@
 """What is wrong with a run, by its facts. Pure.
 
 Each record is in the table once or in the dead letters once; none is of another run; each key is in
-order; no position moves back; and no driver ended for a reason that no fault gave it.
+order; no position moves back; and no driver ended for a reason that no fault gave it. What windows
+have to be is in `window_checks`.
 """
 
 from __future__ import annotations
@@ -11,11 +12,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, S
 from dataclasses import dataclass
 from itertools import pairwise
 
-from nemesis.facts import Again, Facts, Gone, Place, Position, Row
+from nemesis.facts import Facts, Gone, Place, Position, Row
+from nemesis.window_checks import early, forgotten, misjudged, miswritten, rewritten, unclosed
 from nemesis.work import ADDED_DEFAULT, added, deletes, is_copied
 
 # How many examples a finding names.
 _EXAMPLES = 5
+# Causes of dead letters that no further delivery mends.
+_FINAL = ("unreadable", "late")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,11 @@ def check(facts: Facts) -> list[Finding]:
         _finding("uncopied", uncopied(facts)),
         _finding("misread", misread(facts)),
         _finding("misshapen", misshapen(facts)),
+        _finding("windows miswritten", miswritten(facts)),
+        _finding("windows rewritten", rewritten(facts)),
+        _finding("windows forgotten", forgotten(facts)),
+        _finding("windows early", early(facts)),
+        _finding("misjudged", misjudged(facts)),
         _finding("moved back", moved_back(facts.positions, facts.gone)),
         _finding("given up early", given_up_early(facts)),
         _finding("ended", ended(facts)),
@@ -60,14 +69,16 @@ def _finding(what: str, texts: Iterable[str]) -> Finding | None:
 def lost(facts: Facts) -> Iterator[str]:
     """Records that are neither in the table nor among the dead letters, and that a reader finds."""
     present = {row.place for row in facts.rows} | {letter.place for letter in facts.letters}
+    if facts.timed is not None and not facts.timed.has_rows:
+        present |= unclosed(facts)
     for place in sorted(facts.sent.keys() - present - facts.unreadable):
-        if not any(_took(gone, place) and _stays_gone(gone, place, facts) for gone in facts.gone):
+        if not any(gone.took(place) and _stays_gone(gone, place, facts) for gone in facts.gone):
             yield f"{place} of key {facts.sent[place]}"
 
 
 def removed(places: Iterable[Place], deleted: Collection[Gone]) -> set[Place]:
     """The records that were deleted from Kafka's log."""
-    return {place for place in places if any(_took(each, place) for each in deleted)}
+    return {place for place in places if any(each.took(place) for each in deleted)}
 
 
 def waiting(
@@ -75,7 +86,7 @@ def waiting(
 ) -> Iterator[Place]:
     """Sent records that are not `present` in a table, and that no fault took away."""
     for place in sent.keys() - present:
-        if not any(_took(each, place) for each in gone):
+        if not any(each.took(place) for each in gone):
             yield place
 
 
@@ -86,7 +97,7 @@ def doubled(facts: Facts) -> Iterator[str]:
     letters = Counter(letter.place for letter in facts.letters)
     for place in sorted(rows.keys() | letters.keys()):
         times = rows[place] + letters[place]
-        if times > 1 + sum(_handed(again, place) for again in facts.again):
+        if times > 1 + sum(again.handed(place) for again in facts.again):
             yield f"{place}: {rows[place]} rows, {letters[place]} dead letters"
 
 
@@ -108,7 +119,7 @@ def disordered(facts: Facts) -> Iterator[str]:
     by_key: dict[str, list[Row]] = defaultdict(list)
     for row in facts.rows:
         replayed = row.place in facts.replayed
-        if not replayed and not any(_handed(again, row.place) for again in facts.again):
+        if not replayed and not any(again.handed(row.place) for again in facts.again):
             by_key[row.key].append(row)
     for key, rows in by_key.items():
         rows.sort(key=lambda row: row.place.n)
@@ -242,9 +253,10 @@ def moved_back(positions: Sequence[Position], gone: Sequence[Gone]) -> Iterator[
 
 
 def given_up_early(facts: Facts) -> Iterator[str]:
-    """Dead letters that were not worked on as often as the query was told to."""
+    """Dead letters that were not worked on as often as the query was told to, where that could have
+    helped."""
     for letter in facts.letters:
-        if letter.attempts < facts.deliveries_max:
+        if letter.cause not in _FINAL and letter.attempts < facts.deliveries_max:
             yield f"{letter.place} after {letter.attempts} of {facts.deliveries_max} times"
 
 
@@ -259,25 +271,10 @@ def _is_own(facts: Facts, place: Place) -> bool:
     """Whether a record may have been sent: the log that held it may be gone."""
     if place in facts.sent or place.n in facts.unsure:
         return True
-    return any(_took(gone, place) for gone in facts.gone)
-
-
-def _took(gone: Gone, place: Place) -> bool:
-    return (
-        gone.partition in (-1, place.partition)
-        and gone.from_offset <= place.offset < gone.until_offset
-        and place.n < gone.until_n
-    )
+    return any(gone.took(place) for gone in facts.gone)
 
 
 def _stays_gone(gone: Gone, place: Place, facts: Facts) -> bool:
     """Whether a record that a fault took away is none that a reader would find. A broker that is
     killed forgets where it was told that a log begins: what was deleted may be back."""
     return gone.fault == "delete-ahead" or place not in facts.log
-
-
-def _handed(again: Again, place: Place) -> bool:
-    return (
-        again.partition == place.partition
-        and again.from_offset <= place.offset < again.until_offset
-    )

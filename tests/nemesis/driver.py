@@ -17,6 +17,7 @@ from nemesis.kinds import KINDS
 from nemesis.schedule import Met, explained
 from nemesis.tables import newest_version
 from nemesis.victims import MARK, everyone, send
+from nemesis.windows import TIMED_SCHEMA
 from nemesis.work import COUNTED_SCHEMA, SCHEMA, evolved_schema
 from nemesis.world import World
 from queries.ingesting import JOBS, TESTS, Ingest
@@ -69,17 +70,9 @@ class Supervisor:
         for name, value in options.items():
             more += ["--option", f"{name}={value}"]
         if world.mode.individual:
-            function, schema = "nemesis.work:work", SCHEMA
-            if world.mode.keeps_state:
-                function, schema = "nemesis.work:count", COUNTED_SCHEMA
-                more += ["--keeps-state", "--option", f"slot.directory={world.slots}"]
-            if world.mode.values != "raw":
-                fields = fields if world.mode.evolves else 0
-                function, schema = "nemesis.work:evolved", evolved_schema(fields)
-                more += ["--fields", str(fields)]
+            more += _function(world)
             for name in world.mode.tables:
                 more += [f"--{name}", world.store.hadoop_uri(name)]
-            more += ["--function", function, "--schema", schema]
             more += ["--commit-table", world.store.uri("commits")]
         job = f"{world.mode.job}.py"
         if world.mode.writer == "tasks":
@@ -157,6 +150,28 @@ class Supervisor:
         send(everyone(self._world.run), signal.SIGKILL)
         for run in self.running:
             run.process.wait(60)
+
+
+def _function(world: World) -> list[str]:
+    """What the job makes of records."""
+    mode, more = world.mode, list[str]()
+    if mode.has_state:
+        more += ["--option", f"slot.directory={world.slots}"]
+    if mode.time != "none":
+        more += ["--time", mode.time]
+    if not mode.has_rows:
+        return more
+    function, schema = "nemesis.work:work", SCHEMA
+    if mode.keeps_state:
+        function, schema = "nemesis.work:count", COUNTED_SCHEMA
+        more += ["--keeps-state"]
+    if mode.values == "avro":
+        fields = world.values.fields if mode.evolves else 0
+        function, schema = "nemesis.work:evolved", evolved_schema(fields)
+        more += ["--fields", str(fields)]
+    if mode.time == "timers":
+        function, schema = "nemesis.windows:remember", TIMED_SCHEMA
+    return [*more, "--function", function, "--schema", schema]
 
 
 def own_environment(world: World) -> dict[str, str]:

@@ -33,13 +33,65 @@ class Row:
     added: tuple[int | None, ...] = ()
 
 
+class Batch(NamedTuple):
+    """A batch of a source."""
+
+    source_id: str
+    batch_id: int
+
+
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """A dead letter that nobody replayed."""
+    """A dead letter that nobody replayed. `cause` says why the record was given up."""
 
     place: Place
     key: str
     attempts: int
+    cause: str = "rejected"
+    batch: Batch | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A row of a window of a key, with its records. Times are in microseconds since 1970; `total`
+    is the sum of the records' numbers. `version`: of the table."""
+
+    key: str
+    start_us: int
+    end_us: int
+    count: int
+    total: int
+    places: tuple[Place, ...]
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What was read of a partition before a batch, by the commits: nothing from `until_offset` on,
+    and all of [from_offset, all_until_offset) by which its watermark has moved."""
+
+    from_offset: int
+    all_until_offset: int
+    until_offset: int
+    topic_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """Of a run whose job goes by event time. `kind`: of its windows, session or timers. `times_ms`:
+    of records by their numbers. `batches`: which batch brought a version of the table; `reads`:
+    what was read before a batch."""
+
+    kind: str
+    windows: Sequence[Window]
+    times_ms: Mapping[int, int]
+    batches: Mapping[int, Batch] = field(default_factory=dict)
+    reads: Mapping[Batch, Mapping[int, Read]] = field(default_factory=dict)
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether records have rows of their own, and not only those of their windows."""
+        return self.kind == "timers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +116,12 @@ class Again:
     from_offset: int
     until_offset: int
 
+    def handed(self, place: Place) -> bool:
+        return (
+            self.partition == place.partition
+            and self.from_offset <= place.offset < self.until_offset
+        )
+
 
 class ResetCommit(NamedTuple):
     """A commit that somebody wrote by hand."""
@@ -82,6 +140,13 @@ class Gone:
     from_offset: int
     until_offset: int
     until_n: int
+
+    def took(self, place: Place) -> bool:
+        return (
+            self.partition in (-1, place.partition)
+            and self.from_offset <= place.offset < self.until_offset
+            and place.n < self.until_n
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,3 +211,5 @@ class Facts:
     # What the versions of tables to which rows are appended have, by the names of the tables.
     versions: Mapping[str, Sequence[Version]] = field(default_factory=dict)
     starts: Sequence[Start] = ()
+    # Of a job that goes by event time.
+    timed: Timed | None = None

@@ -61,7 +61,7 @@ def change_options(world: World, supervisor: Supervisor, fault: Fault) -> None:
         "maxBatchRows": dice.choice(["10", "1000", "100000"]),
     }
     mode = world.mode
-    if not (mode.pinned or mode.keeps_state):
+    if not (mode.pinned or mode.has_state):
         supervisor.changes["splitBy"] = dice.choice(["partition", "keyRange"])
     world.say(f"the next driver has {supervisor.changes}")
     kill_driver(world, supervisor, fault)

@@ -12,6 +12,8 @@ from kafka.errors import KafkaError
 from brokers.real_broker import Topics
 from nemesis.facts import Place
 from nemesis.values import Values
+from nemesis.windows import END_MS, event_ms
+from nemesis.work import Content
 
 _EVERY_S = 0.1
 _FLUSH_S, _CLOSE_S = 60.0, 20.0
@@ -30,10 +32,21 @@ class Feeder:
     """
 
     def __init__(
-        self, topics: Topics, topic: str, run: str, seed: int, per_second: int, values: Values
+        self,
+        topics: Topics,
+        topic: str,
+        run: str,
+        seed: int,
+        per_second: int,
+        values: Values,
+        has_times: bool = False,
     ) -> None:
+        """`has_times`: records have event times, and the last one of each partition is behind all
+        others."""
         self._topics, self._topic, self._run = topics, topic, run
-        self._values = values
+        self._values, self._has_times = values, has_times
+        # Of records by their numbers, in ms since 1970.
+        self.times_ms: dict[int, int] = {}
         self._chance = random.Random(f"{seed} records")
         self._per_second = per_second
         self._stopped = threading.Event()
@@ -70,11 +83,30 @@ class Feeder:
             except (KafkaError, ValueError):
                 self.failures += 1
                 self._stopped.wait(1)
+        if self._has_times:
+            self._end()
 
-    def _feed_by_one_producer(self) -> None:
-        producer = self._topics.producer(
+    def _end(self) -> None:
+        """Send the last record of each partition, until it is acknowledged."""
+        for number in sorted({number for _, number in self.keys}):
+            key = f"end-{number}"
+            while key not in self.sent.values():
+                producer = self._producer()
+                try:
+                    self._send_one(producer, key, number, END_MS)
+                    producer.flush(_FLUSH_S)
+                except (KafkaError, ValueError):
+                    self.failures += 1
+                finally:
+                    _close(producer)
+
+    def _producer(self) -> KafkaProducer:
+        return self._topics.producer(
             enable_idempotence=True, delivery_timeout_ms=60_000, max_block_ms=5_000
         )
+
+    def _feed_by_one_producer(self) -> None:
+        producer = self._producer()
         try:
             while not self._stopped.wait(_EVERY_S):
                 if len(self.sent) - self.done < self.waiting_max:
@@ -85,12 +117,29 @@ class Feeder:
 
     def _send(self, producer: KafkaProducer) -> None:
         for _ in range(int(self._per_second * _EVERY_S)):
-            n, self.next_n = self.next_n, self.next_n + 1
             key, partition = self._chance.choice(self.keys)
             mark, padding = self._chance.choice(_MARKS), self._chance.choice(_PADDINGS)
-            value = self._values.written(self._run, n, mark, padding, self._chance)
-            future = producer.send(self._topic, value=value, key=key.encode(), partition=partition)
-            future.add_callback(self._acknowledged, n, key)
+            at_ms = event_ms(self.next_n, self._chance) if self._has_times else None
+            self._send_one(producer, key, partition, at_ms, mark, padding)
+
+    def _send_one(
+        self,
+        producer: KafkaProducer,
+        key: str,
+        partition: int,
+        at_ms: int | None,
+        mark: str = ".",
+        padding: int = 0,
+    ) -> None:
+        n, self.next_n = self.next_n, self.next_n + 1
+        if at_ms is not None:
+            self.times_ms[n] = at_ms
+        said = Content(self._run, n, mark)
+        value = self._values.written(said, at_ms or 0, padding, self._chance)
+        future = producer.send(
+            self._topic, value, key.encode(), partition=partition, timestamp_ms=at_ms
+        )
+        future.add_callback(self._acknowledged, n, key)
 
     def _acknowledged(self, n: int, key: str, metadata: Any) -> None:
         self.sent[Place(metadata.partition, metadata.offset, n)] = key

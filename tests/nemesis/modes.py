@@ -19,8 +19,12 @@ class Mode:
 
     `tables` are those that a job writes beside the first one: copies, with the rows of some
     records, and last, with the last row of each key, which spark or delta-rs `merges`. `values` are
-    raw, or avro, whose schemas are in a registry and get fields while the job runs; with `evolves`
-    its tables get them too.
+    raw, json, or avro, whose schemas are in a registry and
+    get fields while the job runs; with `evolves` its tables get them too.
+
+    `time` is of a job that goes by event time: session, whose rows are those of the sessions of
+    `keyrange.windows`, or timers, by which a function writes windows of its own among the rows of
+    records.
     """
 
     name: str
@@ -35,6 +39,16 @@ class Mode:
     merges: str = "spark"
     values: str = "raw"
     evolves: bool = False
+    time: str = "none"
+
+    @property
+    def has_state(self) -> bool:
+        return self.keeps_state or self.time != "none"
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether each record has a row of its own."""
+        return self.time != "session"
 
     @property
     def individual(self) -> bool:
@@ -113,6 +127,10 @@ MODES: Final = {
         Mode("evolving-batch-job", job="ingest", writer="tasks", values="avro", evolves=True),
         Mode("state-job", writer="tasks", keeps_state=True),
         Mode("pinned-state-job", writer="tasks", pin="prefer", keeps_state=True),
+        Mode("windows-job", writer="tasks", values="json", time="session"),
+        Mode("pinned-windows-job", writer="tasks", pin="prefer", values="json", time="session"),
+        Mode("timers-job", writer="tasks", time="timers"),
+        Mode("pinned-timers-job", writer="tasks", pin="prefer", time="timers"),
         Mode("consumer", job="consumer"),
         Mode("consumer-of-three", job="consumer", nodes=3),
     )

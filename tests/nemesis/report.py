@@ -21,6 +21,9 @@ class Result:
     records: int = 0
     rows: int = 0
     dead_letters: int = 0
+    # Rows of windows, and records of those that are not over in the end.
+    windows: int = 0
+    open_records: int = 0
     faults: Counter[str] = field(default_factory=Counter)
     missed: Counter[str] = field(default_factory=Counter)
     ends: Sequence[End] = ()
@@ -40,6 +43,8 @@ class Result:
             "records": self.records,
             "rows": self.rows,
             "dead_letters": self.dead_letters,
+            "windows": self.windows,
+            "open_records": self.open_records,
             "faults": dict(sorted(self.faults.items())),
             "missed": dict(sorted(self.missed.items())),
             "ends": dict(sorted(ends.items())),
@@ -56,6 +61,10 @@ class Result:
             f"mode {self.mode}, seed {self.seed}, {self.seconds:.0f} s: {self.records:,} records, "
             f"{self.rows:,} rows, {self.dead_letters:,} dead letters"
         )
+        if self.windows:
+            lines.append(
+                f"{self.windows:,} windows, {self.open_records:,} records of windows that stay open"
+            )
         for finding in self.findings:
             lines.append(f"FOUND {finding.what}: {finding.count}")
             lines += [f"    {example}" for example in finding.examples]

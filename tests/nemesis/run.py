@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,11 @@ from nemesis.tables import (
     letters,
     positions,
     versions,
+    worked_on,
 )
+from nemesis.time_tables import timed
 from nemesis.truth import read_log
+from nemesis.window_checks import forgotten, unclosed
 from nemesis.world import World
 from spark.standalone import standalone_cluster
 
@@ -214,20 +218,23 @@ class Run:
         try:
             found = consumed(world) if self.mode.job == "consumer" else self._sink.rows()
             buried = letters(world)
+            # Until a window is over its records have no row.
+            more = set() if self.mode.has_rows else worked_on(world)
             operations.follow_resets(world)
         except StepHung:
             raise
         except Exception as failure:
             self.say(f"the table could not be read: {failure!r}"[:200])
             return
-        done = len(found) + len(buried)
+        present = {each.place for each in (*found, *buried)} | world.unreadable
+        done = len(found) + len(buried) + len(more)
+        present |= more
         if done != self._done_count or not world.feeder.sent:
             self._moved_at = world.now
         self._done_count = done
         # Rows are no count of what was sent: some were written twice on request, and some are of
         # records that were never acknowledged. Nor does the feeder wait for what a fault took.
         sent = dict(world.feeder.sent)
-        present = {each.place for each in (*found, *buried)} | world.unreadable
         world.feeder.done = len(sent) - sum(1 for _ in waiting(sent, present, world.gone))
         if self._hurting and world.now - self._moved_at > _STALL_S:
             self._moved_at = world.now
@@ -265,7 +272,8 @@ class Run:
             return self._count_left(ends)
 
     def _count_left(self, ends: Mapping[int, int]) -> tuple[int, dict[int, int]]:
-        count = sum(1 for _ in lost(self._facts()))
+        facts = self._facts()
+        count = sum(1 for _ in chain(lost(facts), forgotten(facts)))
         if self.mode.job == "consumer":
             return count, {}
         done = committed_offsets(self.world)
@@ -297,6 +305,7 @@ class Run:
             last=last_rows(world),
             copies=copied_rows(world),
             deliveries_max=int(self.mode.options().get("maxDeliveries", 1)),
+            timed=timed(world),
         )
 
     def _check(self) -> None:
@@ -314,6 +323,10 @@ class Run:
                 names = {"table", *self.mode.tables} - {"last"}
                 grown = {name: list(versions(self.world, name)) for name in names}
                 facts = replace(facts, versions=grown, starts=self.world.starts)
+            if facts.timed is not None:
+                facts = replace(facts, timed=timed(self.world, with_history=True))
+                self.result.windows = len(facts.timed.windows)
+                self.result.open_records = len(unclosed(facts))
         self.result.records, self.result.rows = len(facts.sent), len(facts.rows)
         self.result.dead_letters = len(facts.letters)
         self.result.ends = facts.ends

@@ -16,7 +16,8 @@ from keyrange.individual_commits.model.commit import Commit, CommitKind, CommitT
 from keyrange.individual_commits.table.commit_table import open_commit_table
 from keyrange.members.table.assignments import open_assignments
 from keyrange.options.commits import CommitOptions
-from nemesis.facts import Letter, Place, Position, ResetCommit, Row, Version
+from nemesis.facts import Batch, Letter, Place, Position, ResetCommit, Row, Version
+from nemesis.windows import PLACES
 from nemesis.work import Content, content
 from nemesis.world import World
 from spark.sources import committed, planned_offsets
@@ -53,6 +54,16 @@ def committed_offsets(world: World) -> dict[int, int]:
     if _topic_id(offset, world.topic) != topic_id:
         return {}
     return {int(number): end for number, end in offset.get(world.topic, {}).items()}
+
+
+def worked_on(world: World) -> set[Place]:
+    """What is done of what the feeder has sent, by the commits, whatever topic they are of."""
+    done = {
+        at.partition: state.committed
+        for table in commit_tables(world)
+        for at, state in table.known().states.items()
+    }
+    return {each for each in dict(world.feeder.sent) if each.offset < done.get(each.partition, 0)}
 
 
 class PlannedBatch(NamedTuple):
@@ -110,7 +121,7 @@ def letters(world: World) -> list[Letter]:
     path = world.store.seen("commits_dead_letters")
     if not _is_table(path):
         return []
-    columns = ["kind", *_LETTER, "key", "value", "attempts"]
+    columns = ["kind", *_LETTER, "key", "value", "attempts", "cause"]
     rows = DeltaTable(str(path)).to_pyarrow_table(columns=columns).to_pylist()
     replayed = {_name(row) for row in rows if row["kind"] == "replayed"}
     return [
@@ -118,6 +129,8 @@ def letters(world: World) -> list[Letter]:
             Place(row["partition"], row["offset"], world.values.content(row["value"]).n),
             row["key"].decode(),
             row["attempts"],
+            row["cause"],
+            Batch(row["source_id"], row["batch_id"]),
         )
         for row in rows
         if row["kind"] == "dead" and _name(row) not in replayed
@@ -139,10 +152,13 @@ class SinkRows:
     def rows(self) -> list[Row]:
         """Reads the files that came since it was asked last."""
         path = self._world.store.seen(self._name)
-        for version, name in list(_files(path))[self._read_count :]:
-            table = pq.read_table(path / unquote(name), partitioning=None).to_pylist()
-            if self._world.mode.individual:
-                self._rows += [_worked_on(row, version) for row in table]
+        for version, name in list(files_of(path))[self._read_count :]:
+            table = pq.read_table(path / name, partitioning=None).to_pylist()
+            if not self._world.mode.has_rows:
+                self._rows += [each for row in table for each in _in_window(row, self._world.run)]
+            elif self._world.mode.individual:
+                own = (row for row in table if row.get("window_start") is None)
+                self._rows += [_worked_on(row, version) for row in own]
             else:
                 at = (version, self._read_count)
                 self._rows += [_read(row, (*at, number)) for number, row in enumerate(table)]
@@ -178,7 +194,7 @@ def versions(world: World, name: str) -> Iterator[Version]:
     """Those of a table to which rows are appended, in their order."""
     path = world.store.seen(name)
     fields = 0
-    for version, actions in _actions(path):
+    for version, actions in actions_of(path):
         for action in actions:
             if "metaData" in action:
                 schema = json.loads(action["metaData"]["schemaString"])
@@ -189,18 +205,18 @@ def versions(world: World, name: str) -> Iterator[Version]:
         yield Version(version, fields, written)
 
 
-def _actions(path: Path) -> Iterator[tuple[int, list[dict[str, Any]]]]:
+def actions_of(path: Path) -> Iterator[tuple[int, list[dict[str, Any]]]]:
     """What each version of a table does, in their order."""
     for log in sorted((path / "_delta_log").glob("*.json")):
         if log.stem.isdigit():
             yield int(log.stem), [json.loads(line) for line in log.read_text().splitlines()]
 
 
-def _files(path: Path) -> Iterator[tuple[int, str]]:
+def files_of(path: Path) -> Iterator[tuple[int, str]]:
     """Version and path of every file of a table, in the order in which they came."""
-    for version, actions in _actions(path):
+    for version, actions in actions_of(path):
         assert not any("remove" in action for action in actions), f"{version} takes rows away"
-        yield from ((version, action["add"]["path"]) for action in actions if "add" in action)
+        yield from ((version, unquote(each["add"]["path"])) for each in actions if "add" in each)
 
 
 def _is_added(name: str) -> bool:
@@ -211,6 +227,12 @@ def _worked_on(row: dict[str, Any], version: int) -> Row:
     place = Place(row["partition"], row["offset"], row["n"])
     at = (row["at"],)
     return Row(place, row["key"], row["run"], at, version, row.get("seen"), *_fields(row))
+
+
+def _in_window(row: dict[str, Any], run: str) -> Iterator[Row]:
+    """The records of a window. They have no order: windows of a key are written by their ends."""
+    for number, partition, offset in zip(*(row[name] for name in PLACES), strict=True):
+        yield Row(Place(partition, offset, number), row["key"].decode(), run, ())
 
 
 def _read(row: dict[str, Any], at: tuple[int, ...]) -> Row:

@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol
 import fastavro
 
 from nemesis import work
+from nemesis.windows import weight
 from nemesis.work import ADDED_DEFAULT, Content, added
 from registries.server import Registry, served
 
@@ -28,8 +29,9 @@ class Values(Protocol):
     fields: int
     options: Mapping[str, str]
 
-    def written(self, run: str, n: int, mark: str, padding: int, chance: random.Random) -> bytes:
-        """A value; `padding` is how many bytes it has beside what it says."""
+    def written(self, said: Content, at_ms: int, padding: int, chance: random.Random) -> bytes:
+        """A value; `padding` is how many bytes it has beside what it says. `at_ms`: its event time,
+        in ms since 1970."""
 
     def content(self, value: bytes) -> Content: ...
 
@@ -40,11 +42,32 @@ class RawValues:
     fields = 0
     options: Mapping[str, str] = {}
 
-    def written(self, run: str, n: int, mark: str, padding: int, chance: random.Random) -> bytes:
-        return work.written(run, n, mark, padding)
+    def written(self, said: Content, at_ms: int, padding: int, chance: random.Random) -> bytes:
+        return work.written(said, padding)
 
     def content(self, value: bytes) -> Content:
         return work.content(value)
+
+    def close(self) -> None:
+        pass
+
+
+class JsonValues:
+    """With a time, and a number of which there is no sum where a record is to fail."""
+
+    fields = 0
+    options: Mapping[str, str] = {
+        "valueSchema": "run string, n bigint, mark string, at bigint, weight bigint",
+        "badValues": "deadLetter",
+    }
+
+    def written(self, said: Content, at_ms: int, padding: int, chance: random.Random) -> bytes:
+        value = {**said._asdict(), "at": at_ms, "weight": weight(said.mark), "_": "x" * padding}
+        return json.dumps(value).encode()
+
+    def content(self, value: bytes) -> Content:
+        found = json.loads(value)
+        return Content(found["run"], found["n"], found["mark"])
 
     def close(self) -> None:
         pass
@@ -88,10 +111,10 @@ class AvroValues:
         self._serving.enter_context(served(self.registry))
         self.answers = True
 
-    def written(self, run: str, n: int, mark: str, padding: int, chance: random.Random) -> bytes:
+    def written(self, said: Content, at_ms: int, padding: int, chance: random.Random) -> bytes:
         writer = max(self.fields - chance.randrange(2), 0)
-        value = {"run": run, "n": n, "mark": mark, "writer": writer, "padding": bytes(padding)}
-        value |= {f"f{at}": added(n, at) for at in range(1, writer + 1)}
+        value = {**said._asdict(), "writer": writer, "padding": bytes(padding)}
+        value |= {f"f{at}": added(said.n, at) for at in range(1, writer + 1)}
         id = self._ids[writer]
         payload = io.BytesIO()
         fastavro.schemaless_writer(payload, self._schemas[id], value)
@@ -104,6 +127,12 @@ class AvroValues:
 
     def close(self) -> None:
         self._serving.close()
+
+
+def values_of(kind: str, run: str, topic: str) -> Values:
+    if kind == "avro":
+        return AvroValues(run, topic)
+    return JsonValues() if kind == "json" else RawValues()
 
 
 def schema_of(fields: int) -> dict[str, Any]:

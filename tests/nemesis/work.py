@@ -32,8 +32,8 @@ class Content(NamedTuple):
     mark: str
 
 
-def written(run: str, n: int, mark: str, padding: int) -> bytes:
-    return f"{run}|{n}|{mark}|".encode() + b"x" * padding
+def written(said: Content, padding: int) -> bytes:
+    return f"{said.run}|{said.n}|{said.mark}|".encode() + b"x" * padding
 
 
 def content(value: bytes) -> Content:

@@ -17,7 +17,7 @@ from nemesis.facts import Again, Gone, Place, ResetCommit, Start
 from nemesis.feeder import Feeder
 from nemesis.modes import Mode
 from nemesis.store import Bucket, Files, Store
-from nemesis.values import AvroValues, RawValues, Values
+from nemesis.values import values_of
 
 PARTITIONS = 3
 USER = "nemesis"
@@ -78,9 +78,9 @@ class World:
         self.topic = f"orders-{self.run}"
         self.partitions = PARTITIONS
         self.create_topic()
-        is_raw = mode.values == "raw"
-        self.values: Values = RawValues() if is_raw else AvroValues(self.run, self.topic)
-        self.feeder = Feeder(self.topics, self.topic, self.run, seed, rate, self.values)
+        self.values = values_of(mode.values, self.run, self.topic)
+        has_times = mode.time != "none"
+        self.feeder = Feeder(self.topics, self.topic, self.run, seed, rate, self.values, has_times)
 
     def create_topic(self) -> None:
         """Of two replicas where there are three brokers: then a third one keeps the quorum."""
@@ -88,7 +88,12 @@ class World:
         self.topics.create_named(
             self.topic,
             self.partitions,
-            {"unclean.leader.election.enable": "true", "retention.ms": "-1"},
+            {
+                "unclean.leader.election.enable": "true",
+                "retention.ms": "-1",
+                # Clocks of producers may be wrong.
+                "message.timestamp.after.max.ms": str(2**63 - 1),
+            },
             replicas,
         )
 

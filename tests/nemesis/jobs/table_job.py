@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 import keyrange
 from ingest import Started, run_query, source_arguments
+from nemesis.windows import job_of
 from nemesis.work import N, deletes, is_copied
 from process import find_function
 
@@ -21,6 +22,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--schema")
     parser.add_argument("--commit-table")
     parser.add_argument("--keeps-state", action="store_true")
+    parser.add_argument("--time", choices=("session", "timers"), help="which windows to make")
     parser.add_argument("--fields", type=int, help="of the values' added ones, how many to take")
     parser.add_argument("--copies", help="one more table, with the rows of some records")
     parser.add_argument("--last", help="one more table, with the last row of each key")
@@ -33,8 +35,13 @@ def start(spark: SparkSession, arguments: argparse.Namespace, options: dict[str,
     given, function, schema = dict(options), None, None
     if arguments.function is not None:
         function, schema = of_a_record(arguments), arguments.schema
+    if arguments.commit_table is not None:
         given |= {"commitMode": "individual", "commitTable": arguments.commit_table}
-    state = {"seen": keyrange.ValueState("n long")} if arguments.keeps_state else None
+    parts: dict[str, Any] = {}
+    if arguments.keeps_state:
+        parts = {"state": {"seen": keyrange.ValueState("n long")}}
+    if arguments.time is not None:
+        parts = job_of(arguments.time)
     table, more = arguments.table, {"evolve": arguments.evolve}
     if (beside := tables_beside(arguments)) and function is not None:
         table = {"rows": table, **beside}
@@ -43,7 +50,7 @@ def start(spark: SparkSession, arguments: argparse.Namespace, options: dict[str,
             schema["last"] += ", gone boolean"
             more |= {"keys": {"last": ["key"]}, "deletes": {"last": "gone"}}
         function = spread(function, list(table))
-    job = keyrange.job(given, function, schema, state=state)
+    job = keyrange.job(given, **{"function": function, "schema": schema, **parts})
     writer = job.into(table, arguments.checkpoint, spark=spark, **more)
     return writer.trigger(processingTime=arguments.trigger).start(), writer.written_by
 

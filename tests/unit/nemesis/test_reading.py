@@ -18,10 +18,11 @@ from keyrange.options.commits import CommitOptions
 from nemesis.consumers import consumed
 from nemesis.driver import cause_of
 from nemesis.facts import Again, Place, ResetCommit, Row
+from nemesis.modes import MODES
 from nemesis.operations import follow_resets
 from nemesis.store import Files
 from nemesis.tables import SinkRows, committed_offsets
-from nemesis.work import written
+from nemesis.work import Content, written
 from queries.consuming import Journal, read_journal
 
 
@@ -77,12 +78,12 @@ def test_the_last_commit_of_one_that_was_killed_may_have_landed(tmp_path: Path) 
 
 
 def test_rows_that_came_since_the_last_look(tmp_path: Path) -> None:
-    world: Any = SimpleNamespace(store=Files(tmp_path), mode=SimpleNamespace(individual=False))
+    world: Any = SimpleNamespace(store=Files(tmp_path), mode=MODES["batch"])
     looks = SinkRows(world)
     assert looks.rows() == []
     for version, offsets in enumerate([[0, 1], [2]]):
         rows = [
-            {"partition": 0, "offset": n, "key": b"k", "value": written("run", n, ".", 1)}
+            {"partition": 0, "offset": n, "key": b"k", "value": written(Content("run", n, "."), 1)}
             for n in offsets
         ]
         write_deltalake(str(tmp_path / "table"), pa.Table.from_pylist(rows), mode="append")

@@ -17,11 +17,12 @@ import pytest
 from deltalake import write_deltalake
 
 from nemesis.facts import Place, Row, Version
+from nemesis.modes import MODES
 from nemesis.registry_faults import fail_registry, kill_registry
 from nemesis.schedule import Fault
 from nemesis.store import Files
 from nemesis.tables import SinkRows, newest_version, versions
-from nemesis.values import AvroValues, RawValues
+from nemesis.values import AvroValues, JsonValues, RawValues
 from nemesis.work import Content
 
 FAULT = Fault(0.0, "kill-registry", 1.0, 0.5)
@@ -38,10 +39,10 @@ def test_a_value_says_what_it_is(avro: AvroValues) -> None:
     """Writers of two schemas write side by side."""
     chance = random.Random(3)
     ids = set()
-    for values in (RawValues(), avro):
+    for values in (RawValues(), JsonValues(), avro):
         for fields in range(3):
             for n in range(20):
-                value = values.written("run", n, "?", 10, chance)
+                value = values.written(Content("run", n, "?"), 7, 10, chance)
                 assert values.content(value) == Content("run", n, "?")
                 if values is avro:
                     ids.add((fields, int.from_bytes(value[1:5], "big")))
@@ -70,7 +71,7 @@ def test_a_registry_that_was_away_is_back_at_its_address(avro: AvroValues) -> No
 
 def test_a_table_says_which_file_has_which_field(tmp_path: Path) -> None:
     path = str(tmp_path / "table")
-    world: Any = SimpleNamespace(store=Files(tmp_path), mode=SimpleNamespace(individual=False))
+    world: Any = SimpleNamespace(store=Files(tmp_path), mode=MODES["batch"])
     assert newest_version(tmp_path / "table") == -1
     for fields in ({}, {"f1": 3}, {"f1": 4, "f2": None}):
         said = {"run": "run", "n": len(fields), "mark": "!", "writer": 1, **fields}

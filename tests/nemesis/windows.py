@@ -1,0 +1,118 @@
+"""Event times of a run's records, and what a job with time makes of them: windows of their keys.
+
+Of a mode with `time` "session" windows are those of `keyrange.windows`, of one with "timers" they
+are written by hand, one after the other. Either says which records are in a window.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+import zlib
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import pyarrow as pa
+
+import keyrange
+from nemesis.work import SCHEMA, content, work
+
+# Event times in ms since 1970: of the first record; of the last one of each partition, by which all
+# windows before it are over; and of a clock that is wrong, which no watermark follows.
+BEGAN_MS: Final = int(datetime(2010, 1, 1, tzinfo=UTC).timestamp() * 1000)
+END_MS: Final = int(datetime(2020, 1, 1, tzinfo=UTC).timestamp() * 1000)
+AHEAD_MS: Final = int(datetime(2100, 1, 1, tzinfo=UTC).timestamp() * 1000)
+# From one record to the next one of a run. A key has one in ninety.
+STEP_MS: Final = 1_000
+DELAY_MS: Final = 60_000
+GAP_MS: Final = 240_000
+SIZE_MS: Final = 600_000
+# Two of them are more than a long holds.
+HEAVY: Final = 1 << 62
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_SIZE: Final = timedelta(milliseconds=SIZE_MS)
+_EMPTY: Final = (0, 0, [], [], [])
+# Timers of one key in three fail in the first part of each while: fewer times than they are tried.
+_FAILING: Final = 3
+_WHILE_S, _FAILS_S = 10.0, 0.5
+# The columns that say which records are in a window: their numbers, partitions and offsets.
+PLACES: Final = ("numbers", "partitions", "offsets")
+_STATE: Final = (
+    "count bigint, total bigint, numbers array<bigint>, partitions array<int>, "
+    "offsets array<bigint>"
+)
+# Rows of records, and rows of windows, which have nothing of a record but its key.
+TIMED_SCHEMA: Final = f"{SCHEMA}, window_start timestamp, window_end timestamp, {_STATE}"
+_NO_WINDOW: Final = (None,) * 7
+
+
+def event_ms(n: int, chance: random.Random) -> int:
+    """The event time of a record: not in order, some too late, and some far ahead."""
+    at_ms = BEGAN_MS + n * STEP_MS
+    which = chance.random()
+    if which < 0.02:
+        return AHEAD_MS + n * STEP_MS
+    if which < 0.06:
+        return at_ms - chance.randrange(3_600_000, 20_000_000)
+    if which < 0.15:
+        return at_ms - chance.randrange(DELAY_MS, SIZE_MS)
+    return at_ms - chance.randrange(DELAY_MS * 2 // 3)
+
+
+def weight(mark: str) -> int | str:
+    """What a value has of a mark: with "!" it is no number, and of two "?" in a window there is no
+    sum."""
+    return {"!": "no number", "?": HEAVY}.get(mark, 0)
+
+
+def job_of(kind: str) -> dict[str, Any]:
+    """What `keyrange.job` is given beside its options; of "timers" without function and schema."""
+    column = "at" if kind == "session" else "timestamp"
+    time = keyrange.EventTime(column, delay=f"{DELAY_MS}ms", late="deadLetter")
+    if kind == "session":
+        return {"function": sessions(), "time": time}
+    state = {"windows": keyrange.MapState("start timestamp", _STATE)}
+    return {"state": state, "time": time, "on_timer": over}
+
+
+def sessions() -> Any:
+    found = keyrange.windows.session(f"{GAP_MS}ms").count().sum(total="n").sum("weight")
+    found = found.collect(numbers="n", partitions="partition", offsets="offset")
+    return found.apply(checked, "checked bigint", "n")
+
+
+def checked(rows: pa.RecordBatch, groups: pa.Array, windows: pa.RecordBatch) -> pa.RecordBatch:
+    """The sum of numbers, once more."""
+    for key in windows.column("key").to_pylist():
+        may_fail(key)
+    totals = [0] * windows.num_rows
+    for n, group in zip(rows.column("n").to_pylist(), groups.to_pylist(), strict=True):
+        totals[group] += n
+    return pa.RecordBatch.from_arrays([pa.array(totals, pa.int64())], names=["checked"])
+
+
+def remember(record: Any, state: Any) -> Any:
+    """The record's row; it goes into the window of its time, unless it fails."""
+    n, place = content(record.value).n, (record.partition, record.offset)
+    start = record.timestamp - (record.timestamp - _EPOCH) % _SIZE
+    count, total, *places = state.windows.get(start, _EMPTY)
+    more = ([*known, new] for known, new in zip(places, (n, *place), strict=True))
+    state.windows.update(start, (count + 1, total + n, *more))
+    state.timers.set(start + _SIZE)
+    return (*work(record), *_NO_WINDOW)
+
+
+def over(key: bytes, at: datetime, state: Any) -> Any:
+    """The row of a window: one that is not there has no records."""
+    found = state.windows.get(at - _SIZE, _EMPTY)
+    state.windows.remove(at - _SIZE)
+    may_fail(key)
+    row = (None, None, None, key.decode(), None, None, time.monotonic_ns(), None)
+    return (*row, at - _SIZE, at, *found)
+
+
+def may_fail(key: bytes) -> None:
+    fails = zlib.crc32(key) % _FAILING == 0
+    if fails and time.monotonic() % _WHILE_S < _FAILS_S:
+        raise ValueError("not now")
