@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from nemesis.modes import MODES
 from project.forms import by_form
 from project.nemesis_runs import CLEANING_S, LIMIT_S, nemesis
 
@@ -24,6 +25,8 @@ from project.nemesis_runs import CLEANING_S, LIMIT_S, nemesis
             id="pinned",
             marks=pytest.mark.slow,
         ),
+        pytest.param("windows-job", ["kill-worker"], id="windows", marks=pytest.mark.slow),
+        pytest.param("timers-job", ["kill-worker"], id="timers", marks=pytest.mark.slow),
     ],
 )
 def test_nothing_is_lost_where_processes_are_killed(
@@ -37,5 +40,7 @@ def test_nothing_is_lost_where_processes_are_killed(
     assert code == 0, out + said
     document = json.loads(out)
     assert document["findings"] == []
-    assert document["records"] == document["rows"] + document["dead_letters"] > 0
+    done = document["rows"] + document["dead_letters"] + document["open_records"]
+    assert document["records"] == done > 0
+    assert (document["windows"] > 0) == (MODES[mode].time != "none")
     assert sum(document["faults"].values()) > 0

@@ -21,7 +21,7 @@ class Result:
     records: int = 0
     rows: int = 0
     dead_letters: int = 0
-    # Rows of windows, and records of those that are not over in the end.
+    # Rows of windows, and records without a row whose window is not over in the end.
     windows: int = 0
     open_records: int = 0
     faults: Counter[str] = field(default_factory=Counter)

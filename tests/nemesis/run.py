@@ -326,7 +326,8 @@ class Run:
             if facts.timed is not None:
                 facts = replace(facts, timed=timed(self.world, with_history=True))
                 self.result.windows = len(facts.timed.windows)
-                self.result.open_records = len(unclosed(facts))
+                present = {each.place for each in (*facts.rows, *facts.letters)}
+                self.result.open_records = len(unclosed(facts) - present)
         self.result.records, self.result.rows = len(facts.sent), len(facts.rows)
         self.result.dead_letters = len(facts.letters)
         self.result.ends = facts.ends

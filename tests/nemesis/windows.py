@@ -42,7 +42,7 @@ _STATE: Final = (
     "count bigint, total bigint, numbers array<bigint>, partitions array<int>, "
     "offsets array<bigint>"
 )
-# Rows of records, and rows of windows, which have nothing of a record but its key.
+# Rows of records, and rows of windows, which name another topic.
 TIMED_SCHEMA: Final = f"{SCHEMA}, window_start timestamp, window_end timestamp, {_STATE}"
 _NO_WINDOW: Final = (None,) * 7
 
@@ -108,7 +108,7 @@ def over(key: bytes, at: datetime, state: Any) -> Any:
     found = state.windows.get(at - _SIZE, _EMPTY)
     state.windows.remove(at - _SIZE)
     may_fail(key)
-    row = (None, None, None, key.decode(), None, None, time.monotonic_ns(), None)
+    row = ("windows", 0, 0, key.decode(), None, None, time.monotonic_ns(), None)
     return (*row, at - _SIZE, at, *found)
 
 
