@@ -50,13 +50,17 @@ def reset_commits(world: World, supervisor: Supervisor, fault: Fault) -> None:
             states[place.partition] = state
     if not states:
         raise Missed("nothing is committed")
-    number = sorted(states)[int(fault.pick * len(states))]
-    to = max(states[number].committed - int(_BACK * fault.pick), 0)
-    code, said = _reset(world, number, to)
-    if code != 0 and (near := re.findall(r"\b(\d+) \(commit:\d+\)", said)):
-        # State goes back to where some commit has left it.
-        to = int(near[0])
+    numbers = sorted(states)
+    first = int(fault.pick * len(numbers))
+    for number in [*numbers[first:], *numbers[:first]]:
+        to = max(states[number].committed - int(_BACK * fault.pick), 0)
         code, said = _reset(world, number, to)
+        if code != 0 and (near := re.findall(r"\b(\d+) \(commit:\d+\)", said)):
+            # State goes back to where some commit has left it.
+            to = int(near[0])
+            code, said = _reset(world, number, to)
+        if code == 0 or not world.mode.has_state:
+            break
     if code != 0:
         raise Missed(said.strip().splitlines()[-1][:200])
     last = last_reset(world)
