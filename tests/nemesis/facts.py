@@ -197,7 +197,7 @@ class Facts:
     again: Sequence[Again] = ()
     # Dead letters that somebody had worked on once more.
     replayed: frozenset[Place] = frozenset()
-    # Those of them whose record Kafka no longer had when they were replayed.
+    # What was asked for again when Kafka no longer had it.
     unreadable: frozenset[Place] = frozenset()
     positions: Sequence[Position] = ()
     ends: Sequence[End] = ()

@@ -67,6 +67,9 @@ def reset_commits(world: World, supervisor: Supervisor, fault: Fault) -> None:
     if last in world.resets:
         # The command has nothing to write where nothing is done that is to be done again.
         raise Missed("nothing was handed out again")
+    # Those that Kafka no longer has are not handed out, and state goes back all the same.
+    asked = [at for at in dict(world.feeder.sent) if at.partition == number and at.offset >= to]
+    world.unreadable |= removed(asked, world.deleted)
     # Windows that are open again have records from before.
     world.resets[last] = Again(number, to if world.mode.has_rows else 0, to)
     follow_resets(world)

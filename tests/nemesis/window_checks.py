@@ -94,7 +94,8 @@ def rewritten(facts: Facts) -> Iterator[str]:
 def forgotten(facts: Facts) -> Iterator[str]:
     """Records with a row, of which no window is written, or more windows than rows: the function
     that has made the row has put the record into its window. Where state was set back it may be
-    there once more, or less often; a topic that was made anew takes its windows along."""
+    there once more, or less often, or not at all if Kafka no longer has it; a topic that was made
+    anew takes its windows along."""
     if facts.timed is None or not facts.timed.has_rows:
         return
     rows = Counter(row.place for row in facts.rows)
@@ -105,7 +106,8 @@ def forgotten(facts: Facts) -> Iterator[str]:
         least = most = rows[place]
         if resets[place.partition]:
             least, most = min(least, 1), most + resets[place.partition]
-        if any(gone.took(place) for gone in anew):
+        took = facts.gone if resets[place.partition] else anew
+        if place in facts.unreadable or any(gone.took(place) for gone in took):
             least = 0
         if not least <= windows[place] <= most:
             yield f"{place}: {rows[place]} rows, and it is in {windows[place]} windows"

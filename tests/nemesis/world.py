@@ -57,7 +57,7 @@ class World:
         # What was handed out again, by the commit that says so.
         self.resets: dict[ResetCommit, Again] = {}
         self.replayed: set[Place] = set()
-        # What was deleted behind the committed position, and the replayed dead letters of it.
+        # What was deleted behind the committed position, and what of it was asked for again.
         self.deleted: list[Gone] = []
         self.unreadable: set[Place] = set()
         self.complaints: list[tuple[str, str]] = []

@@ -222,4 +222,8 @@ def test_a_record_is_in_one_window_for_each_row() -> None:
     assert of.timed is not None
     less = with_windows(of, [*of.timed.windows[1:]])
     assert found(replace(less, gone=[Gone("recreate-topic", -1, 0, 99, 60)])) == []
-    assert found(replace(less, gone=[Gone("delete-ahead", 0, 0, 99, 60)])) == ["windows forgotten"]
+    deleted = replace(less, gone=[Gone("delete-ahead", 0, 0, 99, 60)])
+    assert found(deleted) == ["windows forgotten"]
+    # What is deleted does not come again where state is set back.
+    assert found(replace(deleted, again=[Again(0, 0, 60)])) == []
+    assert found(replace(less, unreadable=frozenset(PLACES.values()))) == []
