@@ -326,8 +326,9 @@ class Run:
             if facts.timed is not None:
                 facts = replace(facts, timed=timed(self.world, with_history=True))
                 self.result.windows = len(facts.timed.windows)
-                present = {each.place for each in (*facts.rows, *facts.letters)}
-                self.result.open_records = len(unclosed(facts) - present)
+                if not self.mode.has_rows:
+                    buried = {each.place for each in facts.letters}
+                    self.result.open_records = len(unclosed(facts) - buried)
         self.result.records, self.result.rows = len(facts.sent), len(facts.rows)
         self.result.dead_letters = len(facts.letters)
         self.result.ends = facts.ends
