@@ -106,8 +106,7 @@ class Supervisor:
     def tick(self) -> None:
         """Note who has ended, and start the job again where nobody is left."""
         world = self._world
-        # Where two run one stops the other, however long the second one takes to begin.
-        two = KINDS["second-driver"].ends if len(self.running) > 1 else frozenset()
+        two = self._ends_of_two()
         for run in [each for each in self.running if each.process.poll() is not None]:
             self.running.remove(run)
             if self.asked_to_stop:
@@ -121,6 +120,10 @@ class Supervisor:
         if not self.running and not self.asked_to_stop and world.now >= self._due:
             self.start()
 
+    def _ends_of_two(self) -> frozenset[str]:
+        """Where two run one stops the other, however long the second one takes to begin."""
+        return KINDS["second-driver"].ends if len(self.running) > 1 else frozenset()
+
     def pids(self) -> list[psutil.Process]:
         """The drivers' own processes: the JVM and Python, without executors."""
         found = []
@@ -133,16 +136,20 @@ class Supervisor:
         return found
 
     def stop(self, timeout_s: float = 120) -> int | None:
-        """Ask the driver to end, as an orchestrator does; its exit code, None where it did not."""
+        """Ask the driver to end, as an orchestrator does; its exit code, None where it did not. Of
+        two the code of the one that the other had not stopped before."""
         self.asked_to_stop = True
         code: int | None = None
+        two = self._ends_of_two()
         # Python hears it first in a container, too: spark-submit is no init process there.
         send((each for each in self.pids() if _is_python(each)), signal.SIGTERM)
         for run in self.running:
             try:
-                code = run.process.wait(timeout_s)
+                ended = run.process.wait(timeout_s)
             except Exception:
                 return None
+            if ended == 0 or cause_of(ended, run.text())[0] not in two:
+                code = max(ended, code or 0, key=abs)
         return code
 
     def kill(self) -> None:
