@@ -12,8 +12,9 @@ class Kind:
 
     `hold_s` is how long it lasts before it is healed, from and to, in seconds. `needs` names what a
     mode has to have (`modes.py`). A query may end with one of `ends` because of it, by an error's
-    name; KILLED is an end without one. With `loses` records are gone by design; while it
-    `cuts_off` no broker can be reached, or hardly.
+    name; KILLED is an end without one. With `fences` the query that runs ends so whenever it
+    commits next. With `loses` records are gone by design; while it `cuts_off` no broker can be
+    reached, or hardly.
     """
 
     hold_s: tuple[float, float] = (0.0, 0.0)
@@ -21,6 +22,7 @@ class Kind:
     ends: frozenset[str] = frozenset()
     loses: bool = False
     cuts_off: bool = False
+    fences: bool = False
 
 
 def _kind(
@@ -29,8 +31,9 @@ def _kind(
     ends: str = "",
     loses: bool = False,
     cuts_off: bool = False,
+    fences: bool = False,
 ) -> Kind:
-    return Kind(hold_s, frozenset(needs), frozenset(ends.split()), loses, cuts_off)
+    return Kind(hold_s, frozenset(needs), frozenset(ends.split()), loses, cuts_off, fences)
 
 
 # Shorter and longer than the session of the members, which is 10 s.
@@ -92,8 +95,8 @@ KINDS: Final[dict[str, Kind]] = {
     "cut": _kind("proxy", hold_s=(1.0, 8.0), cuts_off=True),
     "step-clock": _kind(hold_s=(2.0, 12.0)),
     "second-driver": _kind("spark", ends=_FENCED),
-    "reset-commits": _kind("individual", ends=_FENCED),
-    "replay-letters": _kind("individual", ends=_FENCED),
+    "reset-commits": _kind("individual", ends=_FENCED, fences=True),
+    "replay-letters": _kind("individual", ends=_FENCED, fences=True),
     "rebalance": _kind("members"),
 }
 

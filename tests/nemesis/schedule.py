@@ -45,7 +45,8 @@ def explained(met: Sequence[Met], now_s: float, began_s: float) -> frozenset[str
     """The ends of a driver, begun at `began_s`, that the faults of the last while may have brought
     about."""
     recent = [each for each in met if now_s < each.until_s + _EXPLAINS_S]
-    ends = frozenset().union(*(KINDS[each.fault.kind].ends for each in recent))
+    fenced = [each for each in met if KINDS[each.fault.kind].fences and began_s < each.from_s]
+    ends = frozenset().union(*(KINDS[each.fault.kind].ends for each in (*recent, *fenced)))
     cut_off_s = sum(
         max(min(each.until_s, now_s) - max(each.from_s, began_s, now_s - _EXPLAINS_S), 0.0)
         for each in recent

@@ -59,6 +59,12 @@ def test_a_driver_may_end_for_what_a_fault_explains_and_no_longer() -> None:
     )
 
 
+def test_a_driver_that_was_fenced_ends_when_it_commits_next() -> None:
+    reset = Met(Fault(10.0, "reset-commits", 0.0, 0.5), 10.0, 10.0)
+    assert "COMMITS_FENCED" in explained([reset], 500.0, 9.0)
+    assert explained([reset], 500.0, 11.0) == frozenset()
+
+
 def test_clients_may_give_up_when_no_broker_could_be_reached_for_long() -> None:
     hang = Fault(10.0, "hang", 15.0, 0.5)
     short, long = Met(hang, 10.0, 25.0), Met(hang, 30.0, float("inf"))
