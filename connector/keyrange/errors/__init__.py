@@ -20,6 +20,7 @@ from typing import Any
 from keyrange.errors.commits import COMMIT_CONDITIONS
 from keyrange.errors.condition import Condition, Kind
 from keyrange.errors.kafka import KAFKA_CONDITIONS
+from keyrange.errors.keyed_state import STATE_CONDITIONS
 from keyrange.errors.members import MEMBER_CONDITIONS
 from keyrange.errors.registry import REGISTRY_CONDITIONS
 from keyrange.errors.source import SOURCE_CONDITIONS
@@ -49,6 +50,7 @@ CATALOGUE: dict[str, Condition] = {
         *KAFKA_CONDITIONS,
         *REGISTRY_CONDITIONS,
         *COMMIT_CONDITIONS,
+        *STATE_CONDITIONS,
         *MEMBER_CONDITIONS,
     )
 }

@@ -1,4 +1,4 @@
-"""The rows of the catalogue about individual commits, and about the state of keys."""
+"""The rows of the catalogue about individual commits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from keyrange.errors.condition import Rows
 _rows = Rows("individual-commits.md")
 _on_call = Rows("on-call.md")
 _table_jobs = Rows("table-jobs.md")
-_state = Rows("state.md")
 
 COMMIT_CONDITIONS: Final = (
     # What the order of commits says: individual_commits/model/commit.py
@@ -324,83 +323,5 @@ COMMIT_CONDITIONS: Final = (
         "threads",
         "`record.timeout` needs a signal, which only the main thread of a process receives.",
         "how the cluster runs Python workers",
-    ),
-    # The state of keys: keyed_state/
-    _state.corrupt(
-        "STATE_GONE",
-        "restore the file, or set the query back by keyrange commits reset to a commit whose files "
-        "are there; without one begin with a new checkpoint and commitGroup",
-        "A file is gone that a commit names as the state of keys.",
-        "whether a lifecycle rule or somebody removes files below stateDirectory",
-    ),
-    _state.corrupt(
-        "STATE_DAMAGED",
-        "restore the file, or set the query back by keyrange commits reset to a commit that does "
-        "not need it",
-        "A file of keys' states cannot be read, or its bytes are not those that were written. "
-        "Copies on executors are thrown away and made anew; this is the original.",
-        "the file in the message; `keyrange state verify`",
-    ),
-    _state.unavailable(
-        "STATE_UNREADABLE",
-        "check that stateDirectory can be reached and read from driver and executors (on S3: "
-        "AWS_* of the environment, network; elsewhere: permissions); the batch runs again",
-        "The store that holds the state of keys did not answer, or refused.",
-        "the path in the message, and the store's own answer behind it",
-    ),
-    _state.unavailable(
-        "STATE_UNWRITABLE",
-        "look at the space and the permissions of stateDirectory (on S3: AWS_* of the "
-        "environment); the batch runs again",
-        "The state of keys could not be written. Nothing of the batch counts.",
-        "space and permissions at the path in the message",
-    ),
-    _state.invalid(
-        "STATE_SCHEMA_CHANGED",
-        "keep all variables, windows and aggregates; add fields, widen or reorder them; for "
-        "another state begin with a new checkpoint and commitGroup",
-        "The variables of a job do not take in the state that was written before: one is missing, "
-        "a field was renamed or narrowed, or windows or aggregates are others.",
-        "`state=` of the job beside `keyrange state show`",
-    ),
-    _state.invalid(
-        "STATE_TOPICS_DIFFER",
-        "give all topics of the query the same number of partitions, and start it again; for "
-        "another state.topic, or behind a topic that was deleted or created anew, begin with a new "
-        "checkpoint and commitGroup",
-        "Topics with option state.topic share the state of their keys by the number of the "
-        "partition. Their numbers of partitions differ, one of the topics was deleted or created "
-        "anew, or the state was written with another state.topic.",
-        "the topics and numbers in the message",
-    ),
-    _state.invalid(
-        "STATE_LEFT_OUT",
-        "run the job with its state; for one without state begin with a new checkpoint and "
-        "commitGroup",
-        "A job without state would work on records that the state of their keys then lacks.",
-        "which job the query runs",
-    ),
-    _state.invalid(
-        "INITIAL_STATE_UNFIT",
-        "give a column key without nulls (binary or string), each key once, and columns that are "
-        "named as the state's variables and have their types; nothing was imported",
-        "Rows that are to become state do not fit: a column is missing, is no variable, or has "
-        "another type or a value that would lose something; or a key is null or there twice.",
-        "the column in the message beside `state=` of the job",
-    ),
-    _state.invalid(
-        "INITIAL_STATE_TOO_LATE",
-        "import into a commitGroup that nobody has committed to; to begin anew with other state, "
-        "give the query a new checkpoint and a new commitGroup",
-        "State can be imported before the first batch alone, and once: the group of the commit "
-        "table has commits already.",
-        "`keyrange commits history TABLE`; `keyrange state show TABLE`",
-    ),
-    _state.invalid(
-        "INITIAL_STATE_MISPLACED",
-        "import the state again, into a new commitGroup",
-        "State was imported for a topic that has been made again since, or that has another number "
-        "of partitions by now: keys would lie in other partitions than their state.",
-        "the topic's partitions and `keyrange state show TABLE`",
     ),
 )
