@@ -61,6 +61,7 @@ TABLES = [
     ("members", "history"),
 ]
 WHY = ("--why", "a test")
+READ = ("--topic", "t", "--bootstrap-servers", "127.0.0.1:9")
 # The words of a command, its exit code, and what it names. {name} stands for a place.
 MISTAKES: list[tuple[tuple[str, ...], int, str]] = [
     *(
@@ -118,7 +119,11 @@ MISTAKES: list[tuple[tuple[str, ...], int, str]] = [
     (("state", "verify", "{missing}", "--mode", "sql"), WRONG_LINE, "--mode"),
     (("state", "diff", "{missing}", "--from", "1"), FAILED, "{missing}"),
     (("state", "export", "{missing}", "--to", "{text}"), FAILED, "{missing}"),
-    (("deadletters", "show", "{missing}"), WRONG_LINE, "TOPIC-PARTITION:OFFSET"),
+    (("state", "import", "{missing}"), WRONG_LINE, "--from"),
+    (("state", "import", "{missing}", "--from", "{text}"), WRONG_LINE, "--topic"),
+    (("state", "import", "{missing}", "--from", "{missing}", *READ), FAILED, "{missing}"),
+    (("state", "import", "{missing}", "--from", "{text}", *READ), FAILED, "{text}"),
+    (("deadletters", "show", "{missing}"), WRONG_LINE, "TOPIC-PARTITION"),
     (("deadletters", "show", "{missing}", "orders-3"), WRONG_LINE, "orders-3:41207"),
     (("deadletters", "show", "{missing}", "t-3:7"), FAILED, "{missing}"),
     (("deadletters", "replay", "{missing}"), WRONG_LINE, "--all"),
