@@ -3,21 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """A table of one group. A row is a label and the names of its figures, one for each column."""
-
-    group: str
-    columns: tuple[str, ...]
-    rows: Mapping[str, tuple[str, ...]]
-
-
-def _list(group: str, labels: Mapping[str, str]) -> Table:
-    """A table with one figure in each row."""
-    return Table(group, ("figure", "value (range)"), {k: (v,) for v, k in labels.items()})
+from bench.table import Table
+from bench.table import one_figure_a_row as _list
+from bench.time_tables import TIME_TABLES
 
 
 def _ingest() -> Table:
@@ -113,6 +102,7 @@ def _read() -> Table:
 
 
 TABLES: Mapping[str, Table] = {
+    **TIME_TABLES,
     "ingest": _ingest(),
     "ingest_floor": _list(
         "ingest",

@@ -136,7 +136,7 @@ def _idle(bench: Bench, spark: SparkSession, topic: str) -> Figure:
     window_s = bench.pick(full=10.0, quick=5.0, tiny=1.0)
     shares = []
     with _query(bench, spark, topic, "keyrange", "idle", _Phase(counts_from=0.0)) as query:
-        reader = _stream_reader(query)
+        reader = stream_reader(query)
         time.sleep(bench.pick(full=5.0, quick=5.0, tiny=0.5))
         for _ in range(bench.runs):
             started, before = time.monotonic(), reader.cpu_times()
@@ -147,7 +147,8 @@ def _idle(bench: Bench, spark: SparkSession, topic: str) -> Figure:
     return from_runs("latency.idle.core_share", shares, "cores")
 
 
-def _stream_reader(query: StreamingQuery) -> psutil.Process:
+def stream_reader(query: StreamingQuery) -> psutil.Process:
+    """The process that plans a query's batches."""
     while True:
         _check(query)
         for process in psutil.Process().children(recursive=True):

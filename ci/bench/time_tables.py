@@ -1,0 +1,64 @@
+"""The tables of windows, timers and Nexmark's queries, with the targets beside their figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from bench.groups import nexmark, windows
+from bench.table import Table, one_figure_a_row
+
+_WINDOWS = {
+    "windows.session.vs_jvm": "sessions, beside `session_window` in the JVM",
+    "windows.session.vs_transform_with_state": "sessions, beside `transformWithStateInPandas`",
+    "windows.tumbling.arrow.vs_stateless": "tumbling windows, beside the same job without state",
+    "state.arrow.vs_stateless": "count by key in Arrow batches, beside the same without state",
+    "state.record.vs_stateless": "count by key record by record, beside the same without state",
+    "timers.due_100k.seconds": "100,000 timers due at once: fired, written and committed",
+    "timers.idle.added_core_share": "what a million timers that are not due add to an idle query",
+    "timers.worker.peak_rss.mb": "memory of a task, 10 million keys with windows and timers",
+}
+_RATES = {
+    "windows.session.keyrange.records_per_second": "sessions",
+    "windows.session.jvm.records_per_second": "sessions, Spark in the JVM",
+    "windows.session.transform_with_state.records_per_second": (
+        "sessions, `transformWithStateInPandas`"
+    ),
+    "windows.tumbling.arrow.keyed.records_per_second": "tumbling windows",
+    "state.arrow.keyed.records_per_second": "count by key, Arrow batches",
+    "state.record.keyed.records_per_second": "count by key, record by record",
+    "timers.idle.core_share": "processor time of planning, idle, with a million timers",
+    "timers.idle.without.core_share": "the same without timers",
+}
+_QUERIES = {
+    "q3": "q3, local item suggestion: each seller's record joined with the auctions",
+    "q5": "q5, hot items: bids by auction in hopping windows",
+    "q7": "q7, highest bid in tumbling windows",
+    "q8": "q8, new users who sell in tumbling windows",
+    "q11": "q11, bids of a user's session",
+    "q12": "q12, bids of a user in windows of processing time",
+}
+
+
+def _windows() -> Table:
+    """Figures that have a target."""
+    targets = windows.GROUP.targets
+    rows = {f"{label} (target {targets[name]})": (name,) for name, label in _WINDOWS.items()}
+    return Table("windows", ("figure", "value (range)"), rows)
+
+
+def _nexmark() -> Table:
+    columns = ("vs_jvm", "keyrange.records_per_second", "jvm.records_per_second")
+    target = nexmark.GROUP.targets["nexmark.q5.vs_jvm"]
+    headings = ("query", f"beside Spark in the JVM (target {target})", "keyrange", "Spark")
+    rows = {
+        label: tuple(f"nexmark.{number}.{column}" for column in columns)
+        for number, label in _QUERIES.items()
+    }
+    return Table("nexmark", headings, rows)
+
+
+TIME_TABLES: Mapping[str, Table] = {
+    "windows": _windows(),
+    "windows_rates": one_figure_a_row("windows", _RATES),
+    "nexmark": _nexmark(),
+}
