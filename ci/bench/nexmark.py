@@ -217,12 +217,12 @@ def suggest(record: Any, state: Any) -> Any:
         waiting = state.sales.get()
         state.sales.clear()
         is_near = person.state in _LOCAL
-        return [(record.key, *person, number) for (number,) in waiting] if is_near else None
+        return [(record.key, *person, number) for number in waiting] if is_near else None
     if auction is None or auction.category != _CATEGORY:
         return None
     seller = state.person.get()
     if seller is None:
-        state.sales.append((auction.id,))
+        state.sales.append(auction.id)
         return None
     return (record.key, *seller, auction.id) if seller[2] in _LOCAL else None
 

@@ -95,8 +95,9 @@ def home(bench: Bench) -> Iterator[Path]:
         shutil.rmtree(path)
 
 
-def options(bench: Bench, topic: str, rows: int, batches: int = BATCHES) -> dict[str, str]:
+def options(bench: Bench, topic: str, rows: int, batches: int | None = None) -> dict[str, str]:
     """What both sides are given: a topic of so many records, and how many make a batch."""
+    batches = batches or bench.pick(full=BATCHES, quick=BATCHES, tiny=2)
     return {
         "kafka.bootstrap.servers": bench.bootstrap_servers,
         "subscribe": topic,

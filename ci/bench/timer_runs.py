@@ -25,19 +25,19 @@ _GO_ON: Final = 200_000
 
 
 def set_timer(record: Any, state: Any) -> None:
-    n = state.n.get(default=(0,))[0]
-    state.n.update((n + 1,))
+    n = state.n.get(default=0)
+    state.n.update(n + 1)
     if not n:
         at = datetime.fromtimestamp(record.value.at / 1000, UTC)
         state.timers.set(at + timedelta(hours=1))
 
 
 def set_none(_record: Any, state: Any) -> None:
-    state.n.update((state.n.get(default=(0,))[0] + 1,))
+    state.n.update(state.n.get(default=0) + 1)
 
 
 def fired(key: str, _at: Any, state: Any) -> Any:
-    n = state.n.get()[0]
+    n = state.n.get()
     state.n.clear()
     return key, n
 

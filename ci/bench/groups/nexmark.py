@@ -16,10 +16,11 @@ from pyspark.sql import SparkSession
 
 from bench import nexmark, queries, topics
 from bench import spark as sparks
-from bench.figures import Figure, at_least, from_runs, ratio
+from bench.figures import Figure, from_runs, ratio
 from bench.nexmark import QUERIES, Query
 from bench.queries import BATCHES, ROCKSDB
 from bench.registry import Bench, Group
+from bench.time_tables import NEXMARK_TARGETS
 
 # Windows by the clock are over by then.
 _WINDOW_S = 10.5
@@ -98,5 +99,5 @@ GROUP = Group(
     name="nexmark",
     order=2,
     run=run,
-    targets={f"nexmark.{number}.vs_jvm": at_least(2) for number in QUERIES},
+    targets=NEXMARK_TARGETS,
 )

@@ -17,9 +17,10 @@ from pyspark.sql import SparkSession
 
 from bench import counts, queries, sessions, timer_runs, topics
 from bench import spark as sparks
-from bench.figures import Figure, Target, at_least, at_most, from_runs, ratio
+from bench.figures import Figure, from_runs, ratio
 from bench.queries import BATCHES, ROCKSDB
 from bench.registry import Bench, Group
+from bench.time_tables import WINDOWS_TARGETS
 
 
 def no_counts(_records: pa.RecordBatch) -> None:
@@ -124,15 +125,4 @@ def _beside_transform(bench: Bench, spark: SparkSession, ours: list[float]) -> I
     yield from_runs("windows.session.transform_with_state.records_per_second", rates, "1/s")
 
 
-_TARGETS: Mapping[str, Target] = {
-    "windows.session.vs_jvm": at_least(2),
-    "windows.session.vs_transform_with_state": at_least(200),
-    "windows.tumbling.arrow.vs_stateless": at_least(0.6),
-    "state.arrow.vs_stateless": at_least(0.8),
-    "state.record.vs_stateless": at_least(0.9),
-    "timers.due_100k.seconds": at_most(2),
-    "timers.idle.added_core_share": at_most(0.01),
-    "timers.worker.peak_rss.mb": at_most(400),
-}
-
-GROUP = Group(name="windows", order=2, run=run, targets=_TARGETS)
+GROUP = Group(name="windows", order=2, run=run, targets=WINDOWS_TARGETS)
