@@ -88,7 +88,7 @@ def idle(bench: Bench, spark: SparkSession) -> Iterator[Figure]:
         with queries.home(bench) as home:
             given = queries.options(bench, topic, count, batches=1)
             with _running(_job(function)(spark, given, home).start()) as query:
-                shares[name] = _shares(bench, query, count)
+                shares[name] = _shares(bench, query)
         bench.progress(f"idle, {name} {count:,} timers: {shares[name]} of a core")
     topics.delete_topic(bench.bootstrap_servers, topic)
     yield from_runs("timers.idle.core_share", shares["with"], "cores")
@@ -105,11 +105,8 @@ def _running(query: StreamingQuery) -> Iterator[StreamingQuery]:
         query.stop()
 
 
-def _shares(bench: Bench, query: StreamingQuery, count: int) -> list[float]:
-    while sum(each.numInputRows for each in query.recentProgress) < count:
-        if not query.isActive:
-            raise RuntimeError(f"the query ended: {query.exception()}")
-        time.sleep(0.5)
+def _shares(bench: Bench, query: StreamingQuery) -> list[float]:
+    query.processAllAvailable()
     reader = stream_reader(query)
     time.sleep(bench.pick(full=5.0, quick=5.0, tiny=0.5))
     shares = []
