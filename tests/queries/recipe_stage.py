@@ -17,7 +17,7 @@ from registries.server import schema_registry
 
 # The registry's address in the page.
 REGISTRY = "http://registry:8081"
-REGISTERED, CUSTOMERS, COPIED = "orders_registered", "customers", "orders_copied"
+REGISTERED, CUSTOMERS, COPIED = "orders_registered", "shop.customers", "orders_copied"
 ORDERS = 40
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from os import PathLike
 from typing import Any
@@ -16,6 +17,8 @@ from keyrange.options import SourceOptions
 from keyrange.source.schema import source_schema, typed_schema
 from keyrange.work.function_signature import timer_call_mistake
 from keyrange.work.job_time import EventTime, JobTime, ProcessingTime, job_time
+
+_log = logging.getLogger(__name__)
 
 
 def check_job(options: SourceOptions, function: object, schema: object, mode: str) -> None:
@@ -60,6 +63,12 @@ def check_state(options: SourceOptions, function: object, keeps_state: bool) -> 
         wrong += _not_shared(options)
     if wrong:
         raise invalid_options(wrong)
+    topics = options.subscription.topics if isinstance(options.subscription, Subscribe) else ()
+    if len(topics) > 1 and not options.commits.state_topic:
+        _log.warning(
+            "topics %s: each has a state of its own for a key; state.topic lets them share it",
+            ", ".join(topics),
+        )
 
 
 def _not_shared(options: SourceOptions) -> Iterator[str]:

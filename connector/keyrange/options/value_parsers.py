@@ -212,8 +212,9 @@ def argument_us(name: str, text: str, is_positive: bool = False) -> int:
     """A duration that is an argument of a call, such as "1h", in microseconds. Raises ValueError
     that names it for what is none; with `is_positive` also for none at all."""
     try:
-        found = duration_ms(text) * 1000
-    except (ValueError, TypeError, AttributeError) as failure:
+        # Also of a number, which says no unit.
+        found = duration_ms(str(text)) * 1000
+    except ValueError as failure:
         raise ValueError(f"{name} {failure}") from None
     if is_positive and found <= 0:
         raise ValueError(f"{name} must be longer than nothing")

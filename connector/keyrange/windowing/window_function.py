@@ -38,7 +38,7 @@ class WindowFunction:
         batch has changed, and none when it is over."""
         self._kind, self._aggregates, self._updates = kind, tuple(aggregates), updates
         fields = chain.from_iterable(each.fields for each in aggregates)
-        columns = [pa.field("start", MICROSECONDS), pa.field("end", MICROSECONDS)]
+        columns = [pa.field(name, MICROSECONDS) for name in KEY_START_END[1:]]
         columns += [pa.field(name, kind) for name, kind in zip(names, fields, strict=True)]
         self._row = pa.struct(columns)
         self._output = [*KEY_START_END, *(f.name for each in aggregates for f in each.output)]

@@ -150,25 +150,29 @@ class WindowedAggregation(Operator):
         fields += [field for each in aggregates for field in each.output]
         names = [field.name.lower() for field in fields]
         if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise ValueError(f"two columns of windows are named {twice[0]!r}: name one, total=...")
+            raise ValueError(
+                f"two columns of windows are named {twice[0]!r}: name one, as in .sum(total=...)"
+            )
         # What is kept of an aggregate is named by what comes of it.
         kept = [
             (each.output[0].name + suffix, kind)
             for each in aggregates
             for suffix, kind in zip(each.suffixes, each.fields, strict=True)
         ]
-        own = [("start", MICROSECONDS), ("end", MICROSECONDS), *kept]
+        own = [(start, MICROSECONDS), (end, MICROSECONDS), *kept]
         # Windows that are open were made by it: other ones would be written with what is in these.
         calls = sorted(map(str, self._calls))
         definition = ", ".join((str(self._kind), *calls))
         state = {WINDOWS: DefinedState(ListState(ddl_of_columns(pa.schema(own))), definition)}
         names = [name for name, _ in own]
         if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise ValueError(f"two columns of state are named {twice[0]!r}: name one, total=...")
+            raise ValueError(
+                f"two aggregates keep a column {twice[0]!r}: name one, as in .sum(total=...)"
+            )
         function = WindowFunction(self._kind, aggregates, names[2:], self._updates)
         given = KeptRows(
             WINDOWS,
-            ((start, "start"), (end, "end"), *((name, name) for name in names[2:])),
+            tuple((name, name) for name in names),
             timer=end,
             timer_after_us=int(self._kind.closes(np.zeros(1, np.int64))[0]),
             lasts=self._kind.lasts(start, end),

@@ -98,6 +98,21 @@ def test_single_partitions_cannot_share_a_state() -> None:
         keyrange.job(given, of_state, COLUMNS, state=TOTAL)
 
 
+@pytest.mark.parametrize(
+    ("given", "is_told"),
+    [
+        ({"subscribe": "orders,customers"}, True),
+        ({"subscribe": "orders,customers", "state.topic": "customers"}, False),
+        ({"subscribe": "orders"}, False),
+    ],
+)
+def test_topics_that_do_not_share_their_state_are_told(
+    caplog: pytest.LogCaptureFixture, given: dict[str, str], is_told: bool
+) -> None:
+    keyrange.job(KEYED | given, of_state, COLUMNS, state=TOTAL)
+    assert ("state.topic lets them share it" in caplog.text) == is_told
+
+
 def test_functions_with_state_are_called_with_it() -> None:
     assert keyrange.job(KEYED, of_state, COLUMNS, state=TOTAL) is not None
     assert keyrange.job(KEYED, of_batches, COLUMNS, mode="arrow", state=TOTAL) is not None

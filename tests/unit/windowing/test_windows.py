@@ -47,6 +47,17 @@ def test_types_are_those_of_spark() -> None:
     }
 
 
+def test_columns_may_have_names_that_windows_have_too() -> None:
+    made = keyrange.windows.session("1m").min(start="a").max(end="a")
+    assert one_window(made, {"a": 1}, {"a": 3}) == {"start": 1, "end": 3}
+
+
+@pytest.mark.parametrize("gap", [30, 1.5, None, "30", "-1h"])
+def test_a_gap_that_is_no_duration_is_refused(gap: Any) -> None:
+    with pytest.raises(KeyrangeError, match=f"gap of windows must be a time, .*not '{gap}'"):
+        keyrange.windows.session(gap)
+
+
 def test_a_sum_that_is_too_large_fails_its_record_alone() -> None:
     most = "9" * 36
     harness = StateHarness(
