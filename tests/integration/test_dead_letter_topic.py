@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import pytest
 from kafka import KafkaConsumer, TopicPartition
@@ -15,6 +16,16 @@ from keyrange.kafka.messages.produce import partition_of
 from keyrange.work.model.outcome import Cause
 from spark.sources import client
 
+OF_BATCH: dict[str, Any] = {
+    "group": "g",
+    "source_id": "s",
+    "query_id": "q",
+    "batch_id": 1,
+    "topic": "orders",
+    "topic_id": "",
+    "partition": 3,
+}
+
 
 def letter(
     offset: int,
@@ -23,13 +34,7 @@ def letter(
     headers: tuple[tuple[str, bytes | None], ...] = (),
 ) -> DeadLetter:
     return DeadLetter(
-        group="g",
-        source_id="s",
-        query_id="q",
-        batch_id=1,
-        topic="orders",
-        topic_id="",
-        partition=3,
+        **OF_BATCH,
         offset=offset,
         key=key,
         value=value,
@@ -83,13 +88,7 @@ def test_letters_carry_the_record_and_what_is_known_of_it(topics: Topics) -> Non
 def test_a_timer_has_its_key_and_when_it_was_due(topics: Topics) -> None:
     topic = topics.create_topic("dead", partitions=4)
     timer = TimerLetter(
-        group="g",
-        source_id="s",
-        query_id="q",
-        batch_id=1,
-        topic="orders",
-        topic_id="",
-        partition=3,
+        **OF_BATCH,
         key=b"a",
         timer_at_us=1_700_000_000_000_007,
         error="ValueError",

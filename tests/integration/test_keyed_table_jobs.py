@@ -329,24 +329,17 @@ def test_a_record_that_fails_holds_back_what_would_be_newer(
 
 
 def test_spark_merges_nothing_of_a_driver_that_is_stopped_meanwhile(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path
 ) -> None:
     """It has looked whether it still counts, and Delta knows the batch's transaction alone."""
-    table, whole = KeyedTable(tmp_path), SparkWriter.write
+    table = KeyedTable(tmp_path)
     table.merger = SparkWriter(spark, str(table.table))
     old = Driver("old", 1)
     new = Driver("new", 2, frozenset({"old"}), {"app": 0}, frozenset({"app"}))
     assert table.merge(0, table.staged((1, "a"), (2, "b")), driver=old) == Merged(0, 2, 0)
     staged = table.staged((1, "late"))
-
-    def late(self: SparkWriter, *given: Any) -> Any:
-        table.sink().stop_others(new)
-        return whole(self, *given)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(SparkWriter, "write", late)
-        with pytest.raises(KeyrangeError, match="COMMITS_FENCED"):
-            table.merge(1, staged, driver=old)
+    with pytest.raises(KeyrangeError, match="COMMITS_FENCED"):
+        table.merge_too_late(1, staged, old, by=new)
     assert table.rows() == {1: "a", 2: "b"}
     again = Driver("old", 3)
     assert table.merge(1, staged, driver=again) == Merged(1, 0, 0)

@@ -132,11 +132,11 @@ def test_each_feature_of_deltas(
 
 
 def test_spark_appends_once_and_nothing_of_a_driver_that_is_stopped_meanwhile(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path
 ) -> None:
     """It has looked whether it still counts, and Delta knows the batch's transaction alone. The
     log has a clock of its own, by which keyrange's entries stand among Spark's."""
-    table, whole = KeyedTable(tmp_path, keys=()), SparkWriter.write
+    table = KeyedTable(tmp_path, keys=())
     table.merger = SparkWriter(spark, str(table.table))
     spark.sql(
         f"CREATE TABLE delta.`{table.table}` (id bigint, text string) USING delta TBLPROPERTIES "
@@ -146,15 +146,8 @@ def test_spark_appends_once_and_nothing_of_a_driver_that_is_stopped_meanwhile(
     new = Driver("new", 2, frozenset({"old"}), {"app": 0}, frozenset({"app"}))
     table.merge(0, table.staged((1, "a"), (1, "b"), files=2), driver=old)
     staged = table.staged((2, "late"))
-
-    def late(self: SparkWriter, *given: Any) -> Any:
-        table.sink().stop_others(new)
-        return whole(self, *given)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(SparkWriter, "write", late)
-        with pytest.raises(KeyrangeError, match="COMMITS_FENCED"):
-            table.merge(1, staged, driver=old)
+    with pytest.raises(KeyrangeError, match="COMMITS_FENCED"):
+        table.merge_too_late(1, staged, old, by=new)
     again = Driver("old", 3)
     for _ in range(2):
         table.merge(1, staged, driver=again)

@@ -157,6 +157,7 @@ def test_what_is_imported_is_read_back(
         patch.object(sorted_blocks, "BLOCK_ROWS", 4),
     ):
         said = Import("me", "rows", NOW_MS)
+        state.begin()
         if not expected:
             with pytest.raises(KeyrangeError, match="INITIAL_STATE_UNFIT"):
                 import_rows(state, reader, topics, batches, len(rows), 0, said)

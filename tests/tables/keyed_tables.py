@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -13,8 +14,10 @@ from keyrange.storage.directory import Directory
 from keyrange.storage.merge_by_delta_rs import DeltaRsMerger
 from keyrange.storage.model.merged_rows import Merged
 from keyrange.storage.model.partition_columns import partition_columns
+from keyrange.storage.model.sink_driver import Driver
 from keyrange.storage.sink_table import SinkTable
 from keyrange.storage.staged import Staged, StagedWriter
+from keyrange.storage.write_by_spark import SparkWriter
 from keyrange.work.outcome_rows import changed_rows
 from keyrange.work.staged_rows import StagedRows
 
@@ -54,6 +57,18 @@ class KeyedTable:
     def writer(self, attempt: str, **given: Any) -> StagedRows:
         create = Directory(f"{self.staging}/{attempt}").create
         return StagedRows(create, attempt, SCHEMA, self.partition_by, self.keys, **given)
+
+    def merge_too_late(self, batch_id: int, staged: Staged, driver: Driver, by: Driver) -> None:
+        """By Spark, whose `driver` is stopped `by` another between its look at the table and the
+        write. Raises COMMITS_FENCED."""
+        whole = SparkWriter.write
+
+        def late(writer: SparkWriter, *given: Any) -> Any:
+            self.sink().stop_others(by)
+            return whole(writer, *given)
+
+        with patch.object(SparkWriter, "write", late):
+            self.merge(batch_id, staged, driver=driver)
 
     def merge(
         self, batch_id: int, staged: Staged, sink: SinkTable | None = None, **given: Any

@@ -30,6 +30,7 @@ import keyrange
 from bench import counts, topics
 from bench import spark as sparks
 from bench.figures import Figure, at_least, at_most, from_runs, percentile, ratio
+from bench.queries import ROCKSDB, kept
 from bench.registry import Bench, Group
 from keyrange.keyed_state import cache
 from keyrange.keyed_state.model.state_runs import StateRun, after_batch
@@ -48,12 +49,6 @@ PARTITIONS = 4
 # A query with state runs for long: its first batch is one among many.
 BATCHES = 6
 KEYS = 300_000
-_STORE = "spark.sql.streaming.stateStore"
-_PROVIDERS = "org.apache.spark.sql.execution.streaming"
-ROCKSDB = {
-    f"{_STORE}.providerClass": f"{_PROVIDERS}.state.RocksDBStateStoreProvider",
-    f"{_STORE}.rocksdb.changelogCheckpointing.enabled": "true",
-}
 _AT = TopicPartition("t", 0)
 _LATENCY_RATE = 1_000
 
@@ -76,19 +71,10 @@ def _job(mode: str) -> Side:
 
     def side(spark: SparkSession, given: dict[str, str], home: Path) -> Any:
         work: Any = (function, counts.COUNTED, mode, counts.STATE)
-        job = keyrange.job(given | _kept(home), *work)
+        job = keyrange.job(given | kept(home), *work)
         return job.into(str(home / "table"), str(home / "checkpoint"), spark=spark)
 
     return side
-
-
-def _kept(home: Path) -> dict[str, str]:
-    return {
-        "commitMode": "individual",
-        "commitTable": str(home / "commits"),
-        "splitBy": "keyRange",
-        "slot.directory": str(home / "slots"),
-    }
 
 
 def _spark(rows: Callable[[DataFrame], DataFrame]) -> Side:
@@ -224,7 +210,7 @@ def _beside_stateless(bench: Bench, spark: SparkSession) -> Iterator[Figure]:
         return None
 
     def stateless(spark: SparkSession, given: dict[str, str], home: Path) -> Any:
-        job = keyrange.job(given | _kept(home), plain, counts.COUNTED)
+        job = keyrange.job(given | kept(home), plain, counts.COUNTED)
         return job.into(str(home / "table"), str(home / "checkpoint"), spark=spark)
 
     ratios = []

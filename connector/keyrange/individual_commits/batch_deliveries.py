@@ -98,12 +98,12 @@ def batch_time(
         if time.is_event_time:
             watermarks = [each.watermark for each in found.values()]
             clock = PartitionClock(shared_clock_us(watermarks, time.idle_after_us, now_ms))
-        lags = [
-            (piece.span, found[partition].clock_before(piece.scanned))
-            for partition in lagging.intersection(partitions)
-            for piece in known.states[partition].lagging
-        ]
-        clock = clock.with_lags(lags)
+        if behind := lagging.intersection(partitions):
+            clock = clock.with_lags(
+                (piece.span, found[partition].clock_before(piece.scanned))
+                for partition in behind
+                for piece in known.states[partition].lagging
+            )
         clocks |= dict.fromkeys(partitions, clock)
         # The timers of keys are those of their home.
         if home in found and (spans := _due_spans(found[home], clock, now_ms)):

@@ -19,7 +19,7 @@ from keyrange.individual_commits.reported_outcomes import HIDDEN_SPARK
 from keyrange.jobs.batch_writer import JobTables, WriteIndividually, WriteWhole
 from keyrange.jobs.data_source import data_source_of
 from keyrange.jobs.definition import JobDefinition, JobFunctions, pickled
-from keyrange.jobs.initial_state import InitialArgument, begin_with, checked_initial
+from keyrange.jobs.initial_state import InitialArgument, checked_initial
 from keyrange.jobs.job_arguments import (
     check_job,
     check_state,
@@ -320,7 +320,8 @@ class TableJob:
             )
         writer = counted.writeStream.foreachBatch(write)
         writer = writer.option("checkpointLocation", checkpoint)
-        begin = partial(begin_with, self._initial, session, self._options, self._state)
+        initial = self._initial
+        begin = partial(initial.begin, session, self._options, self._state) if initial else None
         return TableWriter(writer, written_by(definition.tables), begin)
 
     def _check_keys(self, outputs: list[OutputTable]) -> None:

@@ -101,17 +101,6 @@ class InitialArgument:
         return None
 
 
-def begin_with(
-    initial: InitialArgument | None,
-    session: SparkSession,
-    options: SourceOptions,
-    state: tuple[Variable, ...],
-) -> None:
-    """As `InitialArgument.begin`, where a job begins with anything."""
-    if initial is not None:
-        initial.begin(session, options, state)
-
-
 def checked_initial(
     options: SourceOptions,
     given: object,

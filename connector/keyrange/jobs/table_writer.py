@@ -33,7 +33,7 @@ class TableWriter:
         self,
         writer: DataStreamWriter,
         written_by: str = "",
-        before: Callable[[], object] = lambda: None,
+        before: Callable[[], object] | None = None,
     ) -> None:
         """`written_by`: who writes the tables, and why. `before`: what is done before the query
         starts."""
@@ -62,7 +62,8 @@ class TableWriter:
             raise _unsupported(
                 "start with arguments", "table and checkpoint are the arguments of into()"
             )
-        self._before()
+        if self._before is not None:
+            self._before()
         return self._writer.start()
 
     def __getattr__(self, name: str) -> NoReturn:

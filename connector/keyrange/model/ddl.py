@@ -45,6 +45,19 @@ def parse_ddl(text: str) -> dict[str, Any]:
     return _Reader(text).whole()
 
 
+def column_of(name: str, kind: Any, metadata: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """A column that may be null, as Spark's JSON has it; `kind` is its type there."""
+    return {"name": name, "type": kind, "nullable": True, "metadata": dict(metadata or {})}
+
+
+def array_of(element: Any) -> dict[str, Any]:
+    return {"type": "array", "elementType": element, "containsNull": True}
+
+
+def map_of(key: Any, value: Any) -> dict[str, Any]:
+    return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": True}
+
+
 def ddl_of(document: Mapping[str, Any], between: str = " ") -> str:
     """The columns of such a document in DDL."""
     columns = []
@@ -92,7 +105,7 @@ class _Reader:
                 raise ValueError(f"must name every column once, but '{name[:40]}' is there twice")
             seen.add(name.lower())
             self._take(":")
-            fields.append({"name": name, "type": self._type(), "nullable": True, "metadata": {}})
+            fields.append(column_of(name, self._type()))
             if self._word() == "not":
                 raise ValueError(f"must have columns that may be null, and '{name[:40]}' is not")
         return {"type": "struct", "fields": fields}
@@ -130,12 +143,11 @@ class _Reader:
         if word == "struct":
             made = self._columns()
         elif word == "array":
-            made = {"type": "array", "elementType": self._type(), "containsNull": True}
+            made = array_of(self._type())
         else:
             key = self._type()
             self._expect(",")
-            made = {"type": "map", "keyType": key, "valueType": self._type()}
-            made["valueContainsNull"] = True
+            made = map_of(key, self._type())
         self._expect(">")
         self._depth -= 1
         return made

@@ -43,6 +43,8 @@ class StateScope:
     ) -> dict[TopicPartition, list[TopicPartition]]:
         """The partitions that share a state, in the order in which a task reads them, by their
         home."""
+        if not self.topic:
+            return {each: [each] for each in partitions}
         found: dict[TopicPartition, list[TopicPartition]] = {}
         for each in sorted(partitions, key=self.rank):
             found.setdefault(self.home(each), []).append(each)

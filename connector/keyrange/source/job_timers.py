@@ -3,6 +3,7 @@ are told of time, and what the progress is."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
 
@@ -25,39 +26,21 @@ def timers_due_in_s(
     records."""
     if time is None:
         return None
-    if scope.is_shared:
-        due_ms = _shared_due_at_ms(known, time, scope)
-        return None if due_ms == NEVER else max(due_ms - now_ms, 0) / 1000
-    due_ms = NEVER
-    for each in known.times.values():
-        timer_us, retry_ms = earliest(each.timers)
-        due_ms = min(due_ms, retry_ms, _due_at_ms(timer_us, each.watermark, time))
-    return None if due_ms == NEVER else max(due_ms - now_ms, 0) / 1000
-
-
-def _shared_due_at_ms(known: Snapshot, time: JobTime, scope: StateScope) -> int:
     due_ms = NEVER
     for home, partitions in scope.groups(known.times).items():
         timer_us, retry_ms = earliest(known.times[home].timers if home in known.times else ())
-        if time.is_event_time:
-            watermarks = [known.times[each].watermark for each in partitions]
-            timer_ms = shared_due_ms(watermarks, time.idle_after_us, timer_us)
-        else:
-            timer_ms = _due_at_ms(timer_us, None, time)
-        due_ms = min(due_ms, retry_ms, timer_ms)
-    return due_ms
+        watermarks = [known.times[each].watermark for each in partitions]
+        due_ms = min(due_ms, retry_ms, _due_at_ms(timer_us, watermarks, time))
+    return None if due_ms == NEVER else max(due_ms - now_ms, 0) / 1000
 
 
-def _due_at_ms(timer_us: int, watermark: Watermark | None, time: JobTime) -> int:
+def _due_at_ms(timer_us: int, watermarks: Sequence[Watermark | None], time: JobTime) -> int:
     """In ms since 1970; NEVER where no clock makes a timer due."""
     if timer_us == NEVER:
         return NEVER
     if not time.is_event_time:
         return timer_us // 1000
-    if watermark is None or time.idle_after_us is None:
-        return NEVER
-    wait_us = max(timer_us - watermark.at_us, 0)
-    return watermark.since_ms + (time.idle_after_us + wait_us) // 1000
+    return shared_due_ms(watermarks, time.idle_after_us, timer_us)
 
 
 def state_order(

@@ -31,26 +31,38 @@ def _cause(letter: Letter) -> str:
 def document(letter: DeadLetter) -> dict[str, Any]:
     """A dead letter as JSON."""
     return {
-        "group": letter.group,
-        "source_id": letter.source_id,
-        "query_id": letter.query_id,
-        "batch_id": letter.batch_id,
+        **_batch_of(letter),
         **located(letter),
         "topic_id": letter.topic_id or None,
         "timestamp": iso(letter.timestamp_ms),
         "key": in_json(letter.key),
         "value": in_json(letter.value),
         "headers": [[name, in_json(value)] for name, value in letter.headers],
-        "error": letter.error,
-        "frames": list(letter.frames),
-        "cause": letter.cause.name.lower(),
-        "attempts": letter.attempts,
+        **_failure_of(letter),
         "first_at": iso(letter.first_at_ms),
         "last_at": iso(letter.last_at_ms),
         "written_at": iso(letter.written_at_ms),
         "status": letter.status,
         "replayed_by": letter.replayed_by,
         "replayed_to": letter.replayed_to,
+    }
+
+
+def _batch_of(letter: Letter) -> dict[str, Any]:
+    return {
+        "group": letter.group,
+        "source_id": letter.source_id,
+        "query_id": letter.query_id,
+        "batch_id": letter.batch_id,
+    }
+
+
+def _failure_of(letter: Letter) -> dict[str, Any]:
+    return {
+        "error": letter.error,
+        "frames": list(letter.frames),
+        "cause": letter.cause.name.lower(),
+        "attempts": letter.attempts,
     }
 
 
@@ -61,19 +73,13 @@ def located(letter: DeadLetter) -> dict[str, Any]:
 def timer_document(letter: TimerLetter) -> dict[str, Any]:
     """A timer that was given up, as JSON."""
     return {
-        "group": letter.group,
-        "source_id": letter.source_id,
-        "query_id": letter.query_id,
-        "batch_id": letter.batch_id,
+        **_batch_of(letter),
         "topic": letter.topic,
         "partition": letter.partition,
         "topic_id": letter.topic_id or None,
         "key": in_json(letter.key),
         "timer_at": iso_us(letter.timer_at_us),
-        "error": letter.error,
-        "frames": list(letter.frames),
-        "cause": letter.cause.name.lower(),
-        "attempts": letter.attempts,
+        **_failure_of(letter),
         "last_at": iso(letter.last_at_ms),
         "written_at": iso(letter.written_at_ms),
     }

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from keyrange.formats.connect.columns import VARIABLE_DECIMAL
+from keyrange.model.ddl import array_of, column_of, map_of
 from keyrange.model.value_forms import Schema, UnfitSchema
 
 # In the metadata of a column, a text: it holds decimals of any size.
@@ -61,14 +62,7 @@ def _struct(said: dict[str, Any], is_root: bool = True) -> dict[str, Any]:
     for each in _fields(said):
         kind = _type(each, is_root)
         metadata = {} if kind else {DIGITS_MARK: True}
-        fields.append(
-            {
-                "name": each["field"],
-                "type": kind or "string",
-                "nullable": True,
-                "metadata": metadata,
-            }
-        )
+        fields.append(column_of(each["field"], kind or "string", metadata))
     return {"type": "struct", "fields": fields}
 
 
@@ -91,13 +85,13 @@ def _type(said: Any, is_root: bool, is_field: bool = True) -> Any:
         return _struct(said, is_root=False)
     if kind == "array":
         element = _type(said.get("items"), False, is_field=False)
-        return {"type": "array", "elementType": element, "containsNull": True}
+        return array_of(element)
     if kind == "map":
         key, value = (_type(said.get(side), False, is_field=False) for side in ("keys", "values"))
         if key != "string":
             # The converter writes a list of pairs: the column has it as text.
             return "string"
-        return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": True}
+        return map_of(key, value)
     if kind not in _PLAIN:
         raise UnfitSchema(f"a type of Kafka Connect is not known: {json.dumps(kind)[:60]}")
     return _PLAIN[kind]

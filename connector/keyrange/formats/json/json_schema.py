@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from keyrange.model.ddl import array_of, column_of, map_of
 from keyrange.model.value_forms import Schema, UnfitSchema
 
 _TEXT: Final = "string"
@@ -58,8 +59,7 @@ class _Reader:
         if kinds[0] == "object":
             return self._object(schema, base, within)
         if kinds[0] == "array":
-            element = self.type_of(schema.get("items"), base, within)
-            return {"type": "array", "elementType": element, "containsNull": True}
+            return array_of(self.type_of(schema.get("items"), base, within))
         return _plain(kinds[0], schema)
 
     def _referred(self, reference: str, base: str, within: tuple[str, ...]) -> Any:
@@ -98,24 +98,14 @@ class _Reader:
         properties = schema.get("properties")
         if isinstance(properties, dict) and properties and schema.get("connect.type") != "map":
             fields = [
-                {
-                    "name": name,
-                    "type": self.type_of(each, base, within),
-                    "nullable": True,
-                    "metadata": {},
-                }
+                column_of(name, self.type_of(each, base, within))
                 for name, each in sorted(properties.items(), key=_place)
             ]
             return {"type": "struct", "fields": fields}
         values = schema.get("additionalProperties")
         if not isinstance(values, dict):
             return _TEXT
-        return {
-            "type": "map",
-            "keyType": "string",
-            "valueType": self.type_of(values, base, within),
-            "valueContainsNull": True,
-        }
+        return map_of("string", self.type_of(values, base, within))
 
 
 def _place(member: tuple[str, Any]) -> int:

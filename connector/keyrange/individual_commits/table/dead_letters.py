@@ -64,17 +64,14 @@ LAYOUT: Final = Layout(
     "batch_id",
     TABLE_CONDITIONS,
 )
-# Fields that have a column of their name: whose they are, and what else of a record is one value.
-_ORIGIN: Final = (
+# Fields that have a column of their name: whose they are, and what else of a letter is one value.
+_OF_BATCH: Final = (
     *("group", "source_id", "query_id", "batch_id"),
-    *("topic", "topic_id", "partition", "offset"),
+    *("topic", "topic_id", "partition"),
 )
-_AS_THEY_ARE: Final = ("key", "value", "error", "attempts")
-# Those of a timer.
-_OF_TIMER: Final = (
-    *("group", "source_id", "query_id", "batch_id", "topic", "topic_id", "partition"),
-    *("key", "error", "attempts"),
-)
+_ORIGIN: Final = (*_OF_BATCH, "offset")
+_OF_RECORD: Final = (*_ORIGIN, "key", "value", "error", "attempts")
+_OF_TIMER: Final = (*_OF_BATCH, "key", "error", "attempts")
 _TIMER: Final = "timer"
 _LARGE: Final = ("value", "headers", "frames")
 # What tells one dead letter from all others.
@@ -82,14 +79,10 @@ _NAME: Final = ("source_id", "batch_id", "topic", "partition", "offset")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeadLetter:
-    """One record that was given up. Times are ms since 1970, `timestamp_ms` the record's own.
-
-    `attempts` counts how often it was worked on, first and last at `first_at_ms` and `last_at_ms`.
-    `frames` say where in the user's program the error was raised, outermost first.
-    The last three are of one that was read: when it was written, who had its record handed out
-    again since, and how.
-    """
+class _GivenUp:
+    """What a batch gave up. Times are ms since 1970. `attempts` counts how often it was worked on,
+    last at `last_at_ms`. `frames` say where in the user's program the error was raised, outermost
+    first. `written_at_ms` is of a letter that was read."""
 
     group: str
     source_id: str
@@ -98,18 +91,26 @@ class DeadLetter:
     topic: str
     topic_id: str
     partition: int
+    error: str = ""
+    frames: tuple[str, ...] = ()
+    cause: Cause = Cause.REJECTED
+    attempts: int = 0
+    last_at_ms: int = 0
+    written_at_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter(_GivenUp):
+    """One record that was given up. It was worked on first at `first_at_ms`; `timestamp_ms` is the
+    record's own. The last two are of one that was read: who had its record handed out again since,
+    and how."""
+
     offset: int
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...] = ()
     timestamp_ms: int = 0
-    error: str = ""
-    frames: tuple[str, ...] = ()
-    cause: Cause = Cause.REJECTED
-    attempts: int = 0
     first_at_ms: int = 0
-    last_at_ms: int = 0
-    written_at_ms: int = 0
     replayed_by: str | None = None
     replayed_to: str | None = None
 
@@ -124,26 +125,12 @@ class DeadLetter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TimerLetter:
+class TimerLetter(_GivenUp):
     """One timer that was given up. It was due at `timer_at_us`, in microseconds since 1970, by the
-    time that its job goes by. `attempts` counts how often the function was called for it, last at
-    `last_at_ms`; `written_at_ms` is of one that was read. Else as of `DeadLetter`."""
+    time that its job goes by."""
 
-    group: str
-    source_id: str
-    query_id: str
-    batch_id: int
-    topic: str
-    topic_id: str
-    partition: int
     key: bytes
     timer_at_us: int
-    error: str = ""
-    frames: tuple[str, ...] = ()
-    cause: Cause = Cause.REJECTED
-    attempts: int = 0
-    last_at_ms: int = 0
-    written_at_ms: int = 0
 
     @property
     def subject(self) -> Subject:
@@ -301,53 +288,46 @@ def _told(letter: DeadLetter, reset: Commit | None) -> DeadLetter:
 
 
 def _row(letter: Letter, now_ms: int) -> dict[str, Any]:
-    if isinstance(letter, TimerLetter):
-        return {name: getattr(letter, name) for name in _OF_TIMER} | {
-            "kind": _TIMER,
-            "written_at": now_ms * 1000,
-            "frames": list(letter.frames),
-            "cause": letter.cause.name.lower(),
-            "timer_at": letter.timer_at_us,
-            "last_at": letter.last_at_ms * 1000,
-        }
-    return {name: getattr(letter, name) for name in (*_ORIGIN, *_AS_THEY_ARE)} | {
-        "kind": "dead",
+    names = _OF_TIMER if isinstance(letter, TimerLetter) else _OF_RECORD
+    row = {name: getattr(letter, name) for name in names} | {
         "written_at": now_ms * 1000,
-        "headers": [{"key": name, "value": value} for name, value in letter.headers],
         "frames": list(letter.frames),
-        "timestamp": letter.timestamp_ms * 1000,
         "cause": letter.cause.name.lower(),
-        "first_at": letter.first_at_ms * 1000,
         "last_at": letter.last_at_ms * 1000,
+    }
+    if isinstance(letter, TimerLetter):
+        return row | {"kind": _TIMER, "timer_at": letter.timer_at_us}
+    return row | {
+        "kind": "dead",
+        "headers": [{"key": name, "value": value} for name, value in letter.headers],
+        "timestamp": letter.timestamp_ms * 1000,
+        "first_at": letter.first_at_ms * 1000,
+    }
+
+
+def _same(row: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """What letters of records and of timers have."""
+    return {name: row.get(name) for name in names} | {
+        "frames": tuple(row.get("frames") or ()),
+        "cause": Cause[row["cause"].upper()],
+        "last_at_ms": row["last_at"],
+        "written_at_ms": row["written_at"],
     }
 
 
 def _timer_letter(row: dict[str, Any], timer_at_us: int) -> TimerLetter:
-    same: dict[str, Any] = {name: row[name] for name in _OF_TIMER}
-    return TimerLetter(
-        **same,
-        timer_at_us=timer_at_us,
-        frames=tuple(row["frames"] or ()),
-        cause=Cause[row["cause"].upper()],
-        last_at_ms=row["last_at"],
-        written_at_ms=row["written_at"],
-    )
+    return TimerLetter(**_same(row, _OF_TIMER), timer_at_us=timer_at_us)
 
 
 def _letter(row: dict[str, Any], replayed: dict[str, Any] | None) -> DeadLetter:
     if replayed is not None and replayed["written_at"] < row["written_at"]:
         # It is of an earlier letter: a batch that runs again may give a record up after all.
         replayed = None
-    same: dict[str, Any] = {name: row.get(name) for name in (*_ORIGIN, *_AS_THEY_ARE)}
     return DeadLetter(
-        **same,
+        **_same(row, _OF_RECORD),
         headers=tuple((each["key"], each["value"]) for each in row.get("headers") or ()),
-        frames=tuple(row.get("frames") or ()),
         timestamp_ms=row["timestamp"],
-        cause=Cause[row["cause"].upper()],
         first_at_ms=row["first_at"],
-        last_at_ms=row["last_at"],
-        written_at_ms=row["written_at"],
         replayed_by=replayed["who"] if replayed else None,
         replayed_to=replayed["replayed_to"] if replayed else None,
     )

@@ -45,11 +45,8 @@ def import_rows(
     size_bytes: int,
     said: Import,
 ) -> Imported:
-    """Import the rows of `batches`, about `count` of them that take `size_bytes` in files.
-
-    Raises INITIAL_STATE_UNFIT, INITIAL_STATE_TOO_LATE, STATE_UNWRITABLE, COMMITS_FENCED.
-    """
-    state.begin()
+    """Import the rows of `batches`, about `count` of them that take `size_bytes` in files, once the
+    import has begun. Raises INITIAL_STATE_UNFIT, STATE_UNWRITABLE, COMMITS_FENCED."""
     files = Directory(state.directory, state.storage)
     file = InitialFile(files, state.source_id, rows.form, said.now_ms)
     buckets = buckets_of(rows, count)
