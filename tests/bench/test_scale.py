@@ -45,7 +45,9 @@ def members() -> list[str]:
 
 def portion(number: int) -> dict[str, Any]:
     maker = scale.task_maker([TopicPartition("scale", number)])
-    document: dict[str, Any] = write_bound_task(maker.task([Split("scale", number, 0, 9, 9)]))
+    document: dict[str, Any] = write_bound_task(
+        maker.task([Split(TopicPartition("scale", number), 0, 9, 9)])
+    )
     return document
 
 

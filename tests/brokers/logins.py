@@ -80,7 +80,7 @@ def read_slowly(client: ClientSettings, topic: str, count: int, seconds: float) 
         )
         offsets: list[int] = []
         began = time.monotonic()
-        for each in reader.read([Split(topic, 0, 0, count, 0)]):
+        for each in reader.read([Split(TopicPartition(topic, 0), 0, count, 0)]):
             offsets += each.column("offset").to_pylist()
             left_s = seconds * len(offsets) / count - (time.monotonic() - began)
             time.sleep(max(left_s, 0))

@@ -19,6 +19,7 @@ from keyrange.kafka.fetching.fetch import SplitReader
 from keyrange.kafka.fetching.read_settings import ReadSettings
 from keyrange.model.key_ranges import hash_of
 from keyrange.model.offset_splits import Split
+from keyrange.model.offsets import TopicPartition
 from keyrange.model.reader_ranges import placement_of
 from keyrange.ranges.model.range_plan import even_ranges
 from keyrange.ranges.sharing.shared_directory import ExecutorDirectory, HostSettings
@@ -61,7 +62,7 @@ class Shared:
             at = batch.last_offset + self.random.choice([1, 1, 4])
         self.until = self.batches[-1][1] + 1
         placement = placement_of([[span] for span in even_ranges(self.readers)])
-        split = Split("t", 0, 5, self.until, 1_000, placement, NAME)
+        split = Split(TopicPartition("t", 0), 5, self.until, 1_000, placement, NAME)
         self.splits = [replace(split, placement=placement.of(n)) for n in range(self.readers)]
         self.world = World(self._answer, latest=self.until)
         for name in ("memory", "spill"):

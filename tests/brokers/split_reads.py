@@ -10,6 +10,7 @@ from keyrange.kafka.cluster_view import ClusterView
 from keyrange.kafka.fetching.fetch import SplitReader
 from keyrange.kafka.fetching.read_settings import ReadSettings
 from keyrange.model.offset_splits import Split
+from keyrange.model.offsets import TopicPartition
 from keyrange.wire.chunk_decoder import DecodeSettings
 from samples.strategies import Batch, Record, encode_batch
 
@@ -39,4 +40,4 @@ def log(offset: int, count: int = 5) -> bytes:
 
 
 def small(partition: int, until: int = 10) -> Split:
-    return Split("t", partition, 0, until, 1_000)
+    return Split(TopicPartition("t", partition), 0, until, 1_000)

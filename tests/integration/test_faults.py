@@ -22,6 +22,7 @@ from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.fetching.fetch import SplitReader
 from keyrange.kafka.fetching.read_settings import ReadSettings
 from keyrange.model.offset_splits import Split
+from keyrange.model.offsets import TopicPartition
 from keyrange.options.kafka_properties import ClientSettings
 from keyrange.wire.chunk_decoder import DecodeSettings
 from queries.ingesting import Ingest, assert_exactly_once, ingest, kill_when_busy
@@ -87,7 +88,7 @@ def test_broker_killed_in_mid_fetch(mortal: Topics) -> None:
     cluster = connected(mortal)
     view = cluster.describe([topic])
     reader = SplitReader(cluster, view, ReadSettings(DecodeSettings(), True, 60_000))
-    batches = reader.read([Split(topic, 0, 0, 6_000, 0)])
+    batches = reader.read([Split(TopicPartition(topic, 0), 0, 6_000, 0)])
     offsets = next(batches).column("offset").to_pylist()
     back = killed_and_restarted(mortal, 2)
     for batch in batches:

@@ -79,7 +79,7 @@ def test_leaders_that_move_again_and_again_while_they_are_read(
     place = TopicPartition(topic, 0)
     view = cluster.describe([topic])
     end, epoch = cluster.list_offsets(view, {place: LATEST})[place]
-    split = Split(topic, 0, 0, end, 0, leader_epoch=epoch)
+    split = Split(TopicPartition(topic, 0), 0, end, 0, leader_epoch=epoch)
     reader = SplitReader(cluster, view, ReadSettings(DecodeSettings(), True, 60_000))
     found: list[Any] = []
     moved = 0

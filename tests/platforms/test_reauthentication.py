@@ -12,6 +12,7 @@ from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.fetching.fetch import SplitReader
 from keyrange.kafka.fetching.read_settings import ReadSettings
 from keyrange.model.offset_splits import Split
+from keyrange.model.offsets import TopicPartition
 from keyrange.options.kafka_properties import ClientSettings
 from keyrange.wire.chunk_decoder import DecodeSettings
 from platforms.every_login import EveryLogin
@@ -58,7 +59,7 @@ def read_under_load(
         while time.monotonic() < ended:
             offsets: list[int] = []
             made, at = watched.made, time.perf_counter()
-            for each in reader.read([Split(topic, 0, 0, COUNT, 0)]):
+            for each in reader.read([Split(TopicPartition(topic, 0), 0, COUNT, 0)]):
                 waited = 1000 * (time.perf_counter() - at)
                 if not first:
                     (paused if watched.made > made else others).append(waited)

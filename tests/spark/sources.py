@@ -104,7 +104,7 @@ def read_all(
         ends = cluster.list_offsets(view, dict.fromkeys(view.partitions(), LATEST))
         firsts = cluster.list_offsets(view, dict.fromkeys(view.partitions(), EARLIEST))
         splits = [
-            Split(*place, (start or {}).get(place.partition, firsts[place][0]), ends[place][0], 0)
+            Split(place, (start or {}).get(place.partition, firsts[place][0]), ends[place][0], 0)
             for place in view.partitions()
         ]
         how = ReadSettings(decode or DecodeSettings(), fail_on_data_loss, 10_000)

@@ -147,7 +147,7 @@ class OwnedRangeReader:
             batch
             for offset in offsets
             for batch in self._reader.read(
-                [Split(*partition, offset, offset + 1, 1, delivery=delivery)]
+                [Split(partition, offset, offset + 1, 1, delivery=delivery)]
             )
         ]
 

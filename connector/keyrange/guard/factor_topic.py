@@ -42,7 +42,7 @@ class FactorTopic:
             for at in (EARLIEST, LATEST)
         )
         settings = ReadSettings(DecodeSettings(("offset", "value")), False, self._timeout_ms)
-        split = Split(*partition, max(begin, end - _BACK), end, 1)
+        split = Split(partition, max(begin, end - _BACK), end, 1)
         found: tuple[int, bytes] | None = None
         for batch in SplitReader(self._cluster, view, settings).read([split]):
             for row in batch.to_pylist():

@@ -48,8 +48,7 @@ class Split:
     records: timers of the keys of its ranges may be due.
     """
 
-    topic: str
-    partition: int
+    topic_partition: TopicPartition
     from_offset: int
     until_offset: int
     bytes_estimate: int
@@ -60,14 +59,17 @@ class Split:
     fires: bool = False
 
     @property
-    def topic_partition(self) -> TopicPartition:
-        return TopicPartition(self.topic, self.partition)
+    def topic(self) -> str:
+        return self.topic_partition.topic
+
+    @property
+    def partition(self) -> int:
+        return self.topic_partition.partition
 
     def led_in(self, leader_epoch: int) -> Split:
         """The same split of the log of an epoch; `replace` takes four times as long."""
         return Split(
-            self.topic,
-            self.partition,
+            self.topic_partition,
             self.from_offset,
             self.until_offset,
             self.bytes_estimate,
@@ -101,7 +103,7 @@ def plan_splits(
         pieces = _cut_further(pieces, min_partitions)
     return [
         Split(
-            *partition,
+            partition,
             piece.from_offset,
             piece.until_offset,
             round(piece.size * bytes_per_offset[partition]),
@@ -192,4 +194,6 @@ def read_split(document: Sequence[Any]) -> Split:
         placement = Placement(tuple(uppers), tuple(owners), reader)
     if delivery is not None:
         delivery = Delivery(*map(tuple, delivery))
-    return Split(topic, partition, first, until, size, placement, shared, delivery, *last)
+    return Split(
+        TopicPartition(topic, partition), first, until, size, placement, shared, delivery, *last
+    )

@@ -147,7 +147,7 @@ def late_bound(
         pieces = planned.get(partition, [])
         if not pieces and end[partition] < 0:
             span = ranges[partition]
-            pieces = [Split(*partition, span.from_offset, span.until_offset, 0)]
+            pieces = [Split(partition, span.from_offset, span.until_offset, 0)]
         if pieces and start[partition] == EARLIEST:
             pieces[0] = replace(pieces[0], from_offset=start[partition])
         if pieces and end[partition] < 0:

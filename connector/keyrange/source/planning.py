@@ -143,7 +143,7 @@ class Deliveries:
             for cell in cells:
                 whole.setdefault(cell.partition, []).append(cell)
             sizes = [
-                Split(*partition, 0, 0, round(sum(cell.bytes for cell in own)))
+                Split(partition, 0, 0, round(sum(cell.bytes for cell in own)))
                 for partition, own in whole.items()
             ]
             tasks = deal_out(sizes, options)

@@ -88,7 +88,7 @@ def _last(
     while until > first and end - until < _MOST:
         span = OffsetRange(max(end - size, first), until)
         reader = SplitReader(cluster, view, read_settings(options))
-        split = Split(*partition, span.from_offset, span.until_offset, 0)
+        split = Split(partition, span.from_offset, span.until_offset, 0)
         rows = [
             (at, payload)
             for batch in reader.read([split])

@@ -85,9 +85,7 @@ def options_and_order(**more: str) -> tuple[SourceOptions, WorkOrder]:
 def place_of_a_task(slots: Path) -> Path:
     """Where a task that reads the partition keeps its copies."""
     options, order = options_and_order(**{"slot.directory": str(slots)})
-    task = ReadTask(
-        [Split(*AT, 0, 10, bytes_estimate=1)], (), (), {"flights": TOPIC_ID}, work=order
-    )
+    task = ReadTask([Split(AT, 0, 10, bytes_estimate=1)], (), (), {"flights": TOPIC_ID}, work=order)
     cache, state = state_settings(options, order).cache, order.state
     assert cache is not None
     assert state is not None

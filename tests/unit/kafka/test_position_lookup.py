@@ -92,10 +92,10 @@ def test_what_a_group_has_committed(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_splits_are_bound_where_they_are_open() -> None:
     log: Any = Log()
     splits = [
-        Split("t", 0, EARLIEST, 5, 0),
-        Split("t", 0, 5, LATEST, 7),
-        Split("t", 1, 3, 4, 0),
-        Split("t", 2, EARLIEST, LATEST, 0),
+        Split(TopicPartition("t", 0), EARLIEST, 5, 0),
+        Split(TopicPartition("t", 0), 5, LATEST, 7),
+        Split(TopicPartition("t", 1), 3, 4, 0),
+        Split(TopicPartition("t", 2), EARLIEST, LATEST, 0),
     ]
     bound = position_lookup.bind_splits(log, VIEW, splits)
     assert [(s.partition, s.from_offset, s.until_offset) for s in bound] == [

@@ -12,7 +12,7 @@ from keyrange.ranges.model.plan_check import Area, HandedOut, check_plan, withou
 
 ONE, TWO = TopicPartition("t", 1), TopicPartition("t", 2)
 RANGES = {ONE: OffsetRange(3, 9), TWO: OffsetRange(0, 5)}
-WHOLE = [Split("t", 1, 3, 9, 0), Split("t", 2, 0, 5, 0)]
+WHOLE = [Split(ONE, 3, 9, 0), Split(TWO, 0, 5, 0)]
 
 
 def check(*splits: Split) -> int:
@@ -34,7 +34,7 @@ def test_of_whole_partitions_nothing_is_left() -> None:
 
 
 def test_what_is_cut_is_left() -> None:
-    assert check(WHOLE[0], Split("t", 2, 0, 2, 0), Split("t", 2, 2, 5, 0)) == 2
+    assert check(WHOLE[0], Split(TWO, 0, 2, 0), Split(TWO, 2, 5, 0)) == 2
 
 
 @pytest.mark.parametrize(
@@ -42,10 +42,10 @@ def test_what_is_cut_is_left() -> None:
     [
         WHOLE[:1],
         [*WHOLE, WHOLE[1]],
-        [*WHOLE, Split("t", 2, 1, 2, 0)],
-        [WHOLE[0], Split("t", 2, 0, 4, 0)],
-        [WHOLE[0], Split("t", 2, 0, 6, 0)],
-        [*WHOLE, Split("t", 3, 0, 1, 0)],
+        [*WHOLE, Split(TWO, 1, 2, 0)],
+        [WHOLE[0], Split(TWO, 0, 4, 0)],
+        [WHOLE[0], Split(TWO, 0, 6, 0)],
+        [*WHOLE, Split(TopicPartition("t", 3), 0, 1, 0)],
     ],
 )
 def test_what_is_read_twice_or_not_at_all_is_found(splits: list[Split]) -> None:

@@ -160,7 +160,7 @@ def test_a_least_number_is_about_reached(counts: list[int], min_partitions: int)
 splits_strategy = st.lists(
     st.builds(
         lambda topic, number, start, size, weight: Split(
-            topic, number, start, start + size, weight
+            TopicPartition(topic, number), start, start + size, weight
         ),
         st.sampled_from(["a", "b"]),
         st.integers(0, 9),
@@ -211,7 +211,7 @@ def test_dealing_is_the_same_every_time(
 
 
 def test_small_partitions_share_a_task() -> None:
-    splits = [Split("t", number, 0, 10, 1_000) for number in range(8)]
+    splits = [Split(TopicPartition("t", number), 0, 10, 1_000) for number in range(8)]
     assert len(deal(splits, 8 << 20, 1)) == 1
     assert len(deal(splits, 4_000, 1)) == 2
     assert len(deal(splits, 8 << 20, 3)) == 3

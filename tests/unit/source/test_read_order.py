@@ -8,13 +8,17 @@ from typing import Any
 import pytest
 
 from keyrange.model.offset_splits import Split
+from keyrange.model.offsets import TopicPartition
 from keyrange.options import parse_options
 from keyrange.ranges.sharing import shared_reader as ranges_module
 from keyrange.source import task_reader as read_module
 
-LATE, LATER = Split("t", 0, 3, 5, 0), Split("u", 0, 1, 2, 0)
-SHARED, SHARED_TOO = Split("t", 0, 5, 9, 0, shared="a"), Split("u", 0, 5, 9, 0, shared="b")
-ALONE, LAST = Split("v", 0, 0, 9, 0), Split("w", 0, 0, 9, 0)
+LATE, LATER = Split(TopicPartition("t", 0), 3, 5, 0), Split(TopicPartition("u", 0), 1, 2, 0)
+SHARED, SHARED_TOO = (
+    Split(TopicPartition("t", 0), 5, 9, 0, shared="a"),
+    Split(TopicPartition("u", 0), 5, 9, 0, shared="b"),
+)
+ALONE, LAST = Split(TopicPartition("v", 0), 0, 9, 0), Split(TopicPartition("w", 0), 0, 9, 0)
 
 
 class Reader:

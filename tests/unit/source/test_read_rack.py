@@ -11,11 +11,12 @@ from keyrange.errors import InvalidError
 from keyrange.kafka.fetching import fetch as fetch_module
 from keyrange.members.read_tasks import ReadTask
 from keyrange.model.offset_splits import Split
+from keyrange.model.offsets import TopicPartition
 from keyrange.options import parse_options
 from keyrange.source.task_reader import read_task
 from queries.scripted import SERVERS
 
-TASK = ReadTask([Split("t", 0, 0, 1, 0)], [], [], {})
+TASK = ReadTask([Split(TopicPartition("t", 0), 0, 1, 0)], [], [], {})
 GIVEN = SERVERS | {"subscribe": "t", "kafka.client.rack": "a"}
 
 

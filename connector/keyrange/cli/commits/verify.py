@@ -172,7 +172,7 @@ def _logs(known: Snapshot, named: Mapping[str, str], bars: Waiting) -> dict[Topi
             span = OffsetRange(held.from_offset, until)
             pieces = [(np.empty(0, np.int64), np.empty(0, np.int64))]
             if span.size:
-                split = Split(*partition, span.from_offset, span.until_offset, bytes_estimate=0)
+                split = Split(partition, span.from_offset, span.until_offset, bytes_estimate=0)
                 with bars.step(f"reading {partition}", span.size) as advance:
                     for batch in reader.read([split]):
                         pieces.append(_columns(batch))

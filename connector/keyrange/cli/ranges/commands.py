@@ -266,7 +266,7 @@ def _places(reading: ReadPlan, partition: TopicPartition, span: OffsetRange) -> 
     pieces = []
     for part in cut(span, _SAMPLE_PLACES):
         until_offset = min(part.from_offset + _SAMPLE_RECORDS, part.until_offset)
-        pieces.append(Split(*partition, part.from_offset, until_offset, bytes_estimate=1))
+        pieces.append(Split(partition, part.from_offset, until_offset, bytes_estimate=1))
     return [place for batch in reader.read(pieces) for place in batch.column(0).to_pylist()]
 
 

@@ -215,7 +215,7 @@ def _batches(reading: ReadPlan) -> Iterator[pa.RecordBatch]:
     total = sum(span.size for span in reading.pending.values())
     said, done = time.monotonic(), 0
     for partition, span in sorted(reading.pending.items()):
-        for batch in reader.read([Split(*partition, span.from_offset, span.until_offset, 0)]):
+        for batch in reader.read([Split(partition, span.from_offset, span.until_offset, 0)]):
             yield batch
             last = batch.column("offset")[-1].as_py()
             if time.monotonic() - said > _PROGRESS_S:

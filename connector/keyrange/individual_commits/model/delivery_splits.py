@@ -255,7 +255,7 @@ def _again_in_turn(
 def firing_split(partition: TopicPartition, at: int, spans: Sequence[KeyRange]) -> Split:
     """Without records: the timers of some key ranges fire."""
     placement = placement_of([spans]).of(0)
-    return Split(*partition, at, at, 0, placement, fires=True)
+    return Split(partition, at, at, 0, placement, fires=True)
 
 
 def _with_new(spans: Iterable[tuple[KeyRange, HandedOut]], start: int) -> _Spans:
@@ -288,7 +288,7 @@ def _new_splits(
     shares = [sum(span.size for span in own) / SPACE.size for own in spans]
     splits = [
         Split(
-            *partition, start, until, round((until - start) * per_offset * share), delivery=delivery
+            partition, start, until, round((until - start) * per_offset * share), delivery=delivery
         )
         for share in shares
     ]
@@ -326,7 +326,7 @@ def _late_splits(
         # Without an estimate a whole chunk would be asked for.
         size = max(round(piece.size * per_offset), 1)
         splits.append(
-            Split(*partition, piece.from_offset, piece.until_offset, size, delivery=delivery)
+            Split(partition, piece.from_offset, piece.until_offset, size, delivery=delivery)
         )
     return splits
 

@@ -130,7 +130,7 @@ def _splits(
 ) -> list[Split]:
     """One split per reader, of the same offsets and other keys."""
     whole = [
-        Split(*partition, span.from_offset, span.until_offset, round(sum(c.bytes for c in own)))
+        Split(partition, span.from_offset, span.until_offset, round(sum(c.bytes for c in own)))
         for own in readers
     ]
     return among_readers(whole, [[cell.span for cell in own] for own in readers], shared_name)
@@ -217,7 +217,7 @@ def cut_by_bytes(
         for a, b in pairwise(cuts):
             middle = before + (a + b) / 2 / span.size * size
             split = Split(
-                *partition, span.from_offset + a, span.from_offset + b, round((b - a) * per_offset)
+                partition, span.from_offset + a, span.from_offset + b, round((b - a) * per_offset)
             )
             planned[min(int(middle / share), len(planned) - 1)].append(split)
         before += size

@@ -10,7 +10,7 @@ from brokers.scripted_broker import Fetched, World
 from brokers.split_reads import log, offsets, reader, small
 from keyrange.errors import KeyrangeError
 from keyrange.model.offset_splits import Split
-from keyrange.model.offsets import EARLIEST, LATEST
+from keyrange.model.offsets import EARLIEST, LATEST, TopicPartition
 
 
 @pytest.mark.parametrize("fails", [True, False])
@@ -92,7 +92,7 @@ def retention(world: World, moves: dict[int, int]) -> None:
 @pytest.mark.parametrize("from_offset", [0, 15])
 def test_a_log_that_begins_behind_all_that_is_to_be_read_is_a_loss(from_offset: int) -> None:
     """Whether it was so from the start, or became so while it was read."""
-    split = Split("t", 0, from_offset, 30, 1_000)
+    split = Split(TopicPartition("t", 0), from_offset, 30, 1_000)
     for at in (from_offset, from_offset + 5):
         world = World(lambda *_: Fetched())
         retention(world, {at: 500})
@@ -111,15 +111,15 @@ def test_a_read_from_the_earliest_offset_begins_where_the_log_does_by_then(
     promised."""
     world = World(lambda *_: Fetched(), latest=20)
     retention(world, {0: first})
-    found = offsets(reader(world).read([Split("t", 0, EARLIEST, 20, 1_000)]))
+    found = offsets(reader(world).read([Split(TopicPartition("t", 0), EARLIEST, 20, 1_000)]))
     assert found == [(0, n) for n in expected]
     retention(world := World(lambda *_: Fetched(), latest=20), {0: first})
     with pytest.raises(KeyrangeError, match=r"COULD_NOT_READ_OFFSET_RANGE.*\[0, 20\)"):
-        offsets(reader(world).read([Split("t", 0, 0, LATEST, 1_000)]))
+        offsets(reader(world).read([Split(TopicPartition("t", 0), 0, LATEST, 1_000)]))
 
 
 def test_what_goes_once_a_read_from_the_earliest_offset_has_begun_is_a_loss() -> None:
     world = World(lambda *_: Fetched())
     retention(world, {10: 12})
     with pytest.raises(KeyrangeError, match=r"COULD_NOT_READ_OFFSET_RANGE.*\[10, 20\)"):
-        offsets(reader(world).read([Split("t", 0, EARLIEST, 20, 1_000)]))
+        offsets(reader(world).read([Split(TopicPartition("t", 0), EARLIEST, 20, 1_000)]))

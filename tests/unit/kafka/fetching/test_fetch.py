@@ -13,6 +13,7 @@ from keyrange.errors import KeyrangeError
 from keyrange.kafka.connection import ConnectionLost
 from keyrange.kafka.fetching.cursor import Cursor
 from keyrange.model.offset_splits import Split
+from keyrange.model.offsets import TopicPartition
 
 
 def test_a_lost_connection_costs_every_split_on_it_one_more_request() -> None:
@@ -38,7 +39,7 @@ def test_pieces_of_one_partition_stay_in_order_where_one_is_asked_again() -> Non
     def script(node: int, partition: int, offset: int) -> Fetched:
         return Fetched(error_code=6) if next(refused, False) else Fetched(log(offset))
 
-    pieces = [Split("t", 0, at, at + 5, 100) for at in range(0, 20, 5)]
+    pieces = [Split(TopicPartition("t", 0), at, at + 5, 100) for at in range(0, 20, 5)]
     found = offsets(reader(World(script)).read([*pieces, small(1, until=5)]))
 
     assert [offset for partition, offset in found if partition == 0] == list(range(20))

@@ -25,6 +25,7 @@ from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.fetching.fetch import SplitReader
 from keyrange.kafka.fetching.read_settings import ReadSettings
 from keyrange.model.offset_splits import Split
+from keyrange.model.offsets import TopicPartition
 from keyrange.options.kafka_properties import ClientSettings
 from keyrange.wire.chunk_decoder import DecodeSettings
 from samples.strategies import Batch, Record, encode_batch
@@ -64,7 +65,9 @@ def read(
     try:
         how = ReadSettings(DecodeSettings(), True, timeout_ms)
         reader = SplitReader(cluster, cluster.describe(["t"]), how)
-        wanted = [Split("t", number, 0, COUNT, COUNT * 200) for number in range(splits)]
+        wanted = [
+            Split(TopicPartition("t", number), 0, COUNT, COUNT * 200) for number in range(splits)
+        ]
         for batch in reader.read(wanted):
             partitions = batch.column("partition").to_pylist()
             for partition, offset in zip(
@@ -227,7 +230,9 @@ def test_a_slow_link_that_moves_is_enough(broker: LoopbackCluster, proxy: TcpPro
     reader = SplitReader(
         cluster, cluster.describe(["t"]), ReadSettings(DecodeSettings(), True, 300)
     )
-    rows = sum(batch.num_rows for batch in reader.read([Split("t", 0, 0, 10, 80_000)]))
+    rows = sum(
+        batch.num_rows for batch in reader.read([Split(TopicPartition("t", 0), 0, 10, 80_000)])
+    )
     assert rows == 10
     assert len(broker.requests(FETCH)) == 2
     cluster.close()

@@ -21,7 +21,7 @@ from keyrange.wire.chunk_decoder import DecodeSettings
 from samples.strategies import Batch, Record, encode_batch
 
 NOT_LEADER, FENCED, UNKNOWN_EPOCH = 6, 74, 75
-SPLIT = Split("t", 0, 0, 20, 1_000, leader_epoch=3)
+SPLIT = Split(TopicPartition("t", 0), 0, 20, 1_000, leader_epoch=3)
 
 
 def log(offset: int, epoch: int = 3) -> bytes:
@@ -272,7 +272,7 @@ def test_a_replica_nearby_that_cannot_be_reached_is_left_for_the_leader() -> Non
 
 def test_a_replica_that_failed_is_not_waited_for_again_in_another_partition() -> None:
     world = nearby(down)
-    other = replace(SPLIT, partition=1)
+    other = replace(SPLIT, topic_partition=TopicPartition("t", 1))
     found = offsets(reader(world, client_rack="b"), SPLIT, other)
     assert sorted(found) == sorted([*range(20)] * 2)
     assert [node for node, _, _ in world.asked].count(2) <= 2

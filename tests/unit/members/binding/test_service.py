@@ -17,6 +17,7 @@ from keyrange.members.binding.service import BindingService
 from keyrange.members.model.late_binding import PinRule, WorkUnitCounts
 from keyrange.model.key_ranges import HASH_MAX
 from keyrange.model.offset_splits import Delivery, Split, read_split, write_split
+from keyrange.model.offsets import TopicPartition
 from keyrange.model.reader_ranges import Placement
 
 QUICK = PinRule(wait_ms=40, pause_ms=5)
@@ -237,7 +238,7 @@ def test_the_secret_does_not_show(service: BindingService) -> None:
 
 
 def test_splits_there_and_back() -> None:
-    whole = Split("t", 1, 5, 9, 100)
+    whole = Split(TopicPartition("t", 1), 5, 9, 100)
     placed = replace(whole, placement=Placement((3, HASH_MAX), (1, 0), 1), shared="name")
     handed = replace(placed, delivery=Delivery((3, HASH_MAX), (0, 5), (7, 9), (6,)))
 
