@@ -16,7 +16,7 @@ import keyrange
 from bench import queries, sessions, topics
 from bench.figures import Figure, from_runs, highest
 from bench.groups.latency import stream_reader
-from bench.peaks import Peaks
+from bench.peaks import AnonymousPeaks, Peaks
 from bench.registry import Bench
 
 _SCHEMA: Final = "key string, n long"
@@ -120,19 +120,26 @@ def _shares(bench: Bench, query: StreamingQuery) -> list[float]:
 
 def memory(bench: Bench, spark: SparkSession) -> Iterator[Figure]:
     """One partition, so that one task has all keys, each with an open window and its timer: the
-    highest resident set while they come, and while records of some of them follow."""
+    highest resident set while they come, and what of it is no mapped file, then and while records
+    of some of them follow."""
     count = bench.pick(full=10_000_000, quick=1_000_000, tiny=4_000)
     topic = topics.create_topic(bench.bootstrap_servers, "many", 1)
-    some = min(_GO_ON, count)
-    for number in (count, some):
-        topics.fill(_keys(spark, number, 1), bench.bootstrap_servers, topic, "none")
-    given = queries.options(bench, topic, count + some, batches=12)
     counted = keyrange.windows.tumbling("1h").count()
     one = {"keyRangesPerPartition": "1"}
     side = queries.job(counted, options={**sessions.TYPED, **one}, time=sessions.TIME)
-    peaks = Peaks()
-    with queries.home(bench) as home, peaks.watched():
-        taken = queries.seconds_of(side(spark, given, home))
-    bench.progress(f"{count:,} keys with timers: {taken} s, {peaks.found} MB")
+    peaks, own = Peaks(), AnonymousPeaks()
+    with queries.home(bench) as home:
+        for number, batches in ((count, 12), (min(_GO_ON, count), 1)):
+            topics.fill(_keys(spark, number, 1), bench.bootstrap_servers, topic, "none")
+            given = queries.options(bench, topic, number, batches=batches)
+            with peaks.watched(), own.watched():
+                taken = queries.seconds_of(side(spark, given, home))
+            bench.progress(
+                f"{number:,} of {count:,} keys with timers: {taken} s, {peaks.found} MB,"
+                f" {own.found} MB of them anonymous"
+            )
     topics.delete_topic(bench.bootstrap_servers, topic)
     yield highest("timers.worker.peak_rss.mb", peaks.found, "MB")
+    while_made, running = own.found
+    yield from_runs("timers.worker.peak_rss.anonymous.while_made.mb", [while_made], "MB")
+    yield from_runs("timers.worker.peak_rss.anonymous.mb", [running], "MB")

@@ -26,7 +26,7 @@ from keyrange.model.offsets import TopicPartition
 from keyrange.model.timers import NEVER
 from keyrange.model.watermarks import BEGIN
 from keyrange.work.function_workers import ArrowWorker
-from keyrange.work.keyed_states import NO_KEY, Distinct, States, clock_of
+from keyrange.work.keyed_states import NO_KEY, States, clock_of, numbered
 from keyrange.work.model.outcome import Cause
 from keyrange.work.model.time_limits import Interruption
 from keyrange.work.outcome_rows import OutcomeRows
@@ -54,8 +54,9 @@ class KeyedArrowWorker(ArrowWorker):
         self._only_first = False
         # How many timers the function was given last.
         self._fired_count = 0
-        # The state of the keys of some records as it was read before these, while it is so.
-        self._ahead: tuple[Distinct, pa.RecordBatch] | None = None
+        # Of some records the numbers of their keys, and the state of these as it was read before
+        # them, while it is so.
+        self._ahead: tuple[pa.Array, pa.RecordBatch] | None = None
         # Keys whose timers are due and wait for a record.
         self._waiting = Keys(np.array([], np.int64), pa.array([], pa.binary()))
 
@@ -69,7 +70,7 @@ class KeyedArrowWorker(ArrowWorker):
             rows = rows[stretch.has_key]
         if self._states.form.has_timers:
             keys = stretch.raw.column("key").take(pa.array(rows))
-            self._ahead = self._read(Distinct(keys, stretch.key_hashes[rows]))
+            self._ahead = self._read(keys, stretch.key_hashes[rows])
             yield from self._fire_due(self._ahead[1], None)
         yield from self._piece(stretch, rows, not_done)
         if self._states.form.has_timers:
@@ -246,20 +247,20 @@ class KeyedArrowWorker(ArrowWorker):
         self._made = None
         form = self._states.form
         ahead, self._ahead = self._ahead, None
-        if ahead is None or len(ahead[0].groups) != len(stretch.offsets):
+        if ahead is None or len(ahead[0]) != len(stretch.offsets):
             # Some of the records were left out, or timers have changed what was read.
-            ahead = self._read(Distinct(stretch.raw.column("key"), stretch.key_hashes))
-        distinct, found = ahead
-        answered = self._function(stretch.batch, distinct.groups, found.select(form.given))
+            ahead = self._read(stretch.raw.column("key"), stretch.key_hashes)
+        groups, found = ahead
+        answered = self._function(stretch.batch, groups, found.select(form.given))
         output, new, is_cleared = _three(answered)
         if new is not None:
             self._made = self._rows(found, new, is_cleared)
         return output
 
-    def _read(self, distinct: Distinct) -> tuple[Distinct, pa.RecordBatch]:
-        """The state of some keys, in their order."""
-        found = self._states.look_up(self._partition, distinct.sorted())
-        return distinct, distinct.in_order(found)
+    def _read(self, keys: pa.Array, hashes: Numbers) -> tuple[pa.Array, pa.RecordBatch]:
+        """The numbers of the keys of some records, and the state of these."""
+        groups, distinct = numbered(keys, hashes)
+        return groups, self._states.look_up(self._partition, distinct)
 
     def _keep(self) -> None:
         if self._made is not None:

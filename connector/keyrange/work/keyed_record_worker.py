@@ -18,7 +18,7 @@ from keyrange.keyed_state.exact_values import row_converter_of
 from keyrange.keyed_state.expiry import alive
 from keyrange.keyed_state.states_of_task import Firing
 from keyrange.work.function_workers import RecordWorker
-from keyrange.work.keyed_states import NO_KEY, Distinct, States, clock_of
+from keyrange.work.keyed_states import NO_KEY, States, clock_of, numbered
 from keyrange.work.keys_ahead import KeysAhead
 from keyrange.work.model.outcome import Cause
 from keyrange.work.outcome_rows import OutcomeRows
@@ -84,9 +84,10 @@ class KeyedRecordWorker(RecordWorker):
         groups = np.zeros(len(keys), np.int64)
         # Where there is no key, there is no state either: the empty key has another hash.
         rows = np.flatnonzero(pc.is_valid(keys)) if keys.null_count else np.arange(len(keys))
-        distinct = Distinct(keys.take(pa.array(rows)) if keys.null_count else keys, hashes[rows])
-        found = distinct.in_order(self._states.look_up(stretch.partition, distinct.sorted()))
-        groups[rows] = distinct.groups.to_numpy()
+        own = keys.take(pa.array(rows)) if keys.null_count else keys
+        numbers, distinct = numbered(own, hashes[rows])
+        found = self._states.look_up(stretch.partition, distinct)
+        groups[rows] = numbers.to_numpy()
         self._groups = groups.tolist()
         self._keys.take(stretch.partition, clock_of(self._states, stretch), found)
         return found

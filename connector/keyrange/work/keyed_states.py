@@ -51,26 +51,17 @@ def clock_of(states: States, stretch: RecordStretch) -> int:
     return states.clock(stretch.partition).of(int(stretch.key_hashes[0]))
 
 
-class Distinct:
-    """The distinct keys of some rows. `groups`: of each row the number of its key. `by_hash`: their
-    order by hash."""
-
-    def __init__(self, keys: pa.Array, hashes: Numbers) -> None:
-        encoded = keys.dictionary_encode()
-        self.groups: pa.Array = encoded.indices
-        self.keys: pa.Array = encoded.dictionary
-        self.hashes: Numbers = hashes[first_rows(self.groups.to_numpy(), len(self.keys))]
-        self.by_hash = np.argsort(self.hashes, kind="stable")
-
-    def sorted(self) -> Keys:
-        order = pa.array(self.by_hash)
-        return Keys(self.hashes[self.by_hash], self.keys.take(order))
-
-    def in_order(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Rows that are sorted by hash, one for each key, in the order of the keys."""
-        back = np.empty(len(self.by_hash), np.int64)
-        back[self.by_hash] = np.arange(len(self.by_hash))
-        return batch.take(pa.array(back))
+def numbered(keys: pa.Array, hashes: Numbers) -> tuple[pa.Array, Keys]:
+    """Of each of some rows the number of its key among the distinct ones, and these: they are
+    sorted by hash, as states are looked up and kept, so that nothing has to be put in order."""
+    encoded = keys.dictionary_encode()
+    rows = encoded.indices.to_numpy()
+    own = hashes[first_rows(rows, len(encoded.dictionary))]
+    by_hash = np.argsort(own, kind="stable")
+    numbers = np.empty(len(own), np.int32)
+    numbers[by_hash] = np.arange(len(own))
+    distinct = Keys(own[by_hash], encoded.dictionary.take(pa.array(by_hash)))
+    return pa.array(numbers[rows]), distinct
 
 
 def first_rows(numbers: Numbers, count: int) -> Numbers:
