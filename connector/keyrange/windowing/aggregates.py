@@ -18,7 +18,7 @@ from keyrange.keyed_state.exact_columns import cast_exactly
 from keyrange.keyed_state.list_offsets import offsets_of
 from keyrange.windowing.operators import Numbers, RecordColumn
 from keyrange.windowing.slots import Slots
-from keyrange.windowing.sums import quotients, summed
+from keyrange.windowing.sums import extremes, quotients, summed
 from keyrange.work.event_times import MICROSECONDS
 
 Columns = list[pa.Array]
@@ -126,6 +126,8 @@ class Extreme(Aggregate):
 
     def merged(self, columns: Columns, slots: Slots) -> Columns:
         [values] = columns
+        if _has_numbers(values.type):
+            return [extremes(values, slots, self._is_greatest)]
         order = pc.array_sort_indices(values).to_numpy().astype(np.int64)
         valid = values.is_valid().to_numpy(zero_copy_only=False)
         return [values.take(slots.chosen(order, self._is_greatest, valid))]
@@ -233,6 +235,12 @@ class Applied(_Rows):
             text = f"with {found.num_rows} rows for {windows.num_rows} windows"
             raise TypeError(f"a function of windows answered {text}")
         return [cast_exactly(each.name, found.column(each.name), each.type) for each in self.output]
+
+
+def _has_numbers(kind: pa.DataType) -> bool:
+    """Whether values are numbers of numpy's, in the order that they have."""
+    is_time = pa.types.is_date32(kind) or pa.types.is_timestamp(kind)
+    return is_time or pa.types.is_integer(kind) or kind in (pa.float32(), pa.float64())
 
 
 def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:

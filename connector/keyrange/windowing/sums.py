@@ -1,4 +1,4 @@
-"""Sums of many slots at once, exact where numbers are."""
+"""Sums and extremes of many slots at once, exact where numbers are."""
 
 from __future__ import annotations
 
@@ -64,6 +64,29 @@ def _decimals(values: pa.Array, of: Numbers, count: int, kind: pa.DataType) -> p
         return found.cast(kind)
     except pa.ArrowInvalid:
         raise ValueError(f"a sum of decimals is beyond {kind}") from None
+
+
+def extremes(values: pa.Array, slots: Slots, is_greatest: bool) -> pa.Array:
+    """The greatest value of each slot, or the least, of numbers and times; null where all are. NaN
+    is greater than all others."""
+    of = slots.of
+    chosen: np.ufunc
+    if values.null_count:
+        valid = values.is_valid()
+        of, values = of[valid.to_numpy(zero_copy_only=False)], values.filter(valid)
+    if pa.types.is_floating(values.type):
+        numbers = values.to_numpy()
+        # Of a number and NaN `fmin` takes the number, and `maximum` NaN.
+        begin, chosen = (-np.inf, np.maximum) if is_greatest else (np.nan, np.fmin)
+    else:
+        numbers = values.view(f"int{values.type.bit_width}").to_numpy()
+        limits = np.iinfo(numbers.dtype)
+        begin, chosen = (limits.min, np.maximum) if is_greatest else (limits.max, np.minimum)
+    found = np.full(slots.count, begin, numbers.dtype)
+    with np.errstate(invalid="ignore"):
+        chosen.at(found, of, numbers)
+    is_none = np.bincount(of, minlength=slots.count) == 0
+    return pa.array(found, mask=is_none).view(values.type)
 
 
 def quotients(sums: pa.Array, counts: pa.Array, kind: pa.DataType) -> pa.Array:
