@@ -19,6 +19,7 @@ from keyrange.keyed_state.exact_columns import VALUE_BYTES_MAX, holds
 from keyrange.keyed_state.exact_values import converter_of, form_of, row_converter_of, row_of
 from keyrange.keyed_state.list_offsets import offsets_of
 from keyrange.keyed_state.variables import StateForm, Variable
+from keyrange.values.python_rows import plain_values
 
 ABSENT: Final = object()
 Entry = list[Any]
@@ -82,7 +83,7 @@ class Rows:
 
     def read(self, values: pa.StructArray) -> list[Any]:
         """What `array` was given."""
-        columns = [each.to_pylist() for each in values.flatten()]
+        columns = list(map(plain_values, values.flatten()))
         for at, form in enumerate(self._forms):
             if form is not None:
                 columns[at] = list(map(form, columns[at]))
