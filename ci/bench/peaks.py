@@ -10,45 +10,31 @@ from typing import Final
 
 from bench import spark as sparks
 
-_LOOK_EVERY_S: Final = 0.1
+# A size of a process in the kernel's words, and how often it is looked at: the highest resident set
+# is kept by the kernel, as long as the worker is there, and of what is no mapped file nothing is.
+_LOOKED_AT_S: Final = {"VmHWM": 5.0, "RssAnon": 0.1}
 
 
 class Peaks:
-    """The highest VmHWM of all Python workers, in MB (1,000,000 bytes), for each time that
-    something was watched: pages that they share with other processes count whole."""
+    """The highest resident set of all Python workers, in MB (1,000,000 bytes), for each time that
+    something was watched: pages that they share with other processes count whole. With `is_own`
+    what of it is of no mapped file."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_own: bool = False) -> None:
         self.found: list[float] = []
+        self._name = "RssAnon" if is_own else "VmHWM"
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Workers that end before the block does are not seen; Spark keeps idle ones for longer."""
         for worker in sparks.python_workers():
             with suppress(OSError):
                 # What it had before, for other sides, is forgotten.
                 Path(f"/proc/{worker.pid}/clear_refs").write_text("5")
-        yield
-        peaks = [_status_mb(worker.pid, "VmHWM") for worker in sparks.python_workers()]
-        if not any(peaks):
-            raise RuntimeError("no Python worker was seen")
-        self.found.append(max(peaks))
-
-
-class AnonymousPeaks:
-    """The most memory of Python workers that is of no mapped file, in MB, for each time that
-    something was watched. The kernel keeps no highest value of it, so it is looked at again and
-    again."""
-
-    def __init__(self) -> None:
-        self.found: list[float] = []
-
-    @contextmanager
-    def watched(self) -> Iterator[None]:
         ended, seen = threading.Event(), [0.0]
 
         def look() -> None:
-            while not ended.wait(_LOOK_EVERY_S):
-                seen.extend(_status_mb(each.pid, "RssAnon") for each in sparks.python_workers())
+            while not ended.wait(_LOOKED_AT_S[self._name]):
+                seen.extend(self._sizes_mb())
 
         looking = threading.Thread(target=look)
         looking.start()
@@ -57,13 +43,17 @@ class AnonymousPeaks:
         finally:
             ended.set()
             looking.join()
-        if not max(seen):
+        seen.extend(self._sizes_mb())
+        if not any(seen):
             raise RuntimeError("no Python worker was seen")
         self.found.append(max(seen))
 
+    def _sizes_mb(self) -> list[float]:
+        return [_status_mb(each.pid, self._name) for each in sparks.python_workers()]
+
 
 def _status_mb(pid: int, name: str) -> float:
-    """A size of a process in the kernel's words, 0 for one that has ended."""
+    """0 for a process that has ended."""
     with suppress(OSError):
         for line in Path(f"/proc/{pid}/status").read_text().splitlines():
             if line.startswith(f"{name}:"):

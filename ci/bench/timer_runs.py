@@ -16,7 +16,7 @@ import keyrange
 from bench import queries, sessions, topics
 from bench.figures import Figure, from_runs, highest
 from bench.groups.latency import stream_reader
-from bench.peaks import AnonymousPeaks, Peaks
+from bench.peaks import Peaks
 from bench.registry import Bench
 
 _SCHEMA: Final = "key string, n long"
@@ -127,7 +127,7 @@ def memory(bench: Bench, spark: SparkSession) -> Iterator[Figure]:
     counted = keyrange.windows.tumbling("1h").count()
     one = {"keyRangesPerPartition": "1"}
     side = queries.job(counted, options={**sessions.TYPED, **one}, time=sessions.TIME)
-    peaks, own = Peaks(), AnonymousPeaks()
+    peaks, own = Peaks(), Peaks(is_own=True)
     with queries.home(bench) as home:
         for number, batches in ((count, 12), (min(_GO_ON, count), 1)):
             topics.fill(_keys(spark, number, 1), bench.bootstrap_servers, topic, "none")

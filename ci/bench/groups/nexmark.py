@@ -28,7 +28,7 @@ _WINDOW_S = 10.5
 
 def run(bench: Bench) -> Iterator[Figure]:
     with sparks.session(bench.directory, "local[2]", delta=True, confs=ROCKSDB) as spark:
-        rows = bench.pick(full=400_000, quick=100_000, tiny=2_000) * BATCHES
+        rows = bench.pick(full=200_000, quick=100_000, tiny=2_000) * BATCHES
         made = {
             "bids_by_auction": nexmark.bids(spark, rows, "auction"),
             "bids_by_bidder": nexmark.bids(spark, rows, "bidder"),

@@ -163,38 +163,48 @@ class SparkWriter:
 
 
 def _last_rows(staged: Staged, rows: str) -> str:
-    """The query that `keyrange.storage.last_rows.last_rows` is. Of each column that rows leave as
-    it is, `said` is what the latest row that says it has, and whether that row deletes."""
-    kept = [*staged.kept]
+    """The query that `keyrange.storage.last_rows.last_rows` is. By windows: an aggregate of whole
+    rows sorts these for each of its steps. Of each column that rows leave as it is, `said` is what
+    the latest row that says it has, and whether that row deletes."""
+    change, kept = f"`{CHANGE}`", [*staged.kept]
     keys = ", ".join(map(quoted, staged.keys))
-    change = f"`{CHANGE}`"
-    place = f"struct({change}.offset, {change}.row)"
-    said = "".join(
-        f", max_by(struct({quoted(name)} AS value, {change}.deleted AS deleted), {place}) "
-        f"FILTER (WHERE NOT {_keeps(change, name)}) AS said{number}"
-        for number, name in enumerate(kept)
+    within = _window(
+        f"{keys}, {change}.topic, {change}.partition", f"{change}.offset", f"{change}.row"
     )
-    by_partition = (
-        f"SELECT max_by(struct(*), {place}) AS r{said} FROM {rows} "
-        f"GROUP BY {keys}, {change}.topic, {change}.partition"
+    across = _window(keys, *(f"{change}.{name}" for name in ("timestamp_ms", "topic", "partition")))
+    own, found = (
+        [f"row_number() OVER ({within}) AS _keyrange_place"],
+        [f"row_number() OVER ({across}) AS _keyrange_place"],
     )
-    inner = f"r.{change}"
-    by_time = f"struct({inner}.timestamp_ms, {inner}.topic, {inner}.partition)"
-    whole = ", ".join(f"r.{quoted(name)}" for name in staged.keys)
-    said = "".join(
-        f", max_by(said{n}, {by_time}) FILTER (WHERE said{n} IS NOT NULL) AS said{n}"
-        for n in range(len(kept))
-    )
-    last = f"SELECT max_by(r, {by_time}) AS w{said} FROM ({by_partition}) GROUP BY {whole}"
-    columns = [f"w.{quoted(name)}" for name in staged.columns if name not in kept]
+    for number, name in enumerate(kept):
+        said = f"struct({quoted(name)} AS value, {change}.deleted AS deleted)"
+        said = f"CASE WHEN NOT {_keeps(change, name)} THEN {said} END"
+        own.append(f"{_first(said, within)} AS _keyrange_said{number}")
+        found.append(f"{_first(f'_keyrange_said{number}', across)} AS _keyrange_answer{number}")
+    # All rows of a key come together once, for both windows.
+    inner = f"SELECT *, {', '.join(own)} FROM (SELECT * FROM {rows} DISTRIBUTE BY {keys})"
+    of_partitions = f"SELECT * EXCEPT (_keyrange_place) FROM ({inner}) WHERE _keyrange_place = 1"
+    last = f"SELECT *, {', '.join(found)} FROM ({of_partitions})"
+    columns = [quoted(name) for name in staged.columns if name not in kept]
     for number, (name, flag) in enumerate(staged.kept.items()):
-        asks, answer = _keeps(f"w.{change}", name), f"said{number}"
+        asks, answer = _keeps(change, name), f"_keyrange_answer{number}"
         columns.append(
             f"CASE WHEN {asks} AND NOT coalesce({answer}.deleted, true) THEN {answer}.value "
-            f"ELSE w.{quoted(name)} END AS {quoted(name)}"
+            f"ELSE {quoted(name)} END AS {quoted(name)}"
         )
         columns.append(f"({asks} AND {answer} IS NULL) AS {quoted(flag)}")
-    return f"SELECT {', '.join(columns)}, w.{change} FROM ({last})"
+    return f"SELECT {', '.join(columns)}, {change} FROM ({last}) WHERE _keyrange_place = 1"
+
+
+def _window(by: str, *order: str) -> str:
+    """Rows of a group, the last one first. Nulls are the earliest."""
+    return f"PARTITION BY {by} ORDER BY {', '.join(f'{each} DESC' for each in order)}"
+
+
+def _first(value: str, window: str) -> str:
+    """The first value of a group that is not null."""
+    whole = "ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING"
+    return f"first_value({value}) IGNORE NULLS OVER ({window} {whole})"
 
 
 def _keeps(change: str, name: str) -> str:
