@@ -152,12 +152,6 @@ def test_a_function_may_answer_with_the_value(job: TableJob) -> None:
     assert (row["id"], row["place"], row["tags"]) == (7, {"city": "Bern"}, ["a", "b"])
 
 
-def test_a_typed_data_frame_keeps_no_bytes_to_give_up(job: TableJob, tmp_path: Path) -> None:
-    given = options(job.topics, job.topic, **TYPED, **individual(tmp_path))
-    with pytest.raises(PySparkException, match=r"keyrange\.job"):
-        job.spark.readStream.format("keyrange").options(**given).load()
-
-
 def test_a_stream_of_bad_values_says_which(
     job: TableJob, spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -56,6 +56,7 @@ from keyrange.individual_commits.model.state_before_batch import cuts_of, planne
 from keyrange.individual_commits.model.state_columns import StateColumns
 from keyrange.individual_commits.model.verdict_columns import Outcome
 from keyrange.individual_commits.pending_errors import PendingErrors
+from keyrange.individual_commits.reported_outcomes import check_columns
 from keyrange.individual_commits.times_after_batch import times_after
 from keyrange.individual_commits.transactional_output import reached_at, released_before
 from keyrange.individual_commits.verdict_store import VerdictStore, unwritable
@@ -92,12 +93,12 @@ def each_batch(
     Raises INVALID_OPTIONS where the options do not say commitMode=individual. The batch fails with
     OTHER_CHECKPOINT where the query has another checkpoint, NO_VERDICT where `function` said
     nothing, COMMITS_FENCED where another driver has taken over, IMPLAUSIBLE_VERDICT where it spoke
-    of other records than the batch's.
+    of other records than the batch's, UNSUITABLE_FRAME where dead letters would lack their bytes.
     """
     parsed = parse_options(options, "stream")
     if not parsed.commits.individual:
         raise invalid_options(["option 'commitMode' must be individual for keyrange.each_batch"])
-    return EachBatch(function, parsed, checkpoint)
+    return EachBatch(function, parsed, checkpoint, needs=parsed.raw_columns)
 
 
 def open_table(options: CommitOptions, source_id: str) -> CommitTable:
@@ -146,6 +147,8 @@ class EachBatch:
     looks_late: bool = False
     # What the timers of a job go by that keeps state.
     time: JobTime | None = None
+    # Columns of a batch that hold the bytes of dead letters.
+    needs: tuple[str, ...] = ()
     _run: _Run | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -162,6 +165,8 @@ class EachBatch:
             raise
 
     def _commit_batch(self, batch: DataFrame, batch_id: int) -> None:
+        if self.needs:
+            check_columns(batch, "foreachBatch", self.needs)
         last = self._run.last if self._run else LastRead(self.options.commits.revealed_storage())
         planned = read_planned(self.checkpoint, batch_id, last)
         check_query(batch.sparkSession, planned, self.checkpoint)
@@ -371,25 +376,20 @@ class EachBatch:
 
     def _clean(self, run: _Run, running: BatchRun, commit: Commit, store: VerdictStore) -> None:
         """What is left over costs room, and is tried again with the next batch."""
-        plan = running.plan
+        plan, planned = running.plan, running.plan.planned
         try:
             run.table.maintain()
             self.bury.maintain()
-            needed: set[int] = set()
+            needed = {each.batch_id for each in running.staged()}
             if plan.commits.transactional:
-                needed = {each.batch_id for each in running.staged()}
-                needed.add(plan.planned.batch_id - 1)
-
-            def is_over(batch_id: int) -> bool:
-                over = batch_id < plan.planned.batch_id and batch_id <= plan.planned.finished
-                return over and batch_id not in needed
-
-            store.remove_old(is_over, running.manifest)
+                needed.add(planned.batch_id - 1)
+            last = min(planned.batch_id - 1, planned.finished)
+            store.remove_old(lambda at: at <= last and at not in needed, running.manifest)
             state_runs_after_batch.remove_old(
                 running, run.table, commit, self.options.commits, _now_ms()
             )
         except KeyrangeError as failure:
-            _log.warning("batch %d is committed; then: %s", plan.planned.batch_id, failure)
+            _log.warning("batch %d is committed; then: %s", planned.batch_id, failure)
 
 
 def _now_ms() -> int:

@@ -16,6 +16,7 @@ from keyrange.individual_commits.model.verdict_columns import Outcome
 from keyrange.individual_commits.reported_outcomes import rows_of
 from keyrange.model.key_ranges import hash_of_record
 from keyrange.model.offsets import TopicPartition
+from keyrange.model.value_forms import raw_column
 from keyrange.options.commits import CommitOptions
 from keyrange.work.model.outcome import Cause
 
@@ -121,9 +122,11 @@ def _kept(running: BatchRun, dead: Mapping[TopicPartition, Mapping[int, PendingR
 
 def _read(batch: DataFrame, missing: Mapping[TopicPartition, Sequence[int]]) -> dict[Place, Record]:
     """Dead records as the batch has them."""
+    given = batch.columns
 
     def column(name: str) -> Column:
-        return F.col(name) if name in batch.columns else F.lit(None)
+        name = raw_column(name, given)
+        return F.col(name) if name in given else F.lit(None)
 
     names = ("topic", "partition", "offset", "key", "value", "headers")
     columns = [column(name).alias(name) for name in names]

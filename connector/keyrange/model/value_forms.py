@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -16,6 +17,8 @@ REGISTERED: Final = ("avro", "protobuf", "json", "connect", "debezium")
 SELF_DESCRIBED: Final = ("connect", "debezium")
 # The column of what could not be read, with badValues=column.
 BAD_COLUMN: Final = "_bad_value"
+# The columns with the bytes of keys and values that are read, where dead letters may need them.
+RAW_COLUMNS: Final[Mapping[str, str]] = {"key": "_raw_key", "value": "_raw_value"}
 # Of rows that changes leave, beside the rows' own columns: whether a row deletes its key, and the
 # names of the columns that it leaves as they are.
 DELETED: Final = "_keyrange_deleted"
@@ -26,6 +29,13 @@ def is_ddl(form: str, text: str) -> bool:
     """Whether a schema's text is DDL of columns: a JSON Schema is a JSON object, and so is an Avro
     schema, which some formats have too."""
     return form in ("json", *SELF_DESCRIBED) and not text.lstrip().startswith("{")
+
+
+def raw_column(column: str, names: Collection[str]) -> str:
+    """Which of the columns of records has keys or values as Kafka has them: one of its own where
+    they were read and this is kept, else the column itself."""
+    raw = RAW_COLUMNS.get(column, column)
+    return raw if raw in names else column
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +96,14 @@ class RowsForm:
 class ValueForms:
     """The columns that are read; the others stay as they are. `bad` is what comes of a record that
     cannot be read: null, fail, deadLetter or column. `rescued` names a column for what schemas have
-    no place for. `rows`: as what changes are read; None for as changes."""
+    no place for. `rows`: as what changes are read; None for as changes. With `keeps_bytes` columns
+    `RAW_COLUMNS` have what was read."""
 
     columns: tuple[ColumnForm, ...] = ()
     bad: str = "fail"
     rescued: str = ""
     rows: RowsForm | None = None
+    keeps_bytes: bool = False
 
     @property
     def changes(self) -> ColumnForm | None:

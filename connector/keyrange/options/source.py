@@ -11,7 +11,7 @@ from keyrange.model.columns import COLUMNS, IDENTIFYING, chosen_columns, parse_c
 from keyrange.model.offsets import LATEST
 from keyrange.model.position_options import Everywhere, PositionSpec
 from keyrange.model.subscription import Subscribe, Subscription
-from keyrange.model.value_forms import RAW, ValueForms
+from keyrange.model.value_forms import RAW, RAW_COLUMNS, ValueForms
 from keyrange.options.commits import CommitOptions
 from keyrange.options.kafka_properties import ClientSettings
 from keyrange.options.key_ranges import KeyRangeOptions
@@ -240,6 +240,15 @@ class SourceOptions:
         chosen = chosen_columns(self.columns, self.include_headers, self.include_key_hash)
         needed = IDENTIFYING if self.commits.individual else ()
         return tuple(name for name in COLUMNS if name in chosen or name in needed)
+
+    @property
+    def raw_columns(self) -> tuple[str, ...]:
+        """The columns in which a DataFrame keeps the bytes of what is read: dead letters are made
+        of them, where a query commits individually."""
+        if not self.commits.individual:
+            return ()
+        read = self.values.read_columns
+        return tuple(RAW_COLUMNS[name] for name in read if name in self.chosen_columns)
 
 
 # The option table of `format("keyrange")`. Names are the JVM connector's where it has the option.

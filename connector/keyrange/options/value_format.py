@@ -12,6 +12,7 @@ from keyrange.model.value_forms import (
     BAD_COLUMN,
     CHANGES,
     FORMATS,
+    RAW_COLUMNS,
     REGISTERED,
     SELF_DESCRIBED,
     is_ddl,
@@ -126,7 +127,13 @@ class ValueOptions:
     @property
     def typed(self) -> bool:
         """Whether a column is read into something else than its bytes."""
-        return self.format != "raw" or self.key_format != "raw"
+        return bool(self.read_columns)
+
+    @property
+    def read_columns(self) -> tuple[str, ...]:
+        """The columns that are read into something else than their bytes."""
+        formats = {"key": self.key_format, "value": self.format}
+        return tuple(column for column, form in formats.items() if form != "raw")
 
 
 def choose_values(
@@ -153,7 +160,7 @@ def choose_values(
         violations.add("badValues", "is deadLetter, which needs deadLetterTable or commitTable")
     if chosen.rescued and chosen.format in SELF_DESCRIBED:
         violations.add("rescuedData", f"is not for valueFormat={chosen.format}")
-    taken = {name.lower() for name in columns} | {BAD_COLUMN}
+    taken = {name.lower() for name in columns} | {BAD_COLUMN, *RAW_COLUMNS.values()}
     if chosen.rescued.lower() in taken:
         violations.add("rescuedData", f"is {chosen.rescued}, a column that there is already")
     return replace(chosen, schema=schema, key_schema=key_schema)

@@ -91,22 +91,19 @@ class KeyRangeDataSource(DataSource):
 
 def _readable(options: SourceOptions, forms: ValueForms) -> SourceOptions:
     """Options of a DataFrame with the forms of its keys and values. Raises INVALID_OPTIONS."""
-    if forms.columns and options.commits.individual:
+    individual = options.commits.individual
+    if options.values.bad == "deadLetter":
+        how = "has no place that says which dead letters are a batch's"
+        if individual:
+            how = "leaves it to foreachBatch which records are given up"
         raise invalid_options(
             [
-                "options 'valueFormat' and 'keyFormat' with commitMode=individual are for "
-                "keyrange.job, whose tasks keep the bytes of what they give up"
+                f"option 'badValues' is deadLetter, and a DataFrame {how}: badValues=column keeps "
+                "such records as rows that say why; or let keyrange.job write the table"
             ]
         )
-    if options.values.bad == "deadLetter" and not options.commits.individual:
-        raise invalid_options(
-            [
-                "option 'badValues' is deadLetter, and a DataFrame that commits whole batches has "
-                "no place that says which dead letters are a batch's: badValues=column keeps such "
-                "records as rows that say why; or let keyrange.job write the table"
-            ]
-        )
-    return replace(options, forms=forms)
+    # Dead letters hold records as Kafka has them.
+    return replace(options, forms=replace(forms, keeps_bytes=individual and forms != RAW))
 
 
 def register(spark: SparkSession | None = None) -> None:

@@ -12,7 +12,13 @@ from keyrange.errors import error
 from keyrange.formats.format import change_format_of, format_of
 from keyrange.model.columns import PLACE
 from keyrange.model.offsets import TopicPartition
-from keyrange.model.value_forms import BAD_COLUMN, ColumnForm, RowsForm, ValueForms
+from keyrange.model.value_forms import (
+    BAD_COLUMN,
+    RAW_COLUMNS,
+    ColumnForm,
+    RowsForm,
+    ValueForms,
+)
 from keyrange.options.registry import RegistrySettings
 
 if TYPE_CHECKING:
@@ -48,6 +54,8 @@ def types_of(forms: ValueForms, source: Mapping[str, pa.DataType]) -> dict[str, 
         found[forms.rescued] = pa.string()
     if forms.columns and forms.bad == "column":
         found[BAD_COLUMN] = pa.string()
+    if forms.keeps_bytes:
+        found |= {RAW_COLUMNS[name]: pa.binary() for name in read}
     return found
 
 
@@ -69,6 +77,7 @@ class ValueReader:
         """The batch with its columns read, and of the rows that are not to be gone on with why, by
         their numbers: names of fields and kinds, nothing of what is in them."""
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+        raw = {RAW_COLUMNS[name]: columns[name] for name in self._decoders if name in columns}
         why: dict[int, str] = {}
         rescued = None
         for name, decoder in self._decoders.items():
@@ -90,6 +99,8 @@ class ValueReader:
             )
         if self._forms.bad == "column":
             columns[BAD_COLUMN] = _texts(why, rows)
+        if self._forms.keeps_bytes:
+            columns |= raw
         goes_on = self._forms.bad in ("null", "column")
         return pa.RecordBatch.from_pydict(columns), {} if goes_on else why
 

@@ -34,6 +34,7 @@ from keyrange.formats.schema_document import schema_of_ddl
 from keyrange.keyed_state.model.figures import StateFigures
 from keyrange.model.key_ranges import KeyRange
 from keyrange.model.offsets import TopicPartition
+from keyrange.model.value_forms import raw_column
 from keyrange.work.model.outcome import Cause
 from keyrange.work.user_errors import NOTHING, Said
 
@@ -184,16 +185,18 @@ class OutcomeRows:
             times = self._batch.column("timestamp").take(at).cast(pa.timestamp("us", tz="UTC"))
             # Kafka's are whole milliseconds.
             return pc.divide(times.cast(pa.int64()), 1000)
+        name = raw_column(name, given)
         return self._batch.column(name).take(at) if name in given else pa.nulls(len(at))
 
     def _has_record(self) -> bool:
-        """Whether what is there is as it was read, as far as the types of columns say so."""
-        kept = {field.name: field.type for field in _RECORD_TYPE}
-        return all(
-            pa.types.is_timestamp(field.type)
-            if field.name == "timestamp"
-            else field.type == kept.get(field.name, field.type)
-            for field in self._batch.schema
+        """Whether key and value are there, and all that is there is as Kafka has it, as far as the
+        types of columns say so."""
+        given = {field.name: field.type for field in self._batch.schema}
+        kept = {raw_column(field.name, given): field.type for field in _RECORD_TYPE}
+        has_both = all(raw_column(name, given) in given for name in ("key", "value"))
+        return has_both and all(
+            pa.types.is_timestamp(kind) if name == "timestamp" else kind == kept.get(name, kind)
+            for name, kind in given.items()
         )
 
 

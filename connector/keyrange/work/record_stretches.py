@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from keyrange.errors import error
 from keyrange.model.offsets import TopicPartition
+from keyrange.model.value_forms import raw_column
 
 if TYPE_CHECKING:
     from keyrange.values.reading import ValueReader
@@ -117,8 +118,10 @@ def cut(
 def _has_key(
     batch: pa.RecordBatch, key_hashes: Numbers, nulls_first: bool
 ) -> NDArray[np.bool_] | None:
-    if "key" in batch.schema.names:
-        key = batch.column("key")
+    at = raw_column("key", batch.schema.names)
+    # What a key is read into may be null where the key is not.
+    if at in batch.schema.names and pa.types.is_binary(batch.schema.field(at).type):
+        key = batch.column(at)
         return np.asarray(pc.is_valid(key)) if key.null_count else None
     return key_hashes != 0 if nulls_first else None
 

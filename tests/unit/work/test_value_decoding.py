@@ -13,7 +13,7 @@ from keyrange.model.ddl import parse_ddl
 from keyrange.model.key_ranges import SPACE
 from keyrange.model.value_forms import ColumnForm, ReadSettings, Schema, ValueForms
 from keyrange.options.registry import RegistrySettings
-from keyrange.values.reading import ValueReader
+from keyrange.values.reading import ValueReader, types_of
 from keyrange.work.column_workers import own_columns
 from keyrange.work.model.outcome import Cause
 from keyrange.work.model.work_order import TaskPartition, WorkSettings
@@ -85,3 +85,59 @@ def test_what_is_held_back_is_not_read() -> None:
 def test_nothing_but_bad_values() -> None:
     told = run(job("deadLetter"), [records(b"[", b"]")])
     assert (told.rows, told.done, len(told.causes)) == ([], 0, 2)
+
+
+class TestRecordsOfTypedDataFrames:
+    """The source has read them, and Spark hands them over."""
+
+    FORMS = ValueForms(
+        (
+            ColumnForm("key", "string", Schema(""), ReadSettings()),
+            ColumnForm("value", "json", Schema(json.dumps(parse_ddl("id bigint"))), ReadSettings()),
+        ),
+        "column",
+        keeps_bytes=True,
+    )
+
+    def read(self, *records: Sent) -> pa.RecordBatch:
+        batch = batch_of(records)
+        found = ValueReader(self.FORMS, RegistrySettings()).read_all(batch)
+        given = {field.name: field.type for field in batch.schema}
+        assert list(types_of(self.FORMS, given).items()) == [(e.name, e.type) for e in found.schema]
+        return found
+
+    def outcomes(self, batch: pa.RecordBatch) -> list[dict[str, Any]]:
+        def fails(record: Any) -> None:
+            raise ValueError
+
+        job = Job({PLACE: ALL}, WorkSettings(deliveries_max=1), "record", OUTPUT, fails)
+        rows = pa.Table.from_batches(list(run_task(Task(job, VirtualHands()), [batch]))).to_pylist()
+        return [row[HIDDEN]["outcome"] for row in rows if (row[HIDDEN] or {}).get("outcome")]
+
+    def test_are_given_up_as_kafka_has_them(self) -> None:
+        batch = self.read(Sent(0, 1, b"k", b'{"id": 7}'), Sent(1, 2, b"\xff", b"{"))
+        kept = [each["record"] for each in self.outcomes(batch)]
+        assert [(each["key"], each["value"]) for each in kept] == [
+            (b"k", b'{"id": 7}'),
+            (b"\xff", b"{"),
+        ]
+
+    @pytest.mark.parametrize("left_out", [["_raw_key"], ["_raw_value"], ["key", "_raw_key"]])
+    def test_are_no_letters_where_bytes_are_missing(self, left_out: list[str]) -> None:
+        """The driver reads them from the batch then."""
+        batch = self.read(Sent(0, 1, b"k", b'{"id": 7}')).drop_columns(left_out)
+        assert [each["record"] for each in self.outcomes(batch)] == [None]
+
+    @pytest.mark.parametrize("left_out", [[], ["_raw_key"]])
+    def test_wait_for_their_key_though_that_cannot_be_read(self, left_out: list[str]) -> None:
+        batch = self.read(Sent(0, 1, b"\xff"), Sent(1, 1, b"\xff"), Sent(2, 2, None))
+
+        def fails_first(record: Any) -> Any:
+            if record.offset == 0:
+                raise ValueError
+            return (0, record.offset)
+
+        job = Job({PLACE: ALL}, WorkSettings(), "record", OUTPUT, fails_first)
+        told = run(job, [batch.drop_columns(left_out)])
+        assert told.causes == {0: Cause.REJECTED, 1: Cause.HELD_BACK}
+        assert told.output == [2]
