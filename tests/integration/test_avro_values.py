@@ -14,11 +14,13 @@ from pyspark.sql.pandas.types import from_arrow_type
 
 from keyrange.embedded import jars
 from keyrange.errors import KeyrangeError
+from keyrange.formats.avro.fingerprints import fingerprint
+from keyrange.formats.avro.schemas import parse
 from keyrange.formats.format import format_of
 from keyrange.formats.payloads import Payloads
 from keyrange.model.value_forms import ReadSettings, Schema
 from project.forms import by_form
-from samples.avro_samples import AvroSamples
+from samples.avro_samples import AvroSamples, decorated_schema
 from samples.value_trials import Trial, comparable
 from unit.formats.test_avro_schemas import COLUMNS
 
@@ -103,3 +105,37 @@ def test_spark_gives_these_schemas_the_same_columns(avro: SparkSession) -> None:
         if ours[at].dataType.simpleString() != wanted[at].dataType.simpleString()
     ]
     assert [each[1:] for each in differing] == [("bigint", "time(6)")]
+
+
+def test_what_avros_own_encoder_wrote_is_read_by_the_schema_that_it_names(
+    spark: SparkSession,
+) -> None:
+    """Java's Avro, which Spark brings, writes the header and makes the fingerprint."""
+    java: Any = spark._jvm
+    fields = [{"name": "id", "type": "long"}]
+    old: Any = {"type": "record", "name": "Order", "namespace": "shop", "fields": fields}
+    note = {"name": "note", "type": "string", "default": "-", "doc": "of the seller"}
+    new = {**old, "fields": [*fields, note]}
+
+    def encoded(schema: Any, **values: Any) -> bytes:
+        parsed = java.org.apache.avro.Schema.Parser().parse(json.dumps(schema))
+        record = getattr(java.org.apache.avro.generic, "GenericData$Record")(parsed)
+        for name, value in values.items():
+            record.put(name, value)
+        generic = java.org.apache.avro.generic.GenericData.get()
+        encoder = java.org.apache.avro.message.BinaryMessageEncoder(generic, parsed)
+        return bytes(encoder.encode(record).array())
+
+    reader, writer = (Schema(json.dumps(each)) for each in (new, old))
+    decoder = format_of("avro").unframed_decoder(reader, [writer], ReadSettings())
+    payloads = [encoded(old, id=1), encoded(new, id=2, note="a")]
+    found = decoder.read(Payloads.of(pa.array(payloads, pa.binary())))
+    assert found.bad.errors == []
+    assert found.column.to_pylist() == [{"id": 1, "note": "-"}, {"id": 2, "note": "a"}]
+    chance = Random(9)
+    for _ in range(by_form(30, 100, 1_000)):
+        schema = decorated_schema(chance)
+        parsed = java.org.apache.avro.Schema.Parser().parse(json.dumps(schema))
+        named = java.org.apache.avro.SchemaNormalization.parsingFingerprint64(parsed)
+        ours = fingerprint(parse(Schema(json.dumps(schema))))
+        assert named % (1 << 64) == ours, schema

@@ -14,11 +14,11 @@ from keyrange.formats.format import format_of
 from keyrange.formats.payloads import Decoder, Payloads, ReadValues
 from keyrange.model.value_forms import ReadSettings
 from project.forms import by_form
-from samples.avro_samples import AvroSamples
+from samples.avro_samples import AvroSamples, SingleObjectSamples
 from samples.protobuf_samples import ProtobufSamples
 from samples.value_trials import Refused, Samples, Trial, Unsure, comparable, damaged
 
-SAMPLES: list[Samples] = [AvroSamples(), ProtobufSamples()]
+SAMPLES: list[Samples] = [AvroSamples(), SingleObjectSamples(), ProtobufSamples()]
 # Pairs of schemas, and payloads of each.
 TRIALS, PAYLOADS = by_form((20, 20), (80, 40), (80, 40))
 
@@ -26,7 +26,10 @@ formats = pytest.mark.parametrize("samples", SAMPLES, ids=lambda each: each.name
 
 
 def decoder_of(samples: Samples, trial: Trial) -> Decoder:
-    return format_of(samples.name).decoder(trial.reader, trial.writer, ReadSettings())
+    format_ = format_of(samples.format)
+    if samples.names_writers:
+        return format_.unframed_decoder(trial.reader, [trial.writer], ReadSettings())
+    return format_.decoder(trial.reader, trial.writer, ReadSettings())
 
 
 def in_a_buffer(payloads: list[bytes | None], chance: Random) -> Payloads:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import io
 import json
 import struct
+from dataclasses import replace
 from decimal import Decimal
 from random import Random
 from typing import Any, Final
 
 import fastavro
 from fastavro.read import SchemaResolutionError
+from fastavro.schema import fingerprint, to_parsing_canonical_form
 
 from keyrange.model.value_forms import Schema
 from samples.value_trials import Refused, Trial, Unsure
@@ -229,7 +231,8 @@ class _Payload(io.BytesIO):
 
 
 class AvroSamples:
-    name = "avro"
+    name = format = "avro"
+    names_writers = False
 
     def __init__(self) -> None:
         self._parsed: dict[str, Any] = {}
@@ -265,6 +268,60 @@ class AvroSamples:
         if text not in self._parsed:
             self._parsed[text] = fastavro.parse_schema(_without_logical(json.loads(text)))
         return self._parsed[text]
+
+
+class SingleObjectSamples(AvroSamples):
+    """Values behind the header that names their schema, and values without one, by the reader's
+    schema."""
+
+    name = "avro-single-object"
+    names_writers = True
+
+    def trial(self, chance: Random, payloads: int) -> Trial:
+        made = super().trial(chance, payloads)
+        header = header_of(json.loads(made.writer.text))
+        reader = json.loads(made.reader.text)
+        plain, maker = fastavro.parse_schema(_without_logical(reader)), _Maker(chance)
+        written = [
+            header + each if chance.random() < 0.8 else _written(plain, maker.value(reader))
+            for each in made.payloads
+        ]
+        return replace(made, payloads=written)
+
+    def read(self, trial: Trial, payload: bytes) -> Any:
+        header = header_of(json.loads(trial.writer.text))
+        if payload.startswith(header):
+            return super().read(trial, payload[len(header) :])
+        return super().read(replace(trial, writer=trial.reader), payload)
+
+
+def decorated_schema(chance: Random) -> Any:
+    """With namespaces, aliases, defaults and words that say nothing to a reader."""
+    maker = _Maker(chance)
+    return _decorated(maker.later(maker.record(3)), chance)
+
+
+def _decorated(schema: Any, chance: Random) -> Any:
+    if isinstance(schema, list):
+        return [_decorated(each, chance) for each in schema]
+    if not isinstance(schema, dict):
+        return {"type": schema, "more": 1} if chance.random() < 0.1 else schema
+    made = {key: _decorated(schema[key], chance) for key in schema.keys() & {"items", "values"}}
+    if "fields" in schema:
+        fields = schema["fields"]
+        made["fields"] = [{**each, "type": _decorated(each["type"], chance)} for each in fields]
+    if "name" in schema and chance.random() < 0.5:
+        said = [{"namespace": "o.p"}, {"name": "q." + schema["name"]}, {"doc": "é"}]
+        made |= {"aliases": ["x"], **chance.choice(said)}
+    whole = [*(schema | made).items()]
+    chance.shuffle(whole)
+    return dict(whole)
+
+
+def header_of(schema: Any) -> bytes:
+    """By which a value names the schema that it was written with."""
+    named = fingerprint(to_parsing_canonical_form(schema), "CRC-64-AVRO")
+    return b"\xc3\x01" + bytes.fromhex(named)
 
 
 def _written(schema: Any, value: Any) -> bytes:

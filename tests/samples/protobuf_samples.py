@@ -129,7 +129,8 @@ class _Maker:
 
 
 class ProtobufSamples:
-    name = "protobuf"
+    name = format = "protobuf"
+    names_writers = False
 
     def __init__(self) -> None:
         self._classes: dict[tuple[Schema, bool], Any] = {}

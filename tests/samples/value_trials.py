@@ -31,7 +31,11 @@ class Trial:
 
 
 class Samples(Protocol):
+    """`names_writers`: payloads say by which schema they were written."""
+
     name: str
+    format: str
+    names_writers: bool
 
     def trial(self, chance: Random, payloads: int) -> Trial: ...
 

@@ -37,6 +37,14 @@ class Format(Protocol):
         """Reads what was written by `writer` into the column of `reader`. They are the same where
         nobody says by which schema a payload was written."""
 
+    def unframed_decoder(
+        self, schema: Schema, writers: Sequence[Schema], settings: ReadSettings
+    ) -> Decoder:
+        """Reads what says no schema of a registry into the column of `schema`: it was written by
+        that, or says itself by which of `writers`."""
+        del writers
+        return self.decoder(schema, schema, settings)
+
 
 class ChangeFormat(Format, Protocol):
     """A format whose values say what becomes of rows, and are read as the rows after them too."""

@@ -31,6 +31,12 @@ def is_ddl(form: str, text: str) -> bool:
     return form in ("json", *SELF_DESCRIBED) and not text.lstrip().startswith("{")
 
 
+def locations(form: str, named: str) -> list[str]:
+    """The files that an option names: where payloads may say by which schema they were written,
+    several."""
+    return [each.strip() for each in named.split(",")] if form == "avro" else [named]
+
+
 def raw_column(column: str, names: Collection[str]) -> str:
     """Which of the columns of records has keys or values as Kafka has them: one of its own where
     they were read and this is kept, else the column itself."""
@@ -72,7 +78,8 @@ class ColumnForm:
     """How one column of bytes is read: `column` is key or value, `schema` the reader's.
 
     `framed`: each payload says by which schema of a registry it was written. `schema_id` is the
-    reader's own there, None where an option says it.
+    reader's own there, None where an option says it. Of others a payload may say that it was
+    written by one of `writers`.
     """
 
     column: Side
@@ -81,6 +88,7 @@ class ColumnForm:
     settings: ReadSettings
     framed: bool = False
     schema_id: int | str | None = None
+    writers: tuple[Schema, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

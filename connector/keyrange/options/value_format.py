@@ -16,6 +16,7 @@ from keyrange.model.value_forms import (
     REGISTERED,
     SELF_DESCRIBED,
     is_ddl,
+    locations,
 )
 from keyrange.options.commits import path_mistake
 from keyrange.options.option import GivenOptions, option
@@ -58,7 +59,9 @@ class ValueOptions:
         "valueSchema.location",
         path_or_uri,
         "A file that holds valueSchema, for all that have the same one. The driver reads it once, "
-        f"when the query starts, with the settings objectStore.NAME. {_FILES}",
+        f"when the query starts, with the settings objectStore.NAME. {_FILES} Of "
+        "avro other files may follow, separated by commas: schemas by which values were written "
+        "that name them in Avro's single-object header.",
         values="an absolute path or a URI",
         unset="",
     )
@@ -187,8 +190,12 @@ def _schema(
                 violations.add(option_name, what)
         return ""
     if location:
-        if mistake := path_mistake(location):
+        named = locations(form, location)
+        for mistake in filter(None, map(path_mistake, named)):
             violations.add(f"{name}.location", mistake)
+        if has_registry and len(named) > 1:
+            what = "names one file: a registry has the schemas by which values were written"
+            violations.add(f"{name}.location", what)
         if text:
             violations.add(f"{name}.location", f"is not for a query with {name}: give one of them")
     elif not text:

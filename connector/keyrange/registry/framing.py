@@ -4,7 +4,7 @@ reads which schema each was written with, and hands the rest to a decoder for th
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final, Literal, Protocol
 
 import numpy as np
@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from keyrange.formats.format import Format
+from keyrange.formats.grouped_rows import Group, together
 from keyrange.formats.payloads import BadValues, Decoder, Numbers, Payloads, ReadValues
 from keyrange.model.value_forms import ReadSettings, Schema, UnfitSchema
 from keyrange.options.registry import RegistrySettings
@@ -55,14 +56,6 @@ def framed_decoder(
     return FramedDecoder(schemas_of(settings, reader), reader, format, read, column)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Group:
-    """Rows with one prefix, in order, and what was read of them."""
-
-    rows: Numbers
-    values: ReadValues
-
-
 class FramedDecoder:
     """A `Decoder` whose payloads say their own schemas. A batch of one schema, as most are, is
     read by one decoder where it lies.
@@ -103,13 +96,13 @@ class FramedDecoder:
             sizes = np.where(told.is_valid().to_numpy(zero_copy_only=False), 0, sizes)
         behind = payloads.behind(sizes)
         groups = [
-            _Group(rows, self._read_alike(behind.take(rows), prefix))
+            Group(rows, self._read_alike(behind.take(rows), prefix))
             for rows, prefix in _alike(prefixes)
         ]
         none = payloads.present & ~prefixes.is_valid().to_numpy(zero_copy_only=False)
         more = "" if headers is not None else _NO_HEADERS
         groups.append(self._without_prefix(payloads, np.flatnonzero(none), more))
-        return _together(groups, len(payloads), self.type, self._settings.rescues)
+        return together(groups, len(payloads), self.type, self._settings.rescues)
 
     def _read_alike(self, payloads: Payloads, prefix: bytes) -> ReadValues:
         """Payloads without their prefixes, which are all the same."""
@@ -148,7 +141,7 @@ class FramedDecoder:
         except UnfitSchema as failure:
             return f"schema {said.id} cannot be read as the columns: {failure}"
 
-    def _without_prefix(self, payloads: Payloads, rows: Numbers, more: str) -> _Group:
+    def _without_prefix(self, payloads: Payloads, rows: Numbers, more: str) -> Group:
         errors = []
         for row in rows.tolist():
             try:
@@ -156,7 +149,7 @@ class FramedDecoder:
             except BadPrefix as failure:
                 errors.append(f"{failure}{more}")
         bad = BadValues(np.arange(len(rows)), errors)
-        return _Group(rows, self._all_null(len(rows), bad))
+        return Group(rows, self._all_null(len(rows), bad))
 
     def _all_null(self, count: int, bad: BadValues) -> ReadValues:
         rescued = pa.nulls(count, pa.string()) if self._settings.rescues else None
@@ -191,25 +184,3 @@ def _alike(prefixes: pa.BinaryArray) -> Iterator[tuple[Numbers, bytes]]:
     for end, prefix in zip(ends.tolist(), encoded.dictionary.to_pylist(), strict=True):
         yield order[begin:end], prefix
         begin = end
-
-
-def _together(groups: list[_Group], count: int, kind: pa.DataType, rescues: bool) -> ReadValues:
-    """The groups' rows in their places; rows of no group are null."""
-    rows = np.concatenate([each.rows for each in groups])
-    # Where each row is among the groups', behind which stands one null.
-    places = np.full(count, len(rows), np.int64)
-    places[rows] = np.arange(len(rows))
-    taken = pa.array(places)
-
-    def placed(columns: list[pa.Array], kind: pa.DataType) -> pa.Array:
-        return pa.concat_arrays([*columns, pa.nulls(1, kind)]).take(taken)
-
-    bad = np.concatenate([each.rows[each.values.bad.rows] for each in groups])
-    errors = [text for each in groups for text in each.values.bad.errors]
-    order = np.argsort(bad, kind="stable")
-    rescued = [each.values.rescued for each in groups]
-    return ReadValues(
-        placed([each.values.column for each in groups], kind),
-        BadValues(bad[order], [errors[at] for at in order.tolist()]),
-        placed(rescued, pa.string()) if rescues else None,
-    )

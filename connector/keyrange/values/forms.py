@@ -22,6 +22,7 @@ from keyrange.model.value_forms import (
     Side,
     UnfitSchema,
     ValueForms,
+    locations,
 )
 from keyrange.options import SourceOptions
 from keyrange.options.registry import subject_of
@@ -67,14 +68,19 @@ def value_forms(options: SourceOptions) -> ValueForms:
 
 
 def _read(options: SourceOptions, form: ColumnForm, located: Mapping[str, str]) -> ColumnForm:
-    """The form with the schema that is in a file, where one is named."""
+    """The form with the schema that is in a file, where one is named, and those of writers."""
     location = located[form.column]
     if not location:
         return form
     from keyrange.values.schema_files import schema_in
 
-    text = schema_in(form.column, form.format, location, options.commits.revealed_storage())
-    return replace(form, schema=replace(form.schema, text=text))
+    storage = options.commits.revealed_storage()
+    text, *writers = (
+        schema_in(form.column, form.format, each, storage)
+        for each in locations(form.format, location)
+    )
+    schema = replace(form.schema, text=text)
+    return replace(form, schema=schema, writers=tuple(map(Schema, writers)))
 
 
 def _registered(options: SourceOptions, form: ColumnForm) -> ColumnForm:

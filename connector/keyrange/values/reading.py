@@ -17,6 +17,7 @@ from keyrange.model.value_forms import (
     RAW_COLUMNS,
     ColumnForm,
     RowsForm,
+    UnfitSchema,
     ValueForms,
 )
 from keyrange.options.registry import RegistrySettings
@@ -31,9 +32,17 @@ def type_of(form: ColumnForm) -> pa.DataType:
 
 
 def told(form: ColumnForm) -> ColumnForm:
-    """A form as tasks are told it. Raises UnfitSchema where its schema has no columns."""
+    """A form as tasks are told it. Raises UnfitSchema where its schema has no columns, or one
+    of its writers does not resolve to it."""
     type_of(form)
-    return replace(form, schema=format_of(form.format).told(form.schema))
+    format_ = format_of(form.format)
+    for number, writer in enumerate(form.writers, 2):
+        try:
+            format_.decoder(form.schema, writer, form.settings)
+        except UnfitSchema as failure:
+            text = f"is not what values of schema {number} in its location can be read into"
+            raise UnfitSchema(f"{text}: {failure}") from None
+    return replace(form, schema=format_.told(form.schema))
 
 
 def _type_in(forms: ValueForms, form: ColumnForm) -> pa.DataType:
@@ -146,7 +155,7 @@ def _decoder(form: ColumnForm, registry: RegistrySettings) -> _Decode:
     """What reads payloads, with the headers of their records where these were read."""
     format_ = format_of(form.format)
     if not form.framed:
-        decoder = format_.decoder(form.schema, form.schema, form.settings)
+        decoder = format_.unframed_decoder(form.schema, form.writers, form.settings)
         return lambda payloads, _: decoder.read(payloads)
     from keyrange.registry.framing import framed_decoder
     from keyrange.registry.registered_schemas import RegisteredSchema

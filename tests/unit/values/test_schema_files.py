@@ -64,6 +64,19 @@ def test_a_descriptor_set_is_as_protoc_writes_it(tmp_path: Path) -> None:
     assert form.schema.message == "shop.Order"
 
 
+def test_avro_may_have_files_of_writers(tmp_path: Path) -> None:
+    """The driver says it where what they write cannot be read into the columns."""
+    new, old, wrong = (tmp_path / name for name in ("new.avsc", "old.avsc", "wrong.avsc"))
+    new.write_text(AVRO)
+    old.write_text(AVRO.replace("long", "int"))
+    wrong.write_text(AVRO.replace("long", "string"))
+    (form,) = forms(valueFormat="avro", **{"valueSchema.location": f"{new}, {old}"}).columns
+    assert (form.schema, form.writers) == (Schema(AVRO), (Schema(AVRO.replace("long", "int")),))
+    said = r"valueSchema.*schema 3 in its location.*string"
+    with pytest.raises(InvalidError, match=said):
+        forms(valueFormat="avro", **{"valueSchema.location": f"{new},{old},{wrong}"})
+
+
 @pytest.mark.parametrize(
     ("form", "data", "said"),
     [
@@ -94,6 +107,15 @@ def test_what_is_no_schema_is_named(
         (
             {"valueFormat": "json", "valueSchema.location": "here/schema"},
             "must be an absolute path",
+        ),
+        ({"valueFormat": "avro", "valueSchema.location": "/a, b"}, "must be an absolute path"),
+        (
+            {
+                "valueFormat": "avro",
+                "valueSchema.location": "/a,/b",
+                "schemaRegistry.url": "http://h:1",
+            },
+            "names one file",
         ),
     ],
 )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from keyrange.formats.avro.schemas import parse
+from keyrange.formats.avro.schemas import AvroType, parse
 from keyrange.formats.avro.types import arrow_type
 from keyrange.formats.format import Format
 from keyrange.model.value_forms import ReadSettings, Schema, UnfitSchema
@@ -27,12 +28,29 @@ class _Avro(Format):
         return arrow_type(_parsed(schema))
 
     def decoder(self, reader: Schema, writer: Schema, settings: ReadSettings) -> Decoder:
-        from keyrange.formats.avro.decoder import AvroDecoder
+        return _decoder(_parsed(writer), _parsed(reader), settings)
 
-        try:
-            return AvroDecoder(_parsed(writer), _parsed(reader), rescues=settings.rescues)
-        except RecursionError:
-            raise UnfitSchema("the schemas are nested too deeply") from None
+    def unframed_decoder(
+        self, schema: Schema, writers: Sequence[Schema], settings: ReadSettings
+    ) -> Decoder:
+        from keyrange.formats.avro.single_object import SingleObjectDecoder
+
+        reader = _parsed(schema)
+        return SingleObjectDecoder(
+            reader,
+            [*map(_parsed, writers)],
+            lambda writer: _decoder(writer, reader, settings),
+            rescues=settings.rescues,
+        )
+
+
+def _decoder(writer: AvroType, reader: AvroType, settings: ReadSettings) -> Decoder:
+    from keyrange.formats.avro.decoder import AvroDecoder
+
+    try:
+        return AvroDecoder(writer, reader, rescues=settings.rescues)
+    except RecursionError:
+        raise UnfitSchema("the schemas are nested too deeply") from None
 
 
 FORMAT = _Avro()
