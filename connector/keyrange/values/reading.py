@@ -32,9 +32,9 @@ def type_of(form: ColumnForm) -> pa.DataType:
 
 
 def told(form: ColumnForm) -> ColumnForm:
-    """A form as tasks are told it. Raises UnfitSchema where its schema has no columns, or one
-    of its writers does not resolve to it."""
-    type_of(form)
+    """A form as tasks are told it. Raises UnfitSchema where its schema has no columns or such as
+    no table has, or one of its writers does not resolve to it."""
+    _check_names(type_of(form), form.column)
     format_ = format_of(form.format)
     for number, writer in enumerate(form.writers, 2):
         try:
@@ -43,6 +43,28 @@ def told(form: ColumnForm) -> ColumnForm:
             text = f"is not what values of schema {number} in its location can be read into"
             raise UnfitSchema(f"{text}: {failure}") from None
     return replace(form, schema=format_.told(form.schema))
+
+
+def _check_names(kind: pa.DataType, path: str) -> None:
+    """The same for all formats: Spark finds columns by their names in any case, and Delta has none
+    that differ in it alone."""
+    if pa.types.is_list(kind) or pa.types.is_map(kind):
+        inside = [kind.value_type] if pa.types.is_list(kind) else [kind.key_type, kind.item_type]
+        for each in inside:
+            _check_names(each, path)
+    if not pa.types.is_struct(kind):
+        return
+    seen: dict[str, str] = {}
+    for field in kind:
+        name = field.name
+        if name.lower() in seen:
+            raise UnfitSchema(
+                f"has fields {seen[name.lower()]!r} and {name!r} in {path}: Spark and Delta have "
+                "no names that differ in their case alone; leave one out, or, where the format "
+                "does not go by names, call it otherwise"
+            )
+        seen[name.lower()] = name
+        _check_names(field.type, f"{path}.{name}")
 
 
 def _type_in(forms: ValueForms, form: ColumnForm) -> pa.DataType:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
+from typing import Any
 
+import pytest
+
+from keyrange.errors import InvalidError
 from keyrange.options import parse_options
 from keyrange.values.forms import value_forms
 
@@ -14,3 +19,45 @@ def test_tasks_are_told_descriptors_and_need_no_compiler() -> None:
     given = {"kafka.bootstrap.servers": "h:9", "subscribe": "t", "valueFormat": "protobuf"}
     (form,) = value_forms(parse_options(given | {"valueSchema": ORDER})).columns
     assert re.fullmatch(r"[A-Za-z0-9+/=]+", form.schema.text)
+
+
+def _record(name: str, *fields: tuple[str, Any]) -> dict[str, Any]:
+    members = [{"name": each, "type": kind} for each, kind in fields]
+    return {"type": "record", "name": name, "fields": members}
+
+
+LINE = _record("Line", ("id", "long"), ("ID", "string"))
+OF_LINES = _record("Order", ("lines", {"type": "array", "items": LINE}))
+ROWS = (("before", ["null", LINE]), ("after", ["null", "Line"]))
+ENVELOPE = _record("Envelope", *ROWS, ("op", "string"), ("ts_ms", ["null", "long"]))
+LINE_PROPERTIES = {"properties": {"id": {"type": "integer"}, "ID": {"type": "string"}}}
+BY_LINE = {"type": "object", "additionalProperties": LINE_PROPERTIES}
+
+
+@pytest.mark.parametrize(
+    ("form", "schema", "path"),
+    [
+        ("json", json.dumps({"properties": {"lines": BY_LINE}}), "value.lines"),
+        ("json", json.dumps({"allOf": [LINE_PROPERTIES]}), "value"),
+        ("avro", json.dumps(OF_LINES), "value.lines"),
+        ("connect", json.dumps(LINE), "value"),
+        (
+            "debezium",
+            json.dumps(ENVELOPE),
+            "value.before",
+        ),
+        (
+            "protobuf",
+            'syntax = "proto2"; message Order { repeated Line lines = 1; } '
+            "message Line { optional int64 id = 1; optional string ID = 2; }",
+            "value.lines",
+        ),
+    ],
+)
+def test_names_that_differ_in_their_case_alone_are_refused(
+    form: str, schema: str, path: str
+) -> None:
+    given = {"kafka.bootstrap.servers": "h:9", "subscribe": "t"}
+    said = rf"option 'valueSchema' has fields 'id' and 'ID' in {path}: "
+    with pytest.raises(InvalidError, match=said):
+        value_forms(parse_options(given | {"valueFormat": form, "valueSchema": schema}))
