@@ -11,6 +11,8 @@ from random import Random
 
 import pytest
 
+from keyrange.individual_commits.model.commit import Snapshot
+from keyrange.individual_commits.table import keyed_state_rows
 from keyrange.model.offsets import TopicPartition
 from project.forms import by_form
 from simulation import invariants
@@ -79,6 +81,17 @@ def test_a_failure_says_how_to_see_it_again(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(Schedule, "_body", twice)
     with pytest.raises(Failed, match=r"(?s)doubled.*simulate\(3, Kind\(individual=False.*calm"):
         simulate(3, Kind(individual=False))
+
+
+def test_state_that_does_not_go_back_with_its_records_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def stays(_: object, known: Snapshot, partition: TopicPartition, *__: object) -> object:
+        return known.runs[partition]
+
+    monkeypatch.setattr(keyed_state_rows, "runs_to_return_to", stays)
+    with pytest.raises(Failed, match=r"its state has .* more than once"):
+        simulate(503, Kind(timed=True, by_hand=True, budget=True))
 
 
 _SAID = """

@@ -19,6 +19,7 @@ from keyrange.model.offsets import TopicPartition
 from keyrange.model.timers import NEVER
 from keyrange.model.watermarks import BEGIN, PartitionTime, clock_us
 from simulation.by_hand import letters
+from simulation.histories import Histories, Turns
 from simulation.kinds import COMMITS
 from simulation.timed import DELAY_US, Row, is_bad, timer_of
 from simulation.topics import Place
@@ -235,11 +236,14 @@ def late(timed: Timed) -> set[Place]:
     }
 
 
-def check(timed: Timed, again: Collection[Place], strict: bool) -> None:
-    """`again`: records that somebody asked for again. `strict`:
-    nothing but the definition says when a record is late and a timer early."""
-    for key, rows in timed.turns.items():
-        assert [row.turn for _, row in rows] == [*range(1, len(rows) + 1)], f"{key}: turns {rows}"
+def check(timed: Timed, again: Collection[Place], excused: Collection[Place], strict: bool) -> None:
+    """`again`: records that somebody asked for again; `excused`: those that need not count.
+    `strict`: nothing but the definition says when a record is late and a timer early."""
+    histories = Histories(timed)
+    histories.check_records(excused)
+    for key, rows in histories.every():
+        turns = [row.turn for _, row in rows]
+        assert turns == [*range(1, len(rows) + 1)], f"{key}: turns {[row for _, row in rows]}"
         _check_key(timed, key, rows, again, strict)
         if timed.job.shares and strict and timed.is_even:
             _check_topics_in_turn(timed, key, rows)
@@ -247,7 +251,7 @@ def check(timed: Timed, again: Collection[Place], strict: bool) -> None:
         assert timer_us == _timer_us(timed, place), f"a timer of {place} was given up that is none"
         assert not _is_good((place, None)), f"{place}: its timer never fails"
         assert count == 1 or not strict, f"{place}: its timer has {count} dead letters"
-    _check_end(timed)
+    _check_end(timed, histories.last)
 
 
 def _timer_us(timed: Timed, place: Place) -> int:
@@ -255,7 +259,7 @@ def _timer_us(timed: Timed, place: Place) -> int:
     return microseconds(timer_of(place.topic, place.offset, moment))
 
 
-def _check_topics_in_turn(timed: Timed, key: Key, rows: list[tuple[Batch, Row]]) -> None:
+def _check_topics_in_turn(timed: Timed, key: Key, rows: Turns) -> None:
     """A key's records have had their turns in the order of the batches that were to hand them out
     first, those of one batch topic by topic, the topic with the state first."""
     ends = [batch.end.positions for batch in timed.batches(timed.checkpoints[-1])]
@@ -272,7 +276,7 @@ def _check_topics_in_turn(timed: Timed, key: Key, rows: list[tuple[Batch, Row]])
 def _check_key(
     timed: Timed,
     key: Key,
-    rows: list[tuple[Batch, Row]],
+    rows: Turns,
     again: Collection[Place],
     strict: bool,
 ) -> None:
@@ -338,13 +342,13 @@ def _begin(batch: Batch, at: TopicPartition) -> int:
     return begin
 
 
-def _check_end(timed: Timed) -> None:
+def _check_end(timed: Timed, turns: Mapping[Key, Turns]) -> None:
     """Nothing is due any more, and what the last commit says of each key's next timer is true."""
     last = [*timed.batches(timed.checkpoints[-1])][-1]
-    asked = Counter(row.place for rows in timed.turns.values() for _, row in rows if row.timer_us)
+    asked = Counter(row.place for rows in turns.values() for _, row in rows if row.timer_us)
     seq = max(each.seq for each in timed.commits if each.source_id == last.mark.source_id)
     behind = last
-    for key, rows in timed.turns.items():
+    for key, rows in turns.items():
         at = TopicPartition(*key[:2])
         if timed.world.topics.generations.get(at.topic, 0) != key[2] or at not in last.end.known:
             continue

@@ -50,7 +50,7 @@ from keyrange.individual_commits.model.commit import (
     Snapshot,
     check_run,
 )
-from keyrange.individual_commits.model.offset_reset import carried
+from keyrange.individual_commits.model.offset_reset import carried, is_set_back
 from keyrange.individual_commits.model.partition_progress import PartitionState
 from keyrange.individual_commits.model.state_before_batch import cuts_of, planned_from
 from keyrange.individual_commits.model.state_columns import StateColumns
@@ -303,8 +303,10 @@ class EachBatch:
         # What a query that resumes knows of partitions that are away is in no commit of its own.
         states |= plan.states.only(each for each in planned.end.absent if each not in known.states)
         whole = known.base_is_due
-        runs = state_runs_after_batch.runs_after(running, known, seq)
-        times = times_after(running, known, states, self.time)
+        before = plan.deliveries.states
+        back = {p for p in by_hand if is_set_back(before[p], known.states[p])}
+        runs = state_runs_after_batch.runs_after(running, known, seq, back)
+        times = times_after(running, known, states, self.time, back)
         counts = counts_of(running, judged)
         released = released_before(by_hand, judged) if plan.commits.transactional else {}
         were = known.states.heads

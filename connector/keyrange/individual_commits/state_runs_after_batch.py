@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -23,10 +23,13 @@ if TYPE_CHECKING:
 Runs = dict[TopicPartition, tuple[StateRun, ...]]
 
 
-def runs_after(running: BatchRun, known: Snapshot, seq: int) -> Runs:
+def runs_after(
+    running: BatchRun, known: Snapshot, seq: int, back: Container[TopicPartition] = ()
+) -> Runs:
     """Where the state of the keys of a batch's partitions is after commit `seq`, `known` being the
-    last one before it. An empty batch of a job that keeps none hands on what others kept. Raises
-    STATE_LEFT_OUT where it is not empty."""
+    last one before it. `back`: partitions that somebody has set back since the batch was planned.
+    An empty batch of a job that keeps none hands on what others kept. Raises STATE_LEFT_OUT where
+    it is not empty."""
     plan, manifest = running.plan, running.manifest
     running.check_state()
     made = made_in(manifest.rows.get("state_run", []) if manifest is not None else [])
@@ -38,7 +41,9 @@ def runs_after(running: BatchRun, known: Snapshot, seq: int) -> Runs:
         before = plan.runs.get(partition, ())
         now = known.runs_of(partition, topic_ids.get(partition.topic, ""))
         own = made.get(partition, ())
-        if now != before and plan.planned.mark.resumes is None:
+        # Its runs are the same where none of the records that come again had changed a state.
+        is_set = now != before or partition in back
+        if is_set and plan.planned.mark.resumes is None:
             # Somebody has set it back since the batch was planned. Records come again of the key
             # ranges that this has set back, and what the batch did with others stands.
             kept = not_set_back(plan.states[partition], known.states.get(partition))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -24,10 +25,15 @@ if TYPE_CHECKING:
 
 
 def times_after(
-    running: BatchRun, known: Snapshot, states: StateColumns, time: JobTime | None
+    running: BatchRun,
+    known: Snapshot,
+    states: StateColumns,
+    time: JobTime | None,
+    back: Container[TopicPartition] = (),
 ) -> dict[TopicPartition, PartitionTime]:
     """What is known of the time of a batch's partitions after its commit, with which they have
-    `states`; `known` is the last one before that."""
+    `states`; `known` is the last one before that. `back`: partitions that somebody has set back
+    since the batch was planned."""
     plan = running.plan
     now_ms = plan.planned.mark.time_ms
     if time is None or now_ms is None:
@@ -42,7 +48,8 @@ def times_after(
         before = plan.times.get(partition, PartitionTime())
         now = known.time_of(partition, topic_ids.get(partition.topic, ""))
         clock_us = plan.clocks.get(partition, PartitionClock()).at_us
-        if now != before and plan.planned.mark.resumes is None:
+        is_set = now != before or partition in back
+        if is_set and plan.planned.mark.resumes is None:
             # Somebody has set it back since the batch was planned.
             due = UNKNOWN if scope.home(partition) == partition else now.timers
             before, after = now, replace(now, timers=due, starts=())

@@ -107,5 +107,21 @@ def test_what_a_reset_has_not_set_back_keeps_its_state() -> None:
     assert {run.file for run in undisturbed} >= {"s/low.parquet", "s/high.parquet"}
 
 
+def test_a_key_range_that_was_set_back_without_a_change_of_state_gets_none_of_the_batch() -> None:
+    """All of its records that come again have failed: the runs are those of before."""
+    low, high = even_ranges(2)
+    old = StateRun("s/old.parquet", (0, 1), SPACE, 1, 2, 1, 1)
+    state = PartitionState("id", 1_000, (KeyRangeState(low, 1_000), KeyRangeState(high, 500)))
+    planned = replace(commit(1, {AT: (old,)}), states={AT: state})
+    running = stateless(known_at([planned], 1), is_empty=False)
+    running.keeps_state = True
+    made = {"state_run": [_row(low, "low"), _row(high, "high")]}
+    running.manifest = SimpleNamespace(rows=made)  # type: ignore[assignment]
+    back = {AT: rewind(state, 500).state}
+    reset = replace(planned, seq=2, kind=CommitKind.RESET, batch_id=-1, states=back)
+    found = runs_after(running, known_at([planned, reset], 2), 3, back)[AT]
+    assert {run.file for run in found} == {"s/old.parquet", "s/high.parquet"}
+
+
 def _row(span: KeyRange, name: str) -> tuple[Any, ...]:
     return ("t", 0, f"s/{name}.parquet", 0, 1, span.from_hash, span.until_hash - 1, 3, 1, 1)

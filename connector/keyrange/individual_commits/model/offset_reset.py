@@ -128,9 +128,19 @@ def not_set_back(before: PartitionState, after: PartitionState | None) -> list[K
     """The key ranges that stand where they stood, or further on; none of another topic."""
     if after is None or after.topic_id != before.topic_id:
         return []
+    return [was.span for was, is_now in _pairs(before, after) if is_now.scanned >= was.scanned]
+
+
+def is_set_back(before: PartitionState, after: PartitionState) -> bool:
+    """Whether some key range does not stand as far any more as it did."""
+    return any(is_now.scanned < was.scanned for was, is_now in _pairs(before, after))
+
+
+def _pairs(
+    before: PartitionState, after: PartitionState
+) -> Iterable[tuple[KeyRangeState, KeyRangeState]]:
     spans = [piece.span for state in (before, after) for piece in state.pieces]
-    pairs = zip(before.refined(spans).pieces, after.refined(spans).pieces, strict=True)
-    return [was.span for was, is_now in pairs if is_now.scanned >= was.scanned]
+    return zip(before.refined(spans).pieces, after.refined(spans).pieces, strict=True)
 
 
 def _carried(judged: KeyRangeState, before: KeyRangeState, after: KeyRangeState) -> KeyRangeState:

@@ -201,9 +201,10 @@ def _whole_commits(
     """The commits at which all of a partition below its position was done, newest first.
 
     Without those whose state is not that of these records any more: they lack a record below the
-    position that was handed out again since, as a dead letter is, or have some that the log lost.
+    position that was handed out again since, as a dead letter is, or have some that the log lost,
+    or that come again since an earlier reset.
     """
-    holds_until = known.states[partition].position
+    holds_until = known.states[partition].committed
     reset: set[int] = set()
     for commit in commits.backwards(known.seq):
         state = commit.states.get(partition)

@@ -98,6 +98,22 @@ def test_records_that_a_reset_left_pending_were_not_replayed(history: History) -
     assert history.goes_back(500) == "s/1"
 
 
+def test_a_state_with_records_that_come_again_since_an_earlier_reset_is_none(
+    history: History,
+) -> None:
+    history.commit(100)
+    history.commit(500)
+    history.commit(1_000)
+    history.commit(1_000, scanned=100, by_hand=True)
+    history.commit(1_000, scanned=300)
+    assert "that is so at 100 (commit:1)" in history.goes_back(500)
+    history.commit(1_000, 250)
+    assert "that is so at 100 (commit:1)" in history.goes_back(500)
+    assert history.goes_back(100) == "s/1"
+    history.commit(1_000)
+    assert history.goes_back(500) == "s/2"
+
+
 def test_a_state_of_records_that_a_cut_log_lost_is_none(history: History) -> None:
     history.commit(600)
     history.commit(800)
