@@ -49,6 +49,9 @@ class Surroundings:
         """The driver of the checkpoint before comes back, when another has gone on."""
         if len(self._of.checkpoints) == 1 or self._of.checkpoints[-1].finished < 0:
             return
+        if not self._of.checkpoints[-2].ends:
+            # It would be a new query, which resumes and stops the other one rightly.
+            return
         self._world.faults.note("the driver of an older checkpoint is back")
         old = self._of.begin(self._of.checkpoints[-2])
         try:
