@@ -217,6 +217,39 @@ def test_a_timer_that_is_given_up_is_a_dead_letter(
     assert {row["timer_at"] for row in rows()} == {BEGAN + GAP, BEGAN + timedelta(minutes=131)}
 
 
+def test_a_timer_that_was_given_up_is_set_again(job: TableJob, tmp_path: Path) -> None:
+    """It sees the state as it is by then, and fires once."""
+    mended = tmp_path / "mended"
+
+    def timer(key: bytes, when: datetime, state: Any) -> Any:
+        if key == b"a" and not mended.exists():
+            raise ValueError("not yet")
+        return ended(key, when, state)
+
+    def run_it() -> None:
+        fast = {"redelivery.backoff": "1ms", "maxDeliveries": "1"}
+        run(job, tmp_path, timer=timer, **fast)
+
+    def replay() -> int:
+        found = document("deadletters", "replay", tmp_path / "commits", "--all", "--confirm")
+        return len(found["timers"])
+
+    job.produce(at(0, b"a"), at(0, b"b"))
+    run_it()
+    job.produce(at(100, b"z"))
+    wait_until(lambda: run_it() or (tmp_path / "commits_dead_letters").exists())
+    assert replay() == 1
+    # It fails again, and has another letter.
+    wait_until(lambda: run_it() or replay() == 1)
+    mended.touch()
+    wait_until(lambda: run_it() or len(found(job)) == 2)
+    assert found(job) == [("a", 1, 30), ("b", 1, 30)]
+    assert replay() == 0
+    job.produce(at(300, b"z"))
+    run_it()
+    assert found(job) == [("a", 1, 30), ("b", 1, 30), ("z", 1, 130)]
+
+
 def test_other_windows_than_those_in_state_are_refused(job: TableJob, tmp_path: Path) -> None:
     hours, days = (keyrange.windows.tumbling(size).count() for size in ("1h", "1d"))
     job.produce(at(0, b"a"), at(1, b"b"))

@@ -10,11 +10,14 @@ from contextlib import redirect_stdout
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.compute as pc
+
 from keyrange.cli.commits.commit_source import OfSourceShown
 from keyrange.cli.commits.reset import reset
 from keyrange.cli.render import OutputFormat
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.table.commit_admin import open_commits
+from keyrange.individual_commits.table.commit_schema import commits_of
 from keyrange.individual_commits.table.dead_letter_replay import replay_dead_letters
 from keyrange.model.offsets import TopicPartition
 from simulation.faults import Crash
@@ -29,8 +32,10 @@ class ByHand:
     """What was asked for. `again`: how often more each record may be there; `given_up`: those that
     need not be there at all."""
 
-    def __init__(self, world: World, random: Random) -> None:
+    def __init__(self, world: World, random: Random, state_directory: str = "") -> None:
+        """`state_directory`: of a query that keeps state."""
         self._world, self._random = world, random
+        self._state = state_directory
         self.again: Counter[Place] = Counter()
         self.given_up: set[Place] = set()
         # How often a record was settled when it was asked for again.
@@ -62,9 +67,13 @@ class ByHand:
         to = self._random.randint(0, state.committed if back else state.position)
         redo = self._random.random() < 0.5
         log = self._world.topics.logs[at]
+        if self._state and self._random.random() < 0.7:
+            # State goes back to where all before was done and nothing behind.
+            to = self._random.choice(self._positions(at))
         # What is gone cannot be asked for.
         to, log_end = min(max(to, log.start), state.position), log.end
         text = io.StringIO()
+        option = [f"stateDirectory={self._state}"] if self._state else None
         try:
             with redirect_stdout(text):
                 reset(
@@ -76,7 +85,7 @@ class ByHand:
                     redo=redo,
                     who="somebody",
                     confirm=True,
-                    of=OfSourceShown(output=OutputFormat.JSON),
+                    of=OfSourceShown(output=OutputFormat.JSON, option=option),
                 )
         except (KeyrangeError, Crash) as failure:
             self._world.faults.note(f"commits reset of {at} to {to}: {failure}")
@@ -97,10 +106,10 @@ class ByHand:
     def replay(self, settled: Counter[Place]) -> None:
         """Dead letters are worked on again."""
         before = self._letters("dead") - self._letters("replayed")
-        if not before:
+        if not before and not self._letters("timer"):
             return
         try:
-            count = replay_dead_letters(COMMITS, who="somebody")
+            count = replay_dead_letters(COMMITS, who="somebody", state_directory=self._state)
         except (KeyrangeError, Crash) as failure:
             self._world.faults.note(f"deadletters replay: {failure}")
             self._ask({Place(*each[:4]) for each in before}, None)
@@ -114,6 +123,17 @@ class ByHand:
             self.again[each] += 1
             if settled is not None:
                 self._asked[each] = settled[each]
+
+    def _positions(self, at: TopicPartition) -> list[int]:
+        """Where the commits of a partition that is known stand."""
+        rows = self._world.table(COMMITS).rows()
+        sources = rows.column("source_id")
+        return [
+            commit.states[at].position
+            for source in sorted(set(sources.to_pylist()))
+            for commit in commits_of(rows.filter(pc.equal(sources, source)), source)
+            if at in commit.states
+        ]
 
     def _states(self) -> dict[TopicPartition, Any]:
         if not self._world.table(COMMITS).versions:

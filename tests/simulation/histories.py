@@ -31,6 +31,8 @@ class Histories:
         self.over: list[tuple[Key, Turns]] = []
         self._at: dict[tuple[str, int], _Known] = {}
         self._runs: dict[tuple[str, int], dict[TopicPartition, Any]] = {}
+        # The commits whose changes the state of a partition has.
+        self._made_by: dict[tuple[str, int], dict[TopicPartition, frozenset[Any]]] = {}
         self._commits = {(each.source_id, each.seq): each for each in timed.commits}
         self._batches: dict[tuple[str, int], dict[Key, Turns]] = {}
         for key, rows in timed.turns.items():
@@ -42,11 +44,26 @@ class Histories:
             self._go_through(last)
         end = max((seq for source, seq in self._commits if source == last), default=0)
         self.last: Mapping[Key, Turns] = self._at.get((last, end), {})
+        self._made = self._made_by.get((last, end), {})
 
     def every(self) -> Iterator[tuple[Key, Turns]]:
         """All of them that end somewhere."""
         yield from self.last.items()
         yield from self.over
+
+    def is_given_up(self, place: Place, timer_us: int) -> bool:
+        """Whether a timer is given up by what counts at the end, and was not set again since."""
+        at = TopicPartition(self._timed.home(place.topic), place.partition)
+        made = self._made.get(at, frozenset())
+        batches = {
+            (source, commit.batch_id)
+            for source, seq in made
+            if (commit := self._commits[source, seq]).kind is CommitKind.BATCH
+        }
+        runs = {self._commits[each].run_id for each in made}
+        letters, replays = self._timed.timer_letters[place, timer_us]
+        again = {batch for batch, run in replays if run in runs}
+        return any(batch in batches and batch not in again for batch in letters)
 
     def check_records(self, excused: Collection[Place]) -> None:
         """State has each record once, and once more where its dead letter was replayed since; all
@@ -78,9 +95,10 @@ class Histories:
             for batch in self._timed.batches(checkpoint)
             if batch.mark.source_id == source
         }
-        self._at[source, 0], self._runs[source, 0] = {}, {}
+        self._at[source, 0], self._runs[source, 0], self._made_by[source, 0] = {}, {}, {}
         for seq in range(1, max(at for of, at in self._commits if of == source) + 1):
             commit, now = self._commits[source, seq], dict(self._at[source, seq - 1])
+            made = self._made_by[source, seq] = dict(self._made_by[source, seq - 1])
             runs = {} if commit.whole else self._runs[source, seq - 1]
             self._runs[source, seq] = {**runs, **commit.runs}
             if commit.kind is CommitKind.RESET:
@@ -90,18 +108,27 @@ class Histories:
                 planned_at = mark.resumes or (source, mark.seq)
                 if mark.resumes:
                     now = dict(self._at[planned_at])
+                    made |= self._made_by[planned_at]
                 self._add(commit, now, planned_at, mark.resumes is not None)
+            for at in commit.states:
+                made[at] = made.get(at, frozenset()) | {(source, seq)}
             self._at[source, seq] = now
 
     def _take_back(self, commit: Commit, now: _Known) -> None:
         """The state of a partition's keys is that of an earlier commit, with the same runs."""
         source, runs = commit.source_id, self._runs[commit.source_id, commit.seq]
+        made = self._made_by[source, commit.seq]
         for at in commit.states:
+            # Where no commit has the same runs, timers were set again.
             then = next(
-                seq
-                for seq in range(commit.seq - 1, -1, -1)
-                if self._runs[source, seq].get(at, ()) == runs.get(at, ())
+                (
+                    seq
+                    for seq in range(commit.seq - 1, -1, -1)
+                    if self._runs[source, seq].get(at, ()) == runs.get(at, ())
+                ),
+                commit.seq - 1,
             )
+            made[at] = self._made_by[source, then].get(at, frozenset())
             for key, turns in list(now.items()):
                 if key[:2] == tuple(at):
                     kept = self._at[source, then].get(key, ())

@@ -24,6 +24,8 @@ _STEPS = 7
 # Calm triggers until everything has to be done.
 _CALM_STEPS = 150
 _CALM_STEPS_WITH_NEW = 3
+# And until nobody sets anything by hand any more.
+_CALM_STEPS_BY_HAND = 13
 # So many of them without anything to do: nothing will come.
 _IDLE_STEPS = 40
 # What a query ends with whose driver was replaced.
@@ -81,7 +83,7 @@ class Schedule:
         self.calm = False
         # Drivers beside which there was another one: each may stop the other.
         self.rivals: list[Run] = []
-        self.by_hand = ByHand(world, random)
+        self.by_hand = ByHand(world, random, self.options.get("stateDirectory", ""))
         world.is_slow = kind.budget
         self._surroundings = Surroundings(self, random)
         self.job = TimedJob(world.home, random, kind.shared) if kind.timed else None
@@ -147,6 +149,10 @@ class Schedule:
             if number < _CALM_STEPS_WITH_NEW:
                 self._produce(1)
             idle = 0 if self._step() else idle + 1
+            if self.kind.by_hand and self.job is not None and number < _CALM_STEPS_BY_HAND:
+                # Most timers are given up when nothing else fails any more.
+                self._surroundings.by_hand(number)
+                continue
             if idle > 3 and (idle > _IDLE_STEPS or self._is_over()):
                 return
             world.clock.sleep(30.0)

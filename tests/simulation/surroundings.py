@@ -151,6 +151,13 @@ class Surroundings:
         self._of.by_hand.reset(self._of.settled(), is_open)
         self._of.fenced()
 
+    def by_hand(self, number: int) -> None:
+        """What somebody does behind some triggers of a calm query."""
+        if number % 4 == 0:
+            self._replay()
+        elif number == 6:
+            self._reset()
+
     def _replay(self) -> None:
         self._of.by_hand.replay(self._of.settled())
         self._of.fenced()

@@ -112,6 +112,8 @@ def on_timer(key: bytes, at: datetime, state: Any) -> Any:
     turn = (state.turn.get() or 0) + 1
     state.turn.update(turn)
     place = state.records.get(microseconds(at))
+    if place is None:
+        world.said.wrong.append(f"timer {at} of {key!r} has fired and was not set, or twice")
     state.records.remove(microseconds(at))
     offset = place[2]
     chance = world.faults.chances.record_fails

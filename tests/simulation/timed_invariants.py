@@ -4,7 +4,7 @@ table: a naive oracle goes through the turns of each key, one after the other.""
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 _FIRST_MS = 1_700_000_000_000
 Key = tuple[str, int, int, str]
+# A batch by its source and its number.
+Of = tuple[str, int]
 
 
 @dataclass
@@ -180,21 +182,26 @@ class Timed:
         return found
 
     @cached_property
-    def given_up(self) -> Counter[tuple[Place, int]]:
-        """How often each timer is among the dead letters, by its record and its time."""
+    def timer_letters(self) -> dict[tuple[Place, int], tuple[list[Of], list[tuple[Of, str]]]]:
+        """Of each timer, by its record and its time, the batches that gave it up, and which of them
+        a replay was for, with the run of that."""
         table = self.world.table(f"{COMMITS}_dead_letters")
         rows = table.rows().to_pylist() if table.versions else []
         by_timer = {
             (self.home(at.topic), at.partition, at.generation, _timer_us(self, at)): at
             for at in self.times_us
         }
-        found: Counter[tuple[Place, int]] = Counter()
+        found: dict[Any, Any] = defaultdict(lambda: ([], []))
         for row in rows:
-            if row["kind"] == "timer":
+            if row["timer_at"] is not None:
                 at_us = microseconds(row["timer_at"])
                 generation = self.world.topics.generation_of(row["topic_id"])
-                key = (row["topic"], row["partition"], generation, at_us)
-                found[by_timer[key], at_us] += 1
+                place = by_timer[row["topic"], row["partition"], generation, at_us]
+                of, (letters, replays) = (row["source_id"], row["batch_id"]), found[place, at_us]
+                if row["kind"] == "timer":
+                    letters.append(of)
+                else:
+                    replays.append((of, row["replay_run"]))
         return found
 
     @cached_property
@@ -247,11 +254,11 @@ def check(timed: Timed, again: Collection[Place], excused: Collection[Place], st
         _check_key(timed, key, rows, again, strict)
         if timed.job.shares and strict and timed.is_even:
             _check_topics_in_turn(timed, key, rows)
-    for (place, timer_us), count in timed.given_up.items():
+    for (place, timer_us), (given_up, _) in timed.timer_letters.items():
         assert timer_us == _timer_us(timed, place), f"a timer of {place} was given up that is none"
         assert not _is_good((place, None)), f"{place}: its timer never fails"
-        assert count == 1 or not strict, f"{place}: its timer has {count} dead letters"
-    _check_end(timed, histories.last)
+        assert len(given_up) == 1 or not strict, f"{place}: its timer has letters {given_up}"
+    _check_end(timed, histories)
 
 
 def _timer_us(timed: Timed, place: Place) -> int:
@@ -342,9 +349,10 @@ def _begin(batch: Batch, at: TopicPartition) -> int:
     return begin
 
 
-def _check_end(timed: Timed, turns: Mapping[Key, Turns]) -> None:
+def _check_end(timed: Timed, histories: Histories) -> None:
     """Nothing is due any more, and what the last commit says of each key's next timer is true."""
     last = [*timed.batches(timed.checkpoints[-1])][-1]
+    turns = histories.last
     asked = Counter(row.place for rows in turns.values() for _, row in rows if row.timer_us)
     seq = max(each.seq for each in timed.commits if each.source_id == last.mark.source_id)
     behind = last
@@ -368,7 +376,7 @@ def _check_end(timed: Timed, turns: Mapping[Key, Turns]) -> None:
             own = [each for each in time.timers if each.span.contains(hash_of(key[3].encode()))]
             if not _is_good((place, behind)):
                 waits = [each for each in own if min(each.timer_us, each.retry_ms * 1000) < NEVER]
-                is_given_up = timed.given_up[place, timer_us] > 0
+                is_given_up = histories.is_given_up(place, timer_us)
                 assert is_given_up or waits, f"the timer of {place} is neither given up nor to come"
                 continue
             assert timer_us > clock, f"the timer of {place} is lost: {timer_us}, clock {clock}"

@@ -32,6 +32,7 @@ from keyrange.cli.deadletters.documents import (
     print_letters,
     print_timers,
     timer_document,
+    timer_located,
 )
 from keyrange.cli.render import (
     LimitOption,
@@ -57,17 +58,21 @@ from keyrange.cli.values import (
     now,
     read_key,
     read_since,
+    short_key,
 )
 from keyrange.errors import invalid_options
 from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.model.offsets import TopicPartition
 
 if TYPE_CHECKING:
+    from keyrange.individual_commits.table.dead_letter_replay import Replay
     from keyrange.individual_commits.table.dead_letters import (
         DeadLetter,
         DeadLetters,
         TimerLetter,
     )
+    from keyrange.individual_commits.table.keyed_state_rows import StoredState
+    from keyrange.individual_commits.table.timer_replay import TimerReplay
 
 ErrorOption = Annotated[str, typer.Option(help="Only those whose error holds this text.")]
 
@@ -110,7 +115,7 @@ def list_letters(
     letters = _opened(chosen.table, dead_letters, of)
     wanted = (of.group, of.source, error, since_ms)
     found = chosen_letters(letters.read(replayed=replayed, **having), *wanted)
-    timers = [] if replayed else chosen_letters(letters.timers(**having), *wanted)
+    timers = chosen_letters(letters.timers(replayed=replayed, **having), *wanted)
     values = {
         "table": chosen.table,
         "dead_letters": [document(each) for each in found[:limit]],
@@ -213,17 +218,16 @@ def replay(
 ) -> None:
     """Deliver dead letters again, in the next batch of the query.
 
-    The query works on them as if they came for the first time. It reads them from Kafka: with
-    --live the command checks that Kafka still has them. Stop the query first: one that runs fails
-    with COMMITS_FENCED at its next commit.
+    The query works on them as if they came for the first time. It reads records from Kafka: with
+    --live the command checks that Kafka still has them. Timers that were given up are set again in
+    the state of their keys, unless --offset chooses records. Stop the query first: one that runs
+    fails with COMMITS_FENCED at its next commit.
     """
     from keyrange.individual_commits.table import dead_letter_replay as replaying
+    from keyrange.individual_commits.table import timer_replay
     from keyrange.individual_commits.table.commit_admin import check_current, user_name
 
-    if offset and chosen.partition is None:
-        raise typer.BadParameter("--offset needs --topic and --partition")
-    if not (everything or chosen.topic or since or error):
-        raise typer.BadParameter("say which: --topic, --since, --error, or --all")
+    _check_chosen(chosen, bool(offset), everything or bool(since or error))
     named = named_options(bootstrap_servers, "", of.option)
     check_live(live, named)
     since_ms = read_since(since, now())
@@ -236,33 +240,80 @@ def replay(
         with bars.step("reading the dead letters") as advance:
             not_yet = letters.read(replayed=False, **having)
             found = replaying.chosen_letters(not_yet, own, "", error, since_ms)
-            advance(len(found))
+            told = [] if offset else letters.timers(**having)
+            told = replaying.chosen_letters(told, own, "", error, since_ms)
+            advance(len(found) + len(told))
         found = [each for each in found if not offset or each.offset in offset]
         cuts = replaying.cuts_since(commits, found)
         gone = _gone(found, known, named) if live else [""] * len(found)
         wanted = [each for each, why_gone in zip(found, gone, strict=True) if not why_gone]
         planning = bars.over("planning", wanted, len(wanted))
         plan = replaying.plan_replay(known, planning, now(), commits.source_id, cuts)
+        timers = timer_replay.plan_timers(commits, known, told)
         if checkpoint:
             check_no_batch_is_open(checkpoint, storage_of(named))
         seq, by = None, who or user_name()
-        if confirm and plan.taken:
-            with bars.step("writing what comes again", len(plan.taken)):
-                seq = replaying.replay(commits, letters, known, plan, by, why, now())
+        if confirm and (count := len(plan.taken) + len(timers.taken)):
+            state = (timers, _stored(chosen.table, known, named))
+            with bars.step("writing what comes again", count):
+                seq = replaying.replay(commits, letters, known, plan, by, why, now(), *state)
     left = [*plan.left, *((each, said) for each, said in zip(found, gone, strict=True) if said)]
     if of.output is OutputFormat.JSON:
-        rest = [{**located(each), "why": said} for each, said in left]
-        values = {"written": seq, "replayed": list(map(located, plan.taken)), "left": rest}
-        print_document("deadletters.replay/1", {"table": chosen.table, **values})
+        values = {"table": chosen.table, "written": seq, **_replayed(plan, left, timers)}
+        print_document("deadletters.replay/1", values)
         return
-    would = "are" if confirm else "would be"
-    print_words(f"{len(plan.taken):,} of {len(found):,} dead letters {would} handed out again")
-    for each, said in left:
-        print_words(f"{each.topic}-{each.partition}, offset {each.offset} is not: {said}")
+    _print_replay((plan.taken, left), (timers.taken, timers.left), confirm)
     if confirm and plan.taken and seq is None:
         note("they were handed out again already; that is noted")
     else:
-        say_what_is_next(commits, known, bool(plan.taken), seq)
+        say_what_is_next(commits, known, bool(plan.taken or timers.taken), seq)
+
+
+def _check_chosen(chosen: Chosen, has_offsets: bool, is_said: bool) -> None:
+    if has_offsets and chosen.partition is None:
+        raise typer.BadParameter("--offset needs --topic and --partition")
+    if not (is_said or chosen.topic):
+        raise typer.BadParameter("say which: --topic, --since, --error, or --all")
+
+
+def _stored(table: str, known: Snapshot, named: Mapping[str, str]) -> StoredState:
+    from keyrange.individual_commits.table.keyed_state_rows import StoredState, state_directory
+
+    directory = state_directory(table, named)
+    return StoredState(directory, known.runs_there, now(), storage_of(named))
+
+
+def _replayed(
+    plan: Replay, left: Sequence[tuple[DeadLetter, str]], timers: TimerReplay
+) -> dict[str, Any]:
+    """What is handed out again, and what is not and why, as JSON."""
+    return {
+        "replayed": [located(each) for each in plan.taken],
+        "left": [{**located(each), "why": said} for each, said in left],
+        "timers": [timer_located(each) for each in timers.taken],
+        "timers_left": [{**timer_located(each), "why": said} for each, said in timers.left],
+    }
+
+
+def _print_replay(
+    records: tuple[Sequence[DeadLetter], Sequence[tuple[DeadLetter, str]]],
+    timers: tuple[Sequence[TimerLetter], Sequence[tuple[TimerLetter, str]]],
+    confirm: bool,
+) -> None:
+    """What is handed out again, and what is not and why."""
+    would = "are" if confirm else "would be"
+    taken, left = records
+    count = len(taken) + len(left)
+    print_words(f"{len(taken):,} of {count:,} dead letters {would} handed out again")
+    for each, said in left:
+        print_words(f"{each.topic}-{each.partition}, offset {each.offset} is not: {said}")
+    set_again, not_set = timers
+    if set_again or not_set:
+        count = len(set_again) + len(not_set)
+        print_words(f"{len(set_again):,} of {count:,} timers {would} set again")
+    for timer, said in not_set:
+        at = f"timer {iso_us(timer.timer_at_us)} of key {short_key(timer.key)}"
+        print_words(f"{timer.topic}-{timer.partition}, {at} is not: {said}")
 
 
 def _gone(letters: Sequence[DeadLetter], known: Snapshot, named: Mapping[str, str]) -> list[str]:

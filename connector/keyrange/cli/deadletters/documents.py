@@ -70,18 +70,23 @@ def located(letter: DeadLetter) -> dict[str, Any]:
     return {"topic": letter.topic, "partition": letter.partition, "offset": letter.offset}
 
 
+def timer_located(letter: TimerLetter) -> dict[str, Any]:
+    place = {"topic": letter.topic, "partition": letter.partition}
+    return place | {"key": in_json(letter.key), "timer_at": iso_us(letter.timer_at_us)}
+
+
 def timer_document(letter: TimerLetter) -> dict[str, Any]:
     """A timer that was given up, as JSON."""
     return {
         **_batch_of(letter),
-        "topic": letter.topic,
-        "partition": letter.partition,
+        **timer_located(letter),
         "topic_id": letter.topic_id or None,
-        "key": in_json(letter.key),
-        "timer_at": iso_us(letter.timer_at_us),
         **_failure_of(letter),
         "last_at": iso(letter.last_at_ms),
         "written_at": iso(letter.written_at_ms),
+        "status": letter.status,
+        "replayed_by": letter.replayed_by,
+        "replayed_to": letter.replayed_to,
     }
 
 
@@ -90,6 +95,7 @@ _TIMERS: Final[Columns] = {
     "tries": lambda each: each.attempts,
     "cause": _cause,
     "given up (UTC)": lambda each: moment(iso(each.written_at_ms)),
+    "state": lambda each: each.status,
     "key": lambda each: short_key(each.key),
 }
 _LETTERS: Final[Columns] = {
@@ -124,11 +130,15 @@ def _error(letter: Letter) -> str:
     return cut(one_line(" ".join(letter.error.split())), wide - 4)
 
 
+def _state(letter: Letter) -> str:
+    if letter.replayed_by is None:
+        return letter.status
+    return f"replayed by {letter.replayed_by}, {letter.replayed_to}"
+
+
 def fields_of(letter: DeadLetter, characters: int) -> dict[str, Any]:
     fields = {
-        "state": letter.status
-        if letter.replayed_by is None
-        else f"replayed by {letter.replayed_by}, {letter.replayed_to}",
+        "state": _state(letter),
         "error": plain(letter.error),
         "cause": _cause(letter),
         "attempts": letter.attempts,
@@ -153,6 +163,7 @@ def fields_of(letter: DeadLetter, characters: int) -> dict[str, Any]:
 
 def fields_of_timer(letter: TimerLetter, characters: int) -> dict[str, Any]:
     fields = {
+        "state": _state(letter),
         "error": plain(letter.error),
         "cause": _cause(letter),
         "attempts": letter.attempts,

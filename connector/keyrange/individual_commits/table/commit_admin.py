@@ -134,10 +134,11 @@ def write_reset(
     now_ms: int,
     runs: Mapping[TopicPartition, tuple[StateRun, ...]] | None = None,
     back: Collection[TopicPartition] = (),
+    run_id: str = "",
 ) -> int:
     """Write states as one commit behind `known`, with `runs` of partitions whose keys' state goes
-    back. Records of the partitions `back` come again. Returns the commit's number. Raises as
-    `append` does."""
+    back, or has timers that are set again. Records of the partitions `back` come again. The commit
+    is of `run_id`, or of a new one. Returns the commit's number. Raises as `append` does."""
     last = _last(commits, known)
     # Records that come again are not late, whatever came behind them.
     terms = known.terms or CommitSettings()
@@ -156,7 +157,7 @@ def write_reset(
         source_id=last.source_id,
         query_id=last.query_id,
         # Another run than any driver's: one that is running finds that it has been replaced.
-        run_id=str(uuid.uuid4()),
+        run_id=run_id or str(uuid.uuid4()),
         batch_id=-1,
         committed_at_ms=now_ms,
         terms=terms,

@@ -1,5 +1,5 @@
 """Dead letters that are handed out again: as pending records that are due, in the query's next
-batch; and what became of them since they were written.
+batch, or as timers that are due (`timer_replay`); and what became of them since they were written.
 
 A reset of the commits, or a replay that ended before it was noted, hands records out again. So a
 letter is found by its record: where a reset behind it says that the record is not done, the letter
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import time
+import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -35,6 +36,9 @@ from keyrange.individual_commits.table.dead_letters import (
     DeadLetters,
     TimerLetter,
 )
+from keyrange.individual_commits.table.keyed_state_rows import StoredState
+from keyrange.individual_commits.table.keyed_state_rows import state_directory as state_directory_of
+from keyrange.individual_commits.table.timer_replay import TimerReplay, plan_timers, write_timers
 from keyrange.model.key_ranges import hash_of_record
 from keyrange.model.offsets import TopicPartition
 from keyrange.options.commits import DEAD_LETTERS, beside
@@ -66,13 +70,16 @@ def replay_dead_letters(
     storage: Mapping[str, str] | None = None,
     who: str = "",
     why: str = "replay",
+    state_directory: str = "",
 ) -> int:
-    """Let a query work again on dead letters that nobody replayed yet; returns how many.
+    """Let a query work again on dead letters, those of timers too, that nobody replayed yet;
+    returns how many.
 
     `table` is its commit table. Those are taken that are of `topic` and `partition`, at one of
     `offsets`, and hold `error` in their error; what is left out chooses all. `group` and `source`
     name whose they are where the table holds several, `storage` are settings of the object store,
-    secrets as env:NAME or file:PATH. `who` and `why` stand in the history.
+    secrets as env:NAME or file:PATH. `who` and `why` stand in the history. `state_directory` is the
+    query's option stateDirectory, where it has one.
 
     Stop the query first: one that runs stops with COMMITS_FENCED when it commits next. Raises
     INVALID_OPTIONS, and what the commit table raises.
@@ -92,8 +99,14 @@ def replay_dead_letters(
     ]
     cuts = cuts_since(commits, found)
     plan = plan_replay(known, found, now_ms, commits.source_id, cuts)
-    replay(commits, letters, known, plan, who or user_name(), why, now_ms)
-    return len(plan.taken)
+    timers = TimerReplay()
+    if not offsets:
+        given_up = letters.timers(topic=topic or None, partition=partition)
+        timers = plan_timers(commits, known, chosen_letters(given_up, own, error=error))
+    directory = state_directory or state_directory_of(table, {})
+    stored = StoredState(directory, known.runs_there, now_ms, settings)
+    replay(commits, letters, known, plan, who or user_name(), why, now_ms, timers, stored)
+    return len(plan.taken) + len(timers.taken)
 
 
 def open_letters(
@@ -135,7 +148,10 @@ def letters_at(table: str, dead_letter_table: str, storage: Mapping[str, str]) -
     """As `open_letters`, whether they are there or not."""
     path = dead_letter_table or beside(table, DEAD_LETTERS)
     store = DeltaStore(path, dead_letters.LAYOUT, storage)
-    return DeadLetters(store, Resets(table, storage).handed_out_by if table else None)
+    if not table:
+        return DeadLetters(store)
+    resets = Resets(table, storage)
+    return DeadLetters(store, resets.handed_out_by, resets.is_set_by)
 
 
 _Letter = TypeVar("_Letter", DeadLetter, TimerLetter)
@@ -253,16 +269,24 @@ def replay(
     who: str,
     why: str,
     now_ms: int,
+    timers: TimerReplay | None = None,
+    stored: StoredState | None = None,
 ) -> int | None:
     """Write a replay, and note it at the dead letters; returns the commit's number, None where the
-    records are handed out again already.
+    records are handed out again already. `timers` are set again in the state that is `stored`.
 
-    Ended in between it can be done again: what is a pending record by then is only noted. Raises as
-    `append` and `mark_replayed` do.
+    Ended in between it can be done again: what is a pending record by then is only noted, and what
+    is noted of timers counts with the commit. Raises as `append` and `mark_replayed` do, and where
+    the state cannot be read or written.
     """
-    seq = None
-    if plan.states:
-        seq = write_reset(commits, known, plan.states, who, why, now_ms)
+    seq, runs = None, {}
+    run_id = str(uuid.uuid4())
+    if timers is not None and timers.taken and stored is not None:
+        runs = write_timers(stored, known, commits.source_id, timers)
+        dead_letters.note_timers(timers.taken, who, f"commit {known.seq + 1}", run_id, now_ms)
+    states = {partition: known.states[partition] for partition in runs} | {**plan.states}
+    if states:
+        seq = write_reset(commits, known, states, who, why, now_ms, runs, run_id=run_id)
     dead_letters.mark_replayed(plan.taken, who, f"commit {seq or known.seq}", now_ms)
     return seq
 
@@ -301,6 +325,11 @@ class Resets:
             ),
             None,
         )
+
+    def is_set_by(self, letter: TimerLetter, run_id: str) -> bool:
+        """Whether the commit is there by which a replay was to set a letter's timer again."""
+        partition = TopicPartition(letter.topic, letter.partition)
+        return any(each.run_id == run_id for each in self._of.get((letter.group, partition), ()))
 
     def _is_behind(self, commit: Commit, letter: DeadLetter) -> bool:
         if commit.source_id != letter.source_id:

@@ -3,12 +3,13 @@
 The table takes appends only. A row of kind `dead` is a record that was given up in a batch; one of
 kind `replayed` says of such a row that the record was handed out again. `dead_letter_replay.Resets`
 finds what no row says. A row of kind `timer` is a timer of a key that was given up: it was due at
-`timer_at`, and is of no offset.
+`timer_at`, and is of no offset. One of kind `timer_replayed` is written before the timer is set
+again, and counts if a commit is of run `replay_run`: only then it was set.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -54,6 +55,7 @@ SCHEMA: Final = pa.schema(
         ("last_at", _TIME),
         ("who", pa.string()),
         ("replayed_to", pa.string()),
+        ("replay_run", pa.string()),
     ]
 )
 LAYOUT: Final = Layout(
@@ -73,6 +75,7 @@ _ORIGIN: Final = (*_OF_BATCH, "offset")
 _OF_RECORD: Final = (*_ORIGIN, "key", "value", "error", "attempts")
 _OF_TIMER: Final = (*_OF_BATCH, "key", "error", "attempts")
 _TIMER: Final = "timer"
+_TIMER_REPLAYED: Final = "timer_replayed"
 _LARGE: Final = ("value", "headers", "frames")
 # What tells one dead letter from all others.
 _NAME: Final = ("source_id", "batch_id", "topic", "partition", "offset")
@@ -82,7 +85,8 @@ _NAME: Final = ("source_id", "batch_id", "topic", "partition", "offset")
 class _GivenUp:
     """What a batch gave up. Times are ms since 1970. `attempts` counts how often it was worked on,
     last at `last_at_ms`. `frames` say where in the user's program the error was raised, outermost
-    first. `written_at_ms` is of a letter that was read."""
+    first. The last three are of a letter that was read: when it was written, who had what it is of
+    handed out again since, and how."""
 
     group: str
     source_id: str
@@ -97,27 +101,8 @@ class _GivenUp:
     attempts: int = 0
     last_at_ms: int = 0
     written_at_ms: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeadLetter(_GivenUp):
-    """One record that was given up. It was worked on first at `first_at_ms`; `timestamp_ms` is the
-    record's own. The last two are of one that was read: who had its record handed out again since,
-    and how."""
-
-    offset: int
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...] = ()
-    timestamp_ms: int = 0
-    first_at_ms: int = 0
     replayed_by: str | None = None
     replayed_to: str | None = None
-
-    @property
-    def subject(self) -> Subject:
-        """What tells its record from all others."""
-        return self.topic, self.topic_id, self.partition, self.offset
 
     @property
     def status(self) -> str:
@@ -125,12 +110,31 @@ class DeadLetter(_GivenUp):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter(_GivenUp):
+    """One record that was given up. It was worked on first at `first_at_ms`; `timestamp_ms` is the
+    record's own."""
+
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    timestamp_ms: int = 0
+    first_at_ms: int = 0
+
+    @property
+    def subject(self) -> Subject:
+        """What tells its record from all others."""
+        return self.topic, self.topic_id, self.partition, self.offset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TimerLetter(_GivenUp):
     """One timer that was given up. It was due at `timer_at_us`, in microseconds since 1970, by the
-    time that its job goes by."""
+    time that its job goes by. `replay_runs`: the runs of commits by which it was set again."""
 
     key: bytes
     timer_at_us: int
+    replay_runs: tuple[str, ...] = ()
 
     @property
     def subject(self) -> Subject:
@@ -142,6 +146,7 @@ Letter = DeadLetter | TimerLetter
 # A record's topic, its id, partition and offset; of a timer in place of that key and time.
 Subject = tuple[str, str, int, int] | tuple[str, str, int, bytes, int]
 ResetOf = Callable[[DeadLetter], "Commit | None"]
+IsSet = Callable[[TimerLetter, str], bool]
 
 
 class DeadLetters:
@@ -151,9 +156,12 @@ class DeadLetters:
     COMMITS_UNREADABLE, COMMITS_UNWRITABLE.
     """
 
-    def __init__(self, store: Store, reset_of: ResetOf | None = None) -> None:
-        """With `reset_of` letters whose record a reset has handed out again are replayed ones."""
-        self._store, self._reset_of = store, reset_of
+    def __init__(
+        self, store: Store, reset_of: ResetOf | None = None, is_set: IsSet | None = None
+    ) -> None:
+        """With `reset_of` letters whose record a reset has handed out again are replayed ones, with
+        `is_set` those of timers alone that a run has set again indeed."""
+        self._store, self._reset_of, self._is_set = store, reset_of, is_set
         # They are not numbered: batches that gave nothing up have none.
         self._writer = RetryingWriter(store, TABLE_CONDITIONS, "batch of dead letters")
 
@@ -208,20 +216,40 @@ class DeadLetters:
             found = [each for each in found if (each.status == "replayed") == replayed]
         return sorted(found, key=lambda each: (each.topic, each.partition, each.offset))
 
-    def timers(self, **having: str | int | None) -> list[TimerLetter]:
+    def timers(
+        self, *, replayed: bool | None = None, **having: str | int | None
+    ) -> list[TimerLetter]:
         """The timers that were given up, `having` this source_id, topic and partition, None for
-        any, by topic, partition and time."""
+        any, that were `replayed` or not, by topic, partition and time."""
         if not self._store.refresh():
             return []
         bounds: Bounds = {at: (value, value) for at, value in having.items() if value is not None}
-        rows = self._store.read({**bounds, "kind": (_TIMER, _TIMER)}, SCHEMA.names)
-        at_us = pc.cast(rows.column("timer_at"), pa.int64()).to_pylist()
-        found = [
-            _timer_letter(row, at)
-            for row, at in zip(_plain_times(rows).to_pylist(), at_us, strict=True)
-        ]
+        notes: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+        for row, at_us in self._timer_rows(bounds, _TIMER_REPLAYED):
+            notes.setdefault(_timer_name(row, at_us), []).append(row)
+        found = []
+        for row, at_us in self._timer_rows(bounds, _TIMER):
+            letter = _timer_letter(row, at_us)
+            told = notes.get(_timer_name(row, at_us), ())
+            if counted := [each for each in told if self._counts(letter, each)]:
+                last = max(counted, key=lambda each: each["written_at"])
+                own = {"replayed_by": last["who"], "replayed_to": last["replayed_to"]}
+                runs = tuple(each["replay_run"] for each in counted)
+                letter = replace(letter, replay_runs=runs, **own)
+            found.append(letter)
+        if replayed is not None:
+            found = [each for each in found if (each.status == "replayed") == replayed]
         found.sort(key=lambda each: (each.topic, each.partition, each.timer_at_us, each.key))
         return found
+
+    def _timer_rows(self, bounds: Bounds, kind: str) -> Iterator[tuple[dict[str, Any], int]]:
+        """Rows of timers, each with the time of its timer in microseconds."""
+        rows = self._store.read({**bounds, "kind": (kind, kind)}, SCHEMA.names)
+        at_us = pc.cast(rows.column("timer_at"), pa.int64()).to_pylist()
+        return zip(_plain_times(rows).to_pylist(), at_us, strict=True)
+
+    def _counts(self, letter: TimerLetter, note: dict[str, Any]) -> bool:
+        return self._is_set is None or self._is_set(letter, note["replay_run"])
 
     def behind(self, sources: Iterable[str], committed: Callable[[str], int]) -> list[Letter]:
         """Those of some sources' batches behind their last one that is committed, which is asked
@@ -247,6 +275,9 @@ class DeadLetters:
             | {"written_at": now_ms * 1000}
             for each in letters
         ]
+        self._note(rows, who)
+
+    def _note(self, rows: list[dict[str, Any]], who: str) -> None:
         if not rows:
             return
         entry = Entry(pa.Table.from_pylist(rows, SCHEMA), [], {"keyrange.who": who})
@@ -256,6 +287,27 @@ class DeadLetters:
             return entry
 
         self._writer.append(next_entry)
+
+    def note_timers(
+        self,
+        letters: Iterable[TimerLetter],
+        who: str,
+        replayed_to: str,
+        replay_run: str,
+        now_ms: int,
+    ) -> None:
+        """Note that timers are about to be set again, by a commit of `replay_run`."""
+        told = {"kind": _TIMER_REPLAYED, "who": who, "replayed_to": replayed_to}
+        told["replay_run"] = replay_run
+        self._note(
+            [
+                {name: getattr(each, name) for name in _OF_BATCH}
+                | {"key": each.key, "timer_at": each.timer_at_us, "written_at": now_ms * 1000}
+                | told
+                for each in letters
+            ],
+            who,
+        )
 
     def maintain(self) -> None:
         """Compact and vacuum where it is time to."""
@@ -313,6 +365,11 @@ def _same(row: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
         "last_at_ms": row["last_at"],
         "written_at_ms": row["written_at"],
     }
+
+
+def _timer_name(row: dict[str, Any], timer_at_us: int) -> tuple[Any, ...]:
+    names = ("source_id", "batch_id", "topic", "partition", "key")
+    return (*(row[name] for name in names), timer_at_us)
 
 
 def _timer_letter(row: dict[str, Any], timer_at_us: int) -> TimerLetter:
