@@ -254,9 +254,8 @@ def start_sink(
         .option("checkpointLocation", arguments.checkpoint)
     )
     writer = with_trigger(writer, arguments)
-    if "/" in arguments.table:
-        return writer.start(arguments.table)
-    return writer.toTable(arguments.table)
+    start = writer.start if "/" in arguments.table else writer.toTable
+    return keyrange.short_errors(start(arguments.table))
 
 
 def with_trigger(writer: _Writer, arguments: argparse.Namespace) -> _Writer:
@@ -306,7 +305,7 @@ def follow(query: StreamingQuery, follower: Follower, stopping: list[int]) -> No
             if stopping:
                 log.info("stopping on %s", signal.Signals(stopping[0]).name)
                 query.stop()
-    except PySparkException:
+    except (PySparkException, KeyrangeError):
         follower.listener.wait_ended(run_id, TOLD_S)
         raise
     # Spark tells of batches a moment later, in a thread of its own.

@@ -122,7 +122,7 @@ def start_with(
     writer = records.writeStream.foreachBatch(
         keyrange.each_batch(work, options, arguments.checkpoint)
     ).option("checkpointLocation", arguments.checkpoint)
-    return with_trigger(writer, arguments).start(), "Spark's Delta"
+    return keyrange.short_errors(with_trigger(writer, arguments).start()), "Spark's Delta"
 
 
 def main() -> int:

@@ -166,7 +166,7 @@ def run(work):
         .trigger(availableNow=True)
         .start()
     )
-    query.awaitTermination()
+    keyrange.short_errors(query).awaitTermination()
     return query.lastProgress
 
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from keyrange.model.key_ranges import KeyRange
     from keyrange.model.offsets import TopicPartition
     from keyrange.observing.listener import ProgressListener
+    from keyrange.observing.short_errors import short_errors
     from keyrange.source.data_source import register
     from keyrange.windowing.whole_records import deduplicate, last
     from keyrange.work.job_time import EventTime, ProcessingTime
@@ -57,6 +58,7 @@ __all__ = [
     "register",
     "reject",
     "replay_dead_letters",
+    "short_errors",
     "slot",
     "state",
     "transaction",
@@ -88,6 +90,7 @@ _PLACES = {
     "register": "keyrange.source.data_source",
     "reject": "keyrange.individual_commits.api",
     "replay_dead_letters": "keyrange.individual_commits.table.dead_letter_replay",
+    "short_errors": "keyrange.observing.short_errors",
     "slot": "keyrange.members.slot_directories",
     "state": "keyrange.individual_commits.table.keyed_state_frames",
     "transaction": "keyrange.individual_commits.api",

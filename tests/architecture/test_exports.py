@@ -39,6 +39,7 @@ def test_the_public_names_are_these() -> None:
         "register",
         "reject",
         "replay_dead_letters",
+        "short_errors",
         "slot",
         "state",
         "transaction",

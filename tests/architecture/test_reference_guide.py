@@ -25,6 +25,7 @@ CALLS: dict[str, Callable[..., Any]] = {
     "state": keyrange.state,
     "each_batch": keyrange.each_batch,
     "ProgressListener": keyrange.ProgressListener,
+    "short_errors": keyrange.short_errors,
     "ValueState": keyrange.ValueState,
     "ListState": keyrange.ListState,
     "MapState": keyrange.MapState,

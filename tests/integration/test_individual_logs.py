@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 from pyspark import cloudpickle
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from brokers.real_broker import Record, Topics, wait_until
+from keyrange.errors import KeyrangeError
 from queries.individual import SOON, Job, Journal, values
 
 # Executors cannot import this file: its functions travel whole.
@@ -76,7 +76,7 @@ def test_records_are_deleted_beyond_the_committed_offset(
     before = query.known()
     assert sorted(state.committed for state in before.states.values()) == [3, 30]
     topics.delete_records(topic, {0: 10})
-    with pytest.raises(StreamingQueryException, match="KAFKA_DATA_LOSS"):
+    with pytest.raises(KeyrangeError, match="KAFKA_DATA_LOSS"):
         query.run(journal.work, **DRAIN)
     assert query.known().states == before.states
     journal.gate.touch()
@@ -100,7 +100,7 @@ def test_a_topic_is_made_anew_while_there_are_pending_records(
     topics.delete_topic(topic)
     topics.create_named(topic, 2)
     topics.produce(topic, values(range(100, 120)))
-    with pytest.raises(StreamingQueryException, match="TOPIC_RECREATED"):
+    with pytest.raises(KeyrangeError, match="TOPIC_RECREATED"):
         query.run(journal.work, **DRAIN)
     assert query.known().states == before.states
     query.run(journal.work, failOnDataLoss="false", **DRAIN)

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 from pyspark import cloudpickle
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 import keyrange
 from brokers.real_broker import Record, Topics
 from commands.commanding import document, succeed
+from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.table.commit_table import DeltaCommitTable
 from queries.individual import failure_of
 from queries.table_jobs import TableJob, individual
@@ -82,7 +82,7 @@ def test_a_letter_has_the_headers_and_says_where_its_error_was_raised(
     ]
     whole = TableJob(spark, topics, tmp_path / "whole", partitions=1)
     whole.produce(b"x")
-    with pytest.raises(StreamingQueryException, match=f"({name}, line {line}, in price)"):
+    with pytest.raises(KeyrangeError, match=f"({name}, line {line}, in price)"):
         whole.run(work, "at long, price double")
 
 
@@ -92,7 +92,7 @@ def test_an_error_of_the_program_leaves_no_letter(job: TableJob) -> None:
 
     line = work.__code__.co_firstlineno + 1
     own = individual(job.home, splitBy="keyRange", **NO_WAIT)
-    with pytest.raises(StreamingQueryException) as raised:
+    with pytest.raises(KeyrangeError) as raised:
         job.run(work, SCHEMA, **own)
     assert "[FUNCTION_FAILED] 5 of the first 5 records ended in an error of the program: " in str(
         raised.value

@@ -15,6 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import keyrange
 from brokers.real_broker import Record, Topics, wait_until
+from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.individual_commits.table.commit_table import open_commit_table
 from keyrange.options.commits import CommitOptions
@@ -165,6 +166,6 @@ def failure_of(query: StreamingQuery) -> str:
     """What a query fails with that is about to."""
     try:
         assert query.awaitTermination(120), "it goes on"
-    except StreamingQueryException as failure:
+    except (StreamingQueryException, KeyrangeError) as failure:
         return str(failure)
     raise AssertionError("it ended without a failure")

@@ -128,8 +128,9 @@ def markdown() -> str:
         "# Troubleshooting",
         f"[{_SYMPTOMS}](#{_anchor(_SYMPTOMS)}) are messages that keyrange has no part in. "
         f"[{_CONDITIONS}](#{_anchor(_CONDITIONS)}) are the errors of keyrange; Spark prints them "
-        "below lines of its own, so look for the last name in brackets. What to do when nothing "
-        "fails and nothing moves stands in [on-call.md](on-call.md).",
+        "below lines of its own, so look for the last name in brackets, or have them raised "
+        "without those lines: `keyrange.short_errors(query).awaitTermination()`. What to do when "
+        "nothing fails and nothing moves stands in [on-call.md](on-call.md).",
         "Made from the error catalogue by `keyrange errors --output markdown`; a test holds it to "
         "it.",
         f"## {_SYMPTOMS}",

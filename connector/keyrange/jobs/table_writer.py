@@ -9,6 +9,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from keyrange.errors import KeyrangeError, error
+from keyrange.observing.short_errors import short_errors
 
 _INSTEAD: Final = {
     "format": "the job writes its Delta table; for another sink read with format('keyrange')",
@@ -57,14 +58,17 @@ class TableWriter:
         return self
 
     def start(self, *given: Any, **options: Any) -> StreamingQuery:
-        """Start the query. It takes no argument: table and checkpoint are those of `into`."""
+        """Start the query. It takes no argument: table and checkpoint are those of `into`.
+
+        Its `awaitTermination` raises keyrange's own error (`keyrange.short_errors`).
+        """
         if given or options:
             raise _unsupported(
                 "start with arguments", "table and checkpoint are the arguments of into()"
             )
         if self._before is not None:
             self._before()
-        return self._writer.start()
+        return short_errors(self._writer.start())
 
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("_") or not hasattr(DataStreamWriter, name):

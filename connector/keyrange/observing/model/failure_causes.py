@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from keyrange.errors import CATALOGUE
+from keyrange.errors import CATALOGUE, KeyrangeError, error
 from keyrange.text.escaping import one_line
 
 # What Python's own errors of Spark look like as well, and those may quote a record.
@@ -65,6 +65,16 @@ def first_cause(text: str) -> str:
         if found[1] in CATALOGUE:
             return one_line(text[found.end() :].partition("\n")[0]).strip()
     return ""
+
+
+def error_in(text: str) -> KeyrangeError | None:
+    """keyrange's own error, as it was raised in the process of which the text tells."""
+    paragraph = first_cause(text)
+    if not paragraph:
+        return None
+    condition, _, said = paragraph.removeprefix("[").partition("] ")
+    remedy = f". To mend it: {CATALOGUE[condition].remedy}."
+    return error(condition, said.removesuffix(remedy))
 
 
 def last_cause(text: str) -> str:
