@@ -20,9 +20,10 @@ It runs until it is stopped (SIGTERM or Ctrl-C), or with `--available-now` until
 been read. One line is logged for every batch, as JSON with `--log-format json`; `--progress` keeps
 what Spark reports of each batch, for `keyrange watch` and `keyrange report`.
 
-The exit code is 0, or 1 for an error, 2 for a wrong command line, 143 if the JVM was stopped. With
-`--option commitMode=individual` it is 3 if a run with `--available-now` leaves records that are
-neither done nor dead; the last line of the log says how many.
+The exit code is 0, or 1 for an error, 2 for a wrong command line, 143 if the JVM was stopped. It is
+3 if a run with `--available-now` leaves records that are neither done nor dead, or does no record
+and gives some up (`--option commitMode=individual` or `badValues=deadLetter`); the last line of the
+log says how many, as a warning if any is not done.
 """
 
 from __future__ import annotations
@@ -63,8 +64,8 @@ _Writer = TypeVar("_Writer", DataStreamWriter, TableWriter)
 Started = tuple[StreamingQuery, str]
 
 POLL_S = 0.5
-# The exit code of a run that ended by itself and left records that are neither done nor dead.
-RECORDS_WAIT = 3
+# The exit code of a run that left records neither done nor dead, or gave up all it worked on.
+NOT_DONE = 3
 # How long to wait for what Spark still has to tell of a query that has ended.
 TOLD_S = 10.0
 TABLE_FLAGS = "--partition-by, --compression and --optimize-every"
@@ -270,8 +271,7 @@ class Follower:
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.written_by = ""
         self.batches = self.records = 0
-        # Of a query that commits individually.
-        self.done = self.dead = 0
+        self.done = self.dead = 0  # where single records may be given up
         self.listener = ProgressListener(
             progress_file=arguments.progress,
             prometheus=bool(arguments.metrics_port),
@@ -291,8 +291,8 @@ class Follower:
         """What the run came to; `pending` records are neither done nor dead."""
         many = "es" * (self.batches != 1)
         words = [f"ended: {self.records:,} records in {self.batches} batch{many}"]
-        if pending is not None:
-            words += [f"{self.done:,} done", f"{pending:,} pending", f"{self.dead:,} dead"]
+        if pending is not None or self.dead:
+            words += [f"{self.done:,} done", f"{pending or 0:,} pending", f"{self.dead:,} dead"]
         words += [f"written by {self.written_by}"] if self.written_by else []
         return ", ".join(words)
 
@@ -354,11 +354,12 @@ def run_query(name: str, arguments: argparse.Namespace, start: Start) -> int:
         query, follower.written_by = start(spark, arguments, options)
         follow(query, follower, stopping)
         pending = pending_records(parse_options(options, "stream").commits, arguments.checkpoint)
-        level = logging.WARNING if pending else logging.INFO
+        level = logging.WARNING if pending or follower.dead else logging.INFO
         log.log(level, "%s, %.1f s", follower.summary(pending), time.monotonic() - began)
         # What is stopped from outside is not to come to an end.
-        if pending and arguments.available_now and not stopping:
-            return RECORDS_WAIT
+        nothing_done = follower.dead and not follower.done
+        if (pending or nothing_done) and arguments.available_now and not stopping:
+            return NOT_DONE
     except (PySparkException, KeyrangeError, Py4JJavaError) as failure:
         # A class that the JVM lacks, or has in another version, is an error of Py4J.
         try:

@@ -15,8 +15,9 @@ goes to the dead letters (`keyrange deadletters list`). `keyrange commits show` 
 key range is. Options of the source, `maxDeliveries` and `redelivery.backoff` among them, are passed
 with `--option name=value`. Each row is in the table once, whatever was killed on the way.
 
-A run with `--available-now` that leaves records which are neither done nor dead ends with exit code
-3, and its last line says how many; `maxFailureRatio` stops a query when too many fail.
+A run with `--available-now` that leaves records which are neither done nor dead, or that does none
+and gives some up, ends with exit code 3, and its last line says how many; `maxFailureRatio` stops a
+query when too many fail.
 
 With `--written-by keyrange` the tasks that read call the function and write the table's files
 (`keyrange.job`). Without `--commit-table` such a job commits whole batches: a record for which the

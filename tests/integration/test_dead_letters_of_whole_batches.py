@@ -169,3 +169,12 @@ def test_a_data_frame_has_no_place_for_them(job: TableJob, spark: SparkSession) 
             read.format("keyrange").options(**given).load()
     with pytest.raises(InvalidError, match="needs deadLetterTable or commitTable"):
         keyrange.job(options(job.topics, job.topic, **TYPED))
+
+
+def test_a_schema_that_no_value_fits_stops_the_query(job: TableJob) -> None:
+    job.produce(*(Record(BAD, b"%d" % n, n % 2) for n in range(12)))
+    text = failure_of(job.start(**own(job)))
+    assert "[TOO_MANY_FAILURES] 12 of 12 records failed" in text
+    assert letters(job) == []
+    job.run(**own(job), maxFailureRatio="1")
+    assert len(letters(job)) == 12

@@ -51,16 +51,20 @@ def worked_in(plan: BatchPlan, told: ReportedResults) -> Worked:
 
 
 def check_failures(
-    plan: BatchPlan, batch: Worked, before: Worked, failures: Callable[[], Iterable[Failure]]
+    batch_id: int,
+    most: float | None,
+    batch: Worked,
+    before: Worked,
+    failures: Callable[[], Iterable[Failure]],
 ) -> None:
     """Raises TOO_MANY_FAILURES where a larger part of the batch fails than `maxFailureRatio` says,
-    and by default where all records of the run fail; FUNCTION_FAILED where its first records meet
-    an error of the program. `before`: earlier batches of the run."""
-    most, run = plan.commits.failure_ratio_max, batch + before
+    which is `most`, and by default where all records of the run fail; FUNCTION_FAILED where its
+    first records meet an error of the program. `before`: earlier batches of the run."""
+    run = batch + before
     if most == 1 or not batch.failed:
         return
     if before == NO_RECORDS:
-        _check_program(plan, batch, failures)
+        _check_program(batch_id, batch, failures)
     limit = "by default a run stops in which no record is done"
     if most is not None:
         run, limit = batch, f"maxFailureRatio is {most:g}"
@@ -72,13 +76,11 @@ def check_failures(
         "TOO_MANY_FAILURES",
         f"{run.failed:,} of {run.failed + run.done:,} records failed, and {limit}: "
         f"{kinds_text(failure_kinds(failures()))}",
-        batch=plan.planned.batch_id,
+        batch=batch_id,
     )
 
 
-def _check_program(
-    plan: BatchPlan, batch: Worked, failures: Callable[[], Iterable[Failure]]
-) -> None:
+def _check_program(batch_id: int, batch: Worked, failures: Callable[[], Iterable[Failure]]) -> None:
     """Half of the first records: fewer may be what a program makes of unusual ones."""
     found = [
         (each, raised[0])
@@ -96,5 +98,5 @@ def _check_program(
         f"the program: {text}{where}",
         partition=first.partition,
         offset=first.offset,
-        batch=plan.planned.batch_id,
+        batch=batch_id,
     )

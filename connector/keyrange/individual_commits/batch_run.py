@@ -187,8 +187,9 @@ class BatchRun:
                 self.store.rows_in(made, reported_outcomes.REPORTED)
             )
             self._said_by = made.attempt, told
-            batch = worked_in(self.plan, told)
-            check_failures(self.plan, batch, self._before, lambda: self._failures_in(made))
+            batch, most = worked_in(self.plan, told), self.plan.commits.failure_ratio_max
+            at = self.plan.planned.batch_id
+            check_failures(at, most, batch, self._before, lambda: self._failures_in(made))
 
     def _check_options(self, manifest: Manifest) -> None:
         """Raises BATCH_UNFINISHED where a verdict that was made before says less, or something

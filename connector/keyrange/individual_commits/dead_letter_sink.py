@@ -13,8 +13,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from keyrange.errors import error
+from keyrange.individual_commits import last_batch_results
+from keyrange.individual_commits.batch_failure_limit import NO_RECORDS, Worked, check_failures
 from keyrange.individual_commits.batch_in_checkpoint import Planned
-from keyrange.individual_commits.model.batch_results import failure_kinds, kinds_text
+from keyrange.individual_commits.model.batch_results import (
+    BatchResult,
+    failure_kinds,
+    kinds_text,
+)
 from keyrange.individual_commits.model.verdict_manifest import Manifest
 from keyrange.individual_commits.verdict_files import Wanted
 from keyrange.individual_commits.verdict_store import VerdictStore
@@ -102,11 +108,28 @@ class LettersOfWholeBatches:
         self._options = options
         self._sink = DeadLetterSink()
         self._is_on = options.values.bad == "deadLetter"
+        # What the batches of this run came to.
+        self._before = NO_RECORDS
+
+    def begin(self) -> None:
+        """Another run of the query."""
+        self._before = NO_RECORDS
 
     @property
     def terms(self) -> dict[str, str]:
         """What a manifest is to say of them."""
         return {_TERM: self._options.commits.dead_letter_table} if self._is_on else {}
+
+    def check(self, store: VerdictStore, made: Manifest) -> None:
+        """Of a manifest that is not kept yet. Raises TOO_MANY_FAILURES, as of individual commits:
+        where no record of a run can be read, the schema is at fault, and not they."""
+        if not self._is_on:
+            return
+        failures = store.failures_in(made)
+        batch = Worked(len(failures), _done_in(made))
+        most = self._options.commits.failure_ratio_max
+        check_failures(made.batch_id, most, batch, self._before, lambda: failures)
+        self._before += batch
 
     def append(self, store: VerdictStore, manifest: Manifest, at: Planned) -> list[DeadLetter]:
         """Those of a manifest to the table, each once, before the batch's output counts. Raises
@@ -151,10 +174,18 @@ class LettersOfWholeBatches:
         )
         return letters
 
-    def finish(self, letters: Sequence[DeadLetter]) -> None:
-        """To the topic, when the batch's output is written."""
+    def finish(self, letters: Sequence[DeadLetter], manifest: Manifest, at: Planned) -> None:
+        """To the topic, when the batch's output is written; listeners are told."""
+        if self._is_on:
+            dead = len(letters)
+            result = BatchResult(_done_in(manifest), dead, held_back=0, dead=dead, pending=0)
+            last_batch_results.keep(at.query_id, at.batch_id, result)
         self._sink.send(self._options, letters)
         self._sink.maintain()
+
+
+def _done_in(manifest: Manifest) -> int:
+    return sum(records for _, _, records in manifest.rows.get("done", ()))
 
 
 def _bytes(value: Any) -> bytes | None:

@@ -205,6 +205,7 @@ class WriteWhole:
         except BaseException:
             # Started again with this object it is another run, which asks what this one has left.
             self._stores.clear()
+            self.letters.begin()
             raise
 
     def _write(self, batch: DataFrame, batch_id: int) -> None:
@@ -229,11 +230,12 @@ class WriteWhole:
                 tables=output.as_told(),
                 terms=self.letters.terms,
             )
+            self.letters.check(store, made)
             manifest = store.publish(made, at.start, at.end)
         output.check(manifest)
         letters = self.letters.append(store, manifest, at)
         output.write(store, manifest, application, at, is_made)
-        self.letters.finish(letters)
+        self.letters.finish(letters, manifest, at)
         store.remove_old(lambda other: other < batch_id and other <= at.finished, manifest)
         self.tables.optimize(batch, batch_id)
 

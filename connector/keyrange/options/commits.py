@@ -183,7 +183,8 @@ class CommitOptions:
         "Which share of the records that a batch delivers for the first time may fail. If more "
         "fail, and at least 10, the query stops before anything of the batch is written or "
         "committed. Default: it stops while all records of a run fail, or most of the first ones "
-        "by an error of the program; 1 lets all of them fail.",
+        "by an error of the program; 1 lets all of them fail. Also of whole batches, with "
+        "badValues=deadLetter.",
     )
     dead_letter_table: str = option(
         "deadLetterTable",

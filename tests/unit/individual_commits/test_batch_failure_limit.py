@@ -19,6 +19,7 @@ from keyrange.individual_commits import each_batch as module
 from keyrange.individual_commits.batch_failure_limit import Worked, check_failures
 from keyrange.individual_commits.batch_in_checkpoint import Planned
 from keyrange.individual_commits.batch_run import current
+from keyrange.individual_commits.dead_letter_sink import LettersOfWholeBatches
 from keyrange.individual_commits.each_batch import EachBatch
 from keyrange.individual_commits.last_batch_results import result_of
 from keyrange.individual_commits.model.batch_results import BatchResult, Failure
@@ -29,6 +30,7 @@ from keyrange.individual_commits.model.partition_progress import (
     PendingRecord,
 )
 from keyrange.individual_commits.model.state_columns import columns_of
+from keyrange.individual_commits.model.verdict_manifest import Manifest
 from keyrange.individual_commits.pending_errors import PendingErrors, pending_errors
 from keyrange.individual_commits.table_output import BatchOutput, TableOutput
 from keyrange.model.checkpoint import Checkpoint, CommitMark
@@ -313,12 +315,32 @@ def test_what_unusual_records_raise_stops_no_query(
     assert other.is_committed
 
 
-def test_later_batches_count_with_those_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    plan: Any = SimpleNamespace(
-        commits=SimpleNamespace(failure_ratio_max=None), planned=SimpleNamespace(batch_id=7)
-    )
+def test_later_batches_count_with_those_before() -> None:
     failures = [Failure(PLACE, 4, Cause.REJECTED, PROGRAM[0])]
-    check_failures(plan, Worked(5, 0), Worked(4, 0), lambda: failures)
-    check_failures(plan, Worked(50, 0), Worked(4, 1), lambda: failures)
+    check_failures(7, None, Worked(5, 0), Worked(4, 0), lambda: failures)
+    check_failures(7, None, Worked(50, 0), Worked(4, 1), lambda: failures)
     with pytest.raises(KeyrangeError, match=r"10 of 10 records.*prices.py, line 12, in price"):
-        check_failures(plan, Worked(6, 0), Worked(4, 0), lambda: failures)
+        check_failures(7, None, Worked(6, 0), Worked(4, 0), lambda: failures)
+
+
+def test_whole_batches_stop_where_no_record_of_a_run_can_be_read() -> None:
+    given = {"valueFormat": "json", "valueSchema": "id int", "badValues": "deadLetter"}
+    own = {"kafka.bootstrap.servers": "h:9", "subscribe": "t", "deadLetterTable": "/dead"}
+    unread = Failure(PLACE, 4, Cause.UNREADABLE, "value: field id", is_exception=False)
+
+    def work(letters: LettersOfWholeBatches, failed: int, done: int) -> None:
+        store: Any = SimpleNamespace(failures_in=lambda _: [unread] * failed)
+        letters.check(store, Manifest(3, rows={"done": [("t", 0, done)] * bool(done)}))
+
+    letters = LettersOfWholeBatches(parse_options(given | own, "stream"))
+    work(letters, 9, 0)
+    with pytest.raises(KeyrangeError, match=r"TOO_MANY_FAILURES.*10 of 10 records.*unreadable 1"):
+        work(letters, 1, 0)
+    letters.begin()
+    work(letters, 9, 0)
+    work(letters, 90, 1)
+    work(letters, 90, 0)
+    limited = LettersOfWholeBatches(parse_options(given | own | {"maxFailureRatio": "0.1"}))
+    work(limited, 10, 90)
+    with pytest.raises(KeyrangeError, match=r"11 of 101 records .*maxFailureRatio is 0.1"):
+        work(limited, 11, 90)

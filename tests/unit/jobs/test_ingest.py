@@ -333,6 +333,16 @@ def test_a_run_that_leaves_records_neither_done_nor_dead_does_not_end_well(
     assert ended(waiting, *more) == code
 
 
+def test_a_run_that_gives_up_all_that_it_works_on_does_not_end_well(
+    ended: Callable[..., int],
+) -> None:
+    dead, done = BatchResult(0, 7, 0, 7, 0), BatchResult(1, 0, 0, 0, 0)
+    for pending in (None, 0):
+        assert ended(pending, "--available-now", results=[dead, dead]) == 3
+        assert ended(pending, "--available-now", results=[dead, done]) == 0
+        assert ended(pending, results=[dead]) == 0
+
+
 def test_the_last_line_says_what_became_of_records(
     ended: Callable[..., int], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -341,12 +351,14 @@ def test_the_last_line_says_what_became_of_records(
     ended(0, results=results)
     ended(15, results=results[:1])
     ended(None)
+    ended(None, results=[BatchResult(3, 1, 0, 1, 0)])
     said = [(each.levelname, each.getMessage().rpartition(",")[0]) for each in caplog.records]
     by = ", written by the tasks"
     assert said == [
-        ("INFO", f"ended: 200 records in 2 batches, 999 done, 0 pending, 1 dead{by}"),
+        ("WARNING", f"ended: 200 records in 2 batches, 999 done, 0 pending, 1 dead{by}"),
         ("WARNING", f"ended: 100 records in 1 batch, 985 done, 15 pending, 0 dead{by}"),
         ("INFO", f"ended: 0 records in 0 batches{by}"),
+        ("WARNING", f"ended: 100 records in 1 batch, 3 done, 0 pending, 1 dead{by}"),
     ]
 
 
