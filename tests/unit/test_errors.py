@@ -39,6 +39,25 @@ def test_rows_of_the_catalogue_read_as_sentences() -> None:
     assert [name for name, remedy in remedies.items() if remedy.endswith((".", " "))] == []
 
 
+def test_a_remedy_by_which_records_are_lost_or_doubled_says_so() -> None:
+    moves = re.compile(
+        r"new checkpoint|new one and|begin anew|startingOffsets (behind|from before|at)"
+        r"|start behind|failOnDataLoss=false|onFreshStart"
+        r"|commits reset(?!`, start)|without --to|badValues=null"
+    )
+    says = re.compile(
+        r"twice|second time|again|left out|leaves? (them|their records|it) out|give up|given up"
+        r"|nothing is (lost|left out)|nulls|still has"
+    )
+    remedies = {name: each.remedy for name, each in CATALOGUE.items()}
+    moving = {name for name, remedy in remedies.items() if moves.search(remedy)}
+    assert {"COMMITS_OF_ANOTHER_QUERY", "STATE_GONE", "CHECKPOINT_BEHIND"} < moving
+    assert [name for name in sorted(moving) if not says.search(remedies[name])] == []
+    first, _, last = remedies["COMMITS_OF_ANOTHER_QUERY"].partition("onFreshStart=ignore")
+    assert "onFreshStart=resume" in first
+    assert {"again", "never", "lost"} <= set(re.findall(r"\w+", last))
+
+
 def test_only_what_passes_by_itself_is_retriable() -> None:
     retriable = {name for name, row in CATALOGUE.items() if row.retriable}
     unavailable = {name for name, row in CATALOGUE.items() if row.kind is Kind.UNAVAILABLE}

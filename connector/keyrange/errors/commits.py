@@ -14,9 +14,9 @@ COMMIT_CONDITIONS: Final = (
     # What the order of commits says: individual_commits/model/commit.py
     _on_call.denied(
         "COMMITS_FENCED",
-        "one query has one driver: stop the other one, or give this query a checkpoint and a "
-        "commit table of its own; after `keyrange commits reset` or `deadletters replay`, start "
-        "the query again",
+        "one query has one driver: stop the other one; queries that are not the same need a "
+        "checkpoint and a commit table each; after `keyrange commits reset` or `deadletters "
+        "replay`, start the query again",
         "Another driver of the query, or a reset of its commits, has written to the commit "
         "table since. This driver stops and commits nothing more.",
         "`keyrange commits history TABLE`: the newest lines name the writer and its reason",
@@ -25,7 +25,8 @@ COMMIT_CONDITIONS: Final = (
         "COMMITS_BEHIND",
         "restore the commit table; where it is lost, or the last batch ran without "
         "`keyrange.each_batch`, begin with a new checkpoint and commitTable.onFreshStart=resume, "
-        "which delivers again all that the commit table does not call done",
+        "which delivers again all that the commit table does not call done: a sink that has some "
+        "of it has it twice then",
         "The checkpoint knows of batches that the commit table does not have: the table was "
         "restored or replaced, or the last batch ran without `keyrange.each_batch`.",
         "`keyrange commits history TABLE` beside `keyrange checkpoint show LOCATION`",
@@ -34,23 +35,31 @@ COMMIT_CONDITIONS: Final = (
     _rows.invalid(
         "COMMITS_AHEAD",
         "the checkpoint lacks batches that the commit table has: restore the checkpoint, or "
-        "begin with a new one and commitTable.onFreshStart=resume",
+        "begin with a new one and commitTable.onFreshStart=resume, which goes on where the commits "
+        "end, so that nothing is left out",
         "The commit table knows of batches that the checkpoint does not have: the checkpoint was "
         "restored or replaced.",
         "`keyrange commits history TABLE` beside `keyrange checkpoint show LOCATION`",
     ),
     _rows.invalid(
         "COMMITS_OF_ANOTHER_QUERY",
-        "use the checkpoint that these commits belong to; or set commitTable.onFreshStart to "
-        "resume, to go on from them with a new one, or to ignore; or name another commitGroup",
-        "The query has no checkpoint yet, and the group of the commit table has commits already.",
+        "use the checkpoint that these commits belong to; where it is lost, set "
+        "commitTable.onFreshStart=resume, with which a new one goes on where they end, and nothing "
+        "is lost or done twice. Another query, or one that has committed whole batches so far, "
+        "needs another commitGroup. onFreshStart=ignore gives the commits up: what they call done "
+        "is delivered again from startingOffsets on, and a sink has it twice; what is pending "
+        "below is never delivered; the state of keys is lost",
+        "The group of the commit table has commits already, and the checkpoint of the query is new "
+        "or knows nothing of them: it was lost, or the commits are those of another query. Nothing "
+        "was read.",
         "`keyrange commits show TABLE`: the query and group that wrote them",
     ),
     _rows.invalid(
         "UNCOMMITTED_OUTPUT",
         "run the query that wrote it once more with its own checkpoint, which finishes the batch; "
         "or where that is lost say with `keyrange commits reset` where to go on: behind the batch, "
-        "or at its start once you have deleted its rows; then begin with a new checkpoint",
+        "or at its start once you have deleted its rows, which come again; then begin with a new "
+        "checkpoint",
         "A query with a new checkpoint takes up the commits of another one, whose driver ended, or "
         "was stopped, between writing the output of its last batch and committing it. The records "
         "of that batch would be in the table twice.",
@@ -98,8 +107,9 @@ COMMIT_CONDITIONS: Final = (
     # What is stored, and where: delta/
     _on_call.corrupt(
         "COMMITS_DAMAGED",
-        "nothing was read past it: bring the named table back from a copy, or begin anew with "
-        "another commitTable and `keyrange commits reset`",
+        "nothing was read past it: bring the named table back from a copy. Without one begin with "
+        "a new checkpoint, another commitTable and the startingOffsets that `keyrange checkpoint "
+        "export LOCATION` prints: records below them that were not done are left out",
         "Rows of the commit table or of the dead letters contradict each other. keyrange read "
         "nothing past them and moved no position.",
         "the table and commit in the message; `keyrange commits verify TABLE`",
@@ -189,7 +199,8 @@ COMMIT_CONDITIONS: Final = (
     _rows.invalid(
         "VERDICT_MISMATCH",
         "the verdict was made for another plan of the batch, as after a checkpoint that was "
-        "restored: give the query a verdictDirectory of its own",
+        "restored: give the query a verdictDirectory of its own; a sink that has the batch already "
+        "gets its rows again, unless it takes a batch id once only",
         "The kept result is one of another plan of the same batch number.",
         "whether the checkpoint was restored, or two queries share a verdictDirectory",
     ),

@@ -14,13 +14,15 @@ _volumes = Rows("volume-guard.md")
 _on_call = Rows("on-call.md")
 
 _FAIL_ON_DATA_LOSS = (
-    "check the topic's retention and whether it was recreated; to read on from the first record "
-    "that is left, restart with failOnDataLoss=false"
+    "check the topic's retention and whether it was recreated; to give up the records that are "
+    "gone and read on from the first one that is left, restart with failOnDataLoss=false"
 )
 
 _PARTITIONS_GONE = (
-    "name again what the options left out, or begin with a new checkpoint; to read on without the "
-    "partitions, and keep where they stood, restart with failOnDataLoss=false"
+    "name again what the options left out; to read on without the partitions, and keep where they "
+    "stood, restart with failOnDataLoss=false, which leaves out their records until they are back; "
+    "a new checkpoint reads all partitions from startingOffsets on, and a sink has what it has "
+    "already twice"
 )
 
 KAFKA_CONDITIONS: Final = (
@@ -265,7 +267,7 @@ KAFKA_CONDITIONS: Final = (
     _no_guide.corrupt(
         "UNSUPPORTED_BATCH_VERSION",
         "the topic holds batches of message format v0 or v1; rewrite it with a broker of 0.11 "
-        "or newer, or start behind them",
+        "or newer, or start behind them, which leaves their records out",
         "The topic holds batches in a format that Kafka before 0.11 wrote.",
         "the offset in the message; startingOffsets behind it",
     ),

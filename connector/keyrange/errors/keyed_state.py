@@ -8,18 +8,27 @@ from keyrange.errors.condition import Rows
 
 _rows = Rows("state.md")
 
+_ANEW: Final = (
+    "begin with a new checkpoint and commitGroup: the query then reads from startingOffsets on, "
+    "with empty state, and its table gets rows of records again that it has already"
+)
+_BACK: Final = (
+    "`keyrange commits reset`, which delivers all records behind that commit again: a table "
+    "without keys has their rows twice then"
+)
+
 STATE_CONDITIONS: Final = (
     _rows.corrupt(
         "STATE_GONE",
-        "restore the file, or set the query back by keyrange commits reset to a commit whose files "
-        "are there; without one begin with a new checkpoint and commitGroup",
+        "restore the file; where it is lost, set the query back to a commit whose files are there, "
+        f"by {_BACK}; without such a commit {_ANEW}",
         "A file is gone that a commit names as the state of keys.",
         "whether a lifecycle rule or somebody removes files below stateDirectory",
     ),
     _rows.corrupt(
         "STATE_DAMAGED",
-        "restore the file, or set the query back by keyrange commits reset to a commit that does "
-        "not need it",
+        "restore the file; where there is no copy, set the query back to a commit that does not "
+        f"need it, by {_BACK}",
         "A file of keys' states cannot be read, or its bytes are not those that were written. "
         "Copies on executors are thrown away and made anew; this is the original.",
         "the file in the message; `keyrange state verify`",
@@ -41,7 +50,7 @@ STATE_CONDITIONS: Final = (
     _rows.invalid(
         "STATE_SCHEMA_CHANGED",
         "keep all variables, windows and aggregates; add fields, widen or reorder them; for "
-        "another state begin with a new checkpoint and commitGroup",
+        f"another state {_ANEW}",
         "The variables of a job do not take in the state that was written before: one is missing, "
         "a field was renamed or narrowed, or windows or aggregates are others.",
         "`state=` of the job beside `keyrange state show`",
@@ -49,8 +58,7 @@ STATE_CONDITIONS: Final = (
     _rows.invalid(
         "STATE_TOPICS_DIFFER",
         "give all topics of the query the same number of partitions, and start it again; for "
-        "another state.topic, or behind a topic that was deleted or created anew, begin with a new "
-        "checkpoint and commitGroup",
+        f"another state.topic, or behind a topic that was deleted or created anew, {_ANEW}",
         "Topics with option state.topic share the state of their keys by the number of the "
         "partition. Their numbers of partitions differ, one of the topics was deleted or created "
         "anew, or the state was written with another state.topic.",
@@ -58,8 +66,7 @@ STATE_CONDITIONS: Final = (
     ),
     _rows.invalid(
         "STATE_LEFT_OUT",
-        "run the job with its state; for one without state begin with a new checkpoint and "
-        "commitGroup",
+        f"run the job with its state; for one without state {_ANEW}",
         "A job without state would work on records that the state of their keys then lacks.",
         "which job the query runs",
     ),
@@ -73,8 +80,9 @@ STATE_CONDITIONS: Final = (
     ),
     _rows.invalid(
         "INITIAL_STATE_TOO_LATE",
-        "import into a commitGroup that nobody has committed to; to begin anew with other state, "
-        "give the query a new checkpoint and a new commitGroup",
+        "import into a commitGroup that nobody has committed to. A query that has begun reads with "
+        "a new checkpoint and commitGroup from startingOffsets on, and its table gets rows of "
+        "records again that it has already",
         "State can be imported before the first batch alone, and once: the group of the commit "
         "table has commits already.",
         "`keyrange commits history TABLE`; `keyrange state show TABLE`",

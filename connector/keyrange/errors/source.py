@@ -109,7 +109,7 @@ SOURCE_CONDITIONS: Final = (
     _key_ranges.invalid(
         "PARTIAL_KEY_RANGES",
         "stop the queries of all ranges at the same offsets, and start anew from there with "
-        "startingOffsets",
+        "startingOffsets; a range that stood elsewhere is read twice, or left out in part",
         "The query reads some keys of its partitions only, so its positions do not cover the "
         "others. The command or option would skip those keys.",
         "`keyrange checkpoint show` of each query that has a part",
@@ -189,7 +189,8 @@ SOURCE_CONDITIONS: Final = (
         "OTHER_TABLE",
         "name the table that the query has written so far; if it was moved, say so by "
         "into(..., moved_from=PATH); for another table begin with a new checkpoint, and with "
-        "individual commits with another commitTable too",
+        "individual commits with another commitTable too: it gets what the topic still has from "
+        "startingOffsets on",
         "The checkpoint of a query goes with one table, which has all batches that the checkpoint "
         "calls finished. Another table would begin in the middle of the topic. Nothing of the "
         "batch was written.",
@@ -207,9 +208,10 @@ SOURCE_CONDITIONS: Final = (
     ),
     _table_jobs.data_loss(
         "TABLE_RESTORED",
-        "start the query again, and it goes on without the rows that went; to have them again, "
-        "first restore the version that the table had before, or begin with a new checkpoint "
-        "(individual commits: and another commitGroup) at the startingOffsets where the table ends",
+        "first restore the version that the table had before, and start the query again, which "
+        "loses nothing; or begin with a new checkpoint (individual commits: and another "
+        "commitGroup) at the startingOffsets where the table ends, which reads the rows that went "
+        "again; started as it is, the query goes on without them",
         "Somebody restored an older version of the table (RESTORE TABLE) while the query ran. Rows "
         "of finished batches went with it, and no batch would write them again. Nothing of the "
         "batch was written.",
@@ -217,9 +219,10 @@ SOURCE_CONDITIONS: Final = (
     ),
     _table_jobs.invalid(
         "CHECKPOINT_BEHIND",
-        "restore the newest checkpoint; where it is lost, begin with a new checkpoint and a "
-        "startingOffsets behind what the table has (individual commits: with "
-        "commitTable.onFreshStart=resume, if the commit table is the newest one)",
+        "restore the newest checkpoint; where it is lost, begin with a new checkpoint, with "
+        "individual commits and commitTable.onFreshStart=resume, if the commit table is the newest "
+        "one; with whole batches and a startingOffsets exactly behind what the table has: rows of "
+        "earlier offsets come twice, and records before later ones are left out",
         "The checkpoint is an older copy: the table has later batches of this query. The table "
         "takes each batch number once, so it would have passed over the records of this batch. "
         "Nothing of it was written.",
@@ -275,7 +278,8 @@ SOURCE_CONDITIONS: Final = (
     _rows.invalid(
         "BATCH_NOT_COMMITTED",
         "let the query finish the batch (a run with trigger availableNow does) and stop it; or "
-        "export the positions alone, without --to",
+        "export the positions alone, without --to: from them on the batch is read again, and a "
+        "sink that has it has it twice",
         "A batch is planned and not committed. Spark will read it as it was planned, so the new "
         "positions would not apply to it.",
         "`keyrange checkpoint show LOCATION`",

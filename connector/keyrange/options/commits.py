@@ -118,7 +118,7 @@ class CommitOptions:
         one_of("fail", "resume", "ignore"),
         "What a query without a checkpoint does if its group has commits already. fail: "
         "keyrange refuses it. resume: it continues from the commits. ignore: it starts at "
-        "startingOffsets.",
+        "startingOffsets, so that done records come again, pending ones never, and state is lost.",
         default="fail",
     )
     transactional: bool = option(
