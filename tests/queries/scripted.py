@@ -13,7 +13,7 @@ from keyrange.model.offsets import LATEST, OffsetRange, TopicPartition
 from keyrange.options import parse_options
 from keyrange.options.kafka_properties import ClientSettings
 from keyrange.source import data_loss_in_planning as data_loss_check_module
-from keyrange.source.commit_strategy import OpenTable
+from keyrange.source.commit_strategy import JobState, OpenTable
 from keyrange.source.planning_session import PlanningSession
 
 SERVERS = {"kafka.bootstrap.servers": "h:1"}
@@ -87,14 +87,12 @@ def session(
     given: Mapping[str, str] = GIVEN,
     open_table: OpenTable | None = None,
     patience_s: float = 0.0,
-    keeps_state: bool = False,
+    state: JobState | None = None,
     **options: str,
 ) -> PlanningSession:
     sizes: Any = FixedSizes()
     parsed = parse_options({**given, **options}, "stream")
-    return PlanningSession(
-        parsed, cluster, sizes, open_table, patience_s=patience_s, keeps_state=keeps_state
-    )
+    return PlanningSession(parsed, cluster, sizes, open_table, patience_s=patience_s, state=state)
 
 
 def forget_metadata(run: PlanningSession) -> None:

@@ -13,6 +13,7 @@ from keyrange.model.checkpoint import read_checkpoint
 from keyrange.model.offset_splits import Split
 from keyrange.options import SourceOptions, parse_options
 from keyrange.source import individual_commit_strategy as individual_module
+from keyrange.source.commit_strategy import JobState
 from keyrange.source.planning_session import PlanningSession
 from queries.scripted import EARLIEST_START, GIVEN, ScriptedCluster, session
 from tables.committing import INDIVIDUAL, Committed, commit_batch
@@ -28,7 +29,8 @@ class Query:
         keeps_state: bool = False,
         **options: str,
     ) -> None:
-        self.cluster, self.keeps_state = cluster, keeps_state
+        self.cluster = cluster
+        self.state = JobState() if keeps_state else None
         self.given = {**subscription, **INDIVIDUAL, **EARLIEST_START, **options}
         self.committed = Committed()
         self.run = self.restarted()
@@ -39,9 +41,7 @@ class Query:
         return parse_options(self.given, "stream")
 
     def restarted(self, **options: str) -> PlanningSession:
-        self.run = session(
-            self.cluster, self.given, self.committed, keeps_state=self.keeps_state, **options
-        )
+        self.run = session(self.cluster, self.given, self.committed, state=self.state, **options)
         return self.run
 
     def next(self) -> dict[str, Any]:

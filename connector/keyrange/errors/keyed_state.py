@@ -52,7 +52,7 @@ STATE_CONDITIONS: Final = (
         "keep all variables, windows and aggregates; add fields, widen or reorder them; for "
         f"another state {_ANEW}",
         "The variables of a job do not take in the state that was written before: one is missing, "
-        "a field was renamed or narrowed, or windows or aggregates are others.",
+        "a field was renamed or narrowed, or windows or aggregates are others. No record was read.",
         "`state=` of the job beside `keyrange state show`",
     ),
     _rows.invalid(

@@ -8,7 +8,6 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
@@ -25,7 +24,6 @@ from keyrange.individual_commits.table_output import BatchOutput, TableOutput
 from keyrange.individual_commits.verdict_store import VerdictStore, check_tables
 from keyrange.jobs.definition import JobDefinition
 from keyrange.jobs.query_table import store_of_whole_batches, warn_of_history
-from keyrange.jobs.state_check import check_variables
 from keyrange.model.offsets import nested
 from keyrange.storage.model.sink_driver import application_of
 from keyrange.storage.sink_history import made_again
@@ -173,22 +171,10 @@ class WriteIndividually:
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         run = current("keyrange.job")
-        variables = self.tables.definition.state
-        run.keeps_state = bool(variables)
-        if variables and not self._has_run:
-            runs = chain.from_iterable(run.plan.runs.values())
-            check_variables(variables, runs, run.plan.commits)
-            self._has_run.append(True)
+        run.keeps_state = bool(self.tables.definition.state)
         planned = run.plan.planned
         run.write_verdict(self.tables.prepare(run.store, planned.application, planned, batch))
         self.tables.optimize(batch, batch_id)
-
-    @cached_property
-    def _has_run(self) -> list[bool]:
-        """Empty before the first batch of a run."""
-        return []
-
-    __getstate__ = _what_it_was_made_of
 
 
 @dataclass(frozen=True)

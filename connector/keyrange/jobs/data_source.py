@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
@@ -24,6 +25,8 @@ from keyrange.source.stream import KeyRangeStreamReader
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from keyrange.source.commit_strategy import JobState
 
 
 class JobDataSource(KeyRangeDataSource):
@@ -58,13 +61,21 @@ class JobReader(KeyRangeStreamReader):
     def __init__(self, options: SourceOptions, definition: JobDefinition) -> None:
         super().__init__(options)
         self._definition = definition
-        self.keeps_state = bool(definition.state)
-        self.time = definition.time
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         from keyrange.jobs.job_task import JobTask
 
         return JobTask(self._options, self._definition).rows(partition)
+
+    def _state(self) -> JobState | None:
+        variables = self._definition.state
+        if not variables:
+            return None
+        from keyrange.jobs.state_check import check_variables
+        from keyrange.source.commit_strategy import JobState
+
+        check = partial(check_variables, variables, options=self._options.commits)
+        return JobState(self._definition.time, check)
 
 
 def data_source_of(definition: JobDefinition) -> type[JobDataSource]:

@@ -5,27 +5,46 @@ has the others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from types import MappingProxyType
 from typing import Any, Protocol
 
 from keyrange.errors import invalid_options
-from keyrange.individual_commits.model.commit import CommitTable
+from keyrange.individual_commits.model.commit import CommitTable, Snapshot
 from keyrange.individual_commits.model.partition_progress import PartitionState
 from keyrange.individual_commits.model.state_before_batch import check_agreement, check_all_done
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.cluster_view import ClusterView
 from keyrange.kafka.position_lookup import earliest
+from keyrange.keyed_state.model.state_runs import StateRun
 from keyrange.model.checkpoint import Checkpoint
 from keyrange.model.offsets import Positions, TopicPartition, pending
 from keyrange.options import SourceOptions
 from keyrange.options.commits import CommitOptions
 from keyrange.source.planning import BatchReads, NewRecords, check_partitions
 from keyrange.source.trigger_limits import SizesOf, TriggerLimits
+from keyrange.work.job_time import JobTime
 from keyrange.work.model.work_order import StateOrder, WorkSettings
 
 OpenTable = Callable[[CommitOptions, str], CommitTable]
+CheckRuns = Callable[[Iterable[StateRun]], object]
+
+
+class JobState:
+    """The state that the tasks of a job keep for keys, in one run of its query: what its timers go
+    by, and whether its variables take in what there is, of which `check_runs` raises."""
+
+    def __init__(self, time: JobTime | None = None, check_runs: CheckRuns | None = None) -> None:
+        self.time = time
+        self._check_runs = check_runs
+
+    def check(self, known: Snapshot) -> None:
+        """Once, before anything is planned: what is written later is of this run's own form."""
+        check, self._check_runs = self._check_runs, None
+        if check is not None:
+            check(chain.from_iterable(known.runs.values()))
 
 
 @dataclass(frozen=True, slots=True)

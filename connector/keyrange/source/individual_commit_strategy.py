@@ -46,7 +46,7 @@ from keyrange.model.checkpoint import NEVER_DUE, Checkpoint, CommitMark
 from keyrange.model.key_ranges import KeyRange
 from keyrange.model.offsets import OffsetRange, Positions, TopicPartition, nested
 from keyrange.options import SourceOptions
-from keyrange.source.commit_strategy import CommitStrategy, NextBatch, OpenTable
+from keyrange.source.commit_strategy import CommitStrategy, JobState, NextBatch, OpenTable
 from keyrange.source.held_partitions import HeldPartitions, slow_texts
 from keyrange.source.job_timers import state_metrics, state_order, timers_due_in_s
 from keyrange.source.model.resuming import check_same
@@ -61,7 +61,6 @@ from keyrange.source.state_topics import (
     same_cuts,
 )
 from keyrange.source.trigger_limits import SizesOf
-from keyrange.work.job_time import JobTime
 from keyrange.work.model.work_order import StateOrder, WorkSettings
 
 _log = logging.getLogger(__name__)
@@ -80,13 +79,13 @@ class IndividualCommits(CommitStrategy):
         options: SourceOptions,
         open_table: OpenTable,
         cuts_of: CutsOf | None = None,
-        keeps_state: bool = False,
-        time: JobTime | None = None,
+        state: JobState | None = None,
     ) -> None:
-        """`cuts_of` says where the portions of partitions may begin that slots read. `keeps_state`:
-        tasks keep state for keys, whose timers go by `time`."""
-        self._keeps_state = keeps_state
-        self._time = time
+        """`cuts_of` says where the portions of partitions may begin that slots read. `state`: where
+        tasks keep state for keys."""
+        self._keeps_state = state is not None
+        self._state = state or JobState()
+        self._time = self._state.time
         self._options = options
         self._cuts_of = cuts_of
         self._commits = options.commits
@@ -105,7 +104,7 @@ class IndividualCommits(CommitStrategy):
         self._held = HeldPartitions()
         self._scope = options.commits.scope
         self._grown = GrownTopics()
-        if self._scope.is_shared and not keeps_state:
+        if self._scope.is_shared and not self._keeps_state:
             raise invalid_options(["state.topic is for keyrange.job with state"])
         self._waited_ms = 0
 
@@ -133,6 +132,7 @@ class IndividualCommits(CommitStrategy):
             check_agreement(known, start)
         check_scope(known, self._terms)
         check_terms(known, self._terms)
+        self._state.check(known)
         self._start, self._known, self._asked_at = start, known, time.monotonic()
 
     def resumed(self, topic_ids: Mapping[str, str]) -> dict[TopicPartition, PartitionState]:
@@ -207,6 +207,7 @@ class IndividualCommits(CommitStrategy):
         known = planned_from(end.commits, lambda source, seq: self._table(source).known(seq))
         check_terms(known, self._terms)
         check_mark(end.commits, self._scope)
+        self._state.check(known)
         fires = batch_time(known, end, end.commits.time_ms, self._time, self._scope).fires
         planned = plan_batch_deliveries(known, start, end, self._options, fires)
         deliveries = {each: planned[each] for each in planned.states.where(planned.busy)}

@@ -44,8 +44,8 @@ from keyrange.work.model.work_order import WorkOrder
 
 if TYPE_CHECKING:
     from keyrange.members.pinning import Pinning
+    from keyrange.source.commit_strategy import JobState
     from keyrange.source.guard_admission import Admission
-    from keyrange.work.job_time import JobTime
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -73,11 +73,10 @@ class PlanningSession:
         admission: Admission | None = None,
         patience_s: float = PATIENCE_S,
         works: bool = False,
-        keeps_state: bool = False,
-        job_time: JobTime | None = None,
+        state: JobState | None = None,
     ) -> None:
-        """`works`: tasks work on what they read, and hand on what came of it. `keeps_state`: they
-        keep state for keys, whose timers go by `job_time`."""
+        """`works`: tasks work on what they read, and hand on what came of it. `state`: where they
+        keep state for keys."""
         self._options = options
         self._works = works
         self._admission = admission
@@ -86,7 +85,7 @@ class PlanningSession:
         if options.commits.individual:
             assert open_table is not None
             cuts_of = pinning.cuts if pinning is not None else None
-            self._commits = IndividualCommits(options, open_table, cuts_of, keeps_state, job_time)
+            self._commits = IndividualCommits(options, open_table, cuts_of, state)
         else:
             self._commits = BatchCommits(options, cluster, open_table)
         self._cluster = cluster

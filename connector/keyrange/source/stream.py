@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from keyrange.individual_commits.model.commit import CommitTable
     from keyrange.kafka.cluster import Cluster
     from keyrange.options.commits import CommitOptions
+    from keyrange.source.commit_strategy import JobState
     from keyrange.source.guard_admission import Admission
     from keyrange.source.planning_session import PlanningSession
-    from keyrange.work.job_time import JobTime
 
 
 _log = logging.getLogger(__name__)
@@ -52,9 +52,6 @@ class KeyRangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # Whether tasks work on what they read.
     works = False
-    # Whether they keep state for keys, and what the timers of these go by.
-    keeps_state = False
-    time: JobTime | None = None
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
@@ -133,10 +130,13 @@ class KeyRangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 pinning,
                 admission,
                 works=self.works,
-                keeps_state=self.keeps_state,
-                job_time=self.time,
+                state=self._state(),
             )
         return self._session
+
+    def _state(self) -> JobState | None:
+        """Where they keep state for keys."""
+        return None
 
     def _admission(self, cluster: Cluster) -> Admission | None:
         """The volume guard, after its first look."""

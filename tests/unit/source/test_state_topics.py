@@ -1,12 +1,14 @@
-"""Which topics may share the state of their keys, and how their partitions are cut then."""
+"""What is checked of state before a query plans by it: the job's variables, and which topics may
+share the state of their keys, and how their partitions are cut then."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
 
-from keyrange.errors import KeyrangeError
+from keyrange.errors import KeyrangeError, error
 from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.individual_commits.model.partition_progress import fresh
 from keyrange.individual_commits.model.state_columns import columns_of
@@ -16,6 +18,7 @@ from keyrange.model.commit_settings import CommitSettings
 from keyrange.model.key_ranges import SPACE
 from keyrange.model.offsets import TopicPartition
 from keyrange.model.state_scope import OWN_STATE, StateScope
+from keyrange.source.commit_strategy import JobState
 from keyrange.source.state_topics import (
     check_mark,
     check_scope,
@@ -23,6 +26,8 @@ from keyrange.source.state_topics import (
     same_counts,
     same_cuts,
 )
+from queries.scripted import ScriptedCluster
+from queries.scripted_query import Query
 
 SHARED = StateScope("t")
 PARTITIONS = [TopicPartition(topic, number) for topic in "ta" for number in range(2)]
@@ -101,3 +106,36 @@ def test_partitions_that_share_are_cut_alike() -> None:
     assert same_cuts(cuts_of, {a1}, PARTITIONS, SHARED) == {t1: (7, 9), a1: (7, 9)}
     assert asked == [{t1}]
     assert same_cuts(None, {a1}, PARTITIONS, SHARED) == {}
+
+
+@pytest.mark.parametrize("is_planned", [False, True])
+def test_state_that_a_job_does_not_take_in_is_refused_before_anything_is_planned(
+    is_planned: bool,
+) -> None:
+    """Without a new record too, and with a batch that an earlier run has planned."""
+    query = Query(ScriptedCluster(10), keeps_state=True)
+    query.batch()
+    asked: list[list[StateRun]] = []
+
+    def check(runs: Iterable[StateRun]) -> None:
+        asked.append([*runs])
+        raise error("STATE_SCHEMA_CHANGED", "other windows")
+
+    query.cluster.latest = 15
+    end = query.next()
+    if not is_planned:
+        query.cluster.latest = 10
+    query.state = JobState(check_runs=check)
+    query.restarted()
+    with pytest.raises(KeyrangeError, match="STATE_SCHEMA_CHANGED"):
+        query.splits(end) if is_planned else query.next()
+    assert asked == [[]]
+
+
+def test_all_runs_of_state_are_looked_at_once() -> None:
+    asked: list[list[StateRun]] = []
+    state = JobState(check_runs=lambda runs: asked.append([*runs]))
+    for known in (KNOWN, KNOWN):
+        state.check(known)
+    assert asked == [[*KNOWN.runs[PARTITIONS[0]]]]
+    JobState().check(KNOWN)
