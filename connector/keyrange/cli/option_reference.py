@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from keyrange.cli.call_arguments import calls_with
 from keyrange.cli.render import print_document, print_text
 from keyrange.options import OPTIONS
 from keyrange.options.commits import STORAGE_PREFIX
@@ -25,6 +26,7 @@ from keyrange.text.wrapping import wrapped
 # Lines longer than this are hard to read, on however wide a terminal.
 _WIDTH_MAX: Final = 110
 _NEAR_MAX: Final = 3
+_CALLS_MAX: Final = 5
 _STATES: Final = {
     "used": "These are used.",
     "ignored": "These are accepted and change nothing, because of the reason given.",
@@ -86,7 +88,8 @@ def options(
 def choose(name: str) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
     """The options and the properties of a name, which is one of either; all where none is named.
 
-    Raises typer.BadParameter (exit code 2) that names near ones.
+    Raises typer.BadParameter (exit code 2) that names near ones, or the calls that have an argument
+    of this name.
     """
     options, properties = _options(), _properties()
     if not name:
@@ -107,6 +110,9 @@ def choose(name: str) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
     if folded.startswith(STORAGE_PREFIX):
         where = "deploy.md, On S3, says which there are"
         raise typer.BadParameter(f"option '{name}' is passed on to the object store: {where}")
+    if calls := calls_with(name):
+        shown = ", ".join(calls[:_CALLS_MAX]) + ", ..." * (len(calls) > _CALLS_MAX)
+        raise typer.BadParameter(f"'{name}' is no option, but an argument of a call: {shown}")
     spelt = _spelt()
     near = [spelt[each] for each in near_names(folded, spelt, _NEAR_MAX)]
     hint = property_without_prefix(name) or f"does not exist{did_you_mean(near)}"
