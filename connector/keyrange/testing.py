@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from keyrange.errors import invalid_options
-from keyrange.formats.schema_document import ddl_of_columns, in_utc, schema_of_ddl
+from keyrange.formats.schema_document import ddl_of_columns, in_utc, schema_of_ddl, struct_type
 from keyrange.keyed_state.sorted_blocks import Keys
 from keyrange.keyed_state.state_entries import ABSENT, Entries
 from keyrange.keyed_state.state_handles import instant, microseconds
@@ -40,6 +40,7 @@ from keyrange.options.option import OptionValue
 from keyrange.values.forms import value_forms
 from keyrange.values.reading import reader_of, types_of
 from keyrange.windowing.operators import Operator, parts_of
+from keyrange.work.function_signature import call_mistake, timer_call_mistake
 from keyrange.work.job_time import EventTime, JobTime, ProcessingTime, job_time
 from keyrange.work.model.outcome import Cause
 from keyrange.work.model.work_order import TaskPartition, WorkSettings
@@ -65,15 +66,21 @@ _ERRORS_SHOWN: Final = 10
 
 
 class RecordsFailed(Exception):
-    """Records for which the function raised. `errors`: (offset, text) of each, of which the message
-    has the first ones."""
+    """Records for which the function raised, and timers. `errors`: (offset, text) of each record,
+    and (None, text) of each timer, of which the message has the first ones. `rows`: what the
+    function answered for the others."""
 
-    def __init__(self, errors: list[tuple[int, str]]) -> None:
-        shown = [f"offset {offset}: {text}" for offset, text in errors[:_ERRORS_SHOWN]]
+    def __init__(
+        self, errors: list[tuple[int | None, str]], rows: list[dict[str, Any]] | None = None
+    ) -> None:
+        shown = [
+            text if offset is None else f"offset {offset}: {text}"
+            for offset, text in errors[:_ERRORS_SHOWN]
+        ]
         if len(errors) > _ERRORS_SHOWN:
             shown.append(f"and {len(errors) - _ERRORS_SHOWN:,} more")
         super().__init__("; ".join(shown))
-        self.errors = errors
+        self.errors, self.rows = errors, rows or []
 
 
 class StateHarness:
@@ -89,7 +96,7 @@ class StateHarness:
     def __init__(
         self,
         function: Callable[..., Any] | Operator,
-        schema: str | None = None,
+        schema: Any = None,
         state: Mapping[str, State] | None = None,
         mode: str = "record",
         time_ms: int | None = None,
@@ -113,6 +120,10 @@ class StateHarness:
             made = parts_of(function, columns, chosen, time, **given)
             function, state, on_timer, mode = made.function, made.state, made.on_timer, "arrow"
             schema = ddl_of_columns(made.schema)
+        elif (mistake := call_mistake(function, mode, keeps_state=True)) is not None:
+            raise invalid_options([mistake])
+        if on_timer is not None and (mistake := timer_call_mistake(on_timer, mode)) is not None:
+            raise invalid_options([mistake])
         if schema is None or state is None:
             raise invalid_options(["schema and state must be said of a function"])
         try:
@@ -121,7 +132,7 @@ class StateHarness:
                 self._time = replace(self._time, ahead_us=_UNBOUNDED_US)
             timers = () if time is None else timer_variables()
             form = StateForm((*variables_of(state), *timers))
-            self._schema = schema_of_ddl(schema)
+            self._schema = _schema_of(schema)
         except ValueError as failure:
             raise invalid_options([str(failure)]) from None
         self._function = function
@@ -151,7 +162,8 @@ class StateHarness:
         timestamp), in one batch; before them those of timers that are due. The timestamp is the
         time of the batch where none is said. `topic`: that of the records, else the first one.
 
-        Raises RecordsFailed where it raised for some. What it did for the others stays.
+        Raises RecordsFailed where it raised for some records or timers. What it did for the others
+        stays.
         """
         at = TopicPartition(topic or self._topics[0], partition)
         clock = self._clock_us(partition)
@@ -168,7 +180,7 @@ class StateHarness:
                     known = self._watermarks.get(each)
                     self._watermarks[each] = shared_from(known, clock, self.time_ms)
         if failed:
-            raise RecordsFailed(failed)
+            raise RecordsFailed(failed, rows)
         return rows
 
     def advance(self, watermark: datetime, partition: int = 0) -> list[dict[str, Any]]:
@@ -202,7 +214,7 @@ class StateHarness:
 
     def _worked_on(
         self, at: TopicPartition, given: pa.RecordBatch
-    ) -> tuple[list[dict[str, Any]], list[tuple[int, str]], int | None]:
+    ) -> tuple[list[dict[str, Any]], list[tuple[int | None, str]], int | None]:
         """The rows of one batch, what failed, and the greatest event time."""
         job = Job(
             {at: TaskPartition((SPACE,))},
@@ -216,13 +228,17 @@ class StateHarness:
             scope=self._scope,
         )
         rows: list[dict[str, Any]] = []
-        failed: list[tuple[int, str]] = []
+        failed: list[tuple[int | None, str]] = []
         seen_us = None
         for batch in work_of(job, self._states)([given]):
             if batch.column(HIDDEN).null_count:
                 rows += batch.select(self._schema.names).to_pylist()
             for told in outcomes_in(batch):
                 failed.append((told["offset"], told["error"] or Cause(told["cause"]).name))
+            for told in told_in(batch, "failed_timer"):
+                due = instant(told["at_us"]).isoformat()
+                why = told["error"] or Cause(told["cause"]).name
+                failed.append((None, f"timer of key {told['key']!r} due at {due}: {why}"))
             for told in told_in(batch, "event_time"):
                 seen_us = told["latest_us"]
         return rows, failed, seen_us
@@ -257,3 +273,12 @@ class StateHarness:
         ]
         self._offset += len(rows)
         return pa.RecordBatch.from_pylist(rows, _RECORDS)
+
+
+def _schema_of(schema: Any) -> pa.Schema:
+    """DDL, or Spark's own type for it. Raises ValueError."""
+    if isinstance(schema, str):
+        return schema_of_ddl(schema)
+    if not hasattr(schema, "jsonValue"):
+        raise ValueError(f"schema must be DDL or a StructType, and is {schema!r}"[:200])
+    return pa.schema(list(struct_type(schema.jsonValue())))

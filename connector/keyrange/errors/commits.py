@@ -302,8 +302,8 @@ COMMIT_CONDITIONS: Final = (
         "correct the function at the line in the message and start the query again, which calls "
         "it with the same records; option 'maxFailureRatio' at 1 makes such records dead letters",
         "Most of the first records of a run of the query ended in an error that is the program's "
-        "and no record's: a name or a module that is not there, or a call with other arguments "
-        "than the function takes. Nothing of the batch was written or committed.",
+        "and no record's: a name, a module or a field that is not there, or a call with other "
+        "arguments than the function takes. Nothing of the batch was written or committed.",
         "the function at the file and line in the message, and whether executors have the modules "
         "that it imports",
     ),

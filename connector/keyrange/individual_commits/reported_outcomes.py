@@ -39,6 +39,7 @@ REPORTED: Final = {
 }
 
 
+_NO_SESSION: Final = "SESSION_OR_CONTEXT_NOT_EXISTS"
 HIDDEN_SPARK: Final = from_arrow_type(HIDDEN_TYPE)
 
 
@@ -136,6 +137,9 @@ def schema_of(schema: str | StructType) -> StructType:
         # Not every line of DDL is one of columns.
         return StructType(list(StructType.fromDDL(schema)))  # type: ignore[call-overload]
     except (PySparkException, TypeError) as failure:
+        if isinstance(failure, PySparkException) and failure.getCondition() == _NO_SESSION:
+            text = "Spark reads a schema in DDL: make the SparkSession first, or give a StructType"
+            raise invalid_options([text]) from None
         reason = str(failure).strip().partition("\n")[0]
         raise invalid_options([f"schema {schema[:200]!r} is no DDL of columns: {reason}"]) from None
 

@@ -37,7 +37,7 @@ from keyrange.jobs.output_tables import (
 )
 from keyrange.jobs.query_table import manifests_of_whole_batches
 from keyrange.jobs.table_schemas import Schema, table_schemas
-from keyrange.jobs.table_writer import TableWriter
+from keyrange.jobs.table_writer import TableWriter, WithoutTable
 from keyrange.keyed_state.model.figures import OBSERVED_PREFIX
 from keyrange.keyed_state.variables import State, Variable, timer_variables
 from keyrange.model.columns import COLUMNS, PLACE, chosen_columns
@@ -167,7 +167,7 @@ def _chosen(options: SourceOptions) -> tuple[str, ...]:
 
 # Options may hold secrets: they are not shown.
 @dataclass(eq=False, repr=False)
-class TableJob:
+class TableJob(WithoutTable):
     """A job that is defined, and has no table yet."""
 
     _given: Mapping[str, OptionValue]

@@ -149,6 +149,27 @@ class JobTables:
             if has_output and not (sink.table_id() and sink.has(application, before)):
                 raise made_again(sink.uri, before)
 
+    def warn_of_no_rows(self, manifest: Manifest) -> None:
+        """A function without `return` leaves out every record, and nothing fails. Only the first
+        batch of a run is looked at that has records: a filter may find nothing in any other."""
+        done = sum(records for _, _, records in manifest.rows.get("done", ()))
+        own = self.definition
+        if not done or self._has_done or own.state or any(each.is_staged for each in own.tables):
+            return
+        self._has_done.append(True)
+        if not manifest.rows.get("file"):
+            _log.warning(
+                "batch %d: %s records are done, and no row was made of them: the function answered "
+                "with None, as one without return does",
+                manifest.batch_id,
+                f"{done:,}",
+            )
+
+    @cached_property
+    def _has_done(self) -> list[bool]:
+        """Empty before the first batch of a run that has records."""
+        return []
+
     def optimize(self, batch: DataFrame, batch_id: int) -> None:
         """Between two batches. What fails costs room, and is tried again."""
         if not self.optimize_every or batch_id % self.optimize_every != self.optimize_every - 1:
@@ -174,6 +195,8 @@ class WriteIndividually:
         run.keeps_state = bool(self.tables.definition.state)
         planned = run.plan.planned
         run.write_verdict(self.tables.prepare(run.store, planned.application, planned, batch))
+        assert run.manifest is not None
+        self.tables.warn_of_no_rows(run.manifest)
         self.tables.optimize(batch, batch_id)
 
 
@@ -222,6 +245,7 @@ class WriteWhole:
         letters = self.letters.append(store, manifest, at)
         output.write(store, manifest, application, at, is_made)
         self.letters.finish(letters, manifest, at)
+        self.tables.warn_of_no_rows(manifest)
         store.remove_old(lambda other: other < batch_id and other <= at.finished, manifest)
         self.tables.optimize(batch, batch_id)
 

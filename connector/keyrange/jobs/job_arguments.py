@@ -15,7 +15,7 @@ from keyrange.model.columns import COLUMNS
 from keyrange.model.subscription import Assign, Subscribe
 from keyrange.options import SourceOptions
 from keyrange.source.schema import source_schema, typed_schema
-from keyrange.work.function_signature import timer_call_mistake
+from keyrange.work.function_signature import function_mistake, timer_call_mistake
 from keyrange.work.job_time import EventTime, JobTime, ProcessingTime, job_time
 
 _log = logging.getLogger(__name__)
@@ -23,9 +23,11 @@ _log = logging.getLogger(__name__)
 
 def check_job(options: SourceOptions, function: object, schema: object, mode: str) -> None:
     """Raises INVALID_OPTIONS."""
+    if function is not None and (mistake := function_mistake("function", function)) is not None:
+        raise invalid_options([mistake])
     wrong = []
     if mode not in ("record", "arrow"):
-        wrong.append(f"mode must be record or arrow, and is {mode[:40]!r}")
+        wrong.append(f"mode must be record or arrow, and is {str(mode)[:40]!r}")
     if (function is None) != (schema is None):
         wrong.append("function and schema go together: the schema is that of what it answers with")
     if options.map_in_arrow is not None:

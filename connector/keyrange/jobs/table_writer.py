@@ -22,6 +22,17 @@ _INSTEAD: Final = {
     "toTable": "the table is the first argument of into(), and start() starts the query",
 }
 
+_CALLS: Final = {*_INSTEAD, "start", "trigger", "queryName", "outputMode"}
+
+
+class WithoutTable:
+    """A job that has no table yet: whoever calls for what comes after `into` is told so."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name == "writeStream" or (name in _CALLS and hasattr(DataStreamWriter, name)):
+            raise _unsupported(name, "a job is started by job.into(table, checkpoint).start()")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
 
 class TableWriter:
     """Sets the trigger and the name of a job's query, and starts it, as Spark's DataStreamWriter.

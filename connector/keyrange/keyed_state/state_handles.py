@@ -10,11 +10,14 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from keyrange.keyed_state.state_entries import ABSENT, Entries, Entry, Rows
-from keyrange.keyed_state.variables import TIMER_RETRY
+from keyrange.keyed_state.variables import TIMER_RETRY, TIMERS
 
+NO_ON_TIMER: Final = (
+    "the job has no on_timer: give keyrange.job the function that is called when a timer is due"
+)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 
@@ -178,15 +181,19 @@ class MapHandle(_Handle):
 class TimersHandle:
     """`state.timers`: when the job's `on_timer` is called for the key."""
 
-    __slots__ = ("_at", "_current")
+    __slots__ = ("_at", "_current", "_fires")
 
-    def __init__(self, current: Current, at: int) -> None:
+    def __init__(self, current: Current, at: int, fires: bool) -> None:
+        """`fires`: the job has a function that is called for timers."""
         self._current = current
         self._at = at
+        self._fires = fires
 
     def set(self, at: datetime) -> None:
         """Let a timer be due at a time, if none is yet. A time without a zone counts as UTC. Raises
-        TypeError for what is no time."""
+        TypeError for what is no time, and RuntimeError where the job has no `on_timer`."""
+        if not self._fires:
+            raise RuntimeError(NO_ON_TIMER)
         time_us, timers = microseconds(at), self._timers()
         place = bisect_left(timers, time_us)
         if place == len(timers) or timers[place] != time_us:
@@ -241,14 +248,15 @@ _HANDLES: Final[Mapping[str, type[_Handle]]] = {
 class KeyState:
     """What a function is given beside a record: its key's variables, as attributes."""
 
-    def __init__(self, current: Current, entries: Entries) -> None:
+    def __init__(self, current: Current, entries: Entries, fires: bool = False) -> None:
+        """`fires` as of `TimersHandle`."""
         variables = entries.form.variables
         for at, (variable, form) in enumerate(zip(variables, entries.forms, strict=True)):
             handle: _Handle | TimersHandle
             if variable.name == TIMER_RETRY:
                 continue
             if variable.kind == "timers":
-                handle = TimersHandle(current, at)
+                handle = TimersHandle(current, at, fires)
             else:
                 handle = _HANDLES[variable.kind](current, at, len(variables), form, variable.ttl_ms)
             object.__setattr__(self, variable.name, handle)
@@ -256,3 +264,11 @@ class KeyState:
     def __setattr__(self, name: str, value: object) -> None:
         """An attribute that is set would be state of no key, and be there for the next one."""
         raise AttributeError(f"state.{name} cannot be set: call its update, put or append")
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """Called for what is no variable."""
+        if name == TIMERS:
+            why = "the job has no time: give it time=keyrange.EventTime(...) or ProcessingTime()"
+        else:
+            why = f"its variables are {', '.join(vars(self))}"
+        raise AttributeError(f"'KeyState' object has no attribute {name!r}: {why}")

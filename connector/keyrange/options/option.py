@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, Literal, TypedDict, TypeVar, Unpack, overload
 
+from keyrange.errors import invalid_options
 from keyrange.options.value_parsers import Violations, taken_by
 from keyrange.text.near_names import did_you_mean, near_names
 
@@ -137,8 +138,11 @@ def by_name(rows: Iterable[Option]) -> dict[str, Option]:
     return {row.name.lower(): row for row in rows}
 
 
-def texts_of(options: Mapping[str, object], violations: Violations) -> dict[str, str]:
+def texts_of(options: object, violations: Violations) -> dict[str, str]:
     """The texts of options, of which some are `OptionValue`s."""
+    if not isinstance(options, Mapping):
+        kind = type(options).__name__
+        raise invalid_options([f"options must be a dictionary of texts, and is of type {kind}"])
     found: dict[str, str] = {}
     for name, value in options.items():
         if isinstance(value, bool):

@@ -168,4 +168,9 @@ def check_names(names: Iterable[str]) -> None:
 
 def unknown(name: str, rows: Mapping[str, Option] = BY_NAME) -> str:
     """What is said of an option that does not exist: the one of `rows` that may be meant."""
+    if name.lower() == "checkpointlocation":
+        return (
+            "is none of the source: it is the second argument of into() of a keyrange.job, and of "
+            'other queries writeStream.option("checkpointLocation", ...)'
+        )
     return property_without_prefix(name) or f"does not exist{near_option(name, rows)}"

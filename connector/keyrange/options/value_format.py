@@ -150,9 +150,13 @@ def choose_values(
     chosen = given.settings(ValueOptions)
     value = chosen.format, chosen.schema, chosen.location, chosen.message
     key = chosen.key_format, chosen.key_schema, chosen.key_location, chosen.key_message
-    has = bool(registry.urls)
-    schema = _schema("value", *value, has, violations)
-    key_schema = _schema("key", *key, has, violations)
+    # Of what was given and is wrong, what follows from its lack is not said too.
+    has = bool(registry.urls) or given.names("schemaRegistry.url")
+    schema = key_schema = ""
+    if not _is_wrong(given, "value"):
+        schema = _schema("value", *value, has, violations)
+    if not _is_wrong(given, "key"):
+        key_schema = _schema("key", *key, has, violations)
     if not chosen.typed:
         # One with a default may stay in a file of options.
         said = {"badValues": chosen.bad != "fail", "rescuedData": chosen.rescued}
@@ -167,6 +171,11 @@ def choose_values(
     if chosen.rescued.lower() in taken:
         violations.add("rescuedData", f"is {chosen.rescued}, a column that there is already")
     return replace(chosen, schema=schema, key_schema=key_schema)
+
+
+def _is_wrong(given: GivenOptions, side: str) -> bool:
+    names = (f"{side}Format", f"{side}Schema")
+    return any(given.names(each) and not given.has(each) for each in names)
 
 
 def _schema(

@@ -10,7 +10,7 @@ from collections import namedtuple
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +25,9 @@ _TIMES: Final[Mapping[pa.DataType, tuple[pa.DataType, str]]] = {
 }
 _LEAST, _GREATEST = np.datetime64(datetime.min), np.datetime64(datetime.max)
 
+# So many characters of the names of its fields an error shows.
+_NAMES_SHOWN: Final = 500
+
 
 class ValueRow(tuple[Any, ...]):
     """Fields by name: `row.price`, `row["price"]`; in their order as a tuple has them. A function
@@ -38,6 +41,13 @@ class ValueRow(tuple[Any, ...]):
         if type(field) is str:
             return tuple.__getitem__(self, self._places[field])
         return tuple.__getitem__(self, field)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """Called for what is no field."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        has = ", ".join(self.__fields__)[:_NAMES_SHOWN]
+        raise AttributeError(f"'ValueRow' object has no attribute {name!r}; it has {has}")
 
     def asDict(self) -> dict[str, Any]:
         """The fields by name, as of Spark's Row; rows in them stay rows."""

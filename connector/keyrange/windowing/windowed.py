@@ -33,6 +33,7 @@ from keyrange.windowing.operators import (
 )
 from keyrange.windowing.window_function import KEY_START_END, WINDOWS, WindowFunction
 from keyrange.work.event_times import MICROSECONDS
+from keyrange.work.function_signature import apply_call_mistake
 
 Emit = Literal["final", "update"]
 _ALL: Final = "*"
@@ -126,8 +127,8 @@ class WindowedAggregation(Operator):
         answers with a RecordBatch with a row for each window. State keeps the rows of windows
         that are open.
         """
-        if not callable(function):
-            raise invalid_options(["apply needs a function"])
+        if (mistake := apply_call_mistake(function)) is not None:
+            raise invalid_options([mistake])
         names = {**{_name_of("", each): each for each in columns}, **named}
         call = _Call("apply", ",".join(names), tuple(names.values()), function, schema)
         return replace(self, _calls=(*self._calls, call))
@@ -185,12 +186,21 @@ def _aggregate(call: _Call, columns: pa.Schema) -> Aggregate:
         assert call.function is not None
         names = call.name.split(",") if call.name else []
         pairs = zip(names, call.columns, strict=True)
-        output = schema_of_ddl(call.schema)
+        output = _schema_of(call.schema)
         return Applied(call.function, output, [(n, record_column(c, columns)) for n, c in pairs])
     [column] = call.columns
     if call.kind == "count" and column == _ALL:
         return Count(call.name, None)
     return _AGGREGATES[call.kind](call.name, record_column(column, columns))
+
+
+def _schema_of(ddl: str) -> pa.Schema:
+    if not isinstance(ddl, str):
+        raise ValueError(f"the schema of apply must be DDL, and is of type {type(ddl).__name__}")
+    try:
+        return schema_of_ddl(ddl)
+    except ValueError as failure:
+        raise ValueError(f"the schema of apply {failure}") from None
 
 
 def _name_of(kind: str, column: str) -> str:

@@ -7,6 +7,7 @@ record by record would be the error of each record, and give all of them up.
 from __future__ import annotations
 
 import inspect
+from typing import Any
 
 
 def call_mistake(function: object, mode: str, keeps_state: bool = False) -> str | None:
@@ -24,9 +25,29 @@ def timer_call_mistake(function: object, mode: str) -> str | None:
     return _mistake("on_timer", function, names)
 
 
-def _mistake(name: str, function: object, arguments: list[str]) -> str | None:
+def apply_call_mistake(function: object) -> str | None:
+    """As `call_mistake`, of a function of windows."""
+    return _mistake("the function of apply", function, ["rows", "groups", "windows"])
+
+
+def function_mistake(name: str, function: Any) -> str | None:
+    """Why something is no function that answers with rows, whatever it is called with."""
     if not callable(function):
         return f"{name} must be a function, and is of type {type(function).__name__}"
+    is_named = inspect.isfunction(function) or inspect.isclass(function)
+    if is_named and function.__module__.partition(".")[0] == "keyrange":
+        # `keyrange.last` would be called with each record.
+        return f"{name} is keyrange's own {function.__name__}: call it, and give what it makes"
+    if inspect.isgeneratorfunction(function):
+        return f"{name} is a generator: return a list of rows in the place of yield"
+    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+        return f"{name} is async, and nobody awaits it: let it return rows"
+    return None
+
+
+def _mistake(name: str, function: Any, arguments: list[str]) -> str | None:
+    if (mistake := function_mistake(name, function)) is not None:
+        return mistake
     try:
         signature = inspect.signature(function)
     except (ValueError, TypeError):

@@ -66,7 +66,10 @@ def job_time(time: EventTime | ProcessingTime) -> JobTime:
     if isinstance(time, ProcessingTime):
         return JobTime()
     if not isinstance(time, EventTime):
-        raise ValueError("time must be a keyrange.EventTime or a keyrange.ProcessingTime")
+        raise ValueError(
+            "time must be keyrange.EventTime(...) or keyrange.ProcessingTime(), and is "
+            f"{repr(time)[:100]}"
+        )
     if time.late not in _LATE:
         raise ValueError(
             f"late must be drop, deadLetter or deliver, and is {str(time.late)[:40]!r}"

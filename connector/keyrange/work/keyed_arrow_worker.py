@@ -19,7 +19,7 @@ from keyrange.keyed_state.exact_columns import cast_exactly, check_state
 from keyrange.keyed_state.expiry import alive
 from keyrange.keyed_state.sorted_blocks import Keys, Numbers
 from keyrange.keyed_state.state_entries import normalized
-from keyrange.keyed_state.state_handles import microseconds
+from keyrange.keyed_state.state_handles import NO_ON_TIMER, microseconds
 from keyrange.keyed_state.states_of_task import Firing
 from keyrange.keyed_state.variables import KEY, KEY_HASH, TIMER_RETRY, TIMERS, Variable
 from keyrange.model.offsets import TopicPartition
@@ -208,9 +208,11 @@ class KeyedArrowWorker(ArrowWorker):
         if reader is not None:
             keys = reader.read_keys(keys)
         given = pa.RecordBatch.from_arrays([keys, times.filter(pa.array(is_due))], ["key", "at"])
-        assert self._task.job.on_timer is not None
+        on_timer = self._task.job.on_timer
+        if on_timer is None:
+            raise RuntimeError(NO_ON_TIMER)
         try:
-            answered = self._task.job.on_timer(given, groups, left.select(form.given))
+            answered = on_timer(given, groups, left.select(form.given))
             output, new, is_cleared = _three(answered)
             self._made = left if new is None else self._rows(left, new, is_cleared)
             return self._form.cast_parts(output)
@@ -281,6 +283,8 @@ class KeyedArrowWorker(ArrowWorker):
         if differing := sorted({*form.given} ^ {*new.schema.names}):
             has = "no" if differing[0] in form.given else "a"
             raise error("WRONG_RESULT", f"the new state has {has} column {differing[0]!r}")
+        if TIMERS in form.given and self._task.job.on_timer is None and _any_in(new.column(TIMERS)):
+            raise error("WRONG_RESULT", f"the new state has timers, and {NO_ON_TIMER}")
         if is_cleared is not None:
             cleared = pc.fill_null(pa.array(is_cleared, pa.bool_()), False)
             if len(cleared) != count:
@@ -304,6 +308,10 @@ class KeyedArrowWorker(ArrowWorker):
                 gone = values.is_null().to_numpy(zero_copy_only=False)
                 columns.append(pa.array(np.full(len(values), until), mask=gone))
         return pa.RecordBatch.from_arrays(columns, schema=form.schema)
+
+
+def _any_in(lists: pa.Array) -> bool:
+    return bool(pc.any(pc.greater(pc.list_value_length(lists), 0)).as_py())
 
 
 def _keys_of(rows: pa.RecordBatch, at: Numbers) -> Keys:

@@ -44,7 +44,7 @@ class KeyedRecordWorker(RecordWorker):
         self._states = states
         self._convert = row_converter_of(task.job.schema.types)
         self._width = len(task.job.schema)
-        self._keys = KeysAhead(states)
+        self._keys = KeysAhead(states, task.job.on_timer is not None)
         self._timers = (
             RecordTimers(task, states, self._keys, self.checked) if states.form.has_timers else None
         )

@@ -23,11 +23,12 @@ class KeysAhead:
     microseconds since 1970.
     """
 
-    def __init__(self, states: States) -> None:
+    def __init__(self, states: States, fires: bool) -> None:
+        """`fires` as of `TimersHandle`."""
         self._states: Final = states
         self._entries: Final = Entries(states.form)
         self.current: Final = Current(states.time_ms)
-        self.state: Final = KeyState(self.current, self._entries)
+        self.state: Final = KeyState(self.current, self._entries, fires)
         self.partition = TopicPartition("", 0)
         self.clock_us = BEGIN
         self.keys: list[bytes] = []

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from keyrange.keyed_state.due_timers import wake_times
 from keyrange.keyed_state.state_entries import ABSENT, Entry
-from keyrange.keyed_state.state_handles import instant
+from keyrange.keyed_state.state_handles import NO_ON_TIMER, instant
 from keyrange.keyed_state.variables import TIMER_RETRY, TIMERS
 from keyrange.model.offsets import TopicPartition
 from keyrange.model.timers import NEVER
@@ -184,9 +184,9 @@ class RecordTimers:
                 if reader is None
                 else python_values(reader.read_keys(pa.array(raw, pa.binary())))
             )
-        function = job.on_timer
-        assert function is not None
-        answered = function(self._read_keys[group], instant(at_us), keys.state)
+        if job.on_timer is None:
+            raise RuntimeError(NO_ON_TIMER)
+        answered = job.on_timer(self._read_keys[group], instant(at_us), keys.state)
         return (
             () if answered is None else self._checked(FiredTimer(keys.partition, at_us), answered)
         )

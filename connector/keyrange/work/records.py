@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from types import MappingProxyType
-from typing import Any, Final, cast
+from typing import Any, Final, NoReturn, cast
 
 import numpy as np
 import pyarrow as pa
@@ -58,6 +58,13 @@ class Columns:
         self._batch = stretch.batch
         self.partition = stretch.partition
         self.deliveries = deliveries
+
+    @property
+    def fields_of_value(self) -> list[str]:
+        schema = self._batch.schema
+        at = schema.get_field_index("value")
+        kind = schema.field(at).type if at >= 0 else pa.null()
+        return [each.name for each in kind] if pa.types.is_struct(kind) else []
 
     def __getattr__(self, name: str) -> list[Any]:
         if name not in self._batch.schema.names:
@@ -154,6 +161,17 @@ class Record:
             return getattr(self._columns, name)[self._at]
         except AttributeError:
             raise KeyError(name) from None
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """Called for what is no attribute, and for a column that was not read."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        text = f"'Record' object has no attribute {name!r}"
+        if hasattr(type(self), name):
+            text += ": option columns leaves it out"
+        elif name in self._columns.fields_of_value:
+            text += f"; its value has: record.value.{name}"
+        raise AttributeError(text)
 
     def __repr__(self) -> str:
         return f"Record({self._columns.partition}, offset {self.offset})"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -15,8 +16,10 @@ from pyspark.sql.types import StructType
 
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.dead_letter_sink import LettersOfWholeBatches
+from keyrange.individual_commits.model.verdict_manifest import Manifest
 from keyrange.jobs.batch_writer import JobTables, WriteWhole
 from keyrange.jobs.definition import JobDefinition
+from keyrange.keyed_state.variables import Variable
 from keyrange.options import parse_options
 from keyrange.storage.data_files import DataFileWriter
 from keyrange.work.model.output_table import OutputTable
@@ -63,3 +66,21 @@ def test_who_is_slower_than_another_run_of_the_query_says_so(tmp_path: Path) -> 
     )
     with pytest.raises(KeyrangeError, match=r"\[CONCURRENT_QUERY\].* batch 1 "):
         WriteWhole(tables, str(home), letters)(cast(DataFrame, None), 1)
+
+
+def test_a_function_that_makes_no_rows_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    definition = JobDefinition((OutputTable("/t", SCHEMA.json()),), "", "record", ("value",))
+    nothing, done = Manifest(3), [("t", 0, 1000), ("t", 1, 234)]
+    some = Manifest(4, rows={"done": done, "file": [("a.parquet",)]})
+    none = Manifest(5, rows={"done": done})
+    for batches, count in (([nothing, none, none], 1), ([some, none], 0)):
+        tables = JobTables(definition, {})
+        caplog.clear()
+        for each in batches:
+            tables.warn_of_no_rows(each)
+        assert len(caplog.messages) == count
+        assert all("batch 5: 1,234 records are done, and no row" in x for x in caplog.messages)
+    # What is there for the state of its keys need not have rows.
+    tables = JobTables(replace(definition, state=(Variable("n", "value", "{}"),)), {})
+    tables.warn_of_no_rows(none)
+    assert caplog.messages == []

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 import keyrange
-from keyrange.testing import StateHarness
+from keyrange.testing import RecordsFailed, StateHarness
 
 BEGAN = datetime(2024, 5, 1, tzinfo=UTC)
 TIMERS = pa.list_(pa.timestamp("us", "UTC"))
@@ -44,7 +44,12 @@ def test_of_one_key_the_first_timer_that_fails_comes_again_and_those_before_it_h
     harness.process([(b"a", b"", BEGAN), (b"b", b"", BEGAN)])
 
     def fired() -> list[tuple[bytes, datetime]]:
-        return sorted((row["key"], row["at"]) for row in harness.advance(minute(10)))
+        try:
+            rows = harness.advance(minute(10))
+        except RecordsFailed as failed:
+            assert "ValueError: not yet" in str(failed)
+            rows = failed.rows
+        return sorted((row["key"], row["at"]) for row in rows)
 
     assert fired() == [(b"a", minute(1)), (b"b", minute(1))]
     bad.clear()
