@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike, fspath
 from typing import Any, Final, Literal
 
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructField, StructType
 
 from keyrange.errors import error, invalid_options
@@ -27,6 +27,7 @@ from keyrange.jobs.job_arguments import (
     state_variables,
     time_of,
 )
+from keyrange.jobs.observed import observed_columns
 from keyrange.jobs.operator_jobs import parts_of_job
 from keyrange.jobs.output_tables import (
     TableArguments,
@@ -38,7 +39,6 @@ from keyrange.jobs.output_tables import (
 from keyrange.jobs.query_table import manifests_of_whole_batches
 from keyrange.jobs.table_schemas import Schema, table_schemas
 from keyrange.jobs.table_writer import TableWriter, WithoutTable
-from keyrange.keyed_state.model.figures import OBSERVED_PREFIX
 from keyrange.keyed_state.variables import State, Variable, timer_variables
 from keyrange.model.columns import COLUMNS, PLACE, chosen_columns
 from keyrange.model.value_forms import ValueForms
@@ -55,12 +55,13 @@ from keyrange.windowing.operators import Operator
 from keyrange.work.function_signature import call_mistake
 from keyrange.work.job_time import EventTime, JobTime, ProcessingTime
 from keyrange.work.model.output_table import OutputTable
-from keyrange.work.outcome_rows import HIDDEN, HIDDEN_TYPE
+from keyrange.work.outcome_rows import HIDDEN
 
 Path = str | PathLike[str]
 Columns = Sequence[str] | str
 Evolve = Literal["none", "add"]
 
+_log = logging.getLogger(__name__)
 _RECORD: Final = ("key", "value", "timestamp", "headers")
 _OPTIMIZED: Final = "spark.sql.extensions"
 
@@ -115,7 +116,7 @@ def job(
         made, columns = parts_of_job(parsed, _chosen(parsed), function, time, **given)
         begins = checked_initial(parsed, initial_state, made.kept)
         whole = job(options, made.function, columns, "arrow", made.state, time, made.on_timer)
-        return replace(whole, _initial=begins)
+        return replace(whole, _initial=begins, _replaces=made.replaces)
     kept = state_variables(state)
     check_job(parsed, function, schema, mode)
     forms = value_forms(parsed)
@@ -133,12 +134,6 @@ def job(
         begins = checked_initial(parsed, initial_state, state=kept)
         return TableJob(options, parsed, schemas, mode, functions, kept, goes_by, begins)
     return TableJob(options, parsed, {"": _own_columns(parsed)}, "arrow")
-
-
-def _state_figures() -> list[Column]:
-    kept = F.col(f"{HIDDEN}.state_work")
-    names = HIDDEN_TYPE.field("state_work").type.names
-    return [F.sum(kept[name]).alias(f"{OBSERVED_PREFIX}{name}") for name in names]
 
 
 def _own_columns(options: SourceOptions) -> StructType:
@@ -178,6 +173,7 @@ class TableJob(WithoutTable):
     _state: tuple[Variable, ...] = ()
     _time: JobTime | None = None
     _initial: InitialArgument | None = None
+    _replaces: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if any(HIDDEN in each.names for each in self._schemas.values()):
@@ -303,15 +299,7 @@ class TableJob(WithoutTable):
         source = data_source_of(definition)
         session.dataSource.register(source)
         rows = session.readStream.format(source.name()).options(**self._given).load()
-        done, file = F.col(f"{HIDDEN}.done"), F.col(f"{HIDDEN}.file")
-        counted = rows.observe(
-            "keyrange",
-            F.sum(done.records).alias("records"),
-            F.sum(file.rows).alias("rows"),
-            F.count(file).alias("files"),
-            F.sum(file.size_bytes).alias("bytes"),
-            *(self._state and _state_figures()),
-        )
+        counted = rows.observe("keyrange", *observed_columns(bool(self._state)))
         write: Any = WriteWhole(tables, checkpoint, LettersOfWholeBatches(self._options))
         if self._options.commits.individual:
             individually = WriteIndividually(tables)
@@ -325,6 +313,12 @@ class TableJob(WithoutTable):
         return TableWriter(writer, written_by(definition.tables), begin)
 
     def _check_keys(self, outputs: list[OutputTable]) -> None:
+        if self._replaces and not any(each.keys for each in outputs):
+            _log.warning(
+                "the job writes a row for each change: with into(..., keys=%s) the table holds the "
+                "last one, and without keys it gets them all",
+                [*self._replaces],
+            )
         if any(each.keys for each in outputs) and not self._options.commits.keeps_order:
             raise invalid_options(
                 [

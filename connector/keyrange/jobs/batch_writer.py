@@ -23,6 +23,7 @@ from keyrange.individual_commits.model.verdict_manifest import Manifest, of_task
 from keyrange.individual_commits.table_output import BatchOutput, TableOutput
 from keyrange.individual_commits.verdict_store import VerdictStore, check_tables
 from keyrange.jobs.definition import JobDefinition
+from keyrange.jobs.first_records import done_in, warnings_of
 from keyrange.jobs.query_table import store_of_whole_batches, warn_of_history
 from keyrange.model.offsets import nested
 from keyrange.storage.model.sink_driver import application_of
@@ -149,21 +150,12 @@ class JobTables:
             if has_output and not (sink.table_id() and sink.has(application, before)):
                 raise made_again(sink.uri, before)
 
-    def warn_of_no_rows(self, manifest: Manifest) -> None:
-        """A function without `return` leaves out every record, and nothing fails. Only the first
-        batch of a run is looked at that has records: a filter may find nothing in any other."""
-        done = sum(records for _, _, records in manifest.rows.get("done", ()))
-        own = self.definition
-        if not done or self._has_done or own.state or any(each.is_staged for each in own.tables):
-            return
-        self._has_done.append(True)
-        if not manifest.rows.get("file"):
-            _log.warning(
-                "batch %d: %s records are done, and no row was made of them: the function answered "
-                "with None, as one without return does",
-                manifest.batch_id,
-                f"{done:,}",
-            )
+    def warn(self, manifest: Manifest) -> None:
+        """Once in a run, of its first batch that has records."""
+        if done_in(manifest) and not self._has_done:
+            self._has_done.append(True)
+            for text in warnings_of(manifest, self.definition):
+                _log.warning("batch %d: %s", manifest.batch_id, text)
 
     @cached_property
     def _has_done(self) -> list[bool]:
@@ -196,7 +188,7 @@ class WriteIndividually:
         planned = run.plan.planned
         run.write_verdict(self.tables.prepare(run.store, planned.application, planned, batch))
         assert run.manifest is not None
-        self.tables.warn_of_no_rows(run.manifest)
+        self.tables.warn(run.manifest)
         self.tables.optimize(batch, batch_id)
 
 
@@ -245,7 +237,7 @@ class WriteWhole:
         letters = self.letters.append(store, manifest, at)
         output.write(store, manifest, application, at, is_made)
         self.letters.finish(letters, manifest, at)
-        self.tables.warn_of_no_rows(manifest)
+        self.tables.warn(manifest)
         store.remove_old(lambda other: other < batch_id and other <= at.finished, manifest)
         self.tables.optimize(batch, batch_id)
 

@@ -50,13 +50,15 @@ class KeptRows:
 @dataclass(frozen=True, slots=True)
 class JobParts:
     """What a job is made of. The functions are those of mode arrow; `schema` is that of the
-    output. `kept`: how rows become its initial state, where that is not one row for each key."""
+    output. `kept`: how rows become its initial state, where that is not one row for each key.
+    `replaces`: columns of the output by which a later row stands for an earlier one, if it does."""
 
     function: Callable[..., Any]
     on_timer: Callable[..., Any] | None
     schema: pa.Schema
     state: Mapping[str, State]
     kept: KeptRows | None = None
+    replaces: tuple[str, ...] = ()
 
 
 class Operator(ABC):

@@ -182,7 +182,9 @@ class LastByTime(Operator):
     def parts(self, columns: pa.Schema, chosen: Sequence[str]) -> JobParts:
         output = _output(columns, chosen)
         function = _TakingLast(output.names)
-        return JobParts(function, None, output, {_LAST: ValueState("at timestamp")})
+        replaces = ("key",) if "key" in output.names else ()
+        state = {_LAST: ValueState("at timestamp")}
+        return JobParts(function, None, output, state, replaces=replaces)
 
 
 class _TakingLast:

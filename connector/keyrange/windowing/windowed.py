@@ -178,7 +178,8 @@ class WindowedAggregation(Operator):
             timer_after_us=int(self._kind.closes(np.zeros(1, np.int64))[0]),
             lasts=self._kind.lasts(start, end),
         )
-        return JobParts(function, function.on_timer, pa.schema(fields), state, given)
+        replaces = (key, start) if self._updates else ()
+        return JobParts(function, function.on_timer, pa.schema(fields), state, given, replaces)
 
 
 def _aggregate(call: _Call, columns: pa.Schema) -> Aggregate:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -19,9 +20,11 @@ from keyrange.individual_commits.dead_letter_sink import LettersOfWholeBatches
 from keyrange.individual_commits.model.verdict_manifest import Manifest
 from keyrange.jobs.batch_writer import JobTables, WriteWhole
 from keyrange.jobs.definition import JobDefinition
+from keyrange.jobs.first_records import warnings_of
 from keyrange.keyed_state.variables import Variable
 from keyrange.options import parse_options
 from keyrange.storage.data_files import DataFileWriter
+from keyrange.work.job_time import JobTime
 from keyrange.work.model.output_table import OutputTable
 from samples.checkpoints import commit_batch, make_checkpoint
 
@@ -77,10 +80,33 @@ def test_a_function_that_makes_no_rows_is_told_once(caplog: pytest.LogCaptureFix
         tables = JobTables(definition, {})
         caplog.clear()
         for each in batches:
-            tables.warn_of_no_rows(each)
+            tables.warn(each)
         assert len(caplog.messages) == count
         assert all("batch 5: 1,234 records are done, and no row" in x for x in caplog.messages)
     # What is there for the state of its keys need not have rows.
     tables = JobTables(replace(definition, state=(Variable("n", "value", "{}"),)), {})
-    tables.warn_of_no_rows(none)
+    tables.warn(none)
     assert caplog.messages == []
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ([("t", 0, 1_790_000_000 * 1000)], "before March 1973.* look like seconds"),
+        ([("t", 0, 1_790_000_000_000_000)], ""),
+        ([], "of 7 records none has an event time that counts"),
+    ],
+)
+def test_event_times_in_another_unit_are_told(rows: list[tuple[str, int, int]], said: str) -> None:
+    definition = JobDefinition(
+        *((OutputTable("/t", SCHEMA.json()),), "", "record", ("value",)),
+        state=(Variable("n", "value", "{}"),),
+        time=JobTime(("value", "at")),
+    )
+    found = [
+        *warnings_of(Manifest(0, rows={"done": [("t", 0, 7)], "event_time": rows}), definition)
+    ]
+    assert len(found) == bool(said)
+    assert all(re.search(said, each) for each in found)
+    by_clock = replace(definition, time=JobTime())
+    assert [*warnings_of(Manifest(0, rows={"done": [("t", 0, 7)]}), by_clock)] == []

@@ -12,6 +12,7 @@ from pyspark.sql.types import StructType
 import keyrange
 from keyrange.errors import KeyrangeError
 from keyrange.testing import RecordsFailed, StateHarness
+from keyrange.work.model.output_table import OutputTable
 
 GIVEN = {"kafka.bootstrap.servers": "127.0.0.1:9", "subscribe": "t"}
 TYPED = GIVEN | {"valueFormat": "json", "valueSchema": "id bigint, at timestamp"}
@@ -144,3 +145,21 @@ def test_a_harness_says_which_timers_failed() -> None:
     with pytest.raises(RecordsFailed, match=r"timer of key b'k' due at 1970.*Error: never") as said:
         harness.process([])
     assert [offset for offset, _ in said.value.errors] == [None]
+
+
+@pytest.mark.parametrize(
+    ("operator", "keys", "said"),
+    [
+        (keyrange.windows.tumbling("1h", emit="update").count(), (), "['key', 'window_start']"),
+        (keyrange.last(by_time=True), (), "['key']"),
+        (keyrange.last(by_time=True), ("key",), ""),
+        (HOURS.count(), (), ""),
+    ],
+)
+def test_rows_that_stand_for_earlier_ones_want_a_table_with_keys(
+    caplog: pytest.LogCaptureFixture, operator: Any, keys: tuple[str, ...], said: str
+) -> None:
+    made = keyrange.job(KEEPS, operator, time=keyrange.EventTime("at"))
+    made._check_keys([OutputTable("/t", SCHEMA.json(), keys=keys)])
+    assert len(caplog.messages) == bool(said)
+    assert all(f"keys={said}" in each for each in caplog.messages)
