@@ -41,6 +41,8 @@ ENTRY_POINTS = {
     *(f"keyrange.formats.{name}.format" for name in FORMATS),
     "keyrange.volumes",
     "pyspark_keyrange",
+    # Jobs do not write to topics yet.
+    "keyrange.wire.produced_batches",
 }
 
 

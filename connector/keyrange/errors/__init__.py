@@ -24,6 +24,7 @@ from keyrange.errors.keyed_state import STATE_CONDITIONS
 from keyrange.errors.members import MEMBER_CONDITIONS
 from keyrange.errors.registry import REGISTRY_CONDITIONS
 from keyrange.errors.source import SOURCE_CONDITIONS
+from keyrange.errors.topics import TOPIC_CONDITIONS
 from keyrange.text.escaping import one_line
 
 __all__ = [
@@ -48,6 +49,7 @@ CATALOGUE: dict[str, Condition] = {
     for condition in (
         *SOURCE_CONDITIONS,
         *KAFKA_CONDITIONS,
+        *TOPIC_CONDITIONS,
         *REGISTRY_CONDITIONS,
         *COMMIT_CONDITIONS,
         *STATE_CONDITIONS,

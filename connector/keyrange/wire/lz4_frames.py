@@ -1,10 +1,12 @@
-"""Decode the LZ4 frames that Kafka's Java producer and librdkafka write: blocks into the room.
+"""The LZ4 frames that Kafka's Java producer and librdkafka write: decoded block by block into the
+room, and written.
 
 The library's frame decoder hands out 8 KB at a time through buffers of its own, its block decoder
 writes where it is told to. So a frame of independent blocks is taken apart here (LZ4 Frame Format
 1.6.4). `decode` answers None for everything else that the format allows (linked blocks, checksums
 of blocks or content, dictionaries, skippable frames, a second frame) and for everything that is
-damaged: the library's frame decoder has the last word on those, and names what is wrong.
+damaged: the library's frame decoder has the last word on those, and names what is wrong. `encode`
+writes such frames: Java's reader takes no linked blocks, which the library's frame encoder writes.
 """
 
 from __future__ import annotations
@@ -21,10 +23,13 @@ _WORD: Final = struct.Struct("<I")
 _HEADER_BYTES: Final = 7
 _CONTENT_SIZE: Final = struct.Struct("<Q")
 _decode_block: Final = cramjam.lz4.decompress_block_into
+_encode_block: Final = cramjam.lz4.compress_block
 # Version 1 and independent blocks; the flag of a content size is the only one that may be there.
 _FLAGS: Final = 0x60
 _HAS_CONTENT_SIZE: Final = 0x08
 _BLOCK_BYTES_MAX: Final = {code << 4: 1 << (8 + 2 * code) for code in (4, 5, 6, 7)}
+# Blocks of 64 KiB, as Java's producer writes them.
+_WRITTEN_BLOCK_CODE: Final = 4
 _STORED: Final = 0x80000000
 # More blocks are no producer's: a frame that is cut so small would cost a call for a few bytes.
 _BLOCKS_MAX: Final = 4096
@@ -42,6 +47,26 @@ def decode(source: memoryview, room: memoryview) -> int | None:
         (content_bytes,) = _CONTENT_SIZE.unpack_from(source, at - 1 - _CONTENT_SIZE.size)
         return count if count == content_bytes else None
     return count
+
+
+def encode(source: memoryview) -> bytes:
+    """A frame of independent blocks, each stored as it is where it does not become smaller."""
+    descriptor = bytes((_FLAGS, _WRITTEN_BLOCK_CODE << 4))
+    parts: list[bytes | memoryview] = [
+        _MAGIC,
+        descriptor,
+        bytes((_xxh32_of_few(descriptor) >> 8 & 0xFF,)),
+    ]
+    block_bytes = _BLOCK_BYTES_MAX[_WRITTEN_BLOCK_CODE << 4]
+    for at in range(0, len(source), block_bytes):
+        block = source[at : at + block_bytes]
+        packed = memoryview(_encode_block(block, store_size=False))
+        if len(packed) < len(block):
+            parts += [_WORD.pack(len(packed)), packed]
+        else:
+            parts += [_WORD.pack(len(block) | _STORED), block]
+    parts.append(_WORD.pack(0))
+    return b"".join(parts)
 
 
 def _decode_blocks(
