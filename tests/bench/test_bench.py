@@ -154,6 +154,8 @@ THROUGHPUT = {
 
 DECOMPRESS = {f"decompress.{codec}.mb_per_second" for codec in ("snappy", "lz4", "zstd")}
 
+SINK = {"sink.encode.mrec_per_core"}
+
 PARTS = {"fetch.mb_per_second", "fetch.wall.mb_per_second", "decode.mrec_per_second"} | {
     f"task.1KB.lz4.{part}us"
     for part in (
@@ -200,18 +202,10 @@ PROMISED = {
 @pytest.mark.broker
 @pytest.mark.spark
 def test_the_tiny_benchmark_yields_its_figures(tmp_path: Path) -> None:
-    """Of a group with Spark and a broker, and of three that need neither."""
+    """Of a group with Spark and a broker, and of four that need neither."""
     out = tmp_path / "figures.json"
-    only = (
-        "--only",
-        "read",
-        "--only",
-        "decompress",
-        "--only",
-        "commits",
-        "--only",
-        "commits_scale",
-    )
+    chosen = ("read", "decompress", "sink", "commits", "commits_scale")
+    only = [word for name in chosen for word in ("--only", name)]
     finished = bench("--tiny", *only, "--out", str(out))
     assert finished.returncode == 0, finished.stderr[-4000:]
     document = json.loads(out.read_text())
@@ -221,14 +215,9 @@ def test_the_tiny_benchmark_yields_its_figures(tmp_path: Path) -> None:
     assert document["run"]["repetitions"] == 1
     assert document["run"].keys() >= {"started", "commit", "changed"}
     groups = [(group["name"], group["failed"]) for group in document["groups"]]
-    assert groups == [
-        ("read", False),
-        ("decompress", False),
-        ("commits", False),
-        ("commits_scale", False),
-    ]
+    assert groups == [(name, False) for name in chosen]
     figures = {figure["name"]: figure for figure in document["figures"]}
-    assert figures.keys() == READ | DECOMPRESS | COMMITS | COMMITS_SCALE
+    assert figures.keys() == READ | DECOMPRESS | SINK | COMMITS | COMMITS_SCALE
     for name, figure in figures.items():
         assert set(figure) == FIELDS
         assert figure["group"].partition("_")[0] == name.partition(".")[0]
