@@ -43,6 +43,7 @@ ENTRY_POINTS = {
     "pyspark_keyrange",
     # Jobs do not write to topics yet.
     "keyrange.wire.produced_batches",
+    "keyrange.kafka.model.transactional_sender",
 }
 
 

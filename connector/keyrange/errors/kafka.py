@@ -110,7 +110,8 @@ KAFKA_CONDITIONS: Final = (
     ),
     _rows.denied(
         "AUTHORIZATION_FAILED",
-        "grant the principal READ and DESCRIBE on the named topics and groups",
+        "grant the principal READ and DESCRIBE on the named topics and groups; to write, WRITE on "
+        "the named topics and transactional ids",
         "The broker knows the principal and denies it the operation.",
         "the topic, group or cluster in the message: `kafka-acls --list`",
     ),

@@ -1,4 +1,5 @@
-"""The rows of the catalogue about writing to topics: rows that become no records."""
+"""The rows of the catalogue about writing to topics: rows that become no records, and transactions
+that do not come to their end."""
 
 from __future__ import annotations
 
@@ -31,5 +32,39 @@ TOPIC_CONDITIONS: Final = (
         "A record is larger than the producer sends or the topic takes. The transaction that had "
         "it, if there was one, was aborted.",
         "the row and its size in the message: `kafka-configs --describe --topic TOPIC`",
+    ),
+    _rows.unavailable(
+        "RECORDS_NOT_DELIVERED",
+        "look at the brokers and the network; raise delivery.timeout.ms if they need longer",
+        "Brokers did not take a step of a transaction within delivery.timeout.ms. The transaction "
+        "is not committed, or whether it is could not be learned: the next sender of the "
+        "transactional id asks.",
+        "Kafka's last error in the message, and the replicas of the partition: `kafka-topics "
+        "--describe --topic TOPIC`",
+    ),
+    _rows.unavailable(
+        "TRANSACTION_ABORTED",
+        "nothing: the transaction is sent once more; if it happens again and again, look at the "
+        "brokers' logs",
+        "A broker asked to abort the transaction, or the order of its batches was lost. Nothing of "
+        "it is seen with read_committed.",
+        "Kafka's error and the partition in the message",
+    ),
+    _rows.unavailable(
+        "PRODUCER_FENCED",
+        "end one of them if two senders have one transactional id; a transaction that took longer "
+        "than transaction.timeout.ms ends so, too",
+        "Another sender of the transactional id began, or the transaction took too long. What this "
+        "one had not committed is aborted, and it sends nothing more.",
+        "the transactional id in the message: `kafka-transactions.sh describe "
+        "--transactional-id ID`",
+    ),
+    _rows.invalid(
+        "TRANSACTION_REFUSED",
+        "change what Kafka's error in the message is about: transaction.timeout.ms is at most the "
+        "brokers' transaction.max.timeout.ms, the group of the marks has no members, and the mark "
+        "fits in offset.metadata.max.bytes",
+        "A broker refuses a step of a transaction, and would refuse it again.",
+        "Kafka's error in the message",
     ),
 )
