@@ -42,8 +42,7 @@ ENTRY_POINTS = {
     "keyrange.volumes",
     "pyspark_keyrange",
     # Jobs do not write to topics yet.
-    "keyrange.wire.produced_batches",
-    "keyrange.kafka.model.transactional_sender",
+    "keyrange.kafka.sending.transactional_producer",
 }
 
 

@@ -28,7 +28,7 @@ _PARTITIONS_GONE = (
 KAFKA_CONDITIONS: Final = (
     _no_guide.invalid(
         "UNSUPPORTED_BROKER",
-        "keyrange needs Kafka 2.3 or newer on every broker",
+        "keyrange needs Kafka 2.3 or newer on every broker, and 2.5 for transactions",
         "A broker does not speak a version of Kafka's protocol that keyrange needs.",
         "the versions in the message; `keyrange doctor --bootstrap-servers HOST:PORT`",
     ),

@@ -174,6 +174,12 @@ class Cluster:
         self._brokers = dict(view.brokers)
         return self._brokers
 
+    def features(self) -> dict[str, int]:
+        """The level of each feature that the cluster has agreed on, as a broker that was connected
+        to has told it; brokers before 2.7 tell of none."""
+        told = (each.features for each in self._connections.values())
+        return next(filter(None, told), {})
+
     def list_offsets(
         self,
         view: ClusterView,

@@ -55,6 +55,8 @@ class Connection:
         # The headers of the requests that are not answered yet.
         self._sent: deque[Any] = deque()
         self._versions: dict[int, tuple[int, int]] = {}
+        # The level of each feature that the cluster has agreed on (KIP-584).
+        self.features: dict[str, int] = {}
         self._authenticate_again_at = float("inf")
 
     @classmethod
@@ -197,16 +199,17 @@ class Connection:
         self.proven = self.proven or self._ready_by == float("inf")
         return frame
 
-    def call(self, request: Any) -> Any:
+    def call(self, request: Any, most: int | None = None) -> Any:
         """Send a request and return its decoded answer; only where none is unanswered."""
         by = self._answer_by()
-        self.ask(request)
+        self.ask(request, most)
         return self.answer(by)
 
-    def ask(self, request: Any) -> None:
-        """Send a request in the highest version that both sides speak; raises
+    def ask(self, request: Any, most: int | None = None) -> None:
+        """Send a request in the highest version that both sides speak, up to `most`; raises
         UNSUPPORTED_BROKER."""
-        least, most = protocol.SPOKEN[request.name]
+        least, spoken = protocol.SPOKEN[request.name]
+        most = spoken if most is None else min(most, spoken)
         self.send(request, self._version(request.API_KEY, least, most, request.name))
 
     def answer(self, by: float | None = None) -> Any:
@@ -258,6 +261,8 @@ class Connection:
         self._versions = {
             each.api_key: (each.min_version, each.max_version) for each in answer.api_keys
         }
+        features = getattr(answer, "finalized_features", None) or ()
+        self.features = {each.name: each.max_version_level for each in features}
 
     def _version(self, api_key: int, least: int, most: int, name: str) -> int:
         low, high = self._versions.get(api_key, (0, -1))

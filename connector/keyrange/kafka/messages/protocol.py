@@ -123,6 +123,13 @@ SPOKEN: Final = {
     "OffsetFetchRequest": (2, 7),
     "OffsetCommitRequest": (6, 9),
     "ProduceRequest": (7, 12),
+    # The lowest are those of Kafka 2.5, the first that lets a sender go on under its own epoch only
+    # (KIP-360). The highest AddPartitionsToTxn is the last one of clients.
+    "InitProducerIdRequest": (3, 5),
+    "AddPartitionsToTxnRequest": (1, 3),
+    "AddOffsetsToTxnRequest": (1, 4),
+    "TxnOffsetCommitRequest": (3, 5),
+    "EndTxnRequest": (1, 5),
     "SaslHandshakeRequest": (1, 1),
     "SaslAuthenticateRequest": (0, 2),
     # The lowest are the first that know a static member (Kafka 2.3). The highest JoinGroup is the

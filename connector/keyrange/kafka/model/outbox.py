@@ -33,12 +33,14 @@ class Refused(NamedTuple):
 class Outbox:
     """Lanes by partition, the leaders as far as they are known, and the requests in flight.
 
-    `adds`: a partition has to be part of the transaction before a batch may go there.
+    `adds`: a partition has to be part of the transaction before a batch may go there. To be read:
+    `unacknowledged_bytes` of the batches that were put in.
     """
 
     def __init__(self, request_bytes: int, backoff: Backoff, adds: bool) -> None:
         self._request_bytes, self._backoff = request_bytes, backoff
         self._adds = adds
+        self.unacknowledged_bytes = 0
         self._lanes: dict[TopicPartition, Lane] = {}
         self._leaders: dict[TopicPartition, int] = {}
         self._flying: dict[Send, int] = {}
@@ -53,16 +55,15 @@ class Outbox:
         return bool(self._flying)
 
     @property
-    def unacknowledged_bytes(self) -> int:
-        lanes = self._lanes.values()
-        return sum(batch.size_bytes for lane in lanes for batch in lane.batches)
-
-    @property
     def wake_times_ms(self) -> list[int]:
         return [lane.wake_at_ms for lane in self._lanes.values() if lane.wants]
 
     def put(self, batch: Batch, expires_ms: int) -> None:
-        self._lanes.setdefault(batch.partition, Lane(self._backoff)).put(batch, expires_ms)
+        lane = self._lanes.get(batch.partition)
+        if lane is None:
+            lane = self._lanes[batch.partition] = Lane(self._backoff)
+        lane.put(batch, expires_ms)
+        self.unacknowledged_bytes += batch.size_bytes
 
     def has(self, send: Send) -> bool:
         """Whether a request is in flight."""
@@ -120,7 +121,9 @@ class Outbox:
             partition = part.batch.partition
             outcome = answer.outcomes.get(partition, unsaid)
             verdict = self._lanes[partition].answered(part, outcome, now_ms)
-            if verdict is Verdict.AGAIN:
+            if verdict is Verdict.ACKNOWLEDGED:
+                self.unacknowledged_bytes -= part.batch.size_bytes
+            elif verdict is Verdict.AGAIN:
                 # It may have moved, and asking costs little beside the pause.
                 self._leaders.pop(partition, None)
             elif verdict is Verdict.FAILED and refused is None:
@@ -137,6 +140,7 @@ class Outbox:
 
     def next_transaction(self, same_epoch: bool) -> None:
         """Forget the batches; in another epoch sequence numbers begin anew."""
+        self.unacknowledged_bytes = 0
         for lane in self._lanes.values():
             lane.next_transaction(same_epoch)
 

@@ -9,7 +9,6 @@ lost: then all that is not acknowledged goes again, in order, to whoever leads b
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -29,12 +28,6 @@ class Verdict(Enum):
     FAILED = "failed for good"
 
 
-class _State(Enum):
-    WAITING = "waiting"
-    FLYING = "flying"
-    DONE = "done"
-
-
 @dataclass(frozen=True, slots=True)
 class Backoff:
     """The pauses between tries, each twice the one before it."""
@@ -47,11 +40,17 @@ class Backoff:
         return int(min(self.first_ms << min(failures - 1, 20), self.most_ms))
 
 
+class _State(Enum):
+    FLYING = "flying"
+    AGAIN = "to be sent again"
+    DONE = "done"
+
+
 @dataclass(slots=True, eq=False)
 class _Flight:
     part: Part
     expires_ms: int
-    state: _State = _State.WAITING
+    state: _State = _State.AGAIN
 
 
 class Lane:
@@ -66,7 +65,10 @@ class Lane:
         self.last_error = ""
         self._backoff = backoff
         self._sequence = 0
-        self._flights: deque[_Flight] = deque()
+        self._waiting: deque[_Flight] = deque()
+        # What was sent, in order, from the first that is not acknowledged on.
+        self._sent: deque[_Flight] = deque()
+        self._flying = 0
         self._drains = False
         self._failures = 0
         self._retry_at_ms = 0
@@ -74,89 +76,86 @@ class Lane:
     @property
     def is_empty(self) -> bool:
         """Whether all that was put in is acknowledged."""
-        return not self._flights
-
-    @property
-    def flying(self) -> int:
-        return sum(flight.state is _State.FLYING for flight in self._flights)
+        return not self._waiting and not self._sent
 
     @property
     def wants(self) -> bool:
-        """Whether a batch waits to be sent, sooner or later."""
-        return any(flight.state is _State.WAITING for flight in self._flights)
+        """Whether a batch waits to be sent."""
+        return bool(self._waiting)
 
     @property
     def wake_at_ms(self) -> int:
         return self._retry_at_ms
 
-    @property
-    def batches(self) -> Iterator[Batch]:
-        """What is not acknowledged, in order."""
-        return (flight.part.batch for flight in self._flights if flight.state is not _State.DONE)
-
     def put(self, batch: Batch, expires_ms: int) -> None:
         """Take a batch; its sequence number is decided here, however often it is sent."""
-        self._flights.append(_Flight(Part(batch, self._sequence), expires_ms))
+        self._waiting.append(_Flight(Part(batch, self._sequence), expires_ms))
         self._sequence = (self._sequence + batch.records) % _SEQUENCES
 
     def next_part(self, now_ms: int) -> Part | None:
         """What to send now, if anything."""
-        if self._drains or now_ms < self._retry_at_ms or self.flying >= IN_FLIGHT_MAX:
+        full = self._drains or self._flying >= IN_FLIGHT_MAX
+        if full or now_ms < self._retry_at_ms or not self._waiting:
             return None
-        waiting = (each for each in self._flights if each.state is _State.WAITING)
-        flight = next(waiting, None)
-        return None if flight is None else flight.part
+        return self._waiting[0].part
 
     def sent(self, part: Part) -> None:
-        self._of(part).state = _State.FLYING
+        """What `next_part` gave is in flight now."""
+        flight = self._waiting.popleft()
+        assert flight.part is part
+        flight.state = _State.FLYING
+        self._sent.append(flight)
+        self._flying += 1
 
     def answered(self, part: Part, outcome: Outcome, now_ms: int) -> Verdict:
         """Take in what became of a batch that was sent."""
         flight = self._of(part)
-        if outcome.error in APPENDED:
-            flight.state = _State.DONE
-            if not self._drains:
-                self._failures = 0
-            while self._flights and self._flights[0].state is _State.DONE:
-                self._flights.popleft()
-            self._settle()
-            return Verdict.ACKNOWLEDGED
         # Where the one before it was not taken, a batch is out of order, and will not be.
-        follows = outcome.error == OUT_OF_ORDER and flight is not self._flights[0]
-        if not (outcome.passes or follows):
+        follows = outcome.error == OUT_OF_ORDER and flight is not self._sent[0]
+        if outcome.passes or follows:
+            self.again(part, outcome.error, now_ms)
+            return Verdict.AGAIN
+        if outcome.error not in APPENDED:
             return Verdict.FAILED
-        self.again(part, outcome.error, now_ms)
-        return Verdict.AGAIN
+        self._landed(flight, _State.DONE)
+        return Verdict.ACKNOWLEDGED
 
     def again(self, part: Part, why: str, now_ms: int) -> None:
         """A batch that was sent has to be sent again, as it was not taken or nobody knows."""
-        self._of(part).state = _State.WAITING
         # Those behind it fail with it, and it is one failure.
         self._failures += not self._drains
         self._drains = True
         self._retry_at_ms = now_ms + self._backoff.pause_ms(self._failures)
         if why != OUT_OF_ORDER or not self.last_error:
             self.last_error = why
-        self._settle()
+        self._landed(self._of(part), _State.AGAIN)
 
     def expired(self, now_ms: int) -> Batch | None:
         """A batch that waits, and has done so for too long."""
-        for flight in self._flights:
-            if flight.state is _State.WAITING and now_ms >= flight.expires_ms:
-                return flight.part.batch
-        return None
+        late = self._waiting and now_ms >= self._waiting[0].expires_ms
+        return self._waiting[0].part.batch if late else None
 
     def next_transaction(self, same_epoch: bool) -> None:
         """Forget the batches; in another epoch sequence numbers begin anew."""
-        self._flights.clear()
+        self._waiting.clear()
+        self._sent.clear()
         self._drains, self._failures, self._retry_at_ms, self.last_error = False, 0, 0, ""
-        self.is_added = False
+        self._flying, self.is_added = 0, False
         if not same_epoch:
             self._sequence = 0
 
-    def _settle(self) -> None:
-        if not self.flying:
+    def _landed(self, flight: _Flight, state: _State) -> None:
+        flight.state = state
+        self._flying -= 1
+        while self._sent and self._sent[0].state is _State.DONE:
+            self._sent.popleft()
+        if self._drains and not self._flying:
+            again = [each for each in self._sent if each.state is not _State.DONE]
+            self._waiting.extendleft(reversed(again))
+            self._sent.clear()
             self._drains = False
+        elif not self._drains:
+            self._failures = 0
 
     def _of(self, part: Part) -> _Flight:
-        return next(flight for flight in self._flights if flight.part is part)
+        return next(flight for flight in self._sent if flight.part is part)

@@ -166,6 +166,10 @@ class TransactionalSender:
         if self.phase in ABORTABLE - {Phase.ENDING}:
             self._abort(Failure(why))
 
+    def end(self, why: KeyrangeError) -> None:
+        """Send nothing more; what may be committed is left as it is."""
+        self._end(Failure(why))
+
     def next_requests(self, now_ms: int) -> list[Send]:
         """What to send now, in this order."""
         self._now_ms = now_ms

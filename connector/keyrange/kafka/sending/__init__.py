@@ -1,0 +1,1 @@
+"""Transactions to brokers: the edge of `keyrange.kafka.model.transactional_sender`."""

@@ -1,0 +1,324 @@
+"""Transactions to a cluster, one after the other, under one transactional id.
+
+Runs a `TransactionalSender` over blocking connections: questions to coordinators are asked and
+answered one by one; requests with batches go ahead of their answers, which are taken in the order
+of the requests.
+"""
+
+from __future__ import annotations
+
+import select
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from keyrange.errors import KeyrangeError, error
+from keyrange.kafka.cluster import Cluster
+from keyrange.kafka.cluster_view import read_metadata
+from keyrange.kafka.connection import Connection, ConnectionLost
+from keyrange.kafka.messages import transactions
+from keyrange.kafka.model.partition_lanes import Backoff
+from keyrange.kafka.model.sender_messages import (
+    Answer,
+    Batch,
+    FindCoordinator,
+    FindLeaders,
+    Produce,
+    Send,
+    Token,
+)
+from keyrange.kafka.model.sender_states import ABORTABLE, Phase
+from keyrange.kafka.model.transactional_sender import (
+    Failure,
+    SenderSettings,
+    TransactionalSender,
+)
+from keyrange.kafka.sending import sender_protocol
+from keyrange.model.offsets import TopicPartition
+from keyrange.wire.produced_batches import Produced
+
+_SLEEP_S_MAX: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionSettings:
+    """`group`'s offset of partition `place` holds the token: the group has no members, and belongs
+    to this transactional id alone. At most `ahead_bytes` of batches are taken from the caller
+    before they are acknowledged."""
+
+    transactional_id: str
+    group: str
+    place: TopicPartition
+    transaction_timeout_ms: int = 60_000
+    delivery_timeout_ms: int = 120_000
+    request_bytes: int = 1_048_576
+    ahead_bytes: int = 33_554_432
+
+
+@dataclass(slots=True)
+class _Ahead:
+    """A request whose answer is still to come, by a time of `time.monotonic`."""
+
+    send: Send
+    connection: Connection
+    by: float
+
+
+def batches_of(topic: str, produced: Produced) -> Iterator[Batch]:
+    """What was made of rows for a topic, as a transaction takes it."""
+    for each in produced.batches:
+        partition = TopicPartition(topic, each.partition)
+        yield Batch(partition, len(each.rows), len(each.data), each)
+
+
+class TransactionalProducer:
+    """Not for use by several threads. `start` once, then `send` transaction by transaction.
+
+    After an error of `send` that is no end (`is_over` is false) another transaction may follow.
+    """
+
+    def __init__(self, cluster: Cluster, settings: TransactionSettings) -> None:
+        self._cluster = cluster
+        self._settings = settings
+        self._sender: TransactionalSender | None = None
+        self._ahead: deque[_Ahead] = deque()
+        # Addresses of brokers by their id, as the cluster has told them.
+        self._addresses: dict[int, tuple[str, int]] = {}
+
+    @property
+    def failure(self) -> Failure | None:
+        """Why the last transaction or the sender ended."""
+        return self._sender.failure if self._sender else None
+
+    @property
+    def is_over(self) -> bool:
+        return self._sender is not None and self._sender.phase is Phase.OVER
+
+    def start(self) -> Token | None:
+        """Fence whoever sent before, and return the token of the last committed transaction.
+
+        None: no transaction was ever committed, or the group's offset was forgotten. Raises
+        PRODUCER_FENCED, AUTHORIZATION_FAILED, TRANSACTION_REFUSED, RECORDS_NOT_DELIVERED,
+        UNSUPPORTED_BROKER, and what a first contact raises.
+        """
+        brokers = self._cluster.brokers(self._settings.delivery_timeout_ms)
+        self._addresses = {each.node_id: (each.host, each.port) for each in brokers.values()}
+        self._sender = TransactionalSender(self._sender_settings())
+        self._run()
+        return self._sender.token
+
+    def send(self, batches: Iterable[Batch], token: Token) -> None:
+        """Send a transaction: all of the batches and the token, or nothing of it.
+
+        Raises as `start` does, and MESSAGE_TOO_LARGE, INVALID_RECORD, TRANSACTION_ABORTED;
+        `failure` has the batch. What `batches` raises aborts the transaction.
+        """
+        sender = self._started()
+        sender.begin()
+        try:
+            self._offer(sender, batches)
+        except Exception as failure:
+            sender.abort(_as_error(failure))
+            self._settle(sender)
+            raise
+        sender.commit(token)
+        self._run()
+
+    def _offer(self, sender: TransactionalSender, batches: Iterable[Batch]) -> None:
+        """Take batches, and send them meanwhile: each time that there may be another request."""
+        waiting = 0
+        for batch in batches:
+            sender.offer(batch, _now_ms())
+            waiting += batch.size_bytes
+            if waiting >= self._settings.request_bytes:
+                waiting = 0
+                self._send_all(sender)
+                self._take_what_came(sender)
+            while sender.phase is Phase.SENDING and (
+                sender.unacknowledged_bytes > self._settings.ahead_bytes
+            ):
+                self._turn(sender)
+            if sender.phase is not Phase.SENDING:
+                return
+
+    def _started(self) -> TransactionalSender:
+        assert self._sender is not None, "start was not called"
+        return self._sender
+
+    def _sender_settings(self) -> SenderSettings:
+        own, client = self._settings, self._cluster.settings
+        level = self._cluster.features().get(transactions.FEATURE, 0)
+        return SenderSettings(
+            own.transactional_id,
+            own.group,
+            own.place,
+            bumps_epochs=level >= transactions.FEATURE_LEVEL,
+            request_bytes=own.request_bytes,
+            delivery_timeout_ms=own.delivery_timeout_ms,
+            backoff=Backoff(client.retry_backoff_ms, client.retry_backoff_max_ms),
+        )
+
+    def _run(self) -> None:
+        """Until the sender is ready again; raises what ended the transaction or the sender."""
+        sender = self._started()
+        self._settle(sender)
+        if sender.failure is not None:
+            raise sender.failure.error
+
+    def _settle(self, sender: TransactionalSender) -> None:
+        while sender.phase not in (Phase.READY, Phase.OVER):
+            self._turn(sender)
+
+    def _turn(self, sender: TransactionalSender) -> None:
+        """Send what is to be sent, then take one answer, or wait."""
+        asked, sent = self._send_all(sender)
+        if asked:
+            # There may be more to send than to wait for.
+            return
+        if self._ahead:
+            self._take(sender)
+        elif not sent:
+            wait_s = (sender.wake_at_ms - _now_ms()) / 1000
+            time.sleep(min(max(wait_s, 0.001), _SLEEP_S_MAX))
+
+    def _send_all(self, sender: TransactionalSender) -> tuple[bool, bool]:
+        """Send what is to be sent; returns whether a question was answered, and whether there was
+        anything at all."""
+        sends = sender.next_requests(_now_ms())
+        for send in sends:
+            if isinstance(send.request, Produce):
+                self._send_ahead(sender, send)
+            else:
+                self._ask(sender, send)
+        return any(not isinstance(each.request, Produce) for each in sends), bool(sends)
+
+    def _take_what_came(self, sender: TransactionalSender) -> None:
+        while self._ahead:
+            descriptor = self._ahead[0].connection.fileno()
+            if descriptor >= 0 and not _has_come(descriptor):
+                return
+            self._take(sender)
+
+    def _ask(self, sender: TransactionalSender, send: Send) -> None:
+        """One question, answered before anything else is sent."""
+        try:
+            answer = self._answer(sender, send)
+        except ConnectionLost as lost:
+            sender.failed(send, str(lost), _now_ms())
+        except KeyrangeError as failure:
+            sender.failed(send, failure.message, _now_ms())
+            _judge(sender, failure, asked=True)
+        else:
+            sender.answered(send, answer, _now_ms())
+
+    def _answer(self, sender: TransactionalSender, send: Send) -> Answer:
+        request = send.request
+        message = self._message(sender, send)
+        if send.node_id is not None:
+            host, port = self._address(send.node_id)
+            connection = self._cluster.connection(host, port)
+            return sender_protocol.read(request, connection.call(message, _most(sender, message)))
+        by = self._cluster.deadline(self._cluster.settings.request_timeout_ms)
+        said = self._cluster.call_any_broker(message, by)
+        if isinstance(request, FindLeaders):
+            return self._leaders(request, said)
+        if isinstance(request, FindCoordinator) and not said.error_code:
+            self._addresses[said.node_id] = (said.host, said.port)
+        return sender_protocol.read(request, said)
+
+    def _leaders(self, request: FindLeaders, said: Any) -> Answer:
+        view, _, _ = read_metadata(said)
+        self._addresses |= {each.node_id: (each.host, each.port) for each in view.brokers.values()}
+        found = {place: view.leader(place) for place in request.partitions}
+        return Answer(leaders={place: it.node_id for place, it in found.items() if it is not None})
+
+    def _send_ahead(self, sender: TransactionalSender, send: Send) -> None:
+        message = self._message(sender, send)
+        connection = None
+        try:
+            host, port = self._address(send.node_id)
+            connection = self._cluster.connection(host, port, ahead=True)
+            connection.ask(message, _most(sender, message))
+        except ConnectionLost as lost:
+            if connection is not None:
+                self._lose(sender, connection, str(lost))
+            sender.failed(send, str(lost), _now_ms())
+        except KeyrangeError as failure:
+            sender.failed(send, failure.message, _now_ms())
+            _judge(sender, failure)
+        else:
+            by = time.monotonic() + self._cluster.settings.request_timeout_ms / 1000
+            self._ahead.append(_Ahead(send, connection, by))
+
+    def _take(self, sender: TransactionalSender) -> None:
+        """The answer to the oldest request with batches."""
+        oldest = self._ahead[0]
+        try:
+            said = oldest.connection.answer(oldest.by)
+        except ConnectionLost as lost:
+            self._lose(sender, oldest.connection, str(lost))
+        except KeyrangeError as failure:
+            self._lose(sender, oldest.connection, failure.message)
+            _judge(sender, failure)
+        else:
+            self._ahead.popleft()
+            answer = sender_protocol.read(oldest.send.request, said)
+            sender.answered(oldest.send, answer, _now_ms())
+
+    def _lose(self, sender: TransactionalSender, connection: Connection, why: str) -> None:
+        """Nothing comes any more of what was sent over a connection."""
+        connection.close()
+        lost = [each for each in self._ahead if each.connection is connection]
+        self._ahead = deque(each for each in self._ahead if each.connection is not connection)
+        for each in lost:
+            sender.failed(each.send, why, _now_ms())
+
+    def _message(self, sender: TransactionalSender, send: Send) -> Any:
+        return sender_protocol.message(
+            send.request,
+            sender.settings,
+            self._settings.transaction_timeout_ms,
+            self._cluster.settings.request_timeout_ms,
+        )
+
+    def _address(self, node_id: int | None) -> tuple[str, int]:
+        if node_id is None or node_id not in self._addresses:
+            raise ConnectionLost(f"broker {node_id} has no address")
+        return self._addresses[node_id]
+
+
+def _judge(sender: TransactionalSender, failure: KeyrangeError, asked: bool = False) -> None:
+    """What another try would not mend aborts the transaction, or ends the sender; a batch of a
+    transaction that is aborted already (`asked` is false) does neither."""
+    if failure.retriable:
+        return
+    if sender.phase in ABORTABLE - {Phase.ENDING}:
+        sender.abort(failure)
+    elif asked or sender.phase is not Phase.ABORTING:
+        sender.end(failure)
+
+
+def _most(sender: TransactionalSender, message: Any) -> int | None:
+    """The highest version of a message for transactions as the cluster has them."""
+    if sender.settings.bumps_epochs:
+        return None
+    return transactions.BEFORE_BUMPS.get(message.name)
+
+
+def _as_error(failure: Exception) -> KeyrangeError:
+    if isinstance(failure, KeyrangeError):
+        return failure
+    return error("TRANSACTION_ABORTED", f"its batches end with {type(failure).__name__}")
+
+
+def _has_come(descriptor: int) -> bool:
+    """Whether the first bytes of an answer are there."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def _now_ms() -> int:
+    return int(time.monotonic() * 1000)

@@ -1,0 +1,229 @@
+"""Transactions to a real broker: each row once with read_committed, wherever a sender is killed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from kafka import KafkaConsumer
+from kafka import TopicPartition as Place
+
+from brokers.real_broker import Topics, client_config, kafka_is_before, wait_until
+from keyrange.errors import KeyrangeError
+from keyrange.kafka.cluster import Cluster
+from keyrange.kafka.connection import Connection
+from keyrange.kafka.model.sender_messages import Batch, Token
+from keyrange.kafka.open_transactions import held_back
+from keyrange.kafka.sending.transactional_producer import (
+    TransactionalProducer,
+    TransactionSettings,
+    batches_of,
+)
+from keyrange.model.offsets import TopicPartition
+from keyrange.options.kafka_properties import ClientSettings
+from keyrange.wire.produced_batches import BatchSettings, RecordWriter
+
+pytestmark = [
+    pytest.mark.broker,
+    pytest.mark.skipif(kafka_is_before(2, 5), reason="transactions need Kafka 2.5"),
+]
+
+NOW_MS = 1_700_000_000_000
+KEYS = 50
+BOTH = pytest.mark.parametrize("bumps_epochs", [False, True], ids=["v1", "v2"])
+
+
+def settings_of(topics: Topics) -> ClientSettings:
+    host, _, port = topics.cluster.bootstrap_servers_of("PLAINTEXT").rpartition(":")
+    return ClientSettings(bootstrap_servers=((host, int(port)),))
+
+
+@pytest.fixture
+def cluster(topics: Topics) -> Iterator[Cluster]:
+    made = Cluster(settings_of(topics))
+    yield made
+    made.close()
+
+
+def producer_of(cluster: Cluster, topic: str, bumps_epochs: bool = True) -> TransactionalProducer:
+    if not bumps_epochs:
+        cluster.features = dict  # type: ignore[method-assign, assignment]
+    place = TopicPartition(topic, 0)
+    return TransactionalProducer(cluster, TransactionSettings(f"id-{topic}", f"g-{topic}", place))
+
+
+def rows_of(number: int, rows: int) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict(
+        {
+            "key": [f"key-{row % KEYS}".encode() for row in range(rows)],
+            "value": [f"{number}:{row}".encode() for row in range(rows)],
+        }
+    )
+
+
+def batches(
+    topic: str, rows: pa.RecordBatch, partitions: int, settings: BatchSettings | None = None
+) -> list[Batch]:
+    writer = RecordWriter(topic, partitions, settings or BatchSettings(batch_bytes=8_000))
+    produced = writer.write(rows, NOW_MS)
+    assert not produced.refused
+    return list(batches_of(topic, produced))
+
+
+def committed(topics: Topics, topic: str, partitions: int) -> list[list[tuple[Any, Any]]]:
+    """Keys and values of each partition, as kafka-python reads them with read_committed."""
+    places = [Place(topic, number) for number in range(partitions)]
+    found: dict[Place, list[tuple[Any, Any]]] = {place: [] for place in places}
+    config = client_config(topics.cluster) | {"isolation_level": "read_committed"}
+    with KafkaConsumer(**config) as consumer:
+        consumer.assign(places)
+        consumer.seek_to_beginning(*places)
+        ends = consumer.end_offsets(places)
+        while any(consumer.position(place) < ends[place] for place in places):
+            for place, records in consumer.poll(timeout_ms=1_000).items():
+                found[place] += [(each.key, each.value) for each in records]
+    return [found[place] for place in places]
+
+
+def check(topics: Topics, topic: str, partitions: int, transactions: int, rows: int) -> None:
+    """Each row once, those of a key in order, and nothing that hangs."""
+    cluster = Cluster(settings_of(topics))
+    try:
+        view = cluster.describe([topic])
+        wait_until(lambda: not held_back(cluster, view, view.partitions()))
+    finally:
+        cluster.close()
+    seen = committed(topics, topic, partitions)
+    by_key: dict[bytes, list[bytes]] = {}
+    for partition in seen:
+        for key, value in partition:
+            by_key.setdefault(key, []).append(value)
+    expected: dict[bytes, list[bytes]] = {}
+    for number in range(transactions):
+        for row in range(rows):
+            expected.setdefault(f"key-{row % KEYS}".encode(), []).append(f"{number}:{row}".encode())
+    assert by_key == expected
+
+
+class Killed(BaseException):
+    """The process is gone; its connections are closed by nobody but the kernel."""
+
+
+class Killer:
+    """Ends the sender at the n-th step of the network: before or behind a request or an answer."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.left = 0
+        for name in ("send", "receive"):
+            self._wrap(monkeypatch, name, getattr(Connection, name))
+
+    def _wrap(self, monkeypatch: pytest.MonkeyPatch, name: str, call: Any) -> None:
+        def counted(*arguments: Any, **options: Any) -> Any:
+            self._step()
+            done = call(*arguments, **options)
+            self._step()
+            return done
+
+        monkeypatch.setattr(Connection, name, counted)
+
+    def _step(self) -> None:
+        self.left -= 1
+        if self.left == 0:
+            raise Killed
+
+
+@BOTH
+def test_rows_are_there_once_however_often_the_sender_is_killed_between_two_steps(
+    topics: Topics, monkeypatch: pytest.MonkeyPatch, bumps_epochs: bool
+) -> None:
+    """The n-th sender is killed at its n-th step, until all of 100,000 rows are committed."""
+    transactions, rows, partitions = 50, 2_000, 3
+    topic = topics.create_topic("killed", partitions)
+    killer = Killer(monkeypatch)
+    made = [batches(topic, rows_of(number, rows), partitions) for number in range(transactions)]
+    kills, last = 0, None
+    while last is None or last.number < transactions - 1:
+        cluster = Cluster(settings_of(topics))
+        killer.left = kills + 1
+        try:
+            producer = producer_of(cluster, topic, bumps_epochs)
+            last = producer.start()
+            for number in range(last.number + 1 if last else 0, transactions):
+                last = Token(number, f"batch {number}")
+                producer.send(made[number], last)
+        except Killed:
+            kills, last = kills + 1, None
+        finally:
+            cluster.close()
+    killer.left = 0
+    assert kills > 60
+    check(topics, topic, partitions, transactions, rows)
+
+
+@BOTH
+def test_a_sender_is_fenced_by_the_next_one(
+    topics: Topics, cluster: Cluster, bumps_epochs: bool
+) -> None:
+    topic = topics.create_topic("fenced", 2)
+    first = producer_of(cluster, topic, bumps_epochs)
+    assert first.start() is None
+    first.send(batches(topic, rows_of(0, 100), 2), Token(0, "zero"))
+    other = Cluster(settings_of(topics))
+    try:
+        second = producer_of(other, topic, bumps_epochs)
+        assert second.start() == Token(0, "zero")
+        with pytest.raises(KeyrangeError, match="PRODUCER_FENCED"):
+            first.send(batches(topic, rows_of(1, 100), 2), Token(1))
+        assert first.is_over
+        second.send(batches(topic, rows_of(1, 100), 2), Token(1))
+    finally:
+        other.close()
+    check(topics, topic, 2, 2, 100)
+
+
+@BOTH
+def test_a_batch_that_the_topic_finds_too_large_is_named_and_the_next_transaction_follows(
+    topics: Topics, cluster: Cluster, bumps_epochs: bool
+) -> None:
+    topic = topics.create_topic("large", 1, {"max.message.bytes": "2000"})
+    producer = producer_of(cluster, topic, bumps_epochs)
+    producer.start()
+    small = BatchSettings(batch_bytes=1_500)
+    with pytest.raises(KeyrangeError, match="MESSAGE_TOO_LARGE"):
+        producer.send(batches(topic, rows_of(0, 300), 1), Token(0))
+    failure = producer.failure
+    assert failure is not None
+    assert failure.batch is not None
+    assert failure.batch.records == len(failure.batch.content.rows) > 100
+    assert not producer.is_over
+    for number in range(2):
+        producer.send(batches(topic, rows_of(number, 300), 1, small), Token(number))
+    check(topics, topic, 1, 2, 300)
+
+
+def test_batches_that_cannot_be_had_abort_the_transaction(topics: Topics, cluster: Cluster) -> None:
+    topic = topics.create_topic("broken", 1)
+    producer = producer_of(cluster, topic)
+    producer.start()
+
+    def broken() -> Iterator[Batch]:
+        yield from batches(topic, rows_of(7, 300), 1)
+        raise ValueError("the file is gone")
+
+    with pytest.raises(ValueError, match="the file is gone"):
+        producer.send(broken(), Token(0))
+    producer.send(batches(topic, rows_of(0, 300), 1), Token(0))
+    check(topics, topic, 1, 1, 300)
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_the_broker_takes_every_codec(topics: Topics, cluster: Cluster, compression: str) -> None:
+    topic = topics.create_topic(f"codec-{compression}", 2)
+    producer = producer_of(cluster, topic)
+    producer.start()
+    settings = replace(BatchSettings(), compression=compression)
+    producer.send(batches(topic, rows_of(0, 5_000), 2, settings), Token(0))
+    check(topics, topic, 2, 1, 5_000)
