@@ -42,7 +42,7 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """A dead letter that nobody replayed. `cause` says why the record was given up."""
+    """A dead letter. `cause` says why the record was given up."""
 
     place: Place
     key: str

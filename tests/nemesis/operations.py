@@ -15,7 +15,7 @@ from nemesis.driver import Supervisor
 from nemesis.facts import Again
 from nemesis.faults import Missed
 from nemesis.schedule import Fault
-from nemesis.tables import commit_tables, last_reset, letters, planned_batches
+from nemesis.tables import commit_tables, last_reset, letters, planned_batches, replayed
 from nemesis.world import World
 
 _BACK = 200
@@ -98,16 +98,15 @@ def follow_resets(world: World) -> None:
 
 def replay_letters(world: World, supervisor: Supervisor, fault: Fault) -> None:
     """All dead letters are worked on again."""
-    buried = letters(world)
-    if not buried:
+    if not letters(world):
         raise Missed("there are no dead letters")
+    before = replayed(world)
     words = ("--all", "--why", "nemesis", "--confirm")
     code, said = command(world, "deadletters", "replay", world.store.uri("commits"), *words)
     if code != 0:
         raise Missed(said.strip().splitlines()[-1][:200])
-    places = {letter.place for letter in buried}
-    world.replayed |= places
     # Nothing is deleted later that a replay has made pending: the position stands before it.
+    places = {letter.place for letter in replayed(world) - before}
     world.unreadable |= removed(places, world.deleted)
 
 

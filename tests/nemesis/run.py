@@ -32,6 +32,7 @@ from nemesis.tables import (
     last_rows,
     letters,
     positions,
+    replayed,
     versions,
     worked_on,
 )
@@ -298,7 +299,7 @@ class Run:
             unsure=world.feeder.unsure,
             gone=world.gone,
             again=list(world.resets.values()),
-            replayed=frozenset(world.replayed),
+            replayed=frozenset(each.place for each in replayed(world)),
             unreadable=frozenset(world.unreadable),
             ends=self.supervisor.ends,
             complaints=world.complaints,

@@ -118,23 +118,33 @@ def _is_table(path: Path) -> bool:
 
 def letters(world: World) -> list[Letter]:
     """The dead letters that nobody replayed."""
+    return [letter for letter, is_replayed in _letters(world) if not is_replayed]
+
+
+def replayed(world: World) -> set[Letter]:
+    """The dead letters that were handed out again, by what the table says of that: a replay takes
+    what is there when it runs."""
+    return {letter for letter, is_replayed in _letters(world) if is_replayed}
+
+
+def _letters(world: World) -> Iterator[tuple[Letter, bool]]:
+    """Each with whether it was replayed."""
     path = world.store.seen("commits_dead_letters")
     if not _is_table(path):
-        return []
+        return
     columns = ["kind", *_LETTER, "key", "value", "attempts", "cause"]
     rows = DeltaTable(str(path)).to_pyarrow_table(columns=columns).to_pylist()
-    replayed = {_name(row) for row in rows if row["kind"] == "replayed"}
-    return [
-        Letter(
-            Place(row["partition"], row["offset"], world.values.content(row["value"]).n),
-            row["key"].decode(),
-            row["attempts"],
-            row["cause"],
-            Batch(row["source_id"], row["batch_id"]),
-        )
-        for row in rows
-        if row["kind"] == "dead" and _name(row) not in replayed
-    ]
+    names = {_name(row) for row in rows if row["kind"] == "replayed"}
+    for row in rows:
+        if row["kind"] == "dead":
+            letter = Letter(
+                Place(row["partition"], row["offset"], world.values.content(row["value"]).n),
+                row["key"].decode(),
+                row["attempts"],
+                row["cause"],
+                Batch(row["source_id"], row["batch_id"]),
+            )
+            yield letter, _name(row) in names
 
 
 def _name(row: dict[str, Any]) -> tuple[Any, ...]:

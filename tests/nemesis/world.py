@@ -56,7 +56,6 @@ class World:
         self.gone: list[Gone] = []
         # What was handed out again, by the commit that says so.
         self.resets: dict[ResetCommit, Again] = {}
-        self.replayed: set[Place] = set()
         # What was deleted behind the committed position, and what of it was asked for again.
         self.deleted: list[Gone] = []
         self.unreadable: set[Place] = set()
