@@ -267,8 +267,7 @@ class KeyState:
 
     def __getattr__(self, name: str) -> NoReturn:
         """Called for what is no variable."""
+        has = f", with {', '.join(vars(self))},"
         if name == TIMERS:
-            why = "the job has no time: give it time=keyrange.EventTime(...) or ProcessingTime()"
-        else:
-            why = f"its variables are {', '.join(vars(self))}"
-        raise AttributeError(f"'KeyState' object has no attribute {name!r}: {why}")
+            has = " of a job without time (time=keyrange.EventTime(...) or ProcessingTime())"
+        raise AttributeError(f"'KeyState' object{has} has no attribute {name!r}")

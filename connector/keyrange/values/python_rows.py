@@ -47,7 +47,8 @@ class ValueRow(tuple[Any, ...]):
         if name.startswith("__"):
             raise AttributeError(name)
         has = ", ".join(self.__fields__)[:_NAMES_SHOWN]
-        raise AttributeError(f"'ValueRow' object has no attribute {name!r}; it has {has}")
+        # What stands before the name is a schema's alone, and the name may be what a record says.
+        raise AttributeError(f"'ValueRow' object, with {has}, has no attribute {name!r}")
 
     def asDict(self) -> dict[str, Any]:
         """The fields by name, as of Spark's Row; rows in them stay rows."""

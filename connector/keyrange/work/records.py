@@ -166,12 +166,12 @@ class Record:
         """Called for what is no attribute, and for a column that was not read."""
         if name.startswith("_"):
             raise AttributeError(name)
-        text = f"'Record' object has no attribute {name!r}"
+        has = ""
         if hasattr(type(self), name):
-            text += ": option columns leaves it out"
+            has = " of a job whose option columns leaves it out"
         elif name in self._columns.fields_of_value:
-            text += f"; its value has: record.value.{name}"
-        raise AttributeError(text)
+            has = f", whose value has it (record.value.{name}),"
+        raise AttributeError(f"'Record' object{has} has no attribute {name!r}")
 
     def __repr__(self) -> str:
         return f"Record({self._columns.partition}, offset {self.offset})"

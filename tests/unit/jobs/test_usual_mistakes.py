@@ -102,11 +102,17 @@ def test_what_follows_from_a_mistake_is_not_said_beside_it(
 
 FIRST = (b"k", b'{"id": 1}')
 MISTAKES_OF_FUNCTIONS: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
-    "a field of the record": (lambda r, _: (r.id,), "its value has: record.value.id"),
-    "another field": (lambda r, _: (r.value.idd,), "has no attribute 'idd'; it has id, at"),
-    "as a dictionary": (lambda r, _: (r.value.get("id"),), "has no attribute 'get'; it has id, at"),
-    "another variable": (lambda _, s: s.m.get(), "has no attribute 'm': its variables are n"),
-    "timers without time": (lambda r, s: s.timers.set(r.timestamp), "the job has no time: give"),
+    "a field of the record": (
+        lambda r, _: (r.id,),
+        r"whose value has it \(record.value.id\), has no attribute 'id'",
+    ),
+    "another field": (lambda r, _: (r.value.idd,), "with id, at, has no attribute 'idd'"),
+    "as a dictionary": (lambda r, _: (r.value.get("id"),), "with id, at, has no attribute 'get'"),
+    "another variable": (lambda _, s: s.m.get(), "with n, has no attribute 'm'"),
+    "timers without time": (
+        lambda r, s: s.timers.set(r.timestamp),
+        "a job without time .time=keyrange.E",
+    ),
 }
 
 
