@@ -10,8 +10,9 @@ import pyarrow as pa
 import pytest
 from typer.testing import Result
 
-from commands.commanding import succeed
+from commands.commanding import refusal, succeed
 from commands.documents import read_document
+from keyrange.individual_commits.table import commit_admin
 from keyrange.jobs.job_task import partitions_of, state_settings
 from keyrange.kafka.messages.produce import partition_of
 from keyrange.keyed_state.cache import StateCache
@@ -101,6 +102,37 @@ def test_the_directory_of_a_keys_copies_is_that_of_the_task_that_reads_it(
     document = found(members, key_of(is_kept=True), *where)
     assert (document["host"], document["state_copies"]) == ("10.0.0.0", wanted)
     assert f"copies of its state   {wanted}" in asked(members, key_of(is_kept=True), *where).stdout
+
+
+@pytest.mark.parametrize("by", ["option", "commits"])
+def test_a_topic_that_shares_its_state_is_owned_as_the_one_with_the_state(
+    members: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    slots, key = tmp_path / "slots", key_of(is_kept=True)
+    words = ["ranges", "owner", "--key", key, "--topic", "other", "--members", members]
+    said = refusal(*words)
+    assert "the members own no topic other" in said
+    assert "--option state.topic=..." in said
+    words += ["--commits", "/lake/commits", "--option", f"slot.directory={slots}"]
+    if by == "option":
+        words += ["--option", "state.topic=flights"]
+    else:
+        store = commit_admin.open_commits("/lake/commits", "", "", {}).table.store
+        store[-1] = replace(store[-1], terms=replace(store[-1].terms, state_topic="flights"))
+    document = read_document(succeed(*words, "--output", "json").stdout)
+    assert (document["slot"], document["host"]) == ("orders-0", "10.0.0.0")
+    # Where a task keeps them that reads the other topic alone.
+    options, order = options_and_order(
+        **{"slot.directory": str(slots), "subscribe": "flights,other", "state.topic": "flights"}
+    )
+    scope = options.commits.scope
+    state = StateOrder(2, 0, {}, scope=scope, topic_id=TOPIC_ID)
+    split = Split(TopicPartition("other", AT.partition), 0, 10, bytes_estimate=1)
+    task = ReadTask([split], (), (), {"other": "another"}, work=replace(order, state=state))
+    cache = state_settings(options, order).cache
+    assert cache is not None
+    [place] = {each.place for each in partitions_of(options, task, state).values()}
+    assert document["state_copies"] == str(cache / place)
 
 
 def test_without_a_home_and_a_directory_there_are_no_copies(

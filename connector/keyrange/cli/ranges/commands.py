@@ -20,6 +20,7 @@ from keyrange.cli.members.document import owner as owner_of
 from keyrange.cli.ranges.document import (
     RangesPlan,
     document,
+    home_topic,
     show_owner,
     state_copies,
     without_copies,
@@ -119,7 +120,9 @@ def owner(
 ) -> None:
     """Show partition, hash and key range of a key.
 
-    The partition is that of Kafka's default partitioner.
+    The partition is that of Kafka's default partitioner. If topics share the state of their keys,
+    members own the partitions of one of them: give its name as --option state.topic=..., or
+    --commits.
 
     Producers may use another partitioner: `keyrange records --key` finds the records.
     """
@@ -134,20 +137,21 @@ def owner(
     content = read_key(key)
     named = given.named(splitBy="keyRange")
     stored = open_table(members, named).last if members else None
+    home = home_topic(topic, named, commits)
     if partitions is not None and ranges is not None:
         spans = even_ranges(ranges)
         found = _owner(content, partitions, lambda _: spans)
     elif stored is not None and not names(named, SERVERS):
-        found = _owner_as_assigned(content, stored, topic, named)
+        found = _owner_as_assigned(content, stored, home, named)
     else:
         with open_reading(without_copies(named)) as reading:
             found = _owner_in_topic(content, reading)
     if stored is not None:
         partition = found["partition"]
-        place = None if partition is None else TopicPartition(topic, partition)
+        place = None if partition is None else TopicPartition(home, partition)
         found |= owner_of(stored, place, found["hash"])
     if commits:
-        found["state_copies"] = state_copies(commits, named, topic, found)
+        found["state_copies"] = state_copies(commits, named, home, found)
     print_as(output, "ranges.owner/1", found, partial(show_owner, content))
 
 
@@ -302,7 +306,11 @@ def _owner_as_assigned(
     if spans.keys() != set(range(len(spans))) or not spans:
         known = ", ".join(sorted({place.topic for place in owners})) or "none"
         raise invalid_options(
-            [f"the members own no topic {topic} from its partition 0 on; topics are: {known}"]
+            [
+                f"the members own no topic {topic} from its partition 0 on; topics are: {known}; a "
+                "topic that shares the state of their keys is asked for with --option "
+                "state.topic=... or --commits"
+            ]
         )
     nulls = folded(named).get("nullkeys")
     return _owner(content, len(spans), spans.__getitem__, nulls == "first")
