@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from random import Random
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from kafka import KafkaConsumer
 from kafka import TopicPartition as Place
 
 from brokers.real_broker import Topics, client_config, kafka_is_before, wait_until
+from faults import killed_sender
+from faults.killed_sender import KEYS, batches, rows_of
 from keyrange.errors import KeyrangeError
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.connection import Connection
@@ -19,26 +23,20 @@ from keyrange.kafka.model.sender_messages import Batch, Token
 from keyrange.kafka.open_transactions import held_back
 from keyrange.kafka.sending.transactional_producer import (
     TransactionalProducer,
-    TransactionSettings,
-    batches_of,
 )
-from keyrange.model.offsets import TopicPartition
 from keyrange.options.kafka_properties import ClientSettings
-from keyrange.wire.produced_batches import BatchSettings, RecordWriter
+from keyrange.wire.produced_batches import BatchSettings
 
 pytestmark = [
     pytest.mark.broker,
     pytest.mark.skipif(kafka_is_before(2, 5), reason="transactions need Kafka 2.5"),
 ]
 
-NOW_MS = 1_700_000_000_000
-KEYS = 50
 BOTH = pytest.mark.parametrize("bumps_epochs", [False, True], ids=["v1", "v2"])
 
 
 def settings_of(topics: Topics) -> ClientSettings:
-    host, _, port = topics.cluster.bootstrap_servers_of("PLAINTEXT").rpartition(":")
-    return ClientSettings(bootstrap_servers=((host, int(port)),))
+    return killed_sender.client_settings(topics.cluster.bootstrap_servers_of("PLAINTEXT"))
 
 
 @pytest.fixture
@@ -49,28 +47,10 @@ def cluster(topics: Topics) -> Iterator[Cluster]:
 
 
 def producer_of(cluster: Cluster, topic: str, bumps_epochs: bool = True) -> TransactionalProducer:
+    """With `bumps_epochs` false as on brokers before 4.0; they know nothing else."""
     if not bumps_epochs:
         cluster.features = dict  # type: ignore[method-assign, assignment]
-    place = TopicPartition(topic, 0)
-    return TransactionalProducer(cluster, TransactionSettings(f"id-{topic}", f"g-{topic}", place))
-
-
-def rows_of(number: int, rows: int) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pydict(
-        {
-            "key": [f"key-{row % KEYS}".encode() for row in range(rows)],
-            "value": [f"{number}:{row}".encode() for row in range(rows)],
-        }
-    )
-
-
-def batches(
-    topic: str, rows: pa.RecordBatch, partitions: int, settings: BatchSettings | None = None
-) -> list[Batch]:
-    writer = RecordWriter(topic, partitions, settings or BatchSettings(batch_bytes=8_000))
-    produced = writer.write(rows, NOW_MS)
-    assert not produced.refused
-    return list(batches_of(topic, produced))
+    return TransactionalProducer(cluster, killed_sender.transaction_settings(topic))
 
 
 def committed(topics: Topics, topic: str, partitions: int) -> list[list[tuple[Any, Any]]]:
@@ -161,6 +141,37 @@ def test_rows_are_there_once_however_often_the_sender_is_killed_between_two_step
     killer.left = 0
     assert kills > 60
     check(topics, topic, partitions, transactions, rows)
+
+
+def test_brokers_tell_which_transactions_they_have(cluster: Cluster) -> None:
+    cluster.brokers(30_000)
+    level = cluster.features().get("transaction.version", 0)
+    assert level >= 2 or kafka_is_before(4)
+
+
+def test_rows_are_there_once_when_the_process_is_killed(topics: Topics) -> None:
+    """SIGKILL at any time, and then without; the children agree by Kafka alone."""
+    random, transactions, rows = Random(1), 40, 500
+    topic = topics.create_topic("sigkill", 3)
+    servers = topics.cluster.bootstrap_servers_of("PLAINTEXT")
+    command = [sys.executable, "-P", killed_sender.__file__, servers, topic]
+    command += [str(transactions), str(rows)]
+    finished = None
+    for kill in range(7):
+        child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert child.stdout is not None
+        # When it begins to send; importing takes it longer than all that.
+        child.stdout.readline()
+        try:
+            finished = child.wait(None if kill == 6 else random.uniform(0, 0.6))
+            break
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+        finally:
+            child.stdout.close()
+    assert finished == 0
+    check(topics, topic, 3, transactions, rows)
 
 
 @BOTH
