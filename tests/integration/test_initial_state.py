@@ -6,6 +6,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
 import keyrange
-from brokers.real_broker import Record, Topics
+from brokers.real_broker import Record, Topics, wait_until
 from commands.commanding import document, refusal, succeed
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.table.initial_state import InitialState
@@ -82,6 +83,74 @@ def test_the_first_record_of_a_key_sees_what_was_imported(
     found = {(row["key"], row["n"]) for row in job.rows()}
     begins = {f"k{n}": n * 100 if n < 40 else 0 for n in range(60)}
     assert found == {(key, n + more) for key, n in begins.items() for more in (1, 2)}
+
+
+def test_imported_timers_fire_by_the_clock_without_any_record(
+    job: TableJob, spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One that was due when the query begins, and one that becomes due."""
+    now = datetime.now(UTC)
+    times = {"past": now - timedelta(days=1), "soon": now + timedelta(seconds=8)}
+    rows = [(key, 7, [at]) for key, at in times.items()]
+    columns = "key string, total long, timers array<timestamp>"
+
+    def fires(key: bytes, when: datetime, state: Any) -> Any:
+        return key.decode(), state.total.get(), int(when.timestamp() * 1e6)
+
+    query = job.start(
+        count,
+        SCHEMA,
+        state=TOTAL,
+        initial_state=spark.createDataFrame(rows, columns),
+        time=keyrange.ProcessingTime(),
+        on_timer=fires,
+        trigger={"processingTime": "0 seconds"},
+        **own(tmp_path),
+    )
+    try:
+        wait_until(lambda: (tmp_path / "table" / "_delta_log").exists() and len(job.rows()) == 2)
+    finally:
+        query.stop()
+    found = {row["key"]: (row["n"], row["at"]) for row in job.rows()}
+    assert found == {key: (7, int(at.timestamp() * 1e6)) for key, at in times.items()}
+    # No other query has written anything that the table lacks.
+    assert "goes on from commits" not in caplog.text
+
+
+@pytest.mark.parametrize("mode", ["record", "arrow"])
+def test_imported_state_and_timers_survive_another_cut(
+    job: TableJob, spark: SparkSession, tmp_path: Path, mode: str
+) -> None:
+    due = BEGAN + timedelta(hours=1)
+    rows = [(key.decode(), 100, [due]) for key in KEYS]
+    frame = spark.createDataFrame(rows, "key string, total long, timers array<timestamp>")
+
+    def fires(key: bytes, when: datetime, state: Any) -> Any:
+        assert when == due
+        return key.decode(), -state.total.get(), 0
+
+    def fires_all(timers: Any, groups: Any, state: Any) -> Any:
+        totals = pc.struct_field(state.column("total"), "n").take(groups)
+        output = {"key": timers.column("key").cast(pa.string()), "n": pc.negate(totals)}
+        output["at"] = pa.array([0] * len(totals), pa.int64())
+        return pa.RecordBatch.from_pydict(output), state
+
+    function, on_timer = (count, fires) if mode == "record" else (count_all, fires_all)
+    for ranges, minutes in ((2, 0), (5, 61), (1, 62), (3, 63)):
+        at_ms = BEGAN_MS + minutes * 60_000
+        job.produce(*(Record(b"", key, partition_of(key, 3), at_ms) for key in KEYS))
+        job.run(
+            *(function, SCHEMA, mode),
+            state=TOTAL,
+            initial_state=frame,
+            time=keyrange.EventTime(),
+            on_timer=on_timer,
+            **{**own(tmp_path), "keyRangesPerPartition": str(ranges)},
+        )
+    found = Counter((row["key"], row["n"]) for row in job.rows())
+    # Timers fire before the records of the batch behind the one that moved the watermark.
+    wanted = [100 + more for more in (1, 2, 3, 4)] + [-102]
+    assert found == Counter((key.decode(), n) for key in KEYS for n in wanted)
 
 
 def test_a_query_that_has_begun_takes_no_other_beginning(

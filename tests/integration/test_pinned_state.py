@@ -3,15 +3,20 @@ again; they become more and fewer, and each reads the state of the keys that it 
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
 from brokers.real_broker import Record, Topics, send
+from commands.commanding import succeed
 from faults.key_feeder import Feeder
 from keyrange.individual_commits.model.commit import Snapshot
+from keyrange.kafka.messages.produce import partition_of
 from keyrange.members.model.assignment import Assignment
 from project.forms import by_form
 from queries.pinned_checks import check_counts, restart_oldest
@@ -57,6 +62,44 @@ def test_nothing_is_restored_when_executors_and_the_driver_are_killed(
                 assert run.status()["restored"] == 0
     assert [*(tmp_path / "counted" / "commits_state").rglob("*.parquet")]
     assert [*(tmp_path / "slots").rglob("*.arrow")]
+
+
+def test_imported_state_goes_to_who_owns_its_keys(topics: Topics, tmp_path: Path) -> None:
+    """As soon as there are owners; before, and behind them."""
+    keys = [b"k%d" % n for n in range(60)]
+    topic = topics.create_topic("imported", PARTITIONS)
+    pq.write_table(
+        pa.table({"key": [key.decode() for key in keys], "total": [100] * 60}),
+        tmp_path / "given.parquet",
+    )
+    succeed(
+        *("state", "import", tmp_path / "counted" / "commits"),
+        *("--from", tmp_path / "given.parquet", "--variable", "total: value of n long"),
+        *("--topic", topic, "--bootstrap-servers", topics.cluster.bootstrap_servers),
+    )
+    path = tmp_path / "counted" / "table"
+    with pinned_cluster(topics, tmp_path) as cluster:
+        run = cluster.start_counting("counted", topic, memberNames="static")
+
+        def is_counted(times: int) -> bool:
+            return DeltaTable.is_deltatable(str(path)) and rows(path) == times * len(keys)
+
+        def are_owners(count: int) -> bool:
+            found = run.assignment()
+            return found is not None and len(found.slots) == count
+
+        for times in (1, 2):
+            topics.produce(topic, [Record(b"", key, partition_of(key, PARTITIONS)) for key in keys])
+            run.wait(lambda times=times: is_counted(times))  # type: ignore[misc]
+            # The first batch may come before them.
+            run.wait(lambda: are_owners(2))
+    found = DeltaTable(path).to_pyarrow_table().to_pylist()
+    counts = Counter((row["key"], row["n"]) for row in found)
+    assert counts == Counter((key.decode(), n) for key in keys for n in (101, 102))
+
+
+def rows(path: Path) -> int:
+    return DeltaTable(path).to_pyarrow_dataset().count_rows()
 
 
 KEYS = 600_000

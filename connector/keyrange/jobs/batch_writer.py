@@ -20,6 +20,7 @@ from keyrange.individual_commits.batch_in_checkpoint import LastRead, Planned, r
 from keyrange.individual_commits.batch_run import current
 from keyrange.individual_commits.dead_letter_sink import LettersOfWholeBatches
 from keyrange.individual_commits.model.verdict_manifest import Manifest, of_tasks, planned
+from keyrange.individual_commits.table.initial_state import import_source
 from keyrange.individual_commits.table_output import BatchOutput, TableOutput
 from keyrange.individual_commits.verdict_store import VerdictStore, check_tables
 from keyrange.jobs.definition import JobDefinition
@@ -85,11 +86,17 @@ class JobTables:
     __getstate__ = _what_it_was_made_of
 
     def prepare(
-        self, store: VerdictStore, application: str, at: Planned, batch: DataFrame
+        self,
+        store: VerdictStore,
+        application: str,
+        at: Planned,
+        batch: DataFrame,
+        group: str = "",
     ) -> BatchOutput:
         """The tables of the query, which are made where the query has none. Once in a run: whether
         the batch before this one, which Spark's checkpoint calls finished, is in these tables. Its
         manifest stays until this batch is finished, and its transaction in each table's log.
+        `group`: that of the query's commits.
 
         Raises OUTPUT_PASSED_OVER where there is no manifest, OTHER_TABLE where it is one of another
         table or one lacks its transaction, TABLE_RESTORED.
@@ -98,7 +105,7 @@ class JobTables:
         sinks = {name: each.sink for name, each in output.tables.items()}
         if not known and at.is_of_one_source:
             self._check_before(store, sinks, application, at)
-        elif not known and at.end.commits is not None and at.end.commits.resumes is not None:
+        elif not known and _goes_on(at, group):
             before = store.before(at)
             check_tables(before, sinks, self.moved_from)
             if before is None or not before.tables:
@@ -176,6 +183,12 @@ class JobTables:
                 _log.warning("batch %d is written; OPTIMIZE then: %s", batch_id, text)
 
 
+def _goes_on(at: Planned, group: str) -> bool:
+    """Whether a batch goes on from what another query did, and not from imported state alone."""
+    mark = at.end.commits
+    return mark is not None and mark.resumes is not None and mark.resumes[0] != import_source(group)
+
+
 @dataclass(frozen=True)
 class WriteIndividually:
     """What `keyrange.each_batch` is given: the commits of records are around it."""
@@ -186,7 +199,8 @@ class WriteIndividually:
         run = current("keyrange.job")
         run.keeps_state = bool(self.tables.definition.state)
         planned = run.plan.planned
-        run.write_verdict(self.tables.prepare(run.store, planned.application, planned, batch))
+        given = (run.store, planned.application, planned, batch)
+        run.write_verdict(self.tables.prepare(*given, run.plan.commits.group))
         assert run.manifest is not None
         self.tables.warn(run.manifest)
         self.tables.optimize(batch, batch_id)
