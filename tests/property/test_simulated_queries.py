@@ -49,6 +49,8 @@ KINDS = {
     "with timers, with losses": (Kind(timed=True, loses=True), 10),
     "with timers, with a budget": (Kind(timed=True, budget=True), 10),
     "with timers, set by hand, with a budget": (Kind(timed=True, by_hand=True, budget=True), 10),
+    "with timers, set by hand": (Kind(timed=True, by_hand=True), 10),
+    "with timers, begun anew": (Kind(timed=True, anew=True, budget=True), 10),
     "with timers, of two topics": (Kind(timed=True, shared=True), 10),
     "with timers, of two topics, pinned": (Kind(timed=True, shared=True, pinned=True), 10),
     "with timers, of two topics, with a budget": (Kind(timed=True, shared=True, budget=True), 10),
