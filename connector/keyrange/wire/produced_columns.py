@@ -149,7 +149,7 @@ def _partitions(column: pa.Array | None, rows: int) -> Numbers:
     if not kinds.is_integer(column.type) or column.type == pa.uint64():
         raise _wrong("partition", column.type, "integers")
     wide = column.cast(pa.int64()).fill_null(ANY_PARTITION)
-    return np.array(wide.to_numpy(zero_copy_only=False))
+    return np.array(wide.to_numpy(zero_copy_only=False), np.int64)
 
 
 def _wrong(name: str, kind: pa.DataType, wanted: str) -> KeyrangeError:

@@ -3,7 +3,8 @@
 Numba checks no bounds. Here each array that the decoder reads or fills ends where a page without
 access begins, or begins where one ends: a kernel that goes one byte too far kills the process.
 
-Run as a program: SEED CASES, or `overread` and `overwrite`, which show that the guard bites.
+Run as a program: SEED CASES, or `write SEED CASES` for rows that become record batches, or
+`overread` and `overwrite`, which show that the guard bites.
 """
 
 from __future__ import annotations
@@ -28,9 +29,12 @@ from keyrange.wire import (
     columns,
     compression,
     key_range_selection,
+    produced_batches,
+    produced_columns,
     record_batches,
     record_kernels,
 )
+from keyrange.wire.columns import HEADERS
 from keyrange.wire.fetch_response import AbortedTransaction
 from unit.wire import mutations
 
@@ -98,6 +102,14 @@ def _allocate(count: int, dtype: Any) -> tuple[pa.Buffer, np.ndarray[Any, Any]]:
     return pa.py_buffer(made), made
 
 
+def frombuffer(buffer: Any, dtype: Any) -> np.ndarray[Any, Any]:
+    """As numpy's, of a copy between guards."""
+    found = np.frombuffer(buffer, dtype)
+    made = empty(len(found), found.dtype)
+    made[:] = found
+    return made
+
+
 def put_guards() -> None:
     """Let the modules of keyrange.wire allocate between guards."""
     numpy = SimpleNamespace(**{name: getattr(np, name) for name in dir(np) if name != "__doc__"})
@@ -108,8 +120,12 @@ def put_guards() -> None:
         chunk_decoder,
         record_batches,
         key_range_selection,
+        produced_batches,
+        produced_columns,
     ):
         module.np = numpy
+    produced_columns.np = SimpleNamespace(**vars(numpy) | {"frombuffer": frombuffer})
+    produced_batches._region = lambda size: empty(size, np.uint8)
     columns._allocate = _allocate
     key_range_selection._bytes = lambda text: guarded(text or b"\0")
 
@@ -163,6 +179,37 @@ def one_case(random: Random) -> None:
         _release()
 
 
+def one_written_case(random: Random) -> None:
+    """Rows of any kind, good and bad, to batches of any size."""
+    global _at_end
+    _at_end = random.random() < 0.7
+
+    def field() -> bytes | None:
+        return random.choice((None, b"", random.randbytes(random.choice((1, 3, 4, 5, 64, 200)))))
+
+    def headers() -> list[dict[str, Any]] | None:
+        few = [{"key": random.choice(("h", "", None)), "value": field()} for _ in range(3)]
+        return random.choice((None, few[: random.randrange(4)]))
+
+    rows = range(random.randint(1, 12))
+    columns = {
+        "key": pa.array([field() for _ in rows], pa.binary()),
+        "value": pa.array([field() for _ in rows], pa.large_binary()),
+        "headers": pa.array([headers() for _ in rows], HEADERS),
+        "partition": pa.array([random.choice((None, 0, 2, 3, -1)) for _ in rows], pa.int32()),
+    }
+    settings = produced_batches.BatchSettings(
+        random.randint(0, 500), random.randint(0, 500), random.choice(("none", "lz4"))
+    )
+    try:
+        writer = produced_batches.RecordWriter("t", 3, settings, random.randrange(3))
+        table = pa.RecordBatch.from_pydict(columns)
+        for batch in writer.write(table.slice(random.randrange(2)), 5).batches:
+            produced_batches.seal(batch.data, 1, 2, 3)
+    finally:
+        _release()
+
+
 def main(arguments: list[str]) -> None:
     if arguments[0] == "overread":
         record_kernels.crc32c(guarded(b"x" * 100), 0, 101)
@@ -173,10 +220,11 @@ def main(arguments: list[str]) -> None:
         record_kernels.gather_bytes(guarded(b"x"), records, 1, True, ends, guarded(b""), valid)
     else:
         put_guards()
-        seed, cases = map(int, arguments)
+        case = one_case if len(arguments) == 2 else one_written_case
+        seed, cases = map(int, arguments[-2:])
         for number in range(seed, seed + cases):
             print(number, file=sys.stderr)
-            one_case(Random(number))
+            case(Random(number))
         print("survived", cases)
 
 

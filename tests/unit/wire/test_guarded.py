@@ -42,3 +42,10 @@ def test_logs_gone_wrong_are_decoded_between_guard_pages(seed: int) -> None:
     last = result.stderr[-2_000:]
     assert result.returncode == 0, f"died with {result.returncode} after seed {last}"
     assert result.stdout == f"survived {CASES}\n"
+
+
+def test_rows_are_written_between_guard_pages() -> None:
+    result = run("write", "0", str(CASES))
+    last = result.stderr[-2_000:]
+    assert result.returncode == 0, f"died with {result.returncode} after seed {last}"
+    assert result.stdout == f"survived {CASES}\n"

@@ -116,6 +116,8 @@ class TransactionalProducer:
         `failure` has the batch. What `batches` raises aborts the transaction.
         """
         sender = self._started()
+        if sender.failure is not None and self.is_over:
+            raise sender.failure.error
         sender.begin()
         try:
             self._offer(sender, batches)
