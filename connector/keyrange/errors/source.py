@@ -88,8 +88,11 @@ SOURCE_CONDITIONS: Final = (
     ),
     _rows.invalid(
         "INVALID_OFFSETS",
-        'offsets are JSON such as {"topic": {"0": 23, "1": -2}}',
-        "A text that should hold offsets as JSON does not.",
+        'in an option offsets are JSON such as {"topic": {"0": 23, "1": -2}}; with a checkpoint '
+        "that another kind of source has written no query of Kafka goes on: name another "
+        "checkpointLocation",
+        "A text that should hold offsets as JSON does not, or the checkpoint is that of another "
+        "kind of source.",
         "the text and the position in it, both in the message",
     ),
     _key_ranges.invalid(

@@ -165,7 +165,7 @@ def read_checkpoint(document: Any) -> Checkpoint:
     newer keyrange wrote it.
     """
     if not isinstance(document, dict):
-        raise _invalid("it is not a JSON object")
+        raise _invalid("it is not a JSON object of topics, as those of Kafka sources are")
     extra = document.get(RESERVED, {"version": VERSION})
     version = extra.get("version") if isinstance(extra, dict) else None
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
