@@ -1,8 +1,8 @@
 """A job with keys whose driver may end itself by SIGKILL, beside the transaction of its table.
 
-It is started as jobs/ingest.py is (`queries.ingesting`). `--by delta-rs`: the session has no Delta,
-and what the environment says of the store is given as options. `--ends before` is between the
-manifest and the merge, `--ends after` between the merge and the end of the batch.
+It is started as jobs/ingest.py is (`queries.ingesting`). `--by delta-rs`: the session has no Delta.
+`--ends before` is between the manifest and the merge, `--ends after` between the merge and the end
+of the batch.
 """
 
 from __future__ import annotations
@@ -22,8 +22,6 @@ DELTA = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
 }
 SCHEMA = "id string, day date, text string, gone boolean"
-# obstore's and delta-rs's names of what the environment says.
-SETTINGS = ("aws_endpoint_url", "aws_allow_http", "aws_access_key_id", "aws_region")
 
 
 def row(record: Any) -> Any:
@@ -38,6 +36,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     for name in ("bootstrap-servers", "topic", "table", "checkpoint", "by", "ends", "commits"):
         parser.add_argument(f"--{name}", default="")
+    parser.add_argument("--option", action="append", default=[])
     return parser.parse_args()
 
 
@@ -55,16 +54,11 @@ def main() -> None:
         "kafka.bootstrap.servers": given.bootstrap_servers,
         "subscribe": given.topic,
         "startingOffsets": "earliest",
+        **dict(each.split("=", 1) for each in given.option),
     }
     if given.commits:
         options |= {"commitMode": "individual", "commitTable": given.commits}
-    if given.by == "delta-rs":
-        options |= {f"objectStore.{name}": os.environ[name.upper()] for name in SETTINGS}
-        options |= {"objectStore.aws_secret_access_key": "env:SECRET_OF_STORE"}
-        os.environ["SECRET_OF_STORE"] = os.environ["AWS_SECRET_ACCESS_KEY"]
-        for name in [name for name in os.environ if name.startswith("AWS_")]:
-            del os.environ[name]
-    else:
+    if given.by == "spark":
         spark.sql(
             f"CREATE TABLE IF NOT EXISTS delta.`{given.table}` (id string, day date, text string) "
             "USING delta PARTITIONED BY (day) "
