@@ -157,3 +157,11 @@ class Histories:
             elif state is not None:
                 scanned.append(state.piece_of(key_hash).scanned)
         return any(after < scanned[0] for after in scanned[1:])
+
+
+def was_due(timed: Timed, home: TopicPartition, timer_us: int, since: Batch, now: Batch) -> bool:
+    """Whether the clock had come to a timer since it was set, before somebody set that back: one
+    that was due with another one of its key, which failed, stays due as that one does."""
+    batches = timed.batches(timed.checkpoints[-1])
+    between = [each for each in batches if since.number <= each.number < now.number]
+    return any(timer_us <= timed.clock_us(each, home) for each in between)
