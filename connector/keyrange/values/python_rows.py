@@ -8,15 +8,18 @@ from __future__ import annotations
 import itertools
 from collections import namedtuple
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import cache
 from typing import Any, Final, NoReturn
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 _AWARE: Final = pa.timestamp("us", "UTC")
+# Arrow's own, so that all times of a program are of one zone.
+_UTC: Final = ZoneInfo("UTC")
 # Times: what they are numbers of, and numpy's name for that.
 _TIMES: Final[Mapping[pa.DataType, tuple[pa.DataType, str]]] = {
     _AWARE: (pa.int64(), "us"),
@@ -113,7 +116,7 @@ def plain_values(column: pa.Array) -> list[Any]:
         raise ValueError("a time is beyond the years that Python has")
     values = times.tolist()
     if column.type == _AWARE:
-        values = (each.replace(tzinfo=UTC) for each in values)
+        values = (each.replace(tzinfo=_UTC) for each in values)
     return _where_valid(column, iter(values))
 
 
