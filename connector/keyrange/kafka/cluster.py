@@ -319,6 +319,7 @@ class Cluster:
         said: list[str] = []
         # Of all tries: the last may have had no time to learn more than that time was up.
         reasons: dict[str, None] = {}
+        absent = ""
         while True:
             addresses = list(self._known_addresses())
             failures: list[str] = []
@@ -341,9 +342,11 @@ class Cluster:
                     continue
                 return answer
             reasons |= dict.fromkeys(failures)
+            found = conditions.pop() if len(conditions) == 1 else ""
+            if found in _BEFORE_BROKERS or not deadline.passed:
+                absent = found
             if deadline.passed:
                 # What is away need not be a broker, and then another remedy helps.
-                absent = conditions.pop() if len(conditions) == 1 else ""
                 raise error(
                     absent if absent in _BEFORE_BROKERS else "BROKER_UNREACHABLE",
                     f"no broker answered: {'; '.join(reasons)}",

@@ -19,7 +19,7 @@ import pytest
 
 from brokers.loopback_broker import FETCH, LIST_OFFSETS, METADATA, LoopbackCluster, loopback_cluster
 from brokers.shared_readers import Shared, flat
-from keyrange.errors import KeyrangeError, UnavailableError
+from keyrange.errors import KeyrangeError, UnavailableError, error
 from keyrange.kafka import cluster as cluster_module
 from keyrange.kafka import socket_opening
 from keyrange.kafka.cluster import Cluster
@@ -102,6 +102,24 @@ def test_what_a_login_needs_before_a_broker_is_named(broker: LoopbackCluster) ->
     cluster.close()
     assert "check kafka.sasl.oauthbearer.token.endpoint.url" in str(failure.value)
     assert "hunter2" not in str(failure.value)
+
+
+def test_a_last_try_without_time_does_not_hide_what_a_login_needs(
+    broker: LoopbackCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = client(broker, default_api_timeout_ms=300)
+    tries = iter(["TOKEN_ENDPOINT_UNREACHABLE"])
+
+    def connection(*_: Any) -> Any:
+        name = next(tries, "")
+        if not name:
+            time.sleep(0.5)
+        raise error(name or "BROKER_UNREACHABLE", "no answer")
+
+    monkeypatch.setattr(cluster, "connection", connection)
+    with pytest.raises(UnavailableError, match=r"^\[TOKEN_ENDPOINT_UNREACHABLE\]"):
+        cluster.describe(["t"])
+    cluster.close()
 
 
 def test_names_that_are_all_wrong_are_named() -> None:
