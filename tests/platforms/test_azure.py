@@ -65,15 +65,6 @@ def test_of_drivers_that_write_at_once_one_goes_on(subject: Subject, home: str) 
     assert [each.seq for each in subject.open(home).history()] == [1, 2, 3, 4]
 
 
-def counted(record: Any, state: Any) -> Any:
-    """How often its key came; one record fails whenever it is worked on."""
-    if record.value == b"bad":
-        raise ValueError("none of these")
-    n = state.n.get(default=0) + 1
-    state.n.update(n)
-    return record.key.decode(), n
-
-
 @pytest.mark.broker
 @pytest.mark.spark
 def test_a_job_with_state_and_commits_there(
@@ -81,10 +72,19 @@ def test_a_job_with_state_and_commits_there(
 ) -> None:
     topic = topics.create_topic("azure", 2)
     given = options(topics, topic, startingOffsets="earliest", maxOffsetsPerTrigger="120") | {
+        "splitBy": "keyRange",
         "commitMode": "individual",
         "commitTable": f"{home}/commits",
         "maxDeliveries": "1",
     }
+
+    def counted(record: Any, state: Any) -> Any:
+        """How often its key came; one record fails whenever it is worked on."""
+        if record.value == b"bad":
+            raise ValueError("none of these")
+        n = state.n.get(default=0) + 1
+        state.n.update(n)
+        return record.key.decode(), n
 
     def run() -> None:
         job = keyrange.job(
@@ -104,8 +104,10 @@ def test_a_job_with_state_and_commits_there(
     found = sorted((row["key"], row["n"]) for row in rows)
     wanted = [(f"key-{key}", n) for key in range(KEYS) for n in range(1, 2 * EACH + 1)]
     assert found == sorted(wanted)
-    [source] = set(DeltaTable(f"{home}/commits").to_pyarrow_table(["source_id"])[0].to_pylist())
+    [source] = set(
+        DeltaTable(f"{home}/commits").to_pyarrow_table(columns=["source_id"])[0].to_pylist()
+    )
     states = open_commit_table(CommitOptions(table=f"{home}/commits"), source).known().states
     assert sum(each.committed for each in states.values()) == 2 * KEYS * EACH + 1
-    letters = DeltaTable(f"{home}/commits_dead_letters").to_pyarrow_table(["value"])
+    letters = DeltaTable(f"{home}/commits_dead_letters").to_pyarrow_table(columns=["value"])
     assert letters.column(0).to_pylist() == [b"bad"]
