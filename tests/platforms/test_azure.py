@@ -13,14 +13,12 @@ from pyspark.sql import SparkSession
 
 import keyrange
 from brokers.real_broker import Record, Topics
-from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.table.commit_table import open_commit_table
 from keyrange.options.commits import CommitOptions
-from keyrange.storage.directory import Directory
 from platforms.azurite import CONTAINER, azurite
 from spark.sources import options
 from tables.numbered_logs import SUBJECTS, Subject
-from tables.racing_writers import in_threads
+from tables.racing_writers import check_one_driver_goes_on, check_put_once
 
 KEYS, EACH = 20, 15
 
@@ -42,27 +40,12 @@ def home(container: str, request: pytest.FixtureRequest) -> str:
 
 
 def test_of_those_who_put_at_once_one_does(home: str) -> None:
-    for attempt in range(5):
-        uri, made = f"{home}/{attempt}", dict.fromkeys(range(8), False)
-
-        def put(at: int, uri: str = uri, made: dict[int, bool] = made) -> None:
-            made[at] = Directory(uri).write_once("once", b"%d" % at) is not None
-
-        assert in_threads(8, put) == []
-        [winner] = [at for at, is_made in made.items() if is_made]
-        assert Directory(uri).read("once") == b"%d" % winner
-    assert Directory(uri).read_if_there("none") is None
+    check_put_once(home)
 
 
 @pytest.mark.parametrize("subject", SUBJECTS, ids=lambda subject: subject.name)
 def test_of_drivers_that_write_at_once_one_goes_on(subject: Subject, home: str) -> None:
-    subject.fill(home)
-    tables = [subject.open(home) for _ in range(6)]
-    assert {subject.last(each) for each in tables} == {3}
-    raised = in_threads(6, lambda at: tables[at].append(subject.begin(4, f"run-{at + 2}")))
-    names = [each.condition.name for each in raised if isinstance(each, KeyrangeError)]
-    assert names == [subject.fenced] * 5
-    assert [each.seq for each in subject.open(home).history()] == [1, 2, 3, 4]
+    check_one_driver_goes_on(subject, home)
 
 
 @pytest.mark.broker

@@ -28,7 +28,7 @@ from keyrange.work.appended_files import files_of
 from keyrange.work.outcome_rows import done_rows, other_rows
 from s3_server import S3Server, by_kind
 from tables.numbered_logs import COMMITS, SUBJECTS, Subject
-from tables.racing_writers import in_threads
+from tables.racing_writers import check_one_driver_goes_on, check_put_once, in_threads
 
 PLACE = TopicPartition("t", 0)
 START, END = Checkpoint({PLACE: 5}), Checkpoint({PLACE: 9}, commits=CommitMark("s", 1))
@@ -49,16 +49,7 @@ def subject(request: pytest.FixtureRequest) -> Subject:
 
 @pytest.mark.usefixtures("s3")
 def test_of_those_who_put_at_once_one_does(home: str) -> None:
-    for attempt in range(5):
-        uri, made = f"{home}/{attempt}", dict.fromkeys(range(8), False)
-
-        def put(at: int, uri: str = uri, made: dict[int, bool] = made) -> None:
-            made[at] = Directory(uri).write_once("once", b"%d" % at) is not None
-
-        assert in_threads(8, put) == []
-        [winner] = [at for at, is_made in made.items() if is_made]
-        assert Directory(uri).read("once") == b"%d" % winner
-    assert Directory(uri).read_if_there("none") is None
+    check_put_once(home)
 
 
 @pytest.mark.usefixtures("s3")
@@ -113,13 +104,7 @@ def test_where_no_manifest_decides_the_table_has_one_drivers_rows(
 
 @pytest.mark.usefixtures("s3")
 def test_of_drivers_that_write_at_once_one_goes_on(subject: Subject, home: str) -> None:
-    subject.fill(home)
-    tables = [subject.open(home) for _ in range(6)]
-    assert {subject.last(each) for each in tables} == {3}
-    raised = in_threads(6, lambda at: tables[at].append(subject.begin(4, f"run-{at + 2}")))
-    names = [each.condition.name for each in raised if isinstance(each, KeyrangeError)]
-    assert names == [subject.fenced] * 5
-    assert [each.seq for each in subject.open(home).history()] == [1, 2, 3, 4]
+    check_one_driver_goes_on(subject, home)
 
 
 @pytest.mark.usefixtures("s3")

@@ -10,6 +10,7 @@ import pytest
 
 from keyrange.errors import KeyrangeError
 from keyrange.storage.delta_log import DeltaLog
+from keyrange.storage.directory import Directory
 from tables.commit_contract import condition
 from tables.numbered_logs import Subject
 
@@ -67,6 +68,31 @@ def in_threads(count: int, work: Callable[[int], None]) -> list[BaseException]:
     for thread in threads:
         thread.join()
     return raised
+
+
+def check_put_once(home: str) -> None:
+    """That of those who put a file at once one does."""
+    for attempt in range(5):
+        uri, made = f"{home}/{attempt}", dict.fromkeys(range(8), False)
+
+        def put(at: int, uri: str = uri, made: dict[int, bool] = made) -> None:
+            made[at] = Directory(uri).write_once("once", b"%d" % at) is not None
+
+        assert in_threads(8, put) == []
+        [winner] = [at for at, is_made in made.items() if is_made]
+        assert Directory(uri).read("once") == b"%d" % winner
+    assert Directory(uri).read_if_there("none") is None
+
+
+def check_one_driver_goes_on(subject: Subject, home: str) -> None:
+    """That of drivers that write at once one goes on."""
+    subject.fill(home)
+    tables = [subject.open(home) for _ in range(6)]
+    assert {subject.last(each) for each in tables} == {3}
+    raised = in_threads(6, lambda at: tables[at].append(subject.begin(4, f"run-{at + 2}")))
+    names = [each.condition.name for each in raised if isinstance(each, KeyrangeError)]
+    assert names == [subject.fenced] * 5
+    assert [each.seq for each in subject.open(home).history()] == [1, 2, 3, 4]
 
 
 def check_late_append(subject: Subject, place: object, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -126,7 +126,7 @@ class LettersOfWholeBatches:
         if not self._is_on:
             return
         failures = store.failures_in(made)
-        batch = Worked(len(failures), _done_in(made))
+        batch = Worked(len(failures), made.done)
         most = self._options.commits.failure_ratio_max
         check_failures(made.batch_id, most, batch, self._before, lambda: failures)
         self._before += batch
@@ -178,14 +178,10 @@ class LettersOfWholeBatches:
         """To the topic, when the batch's output is written; listeners are told."""
         if self._is_on:
             dead = len(letters)
-            result = BatchResult(_done_in(manifest), dead, held_back=0, dead=dead, pending=0)
+            result = BatchResult(manifest.done, dead, held_back=0, dead=dead, pending=0)
             last_batch_results.keep(at.query_id, at.batch_id, result)
         self._sink.send(self._options, letters)
         self._sink.maintain()
-
-
-def _done_in(manifest: Manifest) -> int:
-    return sum(records for _, _, records in manifest.rows.get("done", ()))
 
 
 def _bytes(value: Any) -> bytes | None:

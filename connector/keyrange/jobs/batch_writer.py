@@ -24,7 +24,7 @@ from keyrange.individual_commits.table.initial_state import import_source
 from keyrange.individual_commits.table_output import BatchOutput, TableOutput
 from keyrange.individual_commits.verdict_store import VerdictStore, check_tables
 from keyrange.jobs.definition import JobDefinition
-from keyrange.jobs.first_records import done_in, warnings_of
+from keyrange.jobs.first_records import warnings_of
 from keyrange.jobs.query_table import store_of_whole_batches, warn_of_history
 from keyrange.model.offsets import nested
 from keyrange.storage.model.sink_driver import application_of
@@ -159,7 +159,7 @@ class JobTables:
 
     def warn(self, manifest: Manifest) -> None:
         """Once in a run, of its first batch that has records."""
-        if done_in(manifest) and not self._has_done:
+        if manifest.done and not self._has_done:
             self._has_done.append(True)
             for text in warnings_of(manifest, self.definition):
                 _log.warning("batch %d: %s", manifest.batch_id, text)

@@ -14,7 +14,7 @@ _EARLY_US: Final = 100_000_000_000 * 1000
 
 
 def warnings_of(manifest: Manifest, job: JobDefinition) -> Iterator[str]:
-    done = done_in(manifest)
+    done = manifest.done
     is_staged = any(each.is_staged for each in job.tables)
     if done and not (job.state or is_staged or manifest.rows.get("file")):
         yield (
@@ -34,8 +34,3 @@ def warnings_of(manifest: Manifest, job: JobDefinition) -> Iterator[str]:
                 "all event times are before March 1973: a long holds ms since 1970, and these look "
                 "like seconds"
             )
-
-
-def done_in(manifest: Manifest) -> int:
-    """How many records a batch has done."""
-    return sum(records for _, _, records in manifest.rows.get("done", ()))

@@ -20,8 +20,7 @@ def alive(batch: pa.RecordBatch, form: StateForm, time_ms: int) -> pa.RecordBatc
             mask = is_over.to_numpy(zero_copy_only=False)
             rows = pa.array(np.arange(batch.num_rows), mask=mask)
             for name in (variable.name, variable.expires):
-                at = batch.schema.get_field_index(name)
-                batch = batch.set_column(at, batch.schema.field(at), batch.column(at).take(rows))
+                batch = form.with_column(batch, name, batch.column(name).take(rows))
     return batch
 
 

@@ -204,6 +204,10 @@ class StateForm:
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
+    def with_column(self, rows: pa.RecordBatch, name: str, values: pa.Array) -> pa.RecordBatch:
+        """The rows with other values in one column."""
+        return rows.set_column(rows.schema.get_field_index(name), self.schema.field(name), values)
+
     def check(self, was: pa.Schema, file: str) -> None:
         """Raises STATE_SCHEMA_CHANGED where a file has variables that these cannot take in."""
         written = form_of(was)

@@ -172,10 +172,8 @@ def _last_rows(staged: Staged, rows: str) -> str:
         f"{keys}, {change}.topic, {change}.partition", f"{change}.offset", f"{change}.row"
     )
     across = _window(keys, *(f"{change}.{name}" for name in ("timestamp_ms", "topic", "partition")))
-    own, found = (
-        [f"row_number() OVER ({within}) AS _keyrange_place"],
-        [f"row_number() OVER ({across}) AS _keyrange_place"],
-    )
+    own = [f"row_number() OVER ({within}) AS _keyrange_place"]
+    found = [f"row_number() OVER ({across}) AS _keyrange_place"]
     for number, name in enumerate(kept):
         said = f"struct({quoted(name)} AS value, {change}.deleted AS deleted)"
         said = f"CASE WHEN NOT {_keeps(change, name)} THEN {said} END"

@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from keyrange.windowing.operators import Numbers
 from keyrange.windowing.slots import Slots
@@ -22,11 +23,7 @@ _WIDE_PRECISION: Final = 76
 def summed(values: pa.Array, slots: Slots, kind: pa.DataType) -> pa.Array:
     """The sum of the values of each slot that are not null; null where all are. `kind` is long,
     double or a decimal. Raises ValueError where a sum does not fit."""
-    of = slots.of
-    if values.null_count:
-        valid = values.is_valid()
-        of, values = of[valid.to_numpy(zero_copy_only=False)], values.filter(valid)
-    is_none = np.bincount(of, minlength=slots.count) == 0
+    values, of, is_none = _valid(values, slots)
     if pa.types.is_decimal(kind):
         return _decimals(values, of, slots.count, kind)
     numbers = values.to_numpy()
@@ -35,6 +32,15 @@ def summed(values: pa.Array, slots: Slots, kind: pa.DataType) -> pa.Array:
     else:
         sums = _longs(numbers, of, slots.count)
     return pa.array(sums, kind, mask=is_none)
+
+
+def _valid(values: pa.Array, slots: Slots) -> tuple[pa.Array, Numbers, NDArray[np.bool_]]:
+    """The values that are not null, their slots, and which slots have none."""
+    of = slots.of
+    if values.null_count:
+        valid = values.is_valid()
+        values, of = values.filter(valid), of[valid.to_numpy(zero_copy_only=False)]
+    return values, of, np.bincount(of, minlength=slots.count) == 0
 
 
 def _longs(numbers: Numbers, of: Numbers, count: int) -> Numbers:
@@ -69,11 +75,8 @@ def _decimals(values: pa.Array, of: Numbers, count: int, kind: pa.DataType) -> p
 def extremes(values: pa.Array, slots: Slots, is_greatest: bool) -> pa.Array:
     """The greatest value of each slot, or the least, of numbers and times; null where all are. NaN
     is greater than all others."""
-    of = slots.of
+    values, of, is_none = _valid(values, slots)
     chosen: np.ufunc
-    if values.null_count:
-        valid = values.is_valid()
-        of, values = of[valid.to_numpy(zero_copy_only=False)], values.filter(valid)
     if pa.types.is_floating(values.type):
         numbers = values.to_numpy()
         # Of a number and NaN `fmin` takes the number, and `maximum` NaN.
@@ -85,7 +88,6 @@ def extremes(values: pa.Array, slots: Slots, is_greatest: bool) -> pa.Array:
     found = np.full(slots.count, begin, numbers.dtype)
     with np.errstate(invalid="ignore"):
         chosen.at(found, of, numbers)
-    is_none = np.bincount(of, minlength=slots.count) == 0
     return pa.array(found, mask=is_none).view(values.type)
 
 

@@ -196,14 +196,9 @@ class KeyedArrowWorker(ArrowWorker):
         is_due = times.cast(pa.int64()).to_numpy() <= until[owners.to_numpy()]
         groups = owners.filter(pa.array(is_due)).cast(pa.int32())
         self._fired_count = len(groups)
-        left = rows.set_column(
-            rows.schema.get_field_index(TIMERS),
-            form.schema.field(TIMERS),
-            without_times(column, is_due),
-        )
-        at = left.schema.get_field_index(TIMER_RETRY)
-        field = form.schema.field(TIMER_RETRY)
-        left = left.set_column(at, field, pa.nulls(rows.num_rows, field.type))
+        left = form.with_column(rows, TIMERS, without_times(column, is_due))
+        none = pa.nulls(rows.num_rows, form.schema.field(TIMER_RETRY).type)
+        left = form.with_column(left, TIMER_RETRY, none)
         reader, keys = self._task.job.values, rows.column(KEY).take(groups)
         if reader is not None:
             keys = reader.read_keys(keys)
@@ -236,8 +231,7 @@ class KeyedArrowWorker(ArrowWorker):
         else:
             task.hold(self._partition, key_hash)
         for name, value in ((TIMERS, timers), (TIMER_RETRY, told)):
-            at, field = rows.schema.get_field_index(name), form.schema.field(name)
-            rows = rows.set_column(at, field, pa.array([value], field.type))
+            rows = form.with_column(rows, name, pa.array([value], form.schema.field(name).type))
         self._states.change(self._partition, rows)
 
     def finish(self) -> None:

@@ -82,6 +82,11 @@ class Manifest:
         return [row[0] for row in self.rows.get("file", ()) if row[-1] in staged]
 
     @property
+    def done(self) -> int:
+        """How many records the batch has done, as far as its rows count them."""
+        return sum(records for _, _, records in self.rows.get("done", ()))
+
+    @property
     def plan(self) -> str:
         """What tells its offsets from those of others."""
         told = json.dumps([self.start, self.end], sort_keys=True)

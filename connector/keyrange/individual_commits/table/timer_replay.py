@@ -204,18 +204,17 @@ def _rows_with(
     hashes = np.array([hash_of(key) for key in names], np.int64)
     wanted = Keys(hashes, pa.array(names, pa.binary()))
     rows = look_up(stored.blocks(partition, SPACE), wanted, form)
-    field = form.schema.field(TIMERS)
     column = rows.column(TIMERS).cast(pa.list_(pa.int64())).to_pylist()
     merged = [
         sorted({*(have or ()), *timers[key]}) for have, key in zip(column, names, strict=True)
     ]
     first_us = first_timers(rows)
-    at = rows.schema.get_field_index(TIMERS)
-    rows = rows.set_column(at, field, pa.array(merged, pa.list_(pa.int64())).cast(field.type))
+    times = pa.array(merged, pa.list_(pa.int64())).cast(form.schema.field(TIMERS).type)
+    rows = form.with_column(rows, TIMERS, times)
     retries: list[dict[str, Any] | None] = rows.column(TIMER_RETRY).to_pylist()
     for number, retry in enumerate(retries):
         if retry is not None and merged[number][0] < first_us[number]:
             # Tries are of the first timer, which is another one now.
             retry |= {"deliveries": 0, "due_ms": stored.time_ms}
-    at, field = rows.schema.get_field_index(TIMER_RETRY), form.schema.field(TIMER_RETRY)
-    return rows.set_column(at, field, pa.array(retries, field.type))
+    kind = form.schema.field(TIMER_RETRY).type
+    return form.with_column(rows, TIMER_RETRY, pa.array(retries, kind))
