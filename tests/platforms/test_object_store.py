@@ -83,7 +83,7 @@ def test_where_no_manifest_decides_the_table_has_one_drivers_rows(
         writer = DataFileWriter(sinks[at].uri, ROWS)
         writer.add(pa.record_batch({"at": [at]}, schema=ROWS))
         [file] = writer.finish()
-        row = (file.name, file.size_bytes, file.rows, file.statistics, [])
+        row = (file.name, file.size_bytes, file.rows, file.statistics, [], "")
         offsets = planned(START, END)
         store.publish(Manifest(3, "", {}, {}, *offsets, rows={"file": [row]}), START, END)
         if appending:
