@@ -64,10 +64,12 @@ def _last_of(
     # A key may be called as one of these.
     own = {f"key {at}": rows.column(name) for at, name in enumerate(keys)}
     told = {name: pc.struct_field(change, name) for name in {*within, *order}}
+    if "offset" in told:
+        # A row without one stands before all others.
+        told["offset"] = pc.fill_null(told["offset"], -1)
     found = pa.table({**own, **told, "at": pa.array(np.arange(rows.num_rows))})
     sort_keys: list[Any] = [(name, "ascending") for name in order]
-    # A row without an offset stands before all others.
-    in_order = pc.sort_indices(found, sort_keys=sort_keys, null_placement="at_start")
+    in_order = pc.sort_indices(found, sort_keys=sort_keys)
     found = found.take(in_order)
     at, places = found.column("at").to_numpy(), np.arange(rows.num_rows)
     kept = kept_columns(rows)
