@@ -4,7 +4,7 @@ with keys a task keeps the last one of each key."""
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -20,6 +20,8 @@ from keyrange.work.outcome_rows import HIDDEN, member_type
 # Of rows that wait for a file, or for others of their keys: then the last ones are chosen of them,
 # and written where these are more than half of it. Whoever merges chooses once more.
 _WAITING_BYTES: Final = 64 << 20
+# Of rows without keys, which are a group of their file's then: whoever reads it has one at a time.
+_GROUP_BYTES: Final = 16 << 20
 _CODEC: Final = "zstd"
 
 
@@ -42,9 +44,11 @@ class StagedRows:
         self._schema = table_schema(schema, partition_by).append(
             pa.field(CHANGE, member_type("change"))
         )
-        self._most, self._waiting_bytes = waiting_bytes, 0
+        self._most = waiting_bytes if keys else min(waiting_bytes, _GROUP_BYTES)
+        self._waiting_bytes = 0
         self._waiting: list[pa.RecordBatch] = []
         self._file: PartFile | None = None
+        self._name = ""
         self._files: list[DataFile] = []
 
     def add(self, rows: pa.RecordBatch) -> None:
@@ -62,11 +66,13 @@ class StagedRows:
                 self._write()
 
     def finish(self) -> list[DataFile]:
-        """The files, each of which has one row of a key and partition; none where there was no
-        row."""
+        """The files; none where there was no row. One that has keys has one row of a key and
+        partition, and without keys there is one, with all rows in their order."""
         if self._waiting:
             self._choose()
             self._write()
+        if self._file is not None:
+            self._close(self._file, ())
         files, self._files = self._files, []
         return files
 
@@ -82,10 +88,18 @@ class StagedRows:
         self._waiting_bytes = sum(each.nbytes for each in self._waiting)
 
     def _write(self) -> None:
-        name = f"part-{uuid.uuid4()}.parquet"
-        self._file = PartFile(self._create, name, self._schema, {}, _CODEC)
+        if self._file is None:
+            self._name = f"part-{uuid.uuid4()}.parquet"
+            self._file = PartFile(self._create, self._name, self._schema, {}, _CODEC)
         for each in self._waiting:
             self._file.add(each)
-        told = with_kept(self._file.close(), kept_columns(pa.Table.from_batches(self._waiting)))
-        self._files.append(replace(told, name=f"{self._attempt}/{name}"))
-        self._file, self._waiting, self._waiting_bytes = None, [], 0
+        if self._keys:
+            self._close(self._file, kept_columns(pa.Table.from_batches(self._waiting)))
+        else:
+            self._file.write()
+        self._waiting, self._waiting_bytes = [], 0
+
+    def _close(self, file: PartFile, kept: Iterable[str]) -> None:
+        told = with_kept(file.close(), kept)
+        self._files.append(replace(told, name=f"{self._attempt}/{self._name}"))
+        self._file = None
