@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from keyrange.options.jaas import read_login
@@ -153,6 +153,18 @@ def parse_client_options(
     settings = ClientSettings(**_values(PROPERTIES, options, violations, prefix))
     _check_together(settings, options, violations, prefix)
     return settings
+
+
+def changed_client(
+    settings: ClientSettings,
+    options: Mapping[str, str],
+    violations: Violations,
+    prefix: str = "kafka.",
+) -> ClientSettings:
+    """Settings with some properties changed, as `parse_client_options` reads these."""
+    changed = replace(settings, **_values(PROPERTIES, options, violations, prefix))
+    _check_stores(changed, options, violations, prefix)
+    return changed
 
 
 def parse_tls_options(
