@@ -22,6 +22,7 @@ from keyrange.errors import KeyrangeError
 from keyrange.model.columns import COLUMNS
 from keyrange.wire.chunk_decoder import Decoder, DecodeSettings, scan_chunk
 from keyrange.wire.produced_batches import BatchSettings, Produced, RecordWriter, seal
+from keyrange.wire.record_limits import TopicLimits
 from samples.strategies import HEADER, Record, array, encode_record, rows_of
 
 NOW_MS = 1_900_000_000_000
@@ -222,6 +223,25 @@ def test_rows_are_read_back_from_their_partitions_in_order(
         assert f"row={at}" in str(why)
         assert "topic=topic" in str(why)
     check(produced, rows, settings, placed)
+
+
+@given(
+    rows=st.lists(st.one_of(rows_of_any_kind, rows_of_any_kind, bad_rows), min_size=1, max_size=8),
+    message_bytes=st.sampled_from((0, 80, 200, 1_000)),
+    request_bytes=st.sampled_from((62, 300, 10_000)),
+    compression=st.sampled_from(CODECS),
+    seed=st.integers(0, 2**32),
+)
+def test_limits_say_before_what_the_writer_or_the_broker_would_refuse(
+    rows: list[Sent], message_bytes: int, request_bytes: int, compression: str, seed: int
+) -> None:
+    batch_bytes = min(request_bytes, message_bytes or request_bytes)
+    settings = BatchSettings(batch_bytes, request_bytes, compression)
+    given_rows = columns(Random(seed), rows)
+    produced = RecordWriter("topic", 4, settings).write(given_rows, 0)
+    too_large = message_bytes and any(len(each.data) > message_bytes for each in produced.batches)
+    fault = TopicLimits(settings, message_bytes, 4).fault(given_rows)
+    assert (fault is not None) == bool(produced.refused or too_large), fault
 
 
 @pytest.mark.parametrize("compression", CODECS)

@@ -1,0 +1,81 @@
+"""Whether rows can become records of a topic, before anything of them is kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from keyrange.wire import produced_kernels as kernels
+from keyrange.wire.produced_batches import BatchSettings, RecordWriter
+from keyrange.wire.produced_columns import Columns, Numbers
+
+# The column of rows for several topics.
+TOPIC: Final = "topic"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicLimits:
+    """What a topic takes. `batches`: how its records are put into batches. `message_bytes` is the
+    topic's `max.message.bytes`, `partitions` how many it has; 0 for what is not known."""
+
+    batches: BatchSettings
+    message_bytes: int = 0
+    partitions: int = 0
+
+    def fault(self, rows: pa.RecordBatch) -> str | None:
+        """Why a row cannot become a record; None where all can. The text has no value of a row's.
+        Raises INVALID_TOPIC_COLUMNS."""
+        if TOPIC in rows.schema.names:
+            if rows.column(TOPIC).null_count:
+                return "it names no topic"
+            rows = rows.drop_columns([TOPIC])
+        columns = Columns.of(rows, 0)
+        if not rows.num_rows:
+            return None
+        sizes, faults = np.empty(rows.num_rows, np.int64), np.empty(rows.num_rows, np.int8)
+        kernels.measure_records(
+            *(columns.key.sizes, columns.value.sizes),
+            *(columns.header_starts, columns.header_counts),
+            *(columns.header_names.sizes, columns.header_values.sizes),
+            *(columns.timestamps_ms, self.batches.request_bytes, sizes, faults),
+        )
+        for row in np.flatnonzero(faults).tolist():
+            return self._told(int(faults[row]), int(sizes[row]))
+        return self._wrong_partition(columns) or self._too_large(rows, sizes)
+
+    def _told(self, fault: int, size: int) -> str:
+        if fault == kernels.TOO_LARGE:
+            most = self.batches.request_bytes
+            return f"a record of about {size} bytes, and max.request.size is {most}"
+        if fault == kernels.HEADER_WITHOUT_NAME:
+            return "a header has no name"
+        return "timestamp is before 1970"
+
+    def _wrong_partition(self, columns: Columns) -> str | None:
+        named = columns.partitions[columns.partitions != kernels.ANY_PARTITION]
+        most = self.partitions or 2**31
+        wrong = named[(named < 0) | (named >= most)]
+        if not len(wrong):
+            return None
+        has = f", and the topic has {self.partitions}" if self.partitions else ""
+        return f"partition is {int(wrong[0])}{has}"
+
+    def _too_large(self, rows: pa.RecordBatch, sizes: Numbers) -> str | None:
+        """What the broker would say: it counts bytes of a batch after compression."""
+        if not self.message_bytes:
+            return None
+        large = np.flatnonzero(
+            sizes + kernels.MORE_BYTES_MAX > self.message_bytes - kernels.HEADER_BYTES
+        )
+        for row in large.tolist():
+            writer = RecordWriter("", max(self.partitions, 1), self.batches)
+            for batch in writer.write(rows.slice(row, 1), 0).batches:
+                if len(batch.data) > self.message_bytes:
+                    return (
+                        f"a record of {len(batch.data)} bytes as it is sent, and max.message.bytes "
+                        f"of the topic is {self.message_bytes}"
+                    )
+        return None
