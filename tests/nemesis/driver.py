@@ -25,6 +25,7 @@ from spark import jvms
 from spark.worker_python import WORKER_PYTHON
 
 _PAUSE_S = 2.0
+_LEARNS_S = 60.0
 _TABLE_JOB = Path(__file__).parent / "jobs" / "table_job.py"
 _CONDITION = re.compile(r"\b([A-Z][A-Z0-9]+(?:_[A-Z0-9]+)+)\b")
 _CONFS = {
@@ -48,6 +49,8 @@ class Supervisor:
         self._began_s: dict[Path, float] = {}
         self.ends: list[End] = []
         self._due = 0.0
+        # Until then one of two drivers may have stopped the other.
+        self._two_until_s = 0.0
         self.asked_to_stop = False
         # What the options of the next driver differ in.
         self.changes: dict[str, str] = {}
@@ -73,6 +76,8 @@ class Supervisor:
             more += _function(world)
             for name in world.mode.tables:
                 more += [f"--{name}", world.store.hadoop_uri(name)]
+            if world.copies_topic:
+                more += ["--copies-topic", world.copies_topic]
             more += ["--commit-table", world.store.uri("commits")]
         job = f"{world.mode.job}.py"
         if world.mode.writer == "tasks":
@@ -121,8 +126,12 @@ class Supervisor:
             self.start()
 
     def _ends_of_two(self) -> frozenset[str]:
-        """Where two run one stops the other, however long the second one takes to begin."""
-        return KINDS["second-driver"].ends if len(self.running) > 1 else frozenset()
+        """Where two run one stops the other, however long the second one takes to begin. Each may
+        stop the other: the one that is left learns it with its next commit."""
+        if len(self.running) > 1:
+            self._two_until_s = self._world.now + _LEARNS_S
+        is_told = self._world.now < self._two_until_s
+        return KINDS["second-driver"].ends if is_told else frozenset()
 
     def pids(self) -> list[psutil.Process]:
         """The drivers' own processes: the JVM and Python, without executors."""
