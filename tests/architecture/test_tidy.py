@@ -41,8 +41,6 @@ ENTRY_POINTS = {
     *(f"keyrange.formats.{name}.format" for name in FORMATS),
     "keyrange.volumes",
     "pyspark_keyrange",
-    # Jobs do not write to topics yet.
-    "keyrange.kafka.sending.transactional_producer",
 }
 
 

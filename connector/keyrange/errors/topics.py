@@ -67,4 +67,23 @@ TOPIC_CONDITIONS: Final = (
         "A broker refuses a step of a transaction, and would refuse it again.",
         "Kafka's error in the message",
     ),
+    _rows.invalid(
+        "OTHER_TOPIC",
+        "give the topic to which the query has written; for another one start with a checkpoint of "
+        "its own, and startingOffsets that say from where on",
+        "The query's last batch went to other topics, or these lack it. Nothing was sent: what the "
+        "query has read so far would not come into the topic.",
+        "the batch in the message, and the checkpoint's manifests",
+    ),
+    _rows.invalid(
+        "TOPIC_OUTPUT_FORGOTTEN",
+        "look whether the topic has rows of the batch, with isolation.level=read_committed; then "
+        'start once with if_forgotten="send" if it has none of them, or with "skip" if it has '
+        'them all: "send" doubles rows that are there, "skip" loses those that are not',
+        "A batch was decided and perhaps sent, the query ended before it could write that down, "
+        "and Kafka does not know any more whether it was sent: it forgets a group's offsets after "
+        "offsets.retention.minutes, and where somebody deletes the group or the topic. Nothing was "
+        "sent since.",
+        "the group in the message: `kafka-consumer-groups --describe --group GROUP`",
+    ),
 )

@@ -66,7 +66,7 @@ def _sealed(request: Produce) -> Mapping[str, list[tuple[int, bytes]]]:
     by_topic: dict[str, list[tuple[int, bytes]]] = {}
     producer = request.producer
     for part in request.parts:
-        data = part.batch.content.data
+        data = part.batch.content
         seal(data, producer.producer_id, producer.epoch, part.sequence)
         topic, number = part.batch.partition
         by_topic.setdefault(topic, []).append((number, data.tobytes()))

@@ -70,7 +70,7 @@ def batches_of(topic: str, produced: Produced) -> Iterator[Batch]:
     """What was made of rows for a topic, as a transaction takes it."""
     for each in produced.batches:
         partition = TopicPartition(topic, each.partition)
-        yield Batch(partition, len(each.rows), len(each.data), each)
+        yield Batch(partition, len(each.rows), len(each.data), each.data)
 
 
 class TransactionalProducer:

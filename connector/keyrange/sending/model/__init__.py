@@ -1,0 +1,1 @@
+"""Values and rules of sending, without I/O."""

@@ -1,0 +1,177 @@
+"""One sender of a query: its part of a batch to the topics, in one transaction with its mark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from keyrange.errors import KeyrangeError, error
+from keyrange.kafka.cluster import Cluster
+from keyrange.kafka.model.sender_messages import Batch, Token
+from keyrange.kafka.sending.transactional_producer import (
+    TransactionalProducer,
+    TransactionSettings,
+)
+from keyrange.model.offsets import TopicPartition
+from keyrange.sending.model.marks import Mark, read_mark
+from keyrange.sending.topic_address import TopicAddress
+from keyrange.storage.data_files import DataFile
+from keyrange.storage.directory import Directory
+from keyrange.storage.object_store import FAILURES
+
+# A transaction that Kafka wants to be sent once more.
+_TRIES: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one sender is to send of a batch: the rows of `files` in the directory `location`.
+    `number` is the sender's among those of `application` and its output `name`; `storage`: settings
+    of the object store. `if_forgotten`: what a sender does that finds no mark."""
+
+    application: str
+    name: str
+    number: int
+    files: tuple[DataFile, ...]
+    mark: Mark
+    location: str
+    storage: Mapping[str, str] = field(default_factory=dict, repr=False)
+    if_forgotten: str = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """How many rows of a share were sent by a call; none where they were out before."""
+
+    number: int
+    rows: int
+
+
+class ShardSender:
+    """Sender `number` of an application's output, over a connection of its own. Not for several
+    threads. Whoever has begun last counts: the others are fenced."""
+
+    def __init__(self, address: TopicAddress, application: str, name: str, number: int) -> None:
+        parts = (application, name, str(number))
+        self._id = ":".join(filter(None, parts))
+        self._address = address
+        self._number = number
+        self._cluster = Cluster(address.client)
+        self._producer: TransactionalProducer | None = None
+        self._mark: Mark | None = None
+
+    def close(self) -> None:
+        self._cluster.close()
+
+    def start(self) -> Mark | None:
+        """Fence whoever sent before, and learn what is out; None where Kafka knows of nothing.
+        Raises as `TransactionalProducer`."""
+        own = self._address.producer
+        settings = TransactionSettings(
+            self._id,
+            self._id,
+            TopicPartition(self._address.mark_topic, 0),
+            transaction_timeout_ms=own.transaction_timeout_ms,
+            delivery_timeout_ms=own.delivery_timeout_ms,
+            request_bytes=own.request_bytes,
+            ahead_bytes=own.ahead_bytes,
+        )
+        producer, self._producer = TransactionalProducer(self._cluster, settings), None
+        token = producer.start()
+        self._mark = None if token is None else read_mark(token.number, token.text)
+        self._producer = producer
+        return self._mark
+
+    def leave(self, mark: Mark) -> None:
+        """A mark without rows."""
+        self._sent((), mark)
+
+    def send(self, share: Share) -> Sent:
+        """The rows of a share, and its mark: all or nothing, once, however often it is called.
+
+        Raises COMMITS_FENCED where a later driver has sent, or has stopped this one;
+        TOPIC_OUTPUT_FORGOTTEN; and as `TransactionalProducer` does.
+        """
+        for _ in range(_TRIES - 1):
+            try:
+                return self._send(share)
+            except KeyrangeError as failure:
+                if not failure.retriable or failure.condition.name == "PRODUCER_FENCED":
+                    raise
+        return self._send(share)
+
+    def _send(self, share: Share) -> Sent:
+        if self._producer is None:
+            self.start()
+        batch_id = share.mark.batch_id
+        known = self._mark or _forgotten(share, self._id)
+        if known.driver > share.mark.driver:
+            message = (
+                f"driver {known.driver} has begun, by another query or with another commitGroup"
+            )
+            raise error("COMMITS_FENCED", message, source_id=share.application)
+        if known.is_out(batch_id):
+            return Sent(self._number, 0)
+        mark = known.of_driver(share.mark.driver, share.mark.senders)
+        mark = Mark(batch_id, mark.driver, mark.senders)
+        rows = _Rows(share)
+        self._sent(rows, mark)
+        return Sent(self._number, rows.count)
+
+    def _sent(self, rows: Iterable[Batch], mark: Mark) -> None:
+        assert self._producer is not None
+        # Whatever ends it, it may be committed: who begins anew asks.
+        producer, self._producer = self._producer, None
+        producer.send(rows, Token(mark.offset, mark.text))
+        self._producer, self._mark = producer, mark
+
+
+def _forgotten(share: Share, group: str) -> Mark:
+    """What stands for a mark that is not there. Each sender leaves one before the first batch."""
+    batch_id = share.mark.batch_id
+    if share.if_forgotten == "fail":
+        raise error(
+            "TOPIC_OUTPUT_FORGOTTEN",
+            f"group {group} has no mark any more, which would tell whether the rows are out",
+            batch=batch_id,
+        )
+    return Mark(batch_id if share.if_forgotten == "skip" else batch_id - 1)
+
+
+class _Rows:
+    """The batches of a share, which are read while others are sent."""
+
+    def __init__(self, share: Share) -> None:
+        self._share = share
+        self.count = 0
+
+    def __iter__(self) -> Iterator[Batch]:
+        share = self._share
+        directory = Directory(share.location, share.storage)
+        for file in share.files:
+            try:
+                yield from self._in(directory, file)
+            except FAILURES as failure:
+                message = f"{file.name}, output of batch {share.mark.batch_id}: {failure}"
+                raise error("VERDICT_DAMAGED", message, path=share.location) from None
+
+    def _in(self, directory: Directory, file: DataFile) -> Iterator[Batch]:
+        with directory.open(file.name) as source, pa.ipc.open_file(source) as stored:
+            for number in range(stored.num_record_batches):
+                batches = stored.get_batch(number)
+                ends = np.frombuffer(batches.column("data").buffers()[1], np.int64)
+                # Whoever sends them writes into them.
+                data = np.frombuffer(batches.column("data").buffers()[2], np.uint8).copy()
+                topics, partitions = (
+                    batches.column(name).to_pylist() for name in ("topic", "partition")
+                )
+                records = batches.column("records").to_pylist()
+                for at, count in enumerate(records):
+                    partition = TopicPartition(topics[at], partitions[at])
+                    own = data[ends[at] : ends[at + 1]]
+                    self.count += count
+                    yield Batch(partition, count, len(own), own)

@@ -1,0 +1,28 @@
+"""A topic that rows are written to, as tasks that make its records and senders know it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from keyrange.options.kafka_properties import ClientSettings
+from keyrange.options.producer_properties import ProducerSettings
+from keyrange.wire.produced_batches import BatchSettings
+
+
+@dataclass(frozen=True, slots=True)
+class TopicAddress:
+    """A topic, "" where the rows name theirs; beside which topic marks are kept; how it is reached,
+    and how records are made. `message_bytes` as of `TopicLimits`."""
+
+    topic: str
+    mark_topic: str
+    client: ClientSettings
+    producer: ProducerSettings
+    message_bytes: int = 0
+
+    @property
+    def batches(self) -> BatchSettings:
+        """How records are put into batches: none but that of one record exceeds what is taken."""
+        own = self.producer
+        most = min(own.batch_bytes, own.request_bytes, self.message_bytes or own.batch_bytes)
+        return BatchSettings(most, own.request_bytes, own.compression, own.compression_level)
