@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from keyrange.individual_commits.table.dead_letter_replay import replay_dead_letters
     from keyrange.individual_commits.table.keyed_state_frames import state
     from keyrange.jobs.api import job
+    from keyrange.jobs.topic import Topic
+    from keyrange.jobs.topic_writer import topic_writer
     from keyrange.keyed_state.variables import ListState, MapState, ValueState
     from keyrange.members.range_listener import KeyRangeListener
     from keyrange.members.slot_directories import Slot, slot
@@ -44,6 +46,7 @@ __all__ = [
     "ProgressListener",
     "RecordTimeout",
     "Slot",
+    "Topic",
     "TopicPartition",
     "ValueState",
     "__version__",
@@ -61,6 +64,7 @@ __all__ = [
     "short_errors",
     "slot",
     "state",
+    "topic_writer",
     "transaction",
     "windows",
 ]
@@ -77,6 +81,7 @@ _PLACES = {
     "ProgressListener": "keyrange.observing.listener",
     "RecordTimeout": "keyrange.work.record_timer",
     "Slot": "keyrange.members.slot_directories",
+    "Topic": "keyrange.jobs.topic",
     "TopicPartition": "keyrange.model.offsets",
     "ValueState": "keyrange.keyed_state.variables",
     "acknowledge": "keyrange.individual_commits.api",
@@ -93,6 +98,7 @@ _PLACES = {
     "short_errors": "keyrange.observing.short_errors",
     "slot": "keyrange.members.slot_directories",
     "state": "keyrange.individual_commits.table.keyed_state_frames",
+    "topic_writer": "keyrange.jobs.topic_writer",
     "transaction": "keyrange.individual_commits.api",
 }
 

@@ -25,6 +25,7 @@ def test_the_public_names_are_these() -> None:
         "ProgressListener",
         "RecordTimeout",
         "Slot",
+        "Topic",
         "TopicPartition",
         "ValueState",
         "__version__",
@@ -42,6 +43,7 @@ def test_the_public_names_are_these() -> None:
         "short_errors",
         "slot",
         "state",
+        "topic_writer",
         "transaction",
         "windows",
     ]

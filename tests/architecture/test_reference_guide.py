@@ -22,6 +22,8 @@ PAGE = Path(__file__).parents[2] / "connector" / "guides" / "reference.md"
 CALLS: dict[str, Callable[..., Any]] = {
     "job": keyrange.job,
     "into": TableJob.into,
+    "Topic": keyrange.Topic,
+    "topic_writer": keyrange.topic_writer,
     "state": keyrange.state,
     "each_batch": keyrange.each_batch,
     "ProgressListener": keyrange.ProgressListener,

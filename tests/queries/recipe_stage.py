@@ -12,12 +12,14 @@ from pathlib import Path
 import fastavro
 from deltalake import DeltaTable
 
+from brokers.committed_records import committed_records
 from brokers.real_broker import Record, Topics
 from registries.server import schema_registry
 
 # The registry's address in the page.
 REGISTRY = "http://registry:8081"
-REGISTERED, CUSTOMERS, COPIED = "orders_registered", "shop.customers", "orders_copied"
+REGISTERED, CUSTOMERS = "orders_registered", "shop.customers"
+MIRRORED, COPIED = "orders_mirrored", "orders_copied"
 ORDERS = 40
 
 
@@ -82,7 +84,7 @@ def changes() -> list[Record]:
 @contextmanager
 def recipe_stage(topics: Topics) -> Iterator[str]:
     """The topics of the page, filled; the address of its registry."""
-    for topic in (REGISTERED, CUSTOMERS, COPIED):
+    for topic in (REGISTERED, CUSTOMERS, MIRRORED, COPIED):
         topics.create_named(topic, 2)
     topics.produce(CUSTOMERS, changes())
     try:
@@ -91,7 +93,7 @@ def recipe_stage(topics: Topics) -> Iterator[str]:
             topics.produce(REGISTERED, registered_orders(schema_id))
             yield registry.url
     finally:
-        for topic in (REGISTERED, CUSTOMERS, COPIED):
+        for topic in (REGISTERED, CUSTOMERS, MIRRORED, COPIED):
             topics.delete_topic(topic)
 
 
@@ -121,3 +123,5 @@ def check_recipes(topics: Topics, lake: Path, topic: str, ahead: int) -> None:
         assert (name, count(f"recipe_{name}")) == (name, orders)
     assert set(table("recipe_named", "name")) == {("Anna",), ("Cyd",), (None,)}
     assert sum(end - first for first, end in topics.offsets(COPIED).values()) == orders
+    mirrored = committed_records(topics, MIRRORED, len(topics.offsets(MIRRORED)))
+    assert sum(map(len, mirrored)) == orders

@@ -127,10 +127,10 @@ class BatchRun:
         return self._output(manifest)
 
     def write_verdict(self, output: BatchOutput) -> None:
-        """Write the output of the batch's verdict to the tables that it is made for. The batch's
-        rows are what tasks hand on that write files (`appended_files`).
+        """Write the output of the batch's verdict to what it is made for. The batch's rows are what
+        tasks hand on that write files (`appended_files`).
 
-        Raises as `VerdictStore` and `SinkTable` do.
+        Raises as `VerdictStore`, `SinkTable` and `TopicOutput` do.
         """
         self.said = self.is_worked_on = True
         self.check_state()
@@ -140,12 +140,13 @@ class BatchRun:
         manifest = self.store.manifest(at.batch_id, at.start, at.end)
         found = None
         if manifest is None:
+            output.mark(at.application, at, self._driver)
             with self.store.writing():
                 found = reported_outcomes.handed_on(self.batch)
         # A driver that was replaced makes no verdict: the function may be another one by now.
         self.appended_at = self._check()
         if found is not None:
-            manifest = self._publish(tables=output.as_told(), **verdict_manifest.of_tasks(found))
+            manifest = self._publish(**output.as_told(), **verdict_manifest.of_tasks(found))
         assert manifest is not None
         output.check(manifest)
         self._check_options(manifest)
@@ -245,7 +246,7 @@ class BatchRun:
 
     def rows_of(self, manifest: Manifest) -> DataFrame:
         """All rows of a verdict."""
-        columns = {"type": "struct", "fields": []} if manifest.tables else dict(manifest.schema)
+        columns = {"type": "struct", "fields": []} if manifest.is_of_job else dict(manifest.schema)
         schema = StructType.fromJson(columns).add(HIDDEN, HIDDEN_SPARK)
         reader = self.batch.sparkSession.read.schema(schema)
         return reader.parquet(*self.store.paths(manifest))

@@ -1,10 +1,10 @@
-"""The output of a verdict into the tables of its job: files that are there are named in a table's
-log, or their rows are written into it by the session's Delta or by delta-rs."""
+"""The output of a verdict into the tables and topics of its job: files that are there are named in
+a table's log, or their rows are written into it by the session's Delta or by delta-rs, or sent."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -17,7 +17,9 @@ from keyrange.individual_commits.model.verdict_manifest import (
     Manifest,
     ManifestTable,
     check_output,
+    topic_text,
 )
+from keyrange.individual_commits.topic_output import TopicOutput
 from keyrange.individual_commits.verdict_store import VerdictStore
 from keyrange.storage.model.sink_driver import Driver
 from keyrange.storage.model.writer_rules import OWN
@@ -48,15 +50,22 @@ class TableOutput:
 
 @dataclass(frozen=True)
 class BatchOutput:
-    """The tables of a job by its names for them, and a batch of Spark's that has rows for them.
-    `storage`: settings of the object store."""
+    """The tables and topics of a job by its names for them, and a batch of Spark's that has rows
+    for them. `storage`: settings of the object store."""
 
     tables: Mapping[str, TableOutput]
     batch: Any
     storage: Mapping[str, str]
+    topics: Mapping[str, TopicOutput] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[SinkTable]:
         return (each.sink for each in self.tables.values())
+
+    @property
+    def places(self) -> list[str]:
+        """What messages call the tables and topics."""
+        tables = [f"table {each.uri}" for each in self]
+        return tables + [topic_text(each.topic) for each in self.topics.values()]
 
     def prepare(self, known: Mapping[str, str], batch_id: int) -> None:
         """Make the tables that are not there, but for those of which Delta's name is `known`.
@@ -72,16 +81,27 @@ class BatchOutput:
         if driver is not None and driver.stopped:
             for sink in self:
                 sink.stop_others(driver)
+            for topic in self.topics.values():
+                topic.stop_others(driver)
 
-    def as_told(self) -> dict[str, ManifestTable]:
-        """What a manifest is to say of the tables."""
-        return {name: each.as_told() for name, each in self.tables.items()}
+    def as_told(self) -> dict[str, Any]:
+        """What a manifest is to say of the tables and topics, as its fields."""
+        return {
+            "tables": {name: each.as_told() for name, each in self.tables.items()},
+            "topics": {name: each.as_told() for name, each in self.topics.items()},
+        }
+
+    def mark(self, application: str, at: Planned, driver: Driver | None = None) -> None:
+        """What has to be done before there is a manifest of a batch. Raises as
+        `TopicOutput.mark`."""
+        for each in self.topics.values():
+            each.mark(application, at, driver)
 
     def check(self, manifest: Manifest) -> None:
         """Raises BATCH_UNFINISHED where a manifest that was made before has its output elsewhere,
         or otherwise. Tables that evolve take the columns of an earlier run too."""
         evolving = {name for name, each in self.tables.items() if each.sink.evolves}
-        check_output(manifest, self.as_told(), evolving)
+        check_output(manifest, **self.as_told(), evolving=evolving)
 
     def write(
         self,
@@ -92,10 +112,10 @@ class BatchOutput:
         is_made: bool,
         driver: Driver | None = None,
     ) -> None:
-        """Write what a manifest says, in a transaction of each table, once. `is_made`: whether this
-        run has made it. A run that ends between two tables leaves the rest to the next one.
+        """Write what a manifest says, in a transaction of each table, and send it, once. `is_made`:
+        whether this run has made it. A run that ends between two leaves the rest to the next one.
 
-        Raises as `SinkTable` does."""
+        Raises as `SinkTable` and `TopicOutput` do."""
         note = note_of(application, at.batch_id, at.topics, manifest.plan)
         for name, each in self.tables.items():
             sink, told = each.sink, manifest.tables[name]
@@ -111,6 +131,8 @@ class BatchOutput:
             counts = sink.write(staged, writer, *given)
             if sink.keys:
                 last_batch_results.keep_merged(at.query_id, at.batch_id, counts)
+        for topic in self.topics.values():
+            topic.write(store, manifest, application, at, is_made, driver)
 
     def _writer(self, table: TableOutput, told: ManifestTable) -> StagedWriter | None:
         """Who writes the rows of files into a table; None where these become its own. Raises

@@ -31,6 +31,7 @@ from keyrange.individual_commits.model.verdict_manifest import (
     Manifest,
     planned,
     read_manifest,
+    topic_text,
 )
 from keyrange.individual_commits.verdict_files import Wanted
 from keyrange.model.checkpoint import Checkpoint
@@ -312,14 +313,28 @@ def plan_attempt(location: str, source_id: str, plan: str) -> tuple[str, str]:
     return attempt, f"{location.rstrip('/')}/{source_id}/{attempt}"
 
 
-def check_tables(
-    manifest: Manifest | None, sinks: Mapping[str, SinkTable], moved_from: Mapping[str, str]
+def check_places(
+    manifest: Manifest | None,
+    sinks: Mapping[str, SinkTable],
+    moved_from: Mapping[str, str],
+    topics: Mapping[str, str],
 ) -> None:
     """Raises OTHER_TABLE where a batch has its output in other tables, or in one of these paths
-    that was deleted or made again."""
-    # One without a table is of a job that Spark wrote for (`keyrange.process`).
-    if manifest is None or not manifest.tables:
+    that was deleted or made again, OTHER_TOPIC where it is in other `topics`."""
+    # One without either is of a job that Spark wrote for (`keyrange.process`).
+    if manifest is None or not manifest.is_of_job:
         return
+    were = {name: each.topic for name, each in manifest.topics.items()}
+    if were != topics:
+        was, now = (
+            ", ".join(map(topic_text, sorted(each.values()))) or "no topic"
+            for each in (were, topics)
+        )
+        raise error(
+            "OTHER_TOPIC",
+            f"the query has written to {was}, and is to write to {now}",
+            batch=manifest.batch_id,
+        )
     if manifest.tables.keys() != sinks.keys():
         was, now = (", ".join(map(repr, sorted(each))) for each in (manifest.tables, sinks))
         raise error(

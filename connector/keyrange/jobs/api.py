@@ -29,26 +29,33 @@ from keyrange.jobs.job_arguments import (
 )
 from keyrange.jobs.observed import observed_columns
 from keyrange.jobs.operator_jobs import parts_of_job
+from keyrange.jobs.output_checks import check_files, check_places
 from keyrange.jobs.output_tables import (
     TableArguments,
     arguments_of,
     prepared,
     resolved,
+    without_topics,
     written_by,
 )
 from keyrange.jobs.query_table import manifests_of_whole_batches
 from keyrange.jobs.table_schemas import Schema, table_schemas
 from keyrange.jobs.table_writer import TableWriter, WithoutTable
+from keyrange.jobs.topic import (
+    IfForgotten,
+    PreparedTopic,
+    Topic,
+    ValueFormat,
+    carried,
+    prepared_topic,
+)
 from keyrange.keyed_state.variables import State, Variable, timer_variables
 from keyrange.model.columns import COLUMNS, PLACE, chosen_columns
 from keyrange.model.value_forms import ValueForms
 from keyrange.options import SourceOptions, parse_options
-from keyrange.options.commits import path_mistake
-from keyrange.options.locations import misplaced
 from keyrange.options.option import OptionValue
 from keyrange.source.schema import source_schema, typed_schema
 from keyrange.storage.data_files import TARGET_BYTES
-from keyrange.storage.directory import no_place
 from keyrange.storage.locations import as_spark_names
 from keyrange.values.forms import in_zone, rows_after, value_forms
 from keyrange.windowing.operators import Operator
@@ -63,7 +70,6 @@ Evolve = Literal["none", "add"]
 
 _log = logging.getLogger(__name__)
 _RECORD: Final = ("key", "value", "timestamp", "headers")
-_OPTIMIZED: Final = "spark.sql.extensions"
 
 
 def job(
@@ -183,7 +189,7 @@ class TableJob(WithoutTable):
 
     def into(
         self,
-        table: Path | Mapping[str, Path],
+        table: Path | Topic | Mapping[str, Path | Topic],
         checkpoint: str | PathLike[str],
         *,
         partition_by: Columns | Mapping[str, Columns] | None = None,
@@ -219,13 +225,15 @@ class TableJob(WithoutTable):
         session's Delta merges, and else delta-rs. It also appends where files do not keep to rules.
 
         A job with several schemas has a mapping with the path of each table, and each argument of a
-        table may be a mapping too. Each table gets a transaction of the batch.
+        table may be a mapping too. Each table gets a transaction of the batch. In the place of a
+        table a `keyrange.Topic` may stand.
 
         Raises INVALID_OPTIONS, SINK_UNSUITABLE, SINK_UNWRITABLE.
         """
         check_types(checkpoint, target_bytes, optimize_every)
+        topics, table = without_topics(list(self._schemas), table)
         given = arguments_of(
-            list(self._schemas),
+            [name for name in self._schemas if name not in topics],
             table,
             partition_by=partition_by,
             moved_from=moved_from,
@@ -237,13 +245,30 @@ class TableJob(WithoutTable):
         session = spark or SparkSession.active()
         given = resolved(given, session)
         return self._with_rows(given)._into(
-            given, checkpoint, compression, target_bytes, optimize_every, session
+            given, topics, checkpoint, compression, target_bytes, optimize_every, session
         )
+
+    def into_topic(
+        self,
+        topic: str,
+        checkpoint: str | PathLike[str],
+        *,
+        options: Mapping[str, OptionValue] | None = None,
+        value_format: ValueFormat = "raw",
+        senders: int = 8,
+        if_forgotten: IfForgotten = "fail",
+        spark: SparkSession | None = None,
+    ) -> TableWriter:
+        """A query that sends the output to a topic, each row once for readers of committed records:
+        `into` with a `keyrange.Topic` of these arguments. Raises as `into` does,
+        INVALID_TOPIC_COLUMNS, and what a first contact raises."""
+        target = Topic(topic, options, value_format, senders, if_forgotten=if_forgotten)
+        return self.into(target, checkpoint, spark=spark)
 
     def _with_rows(self, given: list[TableArguments]) -> TableJob:
         """The job of a table that holds the last row of each key: values that are changes of rows
         are read as these, and columns of the source are in the table where `columns` names them."""
-        keys = given[0].keys
+        keys = given[0].keys if given else None
         if self._function or keys is None or self._options.forms.changes is None:
             return self
         named = (keys,) if isinstance(keys, str) else tuple(keys)
@@ -257,16 +282,15 @@ class TableJob(WithoutTable):
     def _into(
         self,
         given: list[TableArguments],
+        topics: Mapping[str, Topic],
         checkpoint: str,
         compression: str,
         target_bytes: int,
         optimize_every: int,
         session: SparkSession,
     ) -> TableWriter:
-        for each in given:
-            self._check_table(
-                session, each.path, checkpoint, compression, target_bytes, optimize_every
-            )
+        check_places(given, checkpoint, self._options)
+        check_files(session, compression, target_bytes, optimize_every)
         # Spark's from_json takes the session's zone too.
         zone = session.conf.get("spark.sql.session.timeZone") or "UTC"
         forms = in_zone(self._options, zone)
@@ -275,15 +299,24 @@ class TableJob(WithoutTable):
         verdicts = as_spark_names(commits.verdict_directory, checkpoint)
         outputs = [each.output(self._schemas[each.name], not self._function) for each in given]
         self._check_keys(outputs)
-        outputs = prepared(given, outputs, session, checkpoint, verdicts, storage)
-        definition = self._definition(outputs, checkpoint, compression, target_bytes, forms)
+        sent = {name: self._prepared(name, each) for name, each in topics.items()}
+        named = {name: each.address.topic for name, each in sent.items()}
+        outputs = prepared(given, outputs, session, checkpoint, verdicts, storage, named)
+        definition = self._definition(outputs, sent, checkpoint, compression, target_bytes, forms)
         moved = {each.name: fspath(each.moved_from) for each in given}
-        return self._writer(session, definition, moved, optimize_every, checkpoint)
+        return self._writer(session, definition, sent, moved, optimize_every, checkpoint)
+
+    def _prepared(self, name: str, topic: Topic) -> PreparedTopic:
+        schema = self._schemas[name]
+        if not self._function:
+            schema = carried(schema, topic, self._options)
+        return prepared_topic(name, topic, schema, self._options)
 
     def _writer(
         self,
         session: SparkSession,
         definition: JobDefinition,
+        topics: Mapping[str, PreparedTopic],
         moved_from: Mapping[str, str],
         optimize_every: int,
         checkpoint: str,
@@ -295,6 +328,7 @@ class TableJob(WithoutTable):
             optimize_every,
             moved_from,
             {each.name: as_spark_names(each.uri, checkpoint) for each in definition.tables},
+            topics,
         )
         source = data_source_of(definition)
         session.dataSource.register(source)
@@ -310,7 +344,7 @@ class TableJob(WithoutTable):
         writer = writer.option("checkpointLocation", checkpoint)
         initial = self._initial
         begin = partial(initial.begin, session, self._options, self._state) if initial else None
-        return TableWriter(writer, written_by(definition.tables), begin)
+        return TableWriter(writer, written_by(definition.tables, topics), begin)
 
     def _check_keys(self, outputs: list[OutputTable]) -> None:
         if self._replaces and not any(each.keys for each in outputs):
@@ -327,39 +361,10 @@ class TableJob(WithoutTable):
                 ]
             )
 
-    def _check_table(
-        self,
-        spark: SparkSession,
-        table: str,
-        checkpoint: str,
-        compression: str,
-        target_bytes: int,
-        every: int,
-    ) -> None:
-        wrong = []
-        for name, path in (("table", table), ("checkpoint", checkpoint)):
-            if (mistake := path_mistake(path)) is not None:
-                wrong.append(f"{name} {mistake}")
-        wrong += misplaced(table, checkpoint, self._options.commits, self._options.members)
-        if (why := no_place(table)) is not None:
-            wrong.append(f"table must be a Delta table or an empty directory, and {why}")
-        if compression not in ("snappy", "zstd"):
-            wrong.append("compression must be snappy or zstd")
-        if target_bytes < 1 << 20:
-            wrong.append("target_bytes must be at least 1 MiB")
-        if every < 0:
-            wrong.append("optimize_every must be a number of batches, or 0 for never")
-        if every > 0 and "delta" not in (spark.conf.get(_OPTIMIZED, "") or "").lower():
-            wrong.append(
-                "optimize_every needs delta-spark in the session, whose spark.sql.extensions "
-                "name io.delta.sql.DeltaSparkSessionExtension"
-            )
-        if wrong:
-            raise invalid_options(wrong)
-
     def _definition(
         self,
         tables: list[OutputTable],
+        topics: Mapping[str, PreparedTopic],
         checkpoint: str,
         codec: str,
         target_bytes: int,
@@ -390,4 +395,5 @@ class TableJob(WithoutTable):
             self._time,
             forms,
             manifests,
+            tuple(each.output for each in topics.values()),
         )

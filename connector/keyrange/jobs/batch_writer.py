@@ -1,5 +1,5 @@
-"""How a job's output gets into its table, in the process that runs the query: what tasks hand on
-becomes a manifest, and the manifest one transaction."""
+"""How a job's output gets into its tables and topics, in the process that runs the query: what
+tasks hand on becomes a manifest, and the manifest one transaction of each."""
 
 from __future__ import annotations
 
@@ -22,10 +22,12 @@ from keyrange.individual_commits.dead_letter_sink import LettersOfWholeBatches
 from keyrange.individual_commits.model.verdict_manifest import Manifest, of_tasks, planned
 from keyrange.individual_commits.table.initial_state import import_source
 from keyrange.individual_commits.table_output import BatchOutput, TableOutput
-from keyrange.individual_commits.verdict_store import VerdictStore, check_tables
+from keyrange.individual_commits.topic_output import OpenSenders, TopicOutput
+from keyrange.individual_commits.verdict_store import VerdictStore, check_places
 from keyrange.jobs.definition import JobDefinition
 from keyrange.jobs.first_records import warnings_of
 from keyrange.jobs.query_table import store_of_whole_batches, warn_of_history
+from keyrange.jobs.topic import PreparedTopic
 from keyrange.model.offsets import nested
 from keyrange.storage.model.sink_driver import application_of
 from keyrange.storage.sink_history import made_again
@@ -56,6 +58,7 @@ class JobTables:
     optimize_every: int = 0
     moved_from: Mapping[str, str] = field(default_factory=dict)
     names_in_spark: Mapping[str, str] = field(default_factory=dict)
+    topics: Mapping[str, PreparedTopic] = field(default_factory=dict)
 
     def sink(self, own: OutputTable) -> SinkTable:
         from keyrange.storage.sink_table import SinkTable
@@ -99,23 +102,24 @@ class JobTables:
         `group`: that of the query's commits.
 
         Raises OUTPUT_PASSED_OVER where there is no manifest, OTHER_TABLE where it is one of another
-        table or one lacks its transaction, TABLE_RESTORED.
+        table or one lacks its transaction, OTHER_TOPIC likewise, TABLE_RESTORED.
         """
-        output, known = self._output(batch), self._checked.get(application, {})
+        output, is_known = self._output(batch), application in self._checked
+        known = self._checked.get(application, {})
         sinks = {name: each.sink for name, each in output.tables.items()}
-        if not known and at.is_of_one_source:
-            self._check_before(store, sinks, application, at)
-        elif not known and _goes_on(at, group):
+        if not is_known and at.is_of_one_source:
+            self._check_before(store, output, application, at)
+        elif not is_known and _goes_on(at, group):
             before = store.before(at)
-            check_tables(before, sinks, self.moved_from)
-            if before is None or not before.tables:
+            self._check_places(before, sinks)
+            if before is None or not before.is_of_job:
                 _log.warning(
                     "the query goes on from commits whose output no keyrange.job has written: what "
-                    "they call done does not come into table %s",
-                    ", ".join(each.uri for each in output),
+                    "they call done does not come into %s",
+                    ", ".join(output.places),
                 )
         output.prepare(known, at.batch_id)
-        if not known:
+        if not is_known:
             for sink in output:
                 warn_of_history(sink, at)
             self._checked[application] = {name: each.table_id() for name, each in sinks.items()}
@@ -131,11 +135,38 @@ class JobTables:
             )
             for each in self.definition.tables
         }
-        return BatchOutput(tables, batch, self.storage)
+        topics = {
+            name: TopicOutput(
+                name,
+                json.loads(each.output.schema),
+                self._senders_of(name),
+                each.senders,
+                batch,
+                self.storage,
+                each.if_forgotten,
+            )
+            for name, each in self.topics.items()
+        }
+        return BatchOutput(tables, batch, self.storage, topics)
+
+    def _senders_of(self, name: str) -> OpenSenders:
+        """Open from one batch to the next."""
+        if name not in self._senders:
+            self._senders[name] = OpenSenders(self.topics[name].address)
+        return self._senders[name]
+
+    @cached_property
+    def _senders(self) -> dict[str, OpenSenders]:
+        return {}
+
+    def _check_places(self, manifest: Manifest | None, sinks: Mapping[str, SinkTable]) -> None:
+        topics = {name: each.address.topic for name, each in self.topics.items()}
+        check_places(manifest, sinks, self.moved_from, topics)
 
     def _check_before(
-        self, store: VerdictStore, sinks: Mapping[str, SinkTable], application: str, at: Planned
+        self, store: VerdictStore, output: BatchOutput, application: str, at: Planned
     ) -> None:
+        sinks = {name: each.sink for name, each in output.tables.items()}
         before = at.batch_id - 1
         manifest = store.manifest_of(before)
         if manifest is None and store.manifest_of(at.batch_id) is None and at.end.commits is None:
@@ -148,9 +179,12 @@ class JobTables:
                 batch=before,
                 until=json.dumps(nested(at.start.positions), sort_keys=True),
             )
-        check_tables(manifest, sinks, self.moved_from)
+        self._check_places(manifest, sinks)
         if manifest is None:
             return
+        for name, topic in output.topics.items():
+            if files_of(manifest.rows["file"], name):
+                topic.check_before(application, before)
         for name in manifest.tables:
             sink = sinks[name]
             has_output = bool(files_of(manifest.rows["file"], name))
@@ -234,6 +268,7 @@ class WriteWhole:
         manifest = store.manifest(batch_id, at.start, at.end)
         is_made = manifest is None
         if manifest is None:
+            output.mark(application, at)
             with store.writing():
                 found = reported_outcomes.handed_on(batch)
             offsets = planned(at.start, at.end)
@@ -242,7 +277,7 @@ class WriteWhole:
                 **of_tasks(found),
                 start=offsets[0],
                 end=offsets[1],
-                tables=output.as_told(),
+                **output.as_told(),
                 terms=self.letters.terms,
             )
             self.letters.check(store, made)

@@ -20,6 +20,7 @@ from keyrange.keyed_state.variables import Variable
 from keyrange.model.value_forms import RAW, ValueForms
 from keyrange.work.job_time import JobTime
 from keyrange.work.model.output_table import OutputTable
+from keyrange.work.output_topic import OutputTopic
 
 _log = logging.getLogger(__name__)
 
@@ -30,12 +31,12 @@ BYTES_MAX: Final = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class JobDefinition:
-    """`tables` are where output goes, to files of `target_bytes` compressed by `codec`; `rows` is
-    Spark's JSON of what tasks hand to Spark. `function` is `JobFunctions`, pickled, and empty where
-    there are none; `mode` as of `keyrange.work.task_context.Job`. `columns` are read. `state`: what
-    is kept for keys. `time`: what timers and late records go by. `forms`: how keys and values are
-    read. `manifests`: the directory in which those of the query are, and rows until they are
-    written into their table."""
+    """`tables` and `topics` are where output goes, to files of `target_bytes` compressed by
+    `codec`; `rows` is Spark's JSON of what tasks hand to Spark. `function` is `JobFunctions`,
+    pickled, and empty where there are none; `mode` as of `keyrange.work.task_context.Job`.
+    `columns` are read. `state`: what is kept for keys. `time`: what timers and late records go by.
+    `forms`: how keys and values are read. `manifests`: the directory in which those of the query
+    are, and rows until they are written into their table or sent to their topic."""
 
     tables: tuple[OutputTable, ...]
     rows: str
@@ -48,6 +49,7 @@ class JobDefinition:
     time: JobTime | None = None
     forms: ValueForms = RAW
     manifests: str = ""
+    topics: tuple[OutputTopic, ...] = ()
 
     @property
     def digest(self) -> str:

@@ -110,6 +110,9 @@ class JobTask:
                 *(each.tombstones, each.name, each.is_staged),
             )
             for each in definition.tables
+        ) + tuple(
+            RowsOf(_arrow(each.schema), name=each.name, topic=each.rows)
+            for each in definition.topics
         )
         columns = outputs[0].schema
         functions = _functions_of(definition.function) if definition.function else None
@@ -145,6 +148,9 @@ class JobTask:
                 each.is_staged,
             )
             for each in definition.tables
+        ) + tuple(
+            Output("", each.rows.schema(_arrow(each.schema)), name=each.name, topic=each.address)
+            for each in definition.topics
         )
         return Target(outputs, outcomes, attempt, files, storage)
 

@@ -22,6 +22,7 @@ from keyrange.individual_commits.table_output import writer_of
 from keyrange.jobs.key_columns import key_columns
 from keyrange.jobs.query_table import check_checkpoint
 from keyrange.jobs.table_names import is_name, path_of
+from keyrange.jobs.topic import Topic
 from keyrange.model.value_forms import DELETED, KEPT
 from keyrange.options.locations import normalized
 from keyrange.storage.model.partition_columns import PartitionColumn, partition_columns
@@ -30,6 +31,8 @@ from keyrange.storage.write_by_spark import has_delta
 from keyrange.work.model.output_table import OutputTable
 
 _PATH: Final = (str, PathLike)
+# Arguments of tables as they are where nobody gives them.
+_NOT_GIVEN: Final = (None, "", "none")
 
 _log = logging.getLogger(__name__)
 
@@ -95,6 +98,11 @@ class TableArguments:
 def arguments_of(names: list[str], table: Any, **given: Any) -> list[TableArguments]:
     """What is given for the table of each name, `names` of a job with several; "" is the name of
     the only one. Raises INVALID_OPTIONS."""
+    if not names and not table:
+        # All goes to topics.
+        if of_tables := [name for name, value in given.items() if value not in _NOT_GIVEN]:
+            raise invalid_options([f"{of_tables[0]} is for tables, and the job writes none"])
+        return []
     if names == [""]:
         several = [name for name, value in given.items() if isinstance(value, Mapping)]
         if isinstance(table, Mapping) or several:
@@ -109,6 +117,26 @@ def arguments_of(names: list[str], table: Any, **given: Any) -> list[TableArgume
     if wrong:
         raise invalid_options(list(dict.fromkeys(wrong)))
     return found
+
+
+def without_topics(names: list[str], given: Any) -> tuple[dict[str, Topic], Any]:
+    """The topics of what `into` is given, by their names, and what is left. Raises
+    INVALID_OPTIONS."""
+    if isinstance(given, Topic):
+        if names != [""]:
+            named = ", ".join(map(repr, names))
+            raise invalid_options([f"table must be a mapping with a place for each of {named}"])
+        return {"": given}, {}
+    if not isinstance(given, Mapping):
+        return {}, given
+    topics = {name: each for name, each in given.items() if isinstance(each, Topic)}
+    if wrong := [
+        f"topic {str(name)[:100]!r} is not in the job's schema"
+        for name in topics
+        if name not in names
+    ]:
+        raise invalid_options(wrong)
+    return topics, {name: each for name, each in given.items() if name not in topics}
 
 
 def resolved(given: list[TableArguments], session: SparkSession) -> list[TableArguments]:
@@ -158,6 +186,7 @@ def prepared(
     checkpoint: str,
     verdicts: str,
     storage: Mapping[str, str],
+    topics: Mapping[str, str],
 ) -> list[OutputTable]:
     """The tables, which are made where there are none, with what they are partitioned by and who
     appends to them. Raises SINK_UNSUITABLE, SINK_UNWRITABLE, OTHER_TABLE."""
@@ -170,7 +199,7 @@ def prepared(
             output.uri, rows, storage, each.columns, evolves=output.evolves, keys=output.keys
         )
     moved_from = {each.name: fspath(each.moved_from) for each in given}
-    check_checkpoint(checkpoint, verdicts, sinks, moved_from, storage)
+    check_checkpoint(checkpoint, verdicts, sinks, moved_from, storage, topics)
     found = []
     for output in outputs:
         sink = sinks[output.name]
@@ -187,9 +216,11 @@ def prepared(
     return found
 
 
-def written_by(tables: Iterable[OutputTable]) -> str:
-    """Who writes tables that were prepared, and why."""
-    return "; ".join(f"{each.name + ': ' if each.name else ''}{_writer(each)}" for each in tables)
+def written_by(tables: Iterable[OutputTable], topics: Iterable[str]) -> str:
+    """Who writes tables that were prepared and topics, and why."""
+    told = [(each.name, _writer(each)) for each in tables]
+    told += [(name, "senders, behind the manifest") for name in topics]
+    return "; ".join(f"{name + ': ' if name else ''}{by}" for name, by in told)
 
 
 def _writer(table: OutputTable) -> str:

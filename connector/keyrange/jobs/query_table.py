@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from keyrange.individual_commits.batch_in_checkpoint import LastRead, Planned, read_offsets
-from keyrange.individual_commits.verdict_store import VerdictStore, check_tables
+from keyrange.individual_commits.verdict_store import VerdictStore, check_places
 from keyrange.storage.directory import Directory
 from keyrange.storage.sink_history import history_of, restored_at, rows_in, writers_of
 
@@ -39,9 +39,10 @@ def check_checkpoint(
     sinks: Mapping[str, SinkTable],
     moved_from: Mapping[str, str],
     storage: Mapping[str, str],
+    topics: Mapping[str, str],
 ) -> None:
-    """As `check_tables`, by the last batches of a checkpoint, before a table is made. `verdicts`:
-    where the manifests of a query are that commits individually."""
+    """As `verdict_store.check_places`, by the last batches of a checkpoint, before a table is made.
+    `verdicts`: where the manifests of a query are that commits individually."""
     last = max(Directory(checkpoint, storage).numbered("offsets"), default=None)
     if last is None:
         return
@@ -53,7 +54,8 @@ def check_checkpoint(
             store = store_of_whole_batches(checkpoint, source, storage) if source else None
         if store is not None:
             # Of older ones the files may be on their way out.
-            check_tables(store.manifest_of(last) or store.manifest_of(last - 1), sinks, moved_from)
+            last_made = store.manifest_of(last) or store.manifest_of(last - 1)
+            check_places(last_made, sinks, moved_from, topics)
 
 
 def store_of_whole_batches(

@@ -7,11 +7,13 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Final
 
 import pyarrow as pa
 
+from keyrange.sending.topic_address import TopicAddress
+from keyrange.sending.topic_partitions import partitions_of
 from keyrange.storage.data_files import (
     FILE_SETTINGS,
     DataFile,
@@ -23,6 +25,7 @@ from keyrange.storage.directory import Directory
 from keyrange.storage.model.partition_columns import PartitionColumn
 from keyrange.storage.object_store import failing_as
 from keyrange.work.outcome_rows import HIDDEN, member_rows, member_type, other_rows, table_of
+from keyrange.work.staged_batches import StagedBatches
 from keyrange.work.staged_rows import StagedRows
 
 _NO_COLUMNS: Final = pa.schema([])
@@ -45,7 +48,8 @@ HANDED_ON: Final = {
 @dataclass(frozen=True)
 class Output:
     """What goes to one table: `columns` of the rows, by the last row of each key where it has
-    `keys`. `name` and `is_staged` as of `OutputTable`."""
+    `keys`. `name` and `is_staged` as of `OutputTable`. What goes to a topic has a `topic` instead
+    of a table."""
 
     table: str
     columns: pa.Schema
@@ -53,6 +57,7 @@ class Output:
     keys: tuple[str, ...] = ()
     name: str = ""
     is_staged: bool = False
+    topic: TopicAddress | None = None
 
 
 @dataclass(frozen=True)
@@ -114,23 +119,27 @@ def _file_rows(files: Sequence[DataFile], table: str) -> pa.StructArray:
 
 
 class _TableWriter:
-    """Writes the rows of one table: below it, or beside the outcomes what is staged."""
+    """Writes the rows of one table below it, or beside the outcomes what is staged."""
 
     def __init__(self, output: Output, target: Target) -> None:
         self._output, self._target = output, target
         schema, columns = output.columns, output.partition_by
-        self._staged: StagedRows | None = None
-        if output.is_staged:
+        self._staged: StagedRows | StagedBatches | None = None
+        if (to := output.topic) is not None:
+            count = partial(partitions_of, to.client)
+            self._staged = StagedBatches(self._create, target.attempt, to.topic, to.batches, count)
+        elif output.is_staged:
             self._staged = StagedRows(self._create, target.attempt, schema, columns, output.keys)
         else:
             self._rows = DataFileWriter(output.table, schema, columns, target.files, target.storage)
 
     def add(self, batch: pa.RecordBatch) -> None:
+        own = batch.select(self._output.columns.names)
         if self._staged is None:
-            self._rows.add(batch.select(self._output.columns.names))
+            self._rows.add(own)
         else:
             with self._writing():
-                self._staged.add(batch)
+                self._staged.add(batch if isinstance(self._staged, StagedRows) else own)
 
     def finish(self) -> list[DataFile]:
         if self._staged is None:

@@ -17,6 +17,7 @@ from keyrange.keyed_state.exact_values import converter_of
 from keyrange.model.offsets import TopicPartition
 from keyrange.values.python_rows import python_values
 from keyrange.work.record_stretches import RecordStretch
+from keyrange.work.topic_rows import TopicRows
 
 # What Arrow raises for a value that a column does not take.
 UNFIT: Final = (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError, OverflowError)
@@ -206,9 +207,13 @@ def _owned(value: Any) -> Any:
 class RowForm:
     """The rows that a function answers with, as Arrow columns of its schema."""
 
-    def __init__(self, schema: pa.Schema, keys: Collection[str] = ()) -> None:
-        """`keys`: the columns that are null in no row."""
+    def __init__(
+        self, schema: pa.Schema, keys: Collection[str] = (), topic: TopicRows | None = None
+    ) -> None:
+        """`keys`: the columns that are null in no row. `topic`: what becomes of rows that are for
+        one."""
         self.schema = schema
+        self._topic = topic
         self._keys = [at for at, name in enumerate(schema.names) if name in keys]
         self._names = tuple(schema.names)
         self._known = frozenset(schema.names)
@@ -251,9 +256,7 @@ class RowForm:
     def batch_of(self, rows: Sequence[Row]) -> pa.RecordBatch:
         """Raises one of UNFIT where a value does not fit its column, or would lose something."""
         columns = zip(*rows, strict=True) if rows else ((),) * len(self._names)
-        arrays = list(map(self._array, range(len(self._names)), columns))
-        self._check_keys(arrays)
-        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+        return self._checked(list(map(self._array, range(len(self._names)), columns)))
 
     def _array(self, at: int, values: Sequence[Any]) -> pa.Array:
         kind, convert, own = self._columns[at]
@@ -285,7 +288,8 @@ class RowForm:
     def cast(self, result: Any) -> pa.RecordBatch:
         """What a function answers with that takes Arrow batches, in the columns of its schema.
 
-        Raises WRONG_RESULT for what is no such batch, ValueError where a key is null."""
+        Raises WRONG_RESULT for what is no such batch, ValueError where a key is null or the topic
+        takes no such record."""
         if isinstance(result, pa.Table):
             result = result.combine_chunks().to_batches()
             result = result[0] if result else None
@@ -299,14 +303,16 @@ class RowForm:
         more = sorted(set(result.schema.names) - self._known)
         if more:
             raise self._wrong(f"a batch with column {more[0]!r}")
-        arrays = [self._cast(result.column(field.name), field) for field in self.schema]
-        self._check_keys(arrays)
-        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+        return self._checked(
+            [self._cast(result.column(field.name), field) for field in self.schema]
+        )
 
-    def _check_keys(self, arrays: Sequence[pa.Array]) -> None:
+    def _checked(self, arrays: Sequence[pa.Array]) -> pa.RecordBatch:
         for at in self._keys:
             if arrays[at].null_count:
                 raise ValueError(f"column {self._names[at]!r} is null, and is a key of the table")
+        rows = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+        return rows if self._topic is None else self._topic.records(rows)
 
     def _cast(self, column: pa.Array, field: pa.Field) -> pa.Array:
         try:

@@ -58,7 +58,7 @@ class TableForms:
 
     def __init__(self, job: Job) -> None:
         self._names = [each.name for each in job.outputs]
-        self._forms = [RowForm(each.schema, each.keys) for each in job.outputs]
+        self._forms = [RowForm(each.schema, each.keys, each.topic) for each in job.outputs]
 
     def rows_of(self, result: Any, place: Place) -> Sequence[Row]:
         """The rows of an answer that is not None. Raises WRONG_RESULT."""
@@ -109,4 +109,6 @@ class TableForms:
 
 
 def form_of(job: Job) -> Form:
-    return TableForms(job) if len(job.outputs) > 1 else OneForm(job.schema, job.output.keys)
+    if len(job.outputs) > 1:
+        return TableForms(job)
+    return OneForm(job.schema, job.output.keys, job.output.topic)

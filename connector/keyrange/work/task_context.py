@@ -32,13 +32,14 @@ from keyrange.work.outcome_rows import (
 from keyrange.work.record_stretches import Numbers, OrderCheck, RecordStretch
 from keyrange.work.record_timer import RecordTimer
 from keyrange.work.reported_offsets import Blocks
+from keyrange.work.topic_rows import TopicRows
 from keyrange.work.user_errors import Said, said
 
 
 @dataclass(frozen=True)
 class RowsOf:
-    """The rows that a job makes for one table, by their columns. The rest is as of `OutputTable`,
-    whose `name` it has."""
+    """The rows that a job makes for one table, by their columns, or for a topic, which has
+    `topic`. The rest is as of `OutputTable`, whose `name` it has."""
 
     schema: pa.Schema
     keys: tuple[str, ...] = ()
@@ -47,6 +48,7 @@ class RowsOf:
     tombstones: bool = False
     name: str = ""
     is_staged: bool = False
+    topic: TopicRows | None = None
 
 
 @dataclass(frozen=True)

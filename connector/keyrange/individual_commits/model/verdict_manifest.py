@@ -8,6 +8,7 @@ import re
 from base64 import b64encode
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, fields
+from types import MappingProxyType
 from typing import Any, Final
 
 from keyrange.errors import KeyrangeError, error
@@ -43,6 +44,16 @@ class ManifestTable:
 
 
 @dataclass(frozen=True, slots=True)
+class ManifestTopic:
+    """A topic that the output goes to, "" where a column says it, by at most so many `senders`.
+    `schema` as of a table."""
+
+    topic: str
+    senders: int
+    schema: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Manifest:
     """What counts as the verdict of a batch.
 
@@ -51,7 +62,8 @@ class Manifest:
     output that was not released before this batch, `floors`: for each of them the offsets, as
     (topic, partition, offset), below which its output was. `counted`: the rows say how many records
     are done. `terms`: options that the rows rest on. `tables`: where the output is, by the names
-    that a job has for them, and "" for the only one; none where it is in the files. `rows`: what
+    that a job has for them, and "" for the only one, and `topics` likewise; neither where it is in
+    the files. `rows`: what
     tasks handed to the driver and is not in the files, as `verdict_files.rows_in` has it. `inline`:
     small files of the attempt, by their names, in base64: they are here alone.
     """
@@ -67,8 +79,14 @@ class Manifest:
     terms: Mapping[str, Any] = field(default_factory=dict)
     floors: Mapping[int, Floors] = field(default_factory=dict)
     tables: Mapping[str, ManifestTable] = field(default_factory=dict)
+    topics: Mapping[str, ManifestTopic] = field(default_factory=dict)
     rows: Found = field(default_factory=dict)
     inline: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_of_job(self) -> bool:
+        """Whether the output goes to tables or topics of a job."""
+        return bool(self.tables or self.topics)
 
     @property
     def attempts(self) -> set[str]:
@@ -78,7 +96,7 @@ class Manifest:
     @property
     def staged_files(self) -> list[str]:
         """The files of rows that wait to be written, by their names below all verdicts."""
-        staged = {name for name, each in self.tables.items() if each.is_staged}
+        staged = {name for name, each in self.tables.items() if each.is_staged} | self.topics.keys()
         return [row[0] for row in self.rows.get("file", ()) if row[-1] in staged]
 
     @property
@@ -97,6 +115,7 @@ class Manifest:
         # It is in the path.
         del document["batch_id"]
         document["tables"] = {name: asdict(each) for name, each in self.tables.items()}
+        document["topics"] = {name: asdict(each) for name, each in self.topics.items()}
         return json.dumps(document | {"version": _VERSION}, sort_keys=True, indent=1).encode()
 
 
@@ -153,6 +172,9 @@ def read_manifest(batch_id: int, data: bytes) -> Manifest:
             name: ManifestTable(**{**each, "keys": tuple(each["keys"])})
             for name, each in (document.get("tables") or {}).items()
         },
+        "topics": {
+            name: ManifestTopic(**each) for name, each in (document.get("topics") or {}).items()
+        },
         "counted": document.get("counted") is True,
         "floors": {
             int(at): tuple((str(topic), int(number), int(offset)) for topic, number, offset in each)
@@ -164,17 +186,20 @@ def read_manifest(batch_id: int, data: bytes) -> Manifest:
 
 
 def check_output(
-    manifest: Manifest, tables: Mapping[str, ManifestTable], evolving: Collection[str] = ()
+    manifest: Manifest,
+    tables: Mapping[str, ManifestTable],
+    evolving: Collection[str] = (),
+    topics: Mapping[str, ManifestTopic] = MappingProxyType({}),
 ) -> None:
     """Raises BATCH_UNFINISHED where a verdict that was made before has its output elsewhere
-    than in `tables`, or for other keys, or of other columns, but for those of the tables that are
-    `evolving`."""
+    than in `tables` and `topics`, or for other keys, or of other columns, but for those of the
+    tables that are `evolving`."""
 
     def refused(was: str, is_now: str) -> KeyrangeError:
         text = f"the output of a batch that is not finished {was}, and is to {is_now}"
         return error("BATCH_UNFINISHED", text, batch=manifest.batch_id)
 
-    places = [_places(each) for each in (manifest.tables, tables)]
+    places = [_places(manifest.tables, manifest.topics), _places(tables, topics)]
     if places[0] != places[1]:
         raise refused(f"was made for {_told(places[0])}", f"go to {_told(places[1])}")
     for name, now in tables.items():
@@ -185,16 +210,27 @@ def check_output(
                 for each in (made.keys, now.keys)
             ]
             raise refused(f"was made {keys[0]}", f"be written {keys[1]}")
-        if name not in evolving and made.schema != now.schema:
-            raise refused(f"is {_columns(made.schema)}", f"be {_columns(now.schema)}")
+    was: Mapping[str, Any] = {**manifest.tables, **manifest.topics}
+    outputs: Mapping[str, Any] = {**tables, **topics}
+    for name, each in outputs.items():
+        if name not in evolving and was[name].schema != each.schema:
+            raise refused(f"is {_columns(was[name].schema)}", f"be {_columns(each.schema)}")
 
 
-def _places(tables: Mapping[str, ManifestTable]) -> dict[str, str]:
-    return {name: each.uri for name, each in tables.items()}
+def _places(
+    tables: Mapping[str, ManifestTable], topics: Mapping[str, ManifestTopic]
+) -> dict[str, str]:
+    places = {name: f"table {each.uri}" for name, each in tables.items()}
+    return places | {name: topic_text(each.topic) for name, each in topics.items()}
+
+
+def topic_text(topic: str) -> str:
+    """What messages call a topic, or those that a column names."""
+    return f"topic {topic}" if topic else "topics by their column"
 
 
 def _told(places: Mapping[str, str]) -> str:
-    named = [f"table {uri}{f' as {name}' if name else ''}" for name, uri in places.items()]
+    named = [f"{place}{f' as {name}' if name else ''}" for name, place in places.items()]
     return ", ".join(named)[:500] or "keyrange.process and keyrange.materialize"
 
 
