@@ -116,8 +116,13 @@ def foreign(facts: Facts) -> Iterator[str]:
 def disordered(facts: Facts) -> Iterator[str]:
     """Keys whose records were worked on, or came to the table, in another order than they were
     sent. A record that somebody had handed out again has no place in that order."""
+    yield from _disordered(facts, facts.rows)
+    yield from _disordered(facts, facts.copies or ())
+
+
+def _disordered(facts: Facts, rows_of_a_place: Sequence[Row]) -> Iterator[str]:
     by_key: dict[str, list[Row]] = defaultdict(list)
-    for row in facts.rows:
+    for row in rows_of_a_place:
         replayed = row.place in facts.replayed
         if not replayed and not any(again.handed(row.place) for again in facts.again):
             by_key[row.key].append(row)

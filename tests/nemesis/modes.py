@@ -20,7 +20,8 @@ class Mode:
     `tables` are those that a job writes beside the first one: copies, with the rows of some
     records, and last, with the last row of each key, which spark or delta-rs `merges`. `values` are
     raw, json, or avro, whose schemas are in a registry and
-    get fields while the job runs; with `evolves` its tables get them too.
+    get fields while the job runs; with `evolves` its tables get them too. With `copies_topic` the
+    copies go to a topic.
 
     `time` is of a job that goes by event time: session, whose rows are those of the sessions of
     `keyrange.windows`, or timers, by which a function writes windows of its own among the rows of
@@ -40,6 +41,7 @@ class Mode:
     values: str = "raw"
     evolves: bool = False
     time: str = "none"
+    copies_topic: bool = False
 
     @property
     def has_state(self) -> bool:
@@ -125,6 +127,8 @@ MODES: Final = {
             "evolving-job", writer="tasks", tables=("copies", "last"), values="avro", evolves=True
         ),
         Mode("evolving-batch-job", job="ingest", writer="tasks", values="avro", evolves=True),
+        Mode("topic-job", writer="tasks", copies_topic=True),
+        Mode("pinned-topic-job", writer="tasks", pin="prefer", nodes=3, copies_topic=True),
         Mode("state-job", writer="tasks", keeps_state=True),
         Mode("pinned-state-job", writer="tasks", pin="prefer", keeps_state=True),
         Mode("windows-job", writer="tasks", values="json", time="session"),

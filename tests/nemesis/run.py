@@ -31,6 +31,7 @@ from nemesis.tables import (
     is_assigned,
     last_rows,
     letters,
+    open_transactions,
     positions,
     replayed,
     versions,
@@ -318,6 +319,10 @@ class Run:
             with step("one more consumer", _CHECK_S):
                 for place in not_committed(self.world):
                     self._complain("not committed", str(place))
+        if self.world.copies_topic:
+            with step("transactions are over", _CHECK_S):
+                if open_transactions(self.world):
+                    self._complain("open transactions", self.world.copies_topic)
         with step("the history is read", _CHECK_S):
             facts = replace(self._facts(), positions=positions(self.world))
             if self.mode.evolves:

@@ -12,14 +12,15 @@ from urllib.parse import unquote
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
+from brokers.committed_records import committed_records, wait_until_all_are_over
 from keyrange.individual_commits.model.commit import Commit, CommitKind, CommitTable
 from keyrange.individual_commits.table.commit_table import open_commit_table
 from keyrange.members.table.assignments import open_assignments
 from keyrange.options.commits import CommitOptions
 from nemesis.facts import Batch, Letter, Place, Position, ResetCommit, Row, Version
 from nemesis.windows import PLACES
-from nemesis.work import Content, content
-from nemesis.world import World
+from nemesis.work import SCHEMA, Content, content
+from nemesis.world import PARTITIONS, World
 from spark.sources import committed, planned_offsets
 
 _LETTER = ("source_id", "batch_id", "topic", "partition", "offset")
@@ -188,10 +189,30 @@ def last_rows(world: World) -> list[Row] | None:
 
 
 def copied_rows(world: World) -> list[Row] | None:
-    """The table that holds those of some records; None of a mode without it."""
+    """The table or the topic that holds those of some records; None of a mode without it."""
+    if world.copies_topic:
+        return list(_sent_rows(world))
     if "copies" not in world.mode.tables:
         return None
     return SinkRows(world, "copies").rows()
+
+
+def _sent_rows(world: World) -> Iterator[Row]:
+    """With their offsets as versions."""
+    names = [field.split()[0] for field in SCHEMA.split(", ")]
+    for records in committed_records(world.topics, world.copies_topic, PARTITIONS):
+        for each in records:
+            row = dict(zip(names, json.loads(each.value), strict=True))
+            yield _worked_on(row, each.offset)
+
+
+def open_transactions(world: World) -> bool:
+    """Whether readers of committed records wait for one in the topic."""
+    try:
+        wait_until_all_are_over(world.topics, world.copies_topic)
+    except AssertionError:
+        return True
+    return False
 
 
 def newest_version(path: Path) -> int:

@@ -18,8 +18,8 @@ SCHEMA = (
     "topic string, partition int, offset bigint, key string, n bigint, run string, at bigint, "
     "deliveries int"
 )
-# Where the number is in a row.
-N = 4
+# Where key and number are in a row.
+KEY, N = 3, 4
 
 COUNTED_SCHEMA = f"{SCHEMA}, seen bigint"
 # What an added field is where its writer does not know it yet.

@@ -77,6 +77,9 @@ class World:
         self.topic = f"orders-{self.run}"
         self.partitions = PARTITIONS
         self.create_topic()
+        self.copies_topic = f"copies-{self.run}" if mode.copies_topic else ""
+        if self.copies_topic:
+            self.topics.create_named(self.copies_topic, PARTITIONS, {}, min(2, mode.nodes))
         self.values = values_of(mode.values, self.run, self.topic)
         has_times = mode.time != "none"
         self.feeder = Feeder(self.topics, self.topic, self.run, seed, rate, self.values, has_times)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,7 +13,7 @@ from pyspark.sql import SparkSession
 import keyrange
 from ingest import Started, run_query, source_arguments
 from nemesis.windows import job_of
-from nemesis.work import N, deletes, is_copied
+from nemesis.work import KEY, N, deletes, is_copied
 from process import find_function
 
 
@@ -25,6 +26,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--time", choices=("session", "timers"), help="which windows to make")
     parser.add_argument("--fields", type=int, help="of the values' added ones, how many to take")
     parser.add_argument("--copies", help="one more table, with the rows of some records")
+    parser.add_argument("--copies-topic", help="the same as a topic")
     parser.add_argument("--last", help="one more table, with the last row of each key")
     parser.add_argument("--merges", choices=("spark", "delta-rs"), default="spark")
     parser.add_argument("--evolve", choices=("none", "add"), default="none")
@@ -46,18 +48,22 @@ def start(spark: SparkSession, arguments: argparse.Namespace, options: dict[str,
     if (beside := tables_beside(arguments)) and function is not None:
         table = {"rows": table, **beside}
         schema = dict.fromkeys(table, schema)
+        if arguments.copies_topic:
+            schema["copies"] = "key string, value string"
         if "last" in table:
             schema["last"] += ", gone boolean"
             more |= {"keys": {"last": ["key"]}, "deletes": {"last": "gone"}}
-        function = spread(function, list(table))
+        function = spread(function, list(table), bool(arguments.copies_topic))
     job = keyrange.job(given, **{"function": function, "schema": schema, **parts})
     writer = job.into(table, arguments.checkpoint, spark=spark, **more)
     return writer.trigger(processingTime=arguments.trigger).start(), writer.written_by
 
 
-def tables_beside(arguments: argparse.Namespace) -> dict[str, str]:
-    """Those that are written beside the first one, by their names."""
+def tables_beside(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Those that are written beside the first one, by their names, and the topic."""
     given = {name: getattr(arguments, name) for name in ("copies", "last")}
+    if arguments.copies_topic:
+        given["copies"] = keyrange.Topic(arguments.copies_topic)
     return {name: path for name, path in given.items() if path is not None}
 
 
@@ -69,15 +75,17 @@ def of_a_record(arguments: argparse.Namespace) -> Callable[..., Any]:
     return lambda record: function(record, fields)
 
 
-def spread(function: Callable[[Any], Any], tables: Sequence[str]) -> Callable[[Any], Any]:
-    """A row for each record, with what becomes of it in the tables beside."""
+def spread(
+    function: Callable[[Any], Any], tables: Sequence[str], to_topic: bool
+) -> Callable[[Any], Any]:
+    """A row for each record, with what becomes of it in the tables beside, or in a topic."""
 
     def rows(record: Any) -> Any:
         row = function(record)
         n = row[N]
         found = {"rows": row, "last": (*row, deletes(n))}
         if is_copied(n):
-            found["copies"] = row
+            found["copies"] = (row[KEY], json.dumps(row)) if to_topic else row
         return {name: each for name, each in found.items() if name in tables}
 
     return rows
