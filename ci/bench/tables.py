@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from bench.sink_tables import SINK_TABLES
 from bench.table import Table
 from bench.table import one_figure_a_row as _list
 from bench.time_tables import TIME_TABLES
@@ -103,6 +104,7 @@ def _read() -> Table:
 
 TABLES: Mapping[str, Table] = {
     **TIME_TABLES,
+    **SINK_TABLES,
     "ingest": _ingest(),
     "ingest_floor": _list(
         "ingest",

@@ -155,6 +155,7 @@ THROUGHPUT = {
 DECOMPRESS = {f"decompress.{codec}.mb_per_second" for codec in ("snappy", "lz4", "zstd")}
 
 SINK = {"sink.encode.mrec_per_core"}
+LATENCY_KAFKA = {each.replace("latency.delta", "kafka_to_kafka.latency") for each in LATENCY_DELTA}
 
 PARTS = {"fetch.mb_per_second", "fetch.wall.mb_per_second", "decode.mrec_per_second"} | {
     f"task.1KB.lz4.{part}us"
@@ -279,6 +280,15 @@ def test_the_tiny_benchmark_of_kafka_to_delta_yields_its_figures(tmp_path: Path)
 @pytest.mark.broker
 @pytest.mark.spark
 @pytest.mark.slow
+def test_the_tiny_benchmark_of_kafka_to_kafka_yields_its_figures(tmp_path: Path) -> None:
+    figures = tiny_figures(tmp_path, "sink_kafka", "latency_kafka", timeout_s=580)
+    assert figures.keys() > LATENCY_KAFKA | {"sink.kafka.200B.none.vs_jvm"}
+    assert all(each["value"] > 0 for each in figures.values())
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_tiny_benchmark_of_state_yields_its_figures(tmp_path: Path) -> None:
     figures = tiny_figures(tmp_path, "state")
@@ -353,6 +363,7 @@ def test_every_figure_of_a_table_is_one_that_its_group_yields() -> None:
     yielded = {
         "latency": LATENCY,
         "latency_delta": LATENCY_DELTA,
+        "latency_kafka": LATENCY_KAFKA,
         "worker": WORKER,
         "ingest": ingest_figures(),
         "ingest_floor": ingest_figures(),

@@ -1,0 +1,144 @@
+"""Group `latency_kafka`: from a record's timestamp to a reader of committed records of the topic
+that it was copied to, at a steady 1,000 records a second.
+
+`keyrange.job(...).into_topic`, exactly once, and Spark's own source and sink, at least once, each
+in turn with the default trigger.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Thread
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import SparkSession
+
+import keyrange
+from bench import spark as sparks
+from bench import topics
+from bench.figures import Figure, at_most, from_runs, percentile, ratio
+from bench.groups.latency import PARTITIONS, steady_producer
+from bench.registry import Bench, Group
+
+_SIDES = ("keyrange", "jvm")
+_SHARES = {"p50": 0.50, "p99": 0.99}
+
+
+def run(bench: Bench) -> Iterator[Figure]:
+    servers = bench.bootstrap_servers
+    topic = topics.create_topic(servers, "delayed", PARTITIONS)
+    found: dict[str, list[float]] = {f"{s}.{p}": [] for s in _SIDES for p in _SHARES}
+    with (
+        sparks.session(bench.directory, delta=True) as spark,
+        steady_producer(servers, topic),
+    ):
+        # What a session does for the first time is not the sides' latency.
+        for number in range(-bench.pick(full=1, quick=1, tiny=0), bench.runs):
+            for side in sorted(_SIDES, reverse=number % 2 == 0):
+                latencies = _measure(bench, spark, topic, side, number)
+                shares = {p: percentile(latencies, share) for p, share in _SHARES.items()}
+                for name, value in shares.items() if number >= 0 else ():
+                    found[f"{side}.{name}"].append(value)
+                bench.progress(
+                    f"{side}: p50 {shares['p50']:.0f} ms, p99 {shares['p99']:.0f} ms, "
+                    f"{len(latencies)} records"
+                )
+    topics.delete_topic(servers, topic)
+    for name in _SHARES:
+        ours, theirs = found[f"keyrange.{name}"], found[f"jvm.{name}"]
+        yield ratio(f"kafka_to_kafka.latency.{name}.vs_jvm", ours, theirs)
+        yield from_runs(f"kafka_to_kafka.latency.{name}.keyrange.ms", ours, "ms")
+        yield from_runs(f"kafka_to_kafka.latency.{name}.jvm.ms", theirs, "ms")
+
+
+def _measure(bench: Bench, spark: SparkSession, topic: str, side: str, number: int) -> list[float]:
+    """One query over some seconds, after a warm-up that does not count."""
+    servers = bench.bootstrap_servers
+    copy = topics.create_topic(servers, f"late-{side}", PARTITIONS)
+    home = bench.directory / f"{side}-{number}"
+    counts_from = time.time() + bench.pick(full=15.0, quick=10.0, tiny=2.0)
+    end = counts_from + bench.pick(full=30.0, quick=15.0, tiny=2.0)
+    seen: list[tuple[float, float]] = []
+    with _reader(servers, copy, seen):
+        query = _writer(spark, servers, topic, copy, side, str(home / "checkpoint")).start()
+        try:
+            # A slow machine may not have sent a batch yet.
+            while time.time() < end or not seen or seen[-1][0] < counts_from:
+                time.sleep(0.2)
+                if not query.isActive:
+                    raise RuntimeError(f"the query ended: {query.exception()}")
+        finally:
+            query.stop()
+    topics.delete_topic(servers, copy)
+    return [(at - made) * 1e3 for at, made in seen if at >= counts_from]
+
+
+def _writer(
+    spark: SparkSession, servers: str, topic: str, copy: str, side: str, checkpoint: str
+) -> Any:
+    given = {
+        "kafka.bootstrap.servers": servers,
+        "subscribe": topic,
+        "startingOffsets": "latest",
+    }
+    if side == "keyrange":
+        job = keyrange.job(given, _made_at, "key binary, value string", mode="arrow")
+        return job.into_topic(copy, checkpoint, spark=spark)
+    return (
+        spark.readStream.format("kafka")
+        .options(**given)
+        .load()
+        .selectExpr("key", "CAST(unix_millis(timestamp) AS STRING) AS value")
+        .writeStream.format("kafka")
+        .option("kafka.bootstrap.servers", servers)
+        .option("kafka.acks", "all")
+        .option("topic", copy)
+        .option("checkpointLocation", checkpoint)
+    )
+
+
+def _made_at(records: pa.RecordBatch) -> pa.RecordBatch:
+    """Keys, and as values the milliseconds of the records' timestamps."""
+    times = records.column("timestamp").cast(pa.timestamp("us", "UTC")).cast(pa.int64())
+    values = pc.cast(pc.divide(times, 1000), pa.string())
+    return pa.RecordBatch.from_arrays([records.column("key"), values], ["key", "value"])
+
+
+@contextmanager
+def _reader(servers: str, topic: str, seen: list[tuple[float, float]]) -> Iterator[None]:
+    """Have it said when records can be read that are committed, and when they were made."""
+    command = [sys.executable, "-m", "bench.committed_reader", servers, topic]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+
+        def listen() -> None:
+            assert process.stdout is not None
+            for line in process.stdout:
+                at, made = line.split()
+                seen.append((float(at), float(made)))
+
+        thread = Thread(target=listen)
+        thread.start()
+        try:
+            yield
+            if process.poll() is not None:
+                raise RuntimeError("what reads the topic ended early")
+        finally:
+            assert process.stdin is not None
+            process.stdin.close()
+            thread.join()
+
+
+GROUP = Group(
+    name="latency_kafka",
+    order=3,
+    run=run,
+    targets={f"kafka_to_kafka.latency.{share}.vs_jvm": at_most(1.3) for share in _SHARES},
+)
