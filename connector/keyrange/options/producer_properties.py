@@ -63,7 +63,9 @@ class ProducerSettings:
     zstd_level: int | None = prop("compression.zstd.level", None, int_between(-131_072, 22))
     delivery_timeout_ms: int = prop("delivery.timeout.ms", 120_000, POSITIVE)
     request_bytes: int = prop("max.request.size", 1_048_576, POSITIVE)
-    transaction_timeout_ms: int = prop("transaction.timeout.ms", 60_000, POSITIVE)
+    # Java's default is a minute, and brokers take 15 at most by default. A sender has its part of a
+    # whole batch in one transaction, and whoever follows it ends what it has left open at once.
+    transaction_timeout_ms: int = prop("transaction.timeout.ms", 600_000, POSITIVE)
 
     @property
     def compression_level(self) -> int | None:
