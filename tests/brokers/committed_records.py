@@ -14,8 +14,12 @@ from keyrange.options.kafka_properties import ClientSettings
 
 
 def client_settings(topics: Topics) -> ClientSettings:
-    host, _, port = topics.cluster.bootstrap_servers_of("PLAINTEXT").rpartition(":")
-    return ClientSettings(bootstrap_servers=((host, int(port)),))
+    servers = topics.cluster.bootstrap_servers_of("PLAINTEXT").split(",")
+    return ClientSettings(
+        bootstrap_servers=tuple(
+            (host, int(port)) for host, _, port in (each.rpartition(":") for each in servers)
+        )
+    )
 
 
 def committed_records(topics: Topics, topic: str, partitions: int) -> list[list[Any]]:
