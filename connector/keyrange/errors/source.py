@@ -35,11 +35,11 @@ SOURCE_CONDITIONS: Final = (
     ),
     _rows.invalid(
         "READ_ONLY_SOURCE",
-        'write to Kafka with format("kafka"), which needs the jar spark-sql-kafka-0-10; read with '
-        'spark.read or spark.readStream and format("keyrange"), and in SQL through CREATE '
+        "write to Kafka with keyrange.topic_writer in foreachBatch, or into_topic of a job; read "
+        'with spark.read or spark.readStream and format("keyrange"), and in SQL through CREATE '
         "TEMPORARY VIEW name USING keyrange OPTIONS (...)",
-        "keyrange reads Kafka. It writes nothing to it, and no table of a catalog can be of its "
-        "format. Nothing was written.",
+        'format("keyrange") reads Kafka and writes nothing, and no table of a catalog can be of '
+        "this format. Nothing was written.",
         "`df.write`, `writeStream`, `saveAsTable` or `CREATE TABLE` in the program",
         guide="../../MIGRATION.md",
     ),

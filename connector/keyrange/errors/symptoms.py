@@ -138,8 +138,8 @@ SYMPTOMS: Final = (
             '[UNSUPPORTED_DATA_SOURCE_SAVE_MODE] The data source "keyrange" cannot be written in '
             'the "ErrorIfExists" mode. Please use either the "Append" or "Overwrite" mode instead.',
         ),
-        "keyrange only reads. With another mode it says so itself: "
+        'format("keyrange") only reads. With another mode it says so itself: '
         "[READ_ONLY_SOURCE](#read_only_source).",
-        'Write to Kafka with `format("kafka")`.',
+        "Write to Kafka with `keyrange.topic_writer` in `foreachBatch`, or `into_topic` of a job.",
     ),
 )

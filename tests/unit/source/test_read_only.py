@@ -19,7 +19,7 @@ def test_writing_is_refused(method: str) -> None:
     with pytest.raises(InvalidError) as failure:
         getattr(source, method)(SCHEMA, False)
     assert failure.value.condition.name == "READ_ONLY_SOURCE"
-    assert 'write to Kafka with format("kafka")' in str(failure.value)
+    assert "write to Kafka with keyrange.topic_writer" in str(failure.value)
 
 
 @pytest.mark.parametrize("given", [{}, READING, {"option.subscribe": "t"}])
