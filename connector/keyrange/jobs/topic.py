@@ -135,10 +135,9 @@ def prepared_topic(
     marks = topic.marks or topic.name
     most = partitions = 0
     with closing(Cluster(client)) as cluster:
-        asked = {marks, topic.name or marks}
-        view = cluster.describe(asked)
+        found = cluster.partition_count(marks)
         if topic.name:
-            partitions = sum(each.topic == topic.name for each in view.partitions())
+            partitions = found if marks == topic.name else cluster.partition_count(topic.name)
             most = message_bytes(cluster, topic.name)
     address = TopicAddress(topic.name, marks, client, producer, most)
     rows = TopicRows(TopicLimits(address.batches, most, partitions), topic.is_json)

@@ -115,6 +115,14 @@ class Cluster:
             raise error("UNKNOWN_TOPIC_OR_PARTITION", "; ".join(faults))
         return self._describe(names, None, timeout_ms, may_miss)
 
+    def partition_count(self, topic: str) -> int:
+        """How many partitions a topic has, also where some have no leader at the moment. Raises as
+        `describe` does."""
+        if fault := topic_name_fault(topic):
+            raise error("UNKNOWN_TOPIC_OR_PARTITION", fault)
+        view = self._describe([topic], None, None, (), needs_leaders=False)
+        return len(view.topics[topic].leaders)
+
     def describe_matching(self, matches: Callable[[str], bool]) -> ClusterView:
         """The same of all topics whose name `matches` accepts, Kafka's internal ones left out. No
         match is an empty view. Raises as `describe` does.
@@ -129,6 +137,7 @@ class Cluster:
         wanted: Callable[[Any], bool] | None,
         timeout_ms: float | None,
         may_miss: Collection[str],
+        needs_leaders: bool = True,
     ) -> ClusterView:
         deadline = self.deadline(timeout_ms)
         missing_for: Deadline | None = None
@@ -137,6 +146,8 @@ class Cluster:
             view, missing, unready = read_metadata(answer, wanted)
             if names is None:
                 missing = []
+            elif not needs_leaders and view.topics.keys() >= set(names):
+                unready = []
             self._brokers = dict(view.brokers)
             if not missing and not unready:
                 self._known_missing.clear()
