@@ -235,7 +235,16 @@ def test_a_table_of_copies_has_the_rows_of_the_same_call() -> None:
         [replace(copies[0], at=(1_000,)), *copies[1:]],
         [],
     ):
-        assert found(replace(good, copies=wrong)) == ["uncopied"]
+        assert "uncopied" in found(replace(good, copies=wrong))
+
+
+def test_copies_of_a_key_come_in_the_order_of_its_records() -> None:
+    """In a topic: by their offsets."""
+    copies = [row(each.place, version=at) for at, each in enumerate(GOOD.rows) if each.place.n % 3]
+    good = replace(GOOD, copies=copies)
+    assert found(good) == []
+    early = replace(copies[-1], version=0)
+    assert found(replace(good, copies=[*copies[:-1], early])) == ["disordered"]
 
 
 def grown(each: Row) -> Row:
