@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -150,6 +151,38 @@ def test_a_row_that_the_topic_does_not_take_fails_its_record(
     assert "aaa" not in letter["error"]
 
 
+@pytest.mark.parametrize(
+    ("configs", "row", "said"),
+    [
+        ({"cleanup.policy": "compact"}, (None, "v", None), "it has no key"),
+        ({}, (b"k", "v", datetime(2100, 1, 1, tzinfo=UTC)), "ms ahead"),
+        ({"max.message.bytes": "900"}, (b"k", "v" * 1_000, None), "max.message.bytes of the topic"),
+    ],
+)
+def test_a_row_that_the_brokers_would_refuse_goes_to_the_dead_letters(
+    spark: SparkSession,
+    topics: Topics,
+    tmp_path: Path,
+    configs: dict[str, str],
+    row: tuple[Any, ...],
+    said: str,
+) -> None:
+    job = TopicJob(spark, topics, tmp_path, "individual")
+    job.options |= {"maxDeliveries": "1"}
+    job.topic = topics.create_topic("strict", PARTITIONS, configs)
+
+    def work(record: Any) -> Any:
+        return row if record.value == b"bad" else (record.key, record.value.decode(), None)
+
+    job.produce("a1", "bad", "a2")
+    made = keyrange.job(job.options, work, "key binary, value string, timestamp timestamp")
+    writer = made.into_topic(job.topic, str(job.checkpoint), spark=spark)
+    assert writer.trigger(availableNow=True).start().awaitTermination(240)
+    assert job.rows() == {"a": ["a1", "a2"]}
+    [letter] = DeltaTable(str(tmp_path / "commits_dead_letters")).to_pyarrow_table().to_pylist()
+    assert said in letter["error"]
+
+
 def test_a_table_and_a_topic_of_one_read_have_each_row_once(
     spark: SparkSession, topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -230,6 +263,30 @@ def test_rows_name_their_topics(spark: SparkSession, topics: Topics, tmp_path: P
         assert not any(found[:2])
 
 
+def test_a_topic_that_is_not_there_fails_the_record_that_names_it(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    job = TopicJob(spark, topics, tmp_path, "individual")
+    job.options |= {"maxDeliveries": "1"}
+
+    def routed(record: Any) -> Any:
+        topic = "nowhere-to-be-found" if record.value == b"b1" else job_topic
+        return topic, record.key, record.value, 9 if record.value == b"c1" else 0
+
+    job_topic = job.topic
+    job.produce("a1", "b1", "c1")
+    made = keyrange.job(
+        job.options, routed, "topic string, key binary, value binary, partition int"
+    )
+    topic = keyrange.Topic(marks=job.topic)
+    writer = made.into(topic, str(job.checkpoint), spark=spark)
+    assert writer.trigger(availableNow=True).start().awaitTermination(240)
+    assert job.rows() == {"a": ["a1"]}
+    letters = DeltaTable(str(tmp_path / "commits_dead_letters")).to_pyarrow_table().to_pylist()
+    said = sorted(each["error"].rpartition(": ")[2] for each in letters)
+    assert said == ["its topic has 3 partitions", "its topic is not there"]
+
+
 def test_what_kafka_has_forgotten_stops_the_query_until_somebody_has_looked(
     job: TopicJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -269,6 +326,9 @@ def test_another_topic_is_refused_before_it_gets_a_row(job: TopicJob) -> None:
         ({"schema": "topic string, value string"}, "has a name, and the rows a column topic"),
         ({"options": {"kafka.acks": "1"}}, "option 'kafka.acks' must be all"),
         ({"options": {"acks": "all"}}, "option 'acks'.*kafka.acks"),
+        ({"compression": "zstd"}, "compression is for tables.*kafka.compression.type"),
+        ({"source": {"splitBy": "offset"}}, "splitBy=offset cuts partitions by offsets"),
+        ({"source": {"maxRecordsPerPartition": "9"}}, "maxRecordsPerPartition cuts"),
         ({"senders": 0}, "senders must be between 1 and 256"),
         ({"if_forgotten": "guess"}, "if_forgotten must be"),
     ],
@@ -279,6 +339,7 @@ def test_usual_mistakes_are_told_before_the_query_starts(
     job = TopicJob(spark, topics, tmp_path, "batch")
     if given.get("topic") == "the source":
         given = {"topic": job.source}
+    job.options |= given.pop("source", {})
     with pytest.raises(KeyrangeError, match=said):
         job.writer(**given)
 

@@ -45,6 +45,9 @@ class TopicJob:
 
         job = keyrange.job(self.options, work, schema)
         topic = of_topic.pop("topic", self.topic)
+        if "compression" in of_topic:
+            target = keyrange.Topic(topic)
+            return job.into(target, str(self.checkpoint), spark=self.spark, **of_topic)
         return job.into_topic(topic, str(self.checkpoint), spark=self.spark, **of_topic)
 
     def start(self, said: str = "", **given: Any) -> Any:

@@ -8,9 +8,10 @@ send: where there is none afterwards it was forgotten, and does not say that not
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -29,7 +30,7 @@ from keyrange.sending.model.shards import shared_out
 from keyrange.sending.sending_tasks import SENT, sending
 from keyrange.sending.shard_sender import ShardSender, Share
 from keyrange.sending.topic_address import TopicAddress
-from keyrange.storage.data_files import check_there
+from keyrange.storage.data_files import DataFile, check_there
 from keyrange.storage.directory import Directory
 from keyrange.storage.model.sink_driver import Driver
 from keyrange.work import appended_files
@@ -95,7 +96,8 @@ class TopicOutput:
     def mark(self, application: str, at: Planned, driver: Driver | None) -> None:
         """Before there is a manifest of a batch: let each sender have a mark.
 
-        Raises COMMITS_FENCED, and as `ShardSender` does."""
+        Raises COMMITS_FENCED, CHECKPOINT_BEHIND where one has sent that batch or a later one, and
+        as `ShardSender` does."""
         wanted = [
             sender
             for sender in range(self.senders)
@@ -112,6 +114,12 @@ class TopicOutput:
         known = opened.start()
         if known is not None and known.driver > driver:
             raise _fenced(known, application)
+        if known is not None and known.batch_id > first.batch_id:
+            message = (
+                f"{topic_text(self.topic)} has the query's batch {known.batch_id}, and of batch "
+                f"{first.batch_id + 1} there is no manifest yet"
+            )
+            raise error("CHECKPOINT_BEHIND", message, source_id=application)
         opened.leave((known or first).of_driver(driver, self.senders))
         self.open.marked(application, self.name, sender)
 
@@ -119,7 +127,8 @@ class TopicOutput:
         """Let nothing more come from the drivers that one has stopped. Raises
         UNCOMMITTED_OUTPUT where one has sent what it has not committed."""
         for application in sorted(driver.applications):
-            number, senders = 0, 1
+            # Of one that never left a mark here, or whose marks are gone.
+            number, senders = 0, self.senders
             while number < senders:
                 opened = ShardSender(self.open.address, application, self.name, number)
                 try:
@@ -172,11 +181,11 @@ class TopicOutput:
             directory = Directory(store.location, self.storage)
             check_there(directory, files, at.batch_id, left, path=store.location)
         senders = manifest.topics[self.name].senders
-        mark = Mark(at.batch_id, _number_of(driver), senders)
+        mark = Mark(at.batch_id, _number_of(driver), senders, _plan_of(files))
         shares = [
             Share(
                 *(application, self.name, number, tuple(files[each] for each in places), mark),
-                *(store.location, self.storage, self.if_forgotten),
+                *(store.location, self.storage, self.if_forgotten, is_made),
             )
             for number, places in enumerate(
                 shared_out([each.size_bytes for each in files], senders)
@@ -200,6 +209,10 @@ class TopicOutput:
             sender.send(share)
 
     def _send_in_tasks(self, shares: list[Share]) -> None:
+        # The first one has a share of each batch: what it knows holds for all, before any begins.
+        first = self.open.opened(shares[0].application, self.name, 0)
+        first.start()
+        first.is_out(shares[0])
         # They fence those of this process.
         self.open.close()
         count = len(shares)
@@ -208,6 +221,11 @@ class TopicOutput:
         told = {each.sender: each.rows for each in sent}
         if told.keys() != {each.number for each in shares}:
             raise RuntimeError(f"of {count} senders {sorted(told)} have answered")
+
+
+def _plan_of(files: Sequence[DataFile]) -> str:
+    """Names of files are of one attempt alone."""
+    return hashlib.sha256(" ".join(each.name for each in files).encode()).hexdigest()[:16]
 
 
 def _number_of(driver: Driver | None) -> int:

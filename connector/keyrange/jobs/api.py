@@ -29,7 +29,7 @@ from keyrange.jobs.job_arguments import (
 )
 from keyrange.jobs.observed import observed_columns
 from keyrange.jobs.operator_jobs import parts_of_job
-from keyrange.jobs.output_checks import check_files, check_places
+from keyrange.jobs.output_checks import check_files, check_no_files, check_places
 from keyrange.jobs.output_tables import (
     TableArguments,
     arguments_of,
@@ -225,13 +225,13 @@ class TableJob(WithoutTable):
         session's Delta merges, and else delta-rs. It also appends where files do not keep to rules.
 
         A job with several schemas has a mapping with the path of each table, and each argument of a
-        table may be a mapping too. Each table gets a transaction of the batch. In the place of a
-        table a `keyrange.Topic` may stand.
+        table may be a mapping too. A `keyrange.Topic` may stand in the place of a table.
 
         Raises INVALID_OPTIONS, SINK_UNSUITABLE, SINK_UNWRITABLE.
         """
         check_types(checkpoint, target_bytes, optimize_every)
         topics, table = without_topics(list(self._schemas), table)
+        check_no_files(topics if not table else {}, compression, target_bytes, optimize_every)
         given = arguments_of(
             [name for name in self._schemas if name not in topics],
             table,

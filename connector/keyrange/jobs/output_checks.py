@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from pyspark.sql import SparkSession
@@ -12,6 +12,7 @@ from keyrange.jobs.output_tables import TableArguments
 from keyrange.options import SourceOptions
 from keyrange.options.commits import path_mistake
 from keyrange.options.locations import misplaced
+from keyrange.storage.data_files import TARGET_BYTES
 from keyrange.storage.directory import no_place
 
 _OPTIMIZED: Final = "spark.sql.extensions"
@@ -46,5 +47,24 @@ def check_files(session: SparkSession, compression: str, target_bytes: int, ever
             "optimize_every needs delta-spark in the session, whose spark.sql.extensions name "
             "io.delta.sql.DeltaSparkSessionExtension"
         )
+    if wrong:
+        raise invalid_options(wrong)
+
+
+def check_no_files(
+    topics: Collection[str], compression: str, target_bytes: int, every: int
+) -> None:
+    """Of a job all of whose output goes to `topics`. Raises INVALID_OPTIONS for what only tables
+    have."""
+    if not topics:
+        return
+    given = {
+        "compression": compression != "snappy",
+        "target_bytes": target_bytes != TARGET_BYTES,
+        "optimize_every": every != 0,
+    }
+    wrong = [f"{name} is for tables, and the job writes none" for name, is_ in given.items() if is_]
+    if given["compression"]:
+        wrong.append("a topic's is option kafka.compression.type of keyrange.Topic")
     if wrong:
         raise invalid_options(wrong)

@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 from keyrange.errors import KeyrangeError, error, invalid_options
 from keyrange.formats.json.encoder import unwritable
 from keyrange.kafka.cluster import Cluster
-from keyrange.kafka.topic_settings import message_bytes
+from keyrange.kafka.topic_settings import TopicSettings, topic_settings
 from keyrange.options import SourceOptions
 from keyrange.options.option import OptionValue, texts_of
 from keyrange.options.producer_properties import parse_producer_options
@@ -130,17 +130,30 @@ def prepared_topic(
     if topic.name and read is not None and is_same and read.reads(topic.name):
         text = "is one that the query reads: each row would come as a record"
         violations.messages.append(f"{label} {text}")
+    cut = {
+        "splitBy=offset": source.key_ranges.split_by == "offset",
+        "minPartitions": source.min_partitions is not None,
+        "maxRecordsPerPartition": source.max_records_per_partition is not None,
+    }
+    for name in (name for name, is_said in cut.items() if is_said):
+        text = f"needs the records of a key in one task, and {name} cuts partitions by offsets"
+        violations.messages.append(f"{label} {text}: use splitBy=keyRange")
     violations.check()
     _check_columns(schema, topic, label)
     marks = topic.marks or topic.name
-    most = partitions = 0
+    partitions = 0
     with closing(Cluster(client)) as cluster:
         found = cluster.partition_count(marks)
+        takes = TopicSettings()
         if topic.name:
             partitions = found if marks == topic.name else cluster.partition_count(topic.name)
-            most = message_bytes(cluster, topic.name)
-    address = TopicAddress(topic.name, marks, client, producer, most)
-    rows = TopicRows(TopicLimits(address.batches, most, partitions), topic.is_json)
+            takes = topic_settings(cluster, topic.name)
+    address = TopicAddress(topic.name, marks, client, producer, takes.message_bytes)
+    limits = TopicLimits(
+        *(address.batches, takes.message_bytes, partitions),
+        *(takes.needs_keys, takes.before_ms, takes.after_ms),
+    )
+    rows = TopicRows(limits, topic.is_json, address)
     output = OutputTopic(schema.json(), rows, address, name)
     return PreparedTopic(output, topic.senders, topic.if_forgotten)
 

@@ -23,7 +23,13 @@ from pyspark.sql.types import StructType
 from keyrange.errors import error, invalid_options
 from keyrange.individual_commits import reported_outcomes
 from keyrange.individual_commits.batch_in_checkpoint import Planned, check_query
-from keyrange.individual_commits.model.verdict_manifest import Manifest, of_tasks, planned
+from keyrange.individual_commits.model.verdict_manifest import (
+    Manifest,
+    ManifestTopic,
+    check_output,
+    of_tasks,
+    planned,
+)
 from keyrange.individual_commits.reported_outcomes import HIDDEN_SPARK
 from keyrange.individual_commits.topic_output import OpenSenders, TopicOutput
 from keyrange.individual_commits.verdict_store import VerdictStore, check_places, plan_attempt
@@ -32,7 +38,10 @@ from keyrange.jobs.topic import PreparedTopic, Topic, prepared_topic
 from keyrange.model.checkpoint import Checkpoint
 from keyrange.options import SourceOptions
 from keyrange.options.commits import path_mistake
-from keyrange.options.option import OptionValue
+from keyrange.options.kafka_properties import ClientSettings
+from keyrange.options.option import OptionValue, texts_of
+from keyrange.options.producer_properties import PREFIX, parse_producer_options
+from keyrange.options.value_parsers import Violations
 from keyrange.storage.checkpoint_files import unreadable
 from keyrange.storage.directory import Directory
 from keyrange.storage.model.sink_driver import application_of
@@ -68,8 +77,13 @@ def topic_writer(
     wrong = topic.mistakes("topic")
     if (mistake := path_mistake(fspath(checkpoint))) is not None:
         wrong.append(f"checkpoint {mistake}")
-    if wrong:
-        raise invalid_options(wrong)
+    violations = Violations()
+    violations.messages += wrong
+    texts = texts_of({} if topic.options is None else topic.options, violations)
+    if f"{PREFIX}bootstrap.servers" not in texts:
+        violations.add(f"{PREFIX}bootstrap.servers", "must be specified: no source says it here")
+    parse_producer_options(texts, ClientSettings(), violations)
+    violations.check()
     return TopicWriter(topic, fspath(checkpoint), dict(storage or {}))
 
 
@@ -119,6 +133,8 @@ class TopicWriter:
         if manifest is None:
             output.mark(application, at, None)
             manifest = self._publish(store, output, prepared, batch, batch_id, plan)
+        told = ManifestTopic(self.topic.name, output.senders, output.form)
+        check_output(manifest, {}, ("",), {"": told})
         if manifest.terms != {"plan": plan}:
             message = f"the rows of batch {batch_id} are of other offsets"
             raise error("CHECKPOINT_BEHIND", message, path=self.checkpoint)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -31,7 +31,8 @@ _TRIES: Final = 5
 class Share:
     """What one sender is to send of a batch: the rows of `files` in the directory `location`.
     `number` is the sender's among those of `application` and its output `name`; `storage`: settings
-    of the object store. `if_forgotten`: what a sender does that finds no mark."""
+    of the object store. `if_forgotten`: what a sender does that finds no mark. `is_made`: whether
+    this run has made the rows."""
 
     application: str
     name: str
@@ -41,6 +42,7 @@ class Share:
     location: str
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)
     if_forgotten: str = "fail"
+    is_made: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,9 @@ class ShardSender:
             request_bytes=own.request_bytes,
             ahead_bytes=own.ahead_bytes,
         )
+        # Answers to what a sender before had in flight must not be taken for those to this one.
+        self._cluster.close()
+        self._cluster = Cluster(self._address.client)
         producer, self._producer = TransactionalProducer(self._cluster, settings), None
         token = producer.start()
         self._mark = None if token is None else read_mark(token.number, token.text)
@@ -93,8 +98,7 @@ class ShardSender:
     def send(self, share: Share) -> Sent:
         """The rows of a share, and its mark: all or nothing, once, however often it is called.
 
-        Raises COMMITS_FENCED where a later driver has sent, or has stopped this one;
-        TOPIC_OUTPUT_FORGOTTEN; and as `TransactionalProducer` does.
+        Raises as `is_out` and `TransactionalProducer` do.
         """
         for _ in range(_TRIES - 1):
             try:
@@ -104,20 +108,37 @@ class ShardSender:
                     raise
         return self._send(share)
 
-    def _send(self, share: Share) -> Sent:
+    def is_out(self, share: Share) -> bool:
+        """Whether the rows of a share are in the topic.
+
+        Raises COMMITS_FENCED where a later driver has sent, or has stopped this one,
+        CHECKPOINT_BEHIND where the batch of this number that is out is another one,
+        TOPIC_OUTPUT_FORGOTTEN."""
+        return self._known(share).is_out(share.mark.batch_id)
+
+    def _known(self, share: Share) -> Mark:
         if self._producer is None:
             self.start()
-        batch_id = share.mark.batch_id
-        known = self._mark or _forgotten(share, self._id)
-        if known.driver > share.mark.driver:
+        known, own = self._mark or _forgotten(share, self._id), share.mark
+        if known.driver > own.driver:
             message = (
                 f"driver {known.driver} has begun, by another query or with another commitGroup"
             )
             raise error("COMMITS_FENCED", message, source_id=share.application)
-        if known.is_out(batch_id):
+        is_other = known.batch_id == own.batch_id and known.plan not in ("", own.plan)
+        if is_other or (share.is_made and known.batch_id > own.batch_id):
+            message = (
+                f"the topic has the query's batches until {known.batch_id}, and another batch "
+                f"{own.batch_id} is to be sent"
+            )
+            raise error("CHECKPOINT_BEHIND", message, group=self._id)
+        return known
+
+    def _send(self, share: Share) -> Sent:
+        known, own = self._known(share), share.mark
+        if known.is_out(own.batch_id):
             return Sent(self._number, 0)
-        mark = known.of_driver(share.mark.driver, share.mark.senders)
-        mark = Mark(batch_id, mark.driver, mark.senders)
+        mark = replace(own, senders=max(own.senders, known.senders))
         rows = _Rows(share)
         self._sent(rows, mark)
         return Sent(self._number, rows.count)

@@ -19,20 +19,25 @@ TOPIC: Final = "topic"
 @dataclass(frozen=True, slots=True)
 class TopicLimits:
     """What a topic takes. `batches`: how its records are put into batches. `message_bytes` is the
-    topic's `max.message.bytes`, `partitions` how many it has; 0 for what is not known."""
+    topic's `max.message.bytes`, `partitions` how many it has; 0 for what is not known. It takes
+    only records with keys where it `needs_keys`, and timestamps from `before_ms` before now until
+    `after_ms` after it."""
 
     batches: BatchSettings
     message_bytes: int = 0
     partitions: int = 0
+    needs_keys: bool = False
+    before_ms: int = 2**63 - 1
+    after_ms: int = 2**63 - 1
 
-    def fault(self, rows: pa.RecordBatch) -> str | None:
+    def fault(self, rows: pa.RecordBatch, now_ms: int = 0) -> str | None:
         """Why a row cannot become a record; None where all can. The text has no value of a row's.
         Raises INVALID_TOPIC_COLUMNS."""
         if TOPIC in rows.schema.names:
             if rows.column(TOPIC).null_count:
                 return "it names no topic"
             rows = rows.drop_columns([TOPIC])
-        columns = Columns.of(rows, 0)
+        columns = Columns.of(rows, now_ms)
         if not rows.num_rows:
             return None
         sizes, faults = np.empty(rows.num_rows, np.int64), np.empty(rows.num_rows, np.int8)
@@ -44,7 +49,25 @@ class TopicLimits:
         )
         for row in np.flatnonzero(faults).tolist():
             return self._told(int(faults[row]), int(sizes[row]))
-        return self._wrong_partition(columns) or self._too_large(rows, sizes)
+        if self.needs_keys and (columns.key.sizes < 0).any():
+            return "it has no key, and the topic is compacted"
+        return (
+            self._wrong_time(columns, now_ms)
+            or self._wrong_partition(columns)
+            or self._too_large(rows, sizes)
+        )
+
+    def _wrong_time(self, columns: Columns, now_ms: int) -> str | None:
+        apart_ms = columns.timestamps_ms - now_ms
+        if (apart_ms > self.after_ms).any():
+            return (
+                f"timestamp is more than {self.after_ms} ms ahead (message.timestamp.after.max.ms)"
+            )
+        if (apart_ms < -self.before_ms).any():
+            return (
+                f"timestamp is more than {self.before_ms} ms ago (message.timestamp.before.max.ms)"
+            )
+        return None
 
     def _told(self, fault: int, size: int) -> str:
         if fault == kernels.TOO_LARGE:

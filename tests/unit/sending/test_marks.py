@@ -12,9 +12,11 @@ from keyrange.sending.model.shards import shared_out
 MIB = 1 << 20
 
 
-@given(st.integers(-1, 2**40), st.integers(0, 2**40), st.integers(1, 256))
-def test_a_mark_is_read_as_it_was_written(batch_id: int, driver: int, senders: int) -> None:
-    mark = Mark(batch_id, driver, senders)
+@given(st.integers(-1, 2**40), st.integers(0, 2**40), st.integers(1, 256), st.text(max_size=9))
+def test_a_mark_is_read_as_it_was_written(
+    batch_id: int, driver: int, senders: int, plan: str
+) -> None:
+    mark = Mark(batch_id, driver, senders, plan)
     assert mark.offset >= 0
     assert read_mark(mark.offset, mark.text) == mark
 

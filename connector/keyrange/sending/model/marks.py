@@ -14,11 +14,13 @@ from dataclasses import dataclass, replace
 class Mark:
     """`batch_id`: the last batch whose rows are out, as far as they are this sender's; -1 for none.
     `driver`: the number of the driver that had them sent, or that has stopped the one that had.
-    `senders`: the most that the query has had, which sender 0 knows for all."""
+    `senders`: the most that the query has had, which sender 0 knows for all. `plan`: what tells the
+    output of that batch from that of another one of its number."""
 
     batch_id: int
     driver: int = 0
     senders: int = 1
+    plan: str = ""
 
     @property
     def offset(self) -> int:
@@ -26,7 +28,7 @@ class Mark:
 
     @property
     def text(self) -> str:
-        return json.dumps({"driver": self.driver, "senders": self.senders})
+        return json.dumps({"driver": self.driver, "senders": self.senders, "plan": self.plan})
 
     def is_out(self, batch_id: int) -> bool:
         return batch_id <= self.batch_id
@@ -40,8 +42,8 @@ def read_mark(offset: int, text: str) -> Mark | None:
     """None for an offset that somebody else has committed."""
     try:
         document = json.loads(text)
-        driver, senders = document["driver"], document["senders"]
+        driver, senders, plan = document["driver"], document["senders"], document["plan"]
     except (ValueError, KeyError, TypeError):
         return None
     is_one = isinstance(driver, int) and isinstance(senders, int) and offset >= 0
-    return Mark(offset - 1, driver, senders) if is_one else None
+    return Mark(offset - 1, driver, senders, str(plan)) if is_one else None
