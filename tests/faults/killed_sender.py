@@ -15,7 +15,6 @@ from keyrange.kafka.model.sender_messages import Batch, Token
 from keyrange.kafka.sending.transactional_producer import (
     TransactionalProducer,
     TransactionSettings,
-    batches_of,
 )
 from keyrange.model.offsets import TopicPartition
 from keyrange.options.kafka_properties import ClientSettings
@@ -49,7 +48,10 @@ def batches(
     writer = RecordWriter(topic, partitions, settings or BatchSettings(batch_bytes=8_000))
     produced = writer.write(rows, NOW_MS)
     assert not produced.refused
-    return list(batches_of(topic, produced))
+    return [
+        Batch(TopicPartition(topic, each.partition), len(each.rows), len(each.data), each.data)
+        for each in produced.batches
+    ]
 
 
 def main() -> None:

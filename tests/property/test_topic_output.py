@@ -89,7 +89,6 @@ class Rows:
 
     def __init__(self, share: Share) -> None:
         self._share = share
-        self.count = len(share.files)
 
     def __iter__(self) -> Iterator[str]:
         return (each.name for each in self._share.files)

@@ -32,7 +32,7 @@ from keyrange.sending.shard_sender import ShardSender, Share
 from keyrange.sending.topic_address import TopicAddress
 from keyrange.storage.data_files import DataFile, check_there
 from keyrange.storage.directory import Directory
-from keyrange.storage.model.sink_driver import Driver
+from keyrange.storage.model.sink_driver import Driver, overtaken
 from keyrange.work import appended_files
 
 _log = logging.getLogger(__name__)
@@ -113,7 +113,7 @@ class TopicOutput:
         opened = self.open.opened(application, self.name, sender)
         known = opened.start()
         if known is not None and known.driver > driver:
-            raise _fenced(known, application)
+            raise overtaken(known.driver, source_id=application)
         if known is not None and known.batch_id > first.batch_id:
             message = (
                 f"{topic_text(self.topic)} has the query's batch {known.batch_id}, and of batch "
@@ -218,8 +218,8 @@ class TopicOutput:
         count = len(shares)
         places = self.batch.sparkSession.range(0, count, 1, count)
         sent = places.mapInArrow(sending(self.open.address, shares), SENT).collect()
-        told = {each.sender: each.rows for each in sent}
-        if told.keys() != {each.number for each in shares}:
+        told = {each.sender for each in sent}
+        if told != {each.number for each in shares}:
             raise RuntimeError(f"of {count} senders {sorted(told)} have answered")
 
 
@@ -230,11 +230,6 @@ def _plan_of(files: Sequence[DataFile]) -> str:
 
 def _number_of(driver: Driver | None) -> int:
     return 0 if driver is None else driver.number
-
-
-def _fenced(known: Mark, application: str) -> KeyrangeError:
-    message = f"driver {known.driver} has begun, by another query or with another commitGroup"
-    return error("COMMITS_FENCED", message, source_id=application)
 
 
 def _check_committed(known: Mark, application: str, driver: Driver, topic: str) -> None:

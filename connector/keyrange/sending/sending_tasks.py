@@ -1,4 +1,4 @@
-"""Senders as tasks of Spark's, and in the process of a driver."""
+"""Senders as tasks of Spark's."""
 
 from __future__ import annotations
 
@@ -8,35 +8,26 @@ from typing import Final
 
 import pyarrow as pa
 
-from keyrange.sending.shard_sender import Sent, ShardSender, Share
+from keyrange.sending.shard_sender import ShardSender, Share
 from keyrange.sending.topic_address import TopicAddress
 
-SENT: Final = "sender int, rows long"
-_SENT: Final = pa.schema([("sender", pa.int32()), ("rows", pa.int64())])
-
-
-def send(address: TopicAddress, share: Share) -> Sent:
-    """One share, by a sender that begins and ends here. Raises as `ShardSender.send`."""
-    with closing(ShardSender(address, share.application, share.name, share.number)) as sender:
-        return sender.send(share)
+SENT: Final = "sender int"
 
 
 def sending(
     address: TopicAddress, shares: Sequence[Share]
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """For mapInArrow over the places of shares: sends each, and says in columns `SENT` what was
-    sent."""
+    """For mapInArrow over the places of shares: sends each by a sender that begins and ends here,
+    and hands on its number (`SENT`). Raises as `ShardSender.send`."""
 
     def send_all(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            sent = [send(address, shares[at]) for at in batch.column(0).to_pylist()]
-            columns = [[each.number for each in sent], [each.rows for each in sent]]
-            yield pa.RecordBatch.from_arrays(
-                [
-                    pa.array(column, field.type)
-                    for column, field in zip(columns, _SENT, strict=True)
-                ],
-                schema=_SENT,
-            )
+            own = [shares[at] for at in batch.column(0).to_pylist()]
+            for share in own:
+                sender = ShardSender(address, share.application, share.name, share.number)
+                with closing(sender):
+                    sender.send(share)
+            numbers = pa.array([share.number for share in own], pa.int32())
+            yield pa.RecordBatch.from_arrays([numbers], ["sender"])
 
     return send_all

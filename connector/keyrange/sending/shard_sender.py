@@ -21,6 +21,7 @@ from keyrange.sending.model.marks import Mark, read_mark
 from keyrange.sending.topic_address import TopicAddress
 from keyrange.storage.data_files import DataFile
 from keyrange.storage.directory import Directory
+from keyrange.storage.model.sink_driver import overtaken
 from keyrange.storage.object_store import FAILURES
 
 # A transaction that Kafka wants to be sent once more.
@@ -45,14 +46,6 @@ class Share:
     is_made: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """How many rows of a share were sent by a call; none where they were out before."""
-
-    number: int
-    rows: int
-
-
 class ShardSender:
     """Sender `number` of an application's output, over a connection of its own. Not for several
     threads. Whoever has begun last counts: the others are fenced."""
@@ -61,13 +54,13 @@ class ShardSender:
         parts = (application, name, str(number))
         self._id = ":".join(filter(None, parts))
         self._address = address
-        self._number = number
-        self._cluster = Cluster(address.client)
+        self._cluster: Cluster | None = None
         self._producer: TransactionalProducer | None = None
         self._mark: Mark | None = None
 
     def close(self) -> None:
-        self._cluster.close()
+        if self._cluster is not None:
+            self._cluster.close()
 
     def start(self) -> Mark | None:
         """Fence whoever sent before, and learn what is out; None where Kafka knows of nothing.
@@ -83,7 +76,7 @@ class ShardSender:
             ahead_bytes=own.ahead_bytes,
         )
         # Answers to what a sender before had in flight must not be taken for those to this one.
-        self._cluster.close()
+        self.close()
         self._cluster = Cluster(self._address.client)
         producer, self._producer = TransactionalProducer(self._cluster, settings), None
         token = producer.start()
@@ -95,18 +88,19 @@ class ShardSender:
         """A mark without rows."""
         self._sent((), mark)
 
-    def send(self, share: Share) -> Sent:
+    def send(self, share: Share) -> None:
         """The rows of a share, and its mark: all or nothing, once, however often it is called.
 
         Raises as `is_out` and `TransactionalProducer` do.
         """
         for _ in range(_TRIES - 1):
             try:
-                return self._send(share)
+                self._send(share)
+                return
             except KeyrangeError as failure:
                 if not failure.retriable or failure.condition.name == "PRODUCER_FENCED":
                     raise
-        return self._send(share)
+        self._send(share)
 
     def is_out(self, share: Share) -> bool:
         """Whether the rows of a share are in the topic.
@@ -121,10 +115,7 @@ class ShardSender:
             self.start()
         known, own = self._mark or _forgotten(share, self._id), share.mark
         if known.driver > own.driver:
-            message = (
-                f"driver {known.driver} has begun, by another query or with another commitGroup"
-            )
-            raise error("COMMITS_FENCED", message, source_id=share.application)
+            raise overtaken(known.driver, source_id=share.application)
         is_other = known.batch_id == own.batch_id and known.plan not in ("", own.plan)
         if is_other or (share.is_made and known.batch_id > own.batch_id):
             message = (
@@ -134,14 +125,11 @@ class ShardSender:
             raise error("CHECKPOINT_BEHIND", message, group=self._id)
         return known
 
-    def _send(self, share: Share) -> Sent:
+    def _send(self, share: Share) -> None:
         known, own = self._known(share), share.mark
-        if known.is_out(own.batch_id):
-            return Sent(self._number, 0)
-        mark = replace(own, senders=max(own.senders, known.senders))
-        rows = _Rows(share)
-        self._sent(rows, mark)
-        return Sent(self._number, rows.count)
+        if not known.is_out(own.batch_id):
+            mark = replace(own, senders=max(own.senders, known.senders))
+            self._sent(_Rows(share), mark)
 
     def _sent(self, rows: Iterable[Batch], mark: Mark) -> None:
         assert self._producer is not None
@@ -168,7 +156,6 @@ class _Rows:
 
     def __init__(self, share: Share) -> None:
         self._share = share
-        self.count = 0
 
     def __iter__(self) -> Iterator[Batch]:
         share = self._share
@@ -194,5 +181,4 @@ class _Rows:
                 for at, count in enumerate(records):
                     partition = TopicPartition(topics[at], partitions[at])
                     own = data[ends[at] : ends[at + 1]]
-                    self.count += count
                     yield Batch(partition, count, len(own), own)

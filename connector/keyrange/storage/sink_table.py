@@ -25,6 +25,7 @@ from keyrange.storage.model.sink_driver import (
     closed,
     is_closed,
     opened,
+    overtaken,
 )
 from keyrange.storage.model.writer_rules import OWN, SPARK, WriterRules
 from keyrange.storage.sink_history import check_new, made_again, restored
@@ -316,8 +317,7 @@ class SinkTable:
     def _check_driver(self, driver: Driver) -> None:
         last = self._log.version_of(driver.application)
         if last is not None and last > driver.number:
-            message = f"driver {last} has begun, by another query or with another commitGroup"
-            raise error("COMMITS_FENCED", message, source_id=driver.source_id, table=self.uri)
+            raise overtaken(last, source_id=driver.source_id, table=self.uri)
 
     def _commit(
         self,

@@ -134,12 +134,11 @@ class _TableWriter:
             self._rows = DataFileWriter(output.table, schema, columns, target.files, target.storage)
 
     def add(self, batch: pa.RecordBatch) -> None:
-        own = batch.select(self._output.columns.names)
         if self._staged is None:
-            self._rows.add(own)
+            self._rows.add(batch.select(self._output.columns.names))
         else:
             with self._writing():
-                self._staged.add(batch if isinstance(self._staged, StagedRows) else own)
+                self._staged.add(batch)
 
     def finish(self) -> list[DataFile]:
         if self._staged is None:

@@ -20,6 +20,7 @@ from keyrange.storage.data_files import DataFile
 from keyrange.storage.object_store import let_go
 from keyrange.wire.produced_batches import BatchSettings, Produced, RecordWriter
 from keyrange.wire.record_limits import TOPIC
+from keyrange.work.outcome_rows import HIDDEN
 
 SCHEMA: Final = pa.schema(
     [
@@ -57,11 +58,12 @@ class StagedBatches:
         self._rows = 0
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Rows of records, and their topics where none was named. Raises INVALID_RECORD and
-        MESSAGE_TOO_LARGE for what a topic does not take any more that it took when they were looked
-        at."""
+        """Rows of records, and their topics where none was named; what is hidden is left out.
+        Raises INVALID_RECORD and MESSAGE_TOO_LARGE for what a topic does not take any more that it
+        took when they were looked at."""
         if not rows.num_rows:
             return
+        rows = rows.select([name for name in rows.schema.names if name != HIDDEN])
         self._waiting.append(rows)
         self._waiting_bytes += rows.nbytes
         if self._waiting_bytes > self._most:

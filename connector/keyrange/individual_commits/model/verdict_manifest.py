@@ -63,9 +63,9 @@ class Manifest:
     (topic, partition, offset), below which its output was. `counted`: the rows say how many records
     are done. `terms`: options that the rows rest on. `tables`: where the output is, by the names
     that a job has for them, and "" for the only one, and `topics` likewise; neither where it is in
-    the files. `rows`: what
-    tasks handed to the driver and is not in the files, as `verdict_files.rows_in` has it. `inline`:
-    small files of the attempt, by their names, in base64: they are here alone.
+    the files. `rows`: what tasks handed to the driver and is not in the files, as
+    `verdict_files.rows_in` has it. `inline`: small files of the attempt, by their names, in base64:
+    they are here alone.
     """
 
     batch_id: int

@@ -10,7 +10,7 @@ from __future__ import annotations
 import select
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -37,7 +37,6 @@ from keyrange.kafka.model.transactional_sender import (
 )
 from keyrange.kafka.sending import sender_protocol
 from keyrange.model.offsets import TopicPartition
-from keyrange.wire.produced_batches import Produced
 
 _SLEEP_S_MAX: Final = 1.0
 
@@ -64,13 +63,6 @@ class _Ahead:
     send: Send
     connection: Connection
     by: float
-
-
-def batches_of(topic: str, produced: Produced) -> Iterator[Batch]:
-    """What was made of rows for a topic, as a transaction takes it."""
-    for each in produced.batches:
-        partition = TopicPartition(topic, each.partition)
-        yield Batch(partition, len(each.rows), len(each.data), each.data)
 
 
 class TransactionalProducer:

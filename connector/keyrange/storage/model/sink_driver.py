@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeGuard
 
+from keyrange.errors import KeyrangeError, error
+
 # Batches have smaller numbers, and Delta takes larger ones.
 _CLOSED: Final = 1 << 62
 
@@ -47,6 +49,12 @@ class Writer:
     @property
     def query_id(self) -> str:
         return query_of(self.application)
+
+
+def overtaken(number: int, **where: str) -> KeyrangeError:
+    """What a driver is told that finds the number of one that has begun after it."""
+    message = f"driver {number} has begun, by another query or with another commitGroup"
+    return error("COMMITS_FENCED", message, **where)
 
 
 def closed(version: int | None) -> int:
