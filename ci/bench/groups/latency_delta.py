@@ -18,42 +18,14 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 import keyrange
-from bench import spark as sparks
-from bench import topics
-from bench.figures import Figure, at_most, from_runs, percentile, ratio
-from bench.groups.latency import PARTITIONS, steady_producer
+from bench.figures import Figure, at_most
+from bench.latencies import SHARES, by_turns
 from bench.registry import Bench, Group
 from bench.visible import latencies_ms
 
-_SIDES = ("keyrange", "jvm")
-_SHARES = {"p50": 0.50, "p99": 0.99}
-
 
 def run(bench: Bench) -> Iterator[Figure]:
-    servers = bench.bootstrap_servers
-    topic = topics.create_topic(servers, "visible", PARTITIONS)
-    found: dict[str, list[float]] = {f"{s}.{p}": [] for s in _SIDES for p in _SHARES}
-    with (
-        sparks.session(bench.directory, delta=True) as spark,
-        steady_producer(servers, topic),
-    ):
-        # What a session does for the first time is not the sides' latency.
-        for number in range(-bench.pick(full=1, quick=1, tiny=0), bench.runs):
-            for side in sorted(_SIDES, reverse=number % 2 == 0):
-                latencies = _measure(bench, spark, topic, side, number)
-                shares = {p: percentile(latencies, share) for p, share in _SHARES.items()}
-                for name, value in shares.items() if number >= 0 else ():
-                    found[f"{side}.{name}"].append(value)
-                bench.progress(
-                    f"{side}: p50 {shares['p50']:.0f} ms, p99 {shares['p99']:.0f} ms, "
-                    f"{len(latencies)} records"
-                )
-    topics.delete_topic(servers, topic)
-    for name in _SHARES:
-        ours, theirs = found[f"keyrange.{name}"], found[f"jvm.{name}"]
-        yield ratio(f"latency.delta.{name}.vs_jvm", ours, theirs)
-        yield from_runs(f"latency.delta.{name}.keyrange.ms", ours, "ms")
-        yield from_runs(f"latency.delta.{name}.jvm.ms", theirs, "ms")
+    yield from by_turns(bench, "latency.delta", _measure)
 
 
 def _measure(bench: Bench, spark: SparkSession, topic: str, side: str, number: int) -> list[float]:
@@ -130,5 +102,5 @@ GROUP = Group(
     name="latency_delta",
     order=3,
     run=run,
-    targets={f"latency.delta.{share}.vs_jvm": at_most(0.8) for share in _SHARES},
+    targets={f"latency.delta.{share}.vs_jvm": at_most(0.8) for share in SHARES},
 )

@@ -20,41 +20,15 @@ import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
 import keyrange
-from bench import spark as sparks
 from bench import topics
-from bench.figures import Figure, at_most, from_runs, percentile, ratio
-from bench.groups.latency import PARTITIONS, steady_producer
+from bench.figures import Figure, at_most
+from bench.groups.latency import PARTITIONS
+from bench.latencies import SHARES, by_turns
 from bench.registry import Bench, Group
-
-_SIDES = ("keyrange", "jvm")
-_SHARES = {"p50": 0.50, "p99": 0.99}
 
 
 def run(bench: Bench) -> Iterator[Figure]:
-    servers = bench.bootstrap_servers
-    topic = topics.create_topic(servers, "delayed", PARTITIONS)
-    found: dict[str, list[float]] = {f"{s}.{p}": [] for s in _SIDES for p in _SHARES}
-    with (
-        sparks.session(bench.directory, delta=True) as spark,
-        steady_producer(servers, topic),
-    ):
-        # What a session does for the first time is not the sides' latency.
-        for number in range(-bench.pick(full=1, quick=1, tiny=0), bench.runs):
-            for side in sorted(_SIDES, reverse=number % 2 == 0):
-                latencies = _measure(bench, spark, topic, side, number)
-                shares = {p: percentile(latencies, share) for p, share in _SHARES.items()}
-                for name, value in shares.items() if number >= 0 else ():
-                    found[f"{side}.{name}"].append(value)
-                bench.progress(
-                    f"{side}: p50 {shares['p50']:.0f} ms, p99 {shares['p99']:.0f} ms, "
-                    f"{len(latencies)} records"
-                )
-    topics.delete_topic(servers, topic)
-    for name in _SHARES:
-        ours, theirs = found[f"keyrange.{name}"], found[f"jvm.{name}"]
-        yield ratio(f"kafka_to_kafka.latency.{name}.vs_jvm", ours, theirs)
-        yield from_runs(f"kafka_to_kafka.latency.{name}.keyrange.ms", ours, "ms")
-        yield from_runs(f"kafka_to_kafka.latency.{name}.jvm.ms", theirs, "ms")
+    yield from by_turns(bench, "kafka_to_kafka.latency", _measure)
 
 
 def _measure(bench: Bench, spark: SparkSession, topic: str, side: str, number: int) -> list[float]:
@@ -140,5 +114,5 @@ GROUP = Group(
     name="latency_kafka",
     order=3,
     run=run,
-    targets={f"kafka_to_kafka.latency.{share}.vs_jvm": at_most(1.3) for share in _SHARES},
+    targets={f"kafka_to_kafka.latency.{share}.vs_jvm": at_most(1.3) for share in SHARES},
 )
