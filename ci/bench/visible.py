@@ -42,7 +42,8 @@ def latencies_ms(path: Path, seen_s: dict[int, float], counts_from: float) -> li
     """From each record's timestamp to when the version that brought it could be read, of versions
     that could be read from a time on."""
     found: list[float] = []
-    for version, at in seen_s.items():
+    # A copy, since who watches the table may add to it.
+    for version, at in list(seen_s.items()):
         if at >= counts_from:
             for column in _timestamps(path, version):
                 found += [at * 1e3 - each / 1e3 for each in column.cast(pa.int64()).to_pylist()]
