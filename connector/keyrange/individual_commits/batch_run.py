@@ -6,7 +6,7 @@ import contextvars
 import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -22,6 +22,7 @@ from keyrange.individual_commits.batch_failure_limit import (
     worked_in,
 )
 from keyrange.individual_commits.failed_timers import FAILED_TIMERS, FailedTimer
+from keyrange.individual_commits.held_output import Release
 from keyrange.individual_commits.model import verdict_manifest
 from keyrange.individual_commits.model.batch_results import Failure
 from keyrange.individual_commits.model.commit import Snapshot
@@ -153,8 +154,34 @@ class BatchRun:
         self.manifest = manifest
         self.when_decided()
         # Another driver may take over from here on, with a checkpoint and transactions of its own.
-        is_made = found is not None
-        output.write(self.store, manifest, at.application, at, is_made, self._driver)
+        is_made, written = found is not None, manifest
+        if manifest.is_held:
+            written = self._released(manifest, output)
+        output.write(self.store, written, at.application, at, is_made, self._driver)
+
+    def _released(self, manifest: Manifest, output: BatchOutput) -> Manifest:
+        """What the batch writes of output that is held, its own and that of earlier ones."""
+        known = self.store.released_by(manifest.batch_id)
+        if known is not None:
+            return known
+        held = [each for each in [*self.staged(), manifest] if each.has_output]
+        with self.store.writing():
+            files = output.release(self.store, held, self._releasing(manifest))
+        return self.store.release(verdict_manifest.released(manifest, files))
+
+    def _releasing(self, manifest: Manifest) -> Release:
+        """Of rows of batches, and the column that says which record each is of, those that this
+        batch releases."""
+        befores, afters = (
+            each.committed_offsets for each in (self.plan.states, self.judged().states)
+        )
+        return partial(
+            released,
+            batch_id=manifest.batch_id,
+            bounds={partition: (befores[partition], after) for partition, after in afters.items()},
+            topic_ids=self.plan.planned.end.topic_ids,
+            floors=manifest.floors,
+        )
 
     def keep_empty_verdict(self) -> None:
         """A batch of which nothing was said, because nothing was in it, is a link in the chain of
@@ -229,20 +256,15 @@ class BatchRun:
         return floors_of(found, before, self.plan.reached)
 
     def _output(self, manifest: Manifest) -> DataFrame:
-        rows = self.rows_of(manifest)
+        names = StructType.fromJson(dict(manifest.schema)).names
+        given = [
+            (each, self.rows_of(each).where(reported_outcomes.is_output()))
+            for each in [*self.staged(), manifest]
+            if each.has_output
+        ]
         if not self.plan.commits.transactional:
-            names = StructType.fromJson(dict(manifest.schema)).names
-            return rows.where(reported_outcomes.is_output()).select(*names)
-        befores, afters = (
-            each.committed_offsets for each in (self.plan.states, self.judged().states)
-        )
-        bounds = {partition: (befores[partition], after) for partition, after in afters.items()}
-        return released(
-            [(each, self.rows_of(each)) for each in [*self.staged(), manifest] if each.files],
-            bounds,
-            self.plan.planned.end.topic_ids,
-            manifest.floors,
-        )
+            return given[-1][1].select(*names)
+        return self._releasing(manifest)(given, f"{HIDDEN}.location").select(*names)
 
     def rows_of(self, manifest: Manifest) -> DataFrame:
         """All rows of a verdict."""

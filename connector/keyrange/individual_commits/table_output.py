@@ -3,7 +3,7 @@ a table's log, or their rows are written into it by the session's Delta or by de
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from keyrange.errors import error
 from keyrange.formats.schema_document import struct_type
 from keyrange.individual_commits import last_batch_results
 from keyrange.individual_commits.batch_in_checkpoint import Planned
+from keyrange.individual_commits.held_output import HeldOutput, Release
 from keyrange.individual_commits.model.verdict_manifest import (
     Manifest,
     ManifestTable,
@@ -51,12 +52,14 @@ class TableOutput:
 @dataclass(frozen=True)
 class BatchOutput:
     """The tables and topics of a job by its names for them, and a batch of Spark's that has rows
-    for them. `storage`: settings of the object store."""
+    for them. `storage`: settings of the object store. `held`: what becomes of rows that are
+    held."""
 
     tables: Mapping[str, TableOutput]
     batch: Any
     storage: Mapping[str, str]
     topics: Mapping[str, TopicOutput] = field(default_factory=dict)
+    held: HeldOutput | None = None
 
     def __iter__(self) -> Iterator[SinkTable]:
         return (each.sink for each in self.tables.values())
@@ -102,6 +105,13 @@ class BatchOutput:
         or otherwise. Tables that evolve take the columns of an earlier run too."""
         evolving = {name for name, each in self.tables.items() if each.sink.evolves}
         check_output(manifest, **self.as_told(), evolving=evolving)
+
+    def release(
+        self, store: VerdictStore, held: Sequence[Manifest], released: Release
+    ) -> list[tuple[Any, ...]]:
+        """As `HeldOutput.release`."""
+        assert self.held is not None
+        return self.held.release(self.batch.sparkSession, store, held, released)
 
     def write(
         self,

@@ -8,13 +8,12 @@ Manifests of such queries form a chain: each names the earlier batches that it m
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
 from keyrange.errors import error
 from keyrange.individual_commits.batch_in_checkpoint import Planned
@@ -23,15 +22,18 @@ from keyrange.individual_commits.model.partition_progress import PartitionState
 from keyrange.individual_commits.model.state_columns import StateColumns
 from keyrange.individual_commits.model.verdict_columns import Outcome
 from keyrange.individual_commits.model.verdict_manifest import Floors, Manifest
-from keyrange.individual_commits.reported_outcomes import is_output
 from keyrange.individual_commits.verdict_store import VerdictStore
 from keyrange.model.checkpoint import Checkpoint, read_checkpoint
 from keyrange.model.columns import PLACE
 from keyrange.model.offsets import TopicPartition
 from keyrange.work.outcome_rows import HIDDEN
 
+_BYTES_PER_TASK: Final = 32 << 20
+
 Bounds = Mapping[TopicPartition, tuple[int, int]]
-# Beside a job's columns: the batch of a row, and the last one that has rows of its record.
+# Beside a job's columns: the offset at which a row stands, its batch, and the last one that has
+# rows of its record.
+AT: Final = f"{HIDDEN}_at"
 _BATCH: Final = f"{HIDDEN}_batch"
 _LAST: Final = f"{HIDDEN}_last"
 
@@ -107,7 +109,7 @@ def needed(store: VerdictStore, batch_id: int) -> Manifest:
 def is_released(manifest: Manifest, states: StateColumns) -> bool:
     """Whether all output of a batch lies below the committed offsets."""
     end, committed = read_checkpoint(dict(manifest.end)), states.committed_offsets
-    return not manifest.files or all(
+    return not manifest.has_output or all(
         _is_other_topic(partition, end, states) or committed[partition] >= at
         for partition, at in end.positions.items()
     )
@@ -121,30 +123,52 @@ def _is_other_topic(partition: TopicPartition, end: Checkpoint, states: StateCol
 
 def released(
     verdicts: Sequence[tuple[Manifest, DataFrame]],
+    place: str,
+    batch_id: int,
     bounds: Bounds,
     topic_ids: Mapping[str, str],
     floors: Mapping[int, Floors],
 ) -> DataFrame:
-    """The output of some batches inside the bounds and not below their floors, the last one's
-    columns.
+    """The output of a batch and earlier ones inside the bounds and not below their floors, with the
+    columns of all of them, and in `AT` the offset at which each row stands.
 
-    Where earlier batches take part each partition comes in the order of its offsets. Of a record
-    that several worked on, because somebody has reset the commits, the last one's output counts.
+    Column `place` says which record a row is of. Rows of timers that fired before all records of
+    their batch have no offset: they stand where the batch began in their partition. Where earlier
+    batches take part each partition comes in the order of its offsets. Of a record that several
+    worked on, because somebody has reset the commits, the last one's output counts.
     """
-    last, _ = verdicts[-1]
-    names = StructType.fromJson(dict(last.schema)).names
     frames = []
     for each, rows in verdicts:
-        within = _within(rows, _left_of(each, bounds, topic_ids, floors.get(each.batch_id, ())))
-        frames.append(within.withColumn(_BATCH, F.lit(each.batch_id)))
+        left = _left_of(each, bounds, topic_ids, floors.get(each.batch_id, ()))
+        begins = read_checkpoint(dict(each.start)).positions
+        spans = [
+            (*at, low, high, begins.get(at, 0), each.batch_id == batch_id)
+            for at, (low, high) in left.items()
+        ]
+        frames.append(_within(rows, spans, place).withColumn(_BATCH, F.lit(each.batch_id)))
     if len(frames) == 1:
-        return frames[0].select(*names)
+        return frames[0]
     united = reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), frames)
-    by_place = [F.col(f"{HIDDEN}.location.{name}") for name in PLACE]
-    of_record = F.max(_BATCH).over(Window.partitionBy(*by_place))
-    last_only = united.repartition(*by_place[:2]).withColumn(_LAST, of_record)
-    last_only = last_only.where(F.col(_BATCH) == F.col(_LAST))
-    return last_only.sortWithinPartitions(*by_place).select(*names)
+    partition = [F.col(f"{place}.{name}") for name in PLACE[:2]]
+    of_timer = F.when(F.col(f"{place}.offset").isNull(), F.col(_BATCH))
+    of_record = F.max(_BATCH).over(Window.partitionBy(*partition, AT, of_timer))
+    count = tasks_for([each for each, _ in verdicts])
+    last_only = united.repartition(count, *partition).withColumn(_LAST, of_record)
+    return in_order(last_only.where(F.col(_BATCH) == F.col(_LAST)), place, count)
+
+
+def in_order(rows: DataFrame, place: str, count: int) -> DataFrame:
+    """Rows as `released` has them, each partition in order and in one of Spark's `count`."""
+    partition = [F.col(f"{place}.{name}") for name in PLACE[:2]]
+    kind: Any = rows.select(place).schema[0].dataType
+    within = [f"{place}.row"] if "row" in kind.names else []
+    return rows.repartition(count, *partition).sortWithinPartitions(*partition, AT, *within)
+
+
+def tasks_for(manifests: Iterable[Manifest]) -> int:
+    """How many tasks are to write what batches have made: a query of Spark's streaming would have
+    as many as spark.sql.shuffle.partitions, for a few rows too."""
+    return 1 + sum(each.output_bytes for each in manifests) // _BYTES_PER_TASK
 
 
 def _left_of(
@@ -160,16 +184,17 @@ def _left_of(
     }
 
 
-def _within(rows: DataFrame, bounds: Bounds) -> DataFrame:
-    spans = [(*partition, low, high) for partition, (low, high) in bounds.items() if low < high]
-    session = rows.sparkSession
-    schema = "topic string, partition int, low bigint, high bigint"
-    wanted = session.createDataFrame(spans, schema).alias("bounds")
-    location = F.col(f"{HIDDEN}.location")
+def _within(rows: DataFrame, spans: Sequence[tuple[Any, ...]], place: str) -> DataFrame:
+    schema = "topic string, partition int, low bigint, high bigint, begin bigint, is_last boolean"
+    wanted = rows.sparkSession.createDataFrame(list(spans), schema).alias("bounds")
+    at, low, high = F.col(f"{place}.offset"), F.col("bounds.low"), F.col("bounds.high")
+    begin = F.col("bounds.begin")
+    # Those of a timer whose batch began below `low` were released before.
+    is_due = (begin <= high) & (F.col("bounds.is_last") | (begin > low))
     inside: Any = (
-        (location.topic == F.col("bounds.topic"))
-        & (location.partition == F.col("bounds.partition"))
-        & (location.offset >= F.col("bounds.low"))
-        & (location.offset < F.col("bounds.high"))
+        (F.col(f"{place}.topic") == F.col("bounds.topic"))
+        & (F.col(f"{place}.partition") == F.col("bounds.partition"))
+        & F.when(at.isNull(), is_due).otherwise((at >= low) & (at < high))
     )
-    return rows.where(is_output()).join(F.broadcast(wanted), inside, "left_semi")
+    found = rows.join(F.broadcast(wanted), inside, "inner")
+    return found.select(*(rows[name] for name in rows.columns), F.coalesce(at, begin).alias(AT))

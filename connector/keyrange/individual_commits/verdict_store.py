@@ -2,12 +2,14 @@
 
     <verdictDirectory>/<source id>/<batch>/<attempt>/part-*.parquet
     <verdictDirectory>/<source id>/<batch>/manifest.json
+    <verdictDirectory>/<source id>/<batch>/released.json
     <verdictDirectory>/<source id>/plan-*/part-*.parquet
 
 Executors write the parts of an attempt; the manifest, written once and whole, says which attempt
 counts. While there is none there is no verdict, and the function runs. Where there is one it never
 runs again: files that it names and that are gone or changed are an error. Tasks that work while
-they read know the plan of their batch and not its number: the plan is their attempt.
+they read know the plan of their batch and not its number: the plan is their attempt. Where a job's
+rows are held, another manifest says which of these and of earlier ones are released by the batch.
 """
 
 from __future__ import annotations
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from keyrange.storage.sink_table import SinkTable
 
 _MANIFEST: Final = "manifest.json"
+_RELEASED: Final = "released.json"
 _OF_A_PLAN: Final = "plan-"
 _READERS: Final = 8
 # Batches of a run between two lists of what is left in a store of objects.
@@ -124,8 +127,19 @@ class VerdictStore:
 
     def manifest_of(self, batch_id: int) -> Manifest | None:
         """The verdict of a batch, whatever it was planned from."""
+        return self._read(batch_id, _MANIFEST)
+
+    def released_by(self, batch_id: int) -> Manifest | None:
+        """What a batch has written of output that is held; None where that is not decided."""
+        return self._read(batch_id, _RELEASED)
+
+    def written_by(self, manifest: Manifest) -> Manifest | None:
+        """The manifest of the files that a batch has written, None where that is not decided."""
+        return self.released_by(manifest.batch_id) if manifest.is_held else manifest
+
+    def _read(self, batch_id: int, name: str) -> Manifest | None:
         try:
-            data = self._directory.read_if_there(_manifest(batch_id))
+            data = self._directory.read_if_there(f"{batch_id}/{name}")
             if data is None:
                 return None
             manifest = read_manifest(batch_id, data)
@@ -184,23 +198,33 @@ class VerdictStore:
 
         Raises VERDICT_UNWRITABLE.
         """
-        data = manifest.to_json()
-        try:
-            if self._directory.write_once(_manifest(manifest.batch_id), data):
-                self._note(manifest)
-                return read_manifest(manifest.batch_id, data)
-        except FAILURES as failure:
-            raise unwritable(self._location, failure) from None
+        found = self._write_once(manifest, _MANIFEST)
+        if found is not None:
+            self._published = manifest.batch_id
+            return found
         found = self._asked(manifest.batch_id, start, end)
         assert found is not None
         return found
 
-    def _note(self, manifest: Manifest) -> None:
-        self._published, at = manifest.batch_id, manifest.batch_id
+    def release(self, manifest: Manifest) -> Manifest:
+        """Make it what a batch writes of output that is held; what it was where that was decided.
+        Raises VERDICT_UNWRITABLE."""
+        found = self._write_once(manifest, _RELEASED) or self.released_by(manifest.batch_id)
+        assert found is not None
+        return found
+
+    def _write_once(self, manifest: Manifest, name: str) -> Manifest | None:
+        at, data = manifest.batch_id, manifest.to_json()
+        try:
+            if not self._directory.write_once(f"{at}/{name}", data):
+                return None
+        except FAILURES as failure:
+            raise unwritable(self._location, failure) from None
         parts = [f"{_place(at, manifest.attempt)}/{name}" for name in manifest.files]
         parts += manifest.staged_files
         if parts and not self._directory.is_local:
-            self._files[at] = [_manifest(at), *parts]
+            self._files.setdefault(at, []).extend([f"{at}/{name}", *parts])
+        return read_manifest(at, data)
 
     def paths(self, manifest: Manifest) -> list[str]:
         """Where the parts are, for Spark to read."""
@@ -352,10 +376,6 @@ def check_places(
             )
         if made.uri == sink.uri and made.table_id not in ("", sink.table_id()):
             raise made_again(sink.uri, manifest.batch_id)
-
-
-def _manifest(batch_id: int) -> str:
-    return f"{batch_id}/{_MANIFEST}"
 
 
 def _place(batch_id: int, attempt: str) -> str:

@@ -10,7 +10,7 @@ from os import PathLike, fspath
 from typing import Any, Final, Literal
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import StructType
 
 from keyrange.errors import error, invalid_options
 from keyrange.individual_commits.dead_letter_sink import LettersOfWholeBatches
@@ -21,6 +21,7 @@ from keyrange.jobs.data_source import data_source_of
 from keyrange.jobs.definition import JobDefinition, JobFunctions, pickled
 from keyrange.jobs.initial_state import InitialArgument, checked_initial
 from keyrange.jobs.job_arguments import (
+    check_held,
     check_job,
     check_state,
     check_types,
@@ -39,6 +40,7 @@ from keyrange.jobs.output_tables import (
     written_by,
 )
 from keyrange.jobs.query_table import manifests_of_whole_batches
+from keyrange.jobs.record_columns import columns_read, own_schema
 from keyrange.jobs.table_schemas import Schema, table_schemas
 from keyrange.jobs.table_writer import TableWriter, WithoutTable
 from keyrange.jobs.topic import (
@@ -50,11 +52,10 @@ from keyrange.jobs.topic import (
     prepared_topic,
 )
 from keyrange.keyed_state.variables import State, Variable, timer_variables
-from keyrange.model.columns import COLUMNS, PLACE, chosen_columns
+from keyrange.model.columns import COLUMNS, PLACE
 from keyrange.model.value_forms import ValueForms
 from keyrange.options import SourceOptions, parse_options
 from keyrange.options.option import OptionValue
-from keyrange.source.schema import source_schema, typed_schema
 from keyrange.storage.data_files import TARGET_BYTES
 from keyrange.storage.locations import as_spark_names
 from keyrange.values.forms import in_zone, rows_after, value_forms
@@ -119,7 +120,7 @@ def job(
     parsed = parse_options(options, "stream")
     if isinstance(function, Operator):
         given = {"schema": schema, "state": state, "on_timer": on_timer}
-        made, columns = parts_of_job(parsed, _chosen(parsed), function, time, **given)
+        made, columns = parts_of_job(parsed, columns_read(parsed), function, time, **given)
         begins = checked_initial(parsed, initial_state, made.kept)
         whole = job(options, made.function, columns, "arrow", made.state, time, made.on_timer)
         return replace(whole, _initial=begins, _replaces=made.replaces)
@@ -139,31 +140,7 @@ def job(
         schemas = table_schemas(schema, kept)
         begins = checked_initial(parsed, initial_state, state=kept)
         return TableJob(options, parsed, schemas, mode, functions, kept, goes_by, begins)
-    return TableJob(options, parsed, {"": _own_columns(parsed)}, "arrow")
-
-
-def _own_columns(options: SourceOptions) -> StructType:
-    """The columns of a table that takes records as they are, or what is in their values."""
-    fields: list[StructField] = []
-    for field in typed_schema(source_schema(_chosen(options)), options.forms):
-        kind = field.dataType
-        if field.name == "value" and isinstance(kind, StructType):
-            fields += kind.fields
-        else:
-            fields.append(field)
-    names = [field.name.lower() for field in fields]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        text = f"two columns {twice[0]!r}: see option columns, which can leave the source's out"
-        raise invalid_options([f"key, value and the source's columns together have {text}"])
-    return StructType(fields)
-
-
-def _chosen(options: SourceOptions) -> tuple[str, ...]:
-    """What a job reads: a value whose fields are columns is among it, whatever `columns` says."""
-    names = chosen_columns(options.columns, options.include_headers, options.include_key_hash)
-    if options.values.format == "raw":
-        return names
-    return tuple(name for name in COLUMNS if name in (*names, "value"))
+    return TableJob(options, parsed, {"": own_schema(parsed)}, "arrow")
 
 
 # Options may hold secrets: they are not shown.
@@ -277,7 +254,7 @@ class TableJob(WithoutTable):
             forms=rows_after(self._options.forms, named),
             columns=self._options.columns or ("value",),
         )
-        return replace(self, _options=options, _schemas={"": _own_columns(options)})
+        return replace(self, _options=options, _schemas={"": own_schema(options)})
 
     def _into(
         self,
@@ -298,6 +275,7 @@ class TableJob(WithoutTable):
         storage = commits.revealed_storage()
         verdicts = as_spark_names(commits.verdict_directory, checkpoint)
         outputs = [each.output(self._schemas[each.name], not self._function) for each in given]
+        check_held(self._options, self._mode if self._function else "record", self._schemas, topics)
         self._check_keys(outputs)
         sent = {name: self._prepared(name, each) for name, each in topics.items()}
         named = {name: each.address.topic for name, each in sent.items()}
@@ -370,7 +348,7 @@ class TableJob(WithoutTable):
         target_bytes: int,
         forms: ValueForms,
     ) -> JobDefinition:
-        needed = {*_chosen(self._options), *PLACE}
+        needed = {*columns_read(self._options), *PLACE}
         if self._options.commits.individual or self._options.values.bad == "deadLetter":
             # What is given up is kept as it was.
             needed.update(_RECORD)
@@ -396,4 +374,5 @@ class TableJob(WithoutTable):
             forms,
             manifests,
             tuple(each.output for each in topics.values()),
+            self._options.commits.transactional,
         )

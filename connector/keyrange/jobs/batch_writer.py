@@ -19,6 +19,7 @@ from keyrange.individual_commits import reported_outcomes
 from keyrange.individual_commits.batch_in_checkpoint import LastRead, Planned, read_offsets
 from keyrange.individual_commits.batch_run import current
 from keyrange.individual_commits.dead_letter_sink import LettersOfWholeBatches
+from keyrange.individual_commits.held_output import HeldOutput
 from keyrange.individual_commits.model.verdict_manifest import Manifest, of_tasks, planned
 from keyrange.individual_commits.table.initial_state import import_source
 from keyrange.individual_commits.table_output import BatchOutput, TableOutput
@@ -26,6 +27,7 @@ from keyrange.individual_commits.topic_output import OpenSenders, TopicOutput
 from keyrange.individual_commits.verdict_store import VerdictStore, check_places
 from keyrange.jobs.definition import JobDefinition
 from keyrange.jobs.first_records import warnings_of
+from keyrange.jobs.job_outputs import file_settings, outputs_of
 from keyrange.jobs.query_table import store_of_whole_batches, warn_of_history
 from keyrange.jobs.topic import PreparedTopic
 from keyrange.model.offsets import nested
@@ -147,7 +149,11 @@ class JobTables:
             )
             for name, each in self.topics.items()
         }
-        return BatchOutput(tables, batch, self.storage, topics)
+        held = None
+        if self.definition.holds:
+            outputs = {each.name: each for each in outputs_of(self.definition)}
+            held = HeldOutput(outputs, file_settings(self.definition), self.storage)
+        return BatchOutput(tables, batch, self.storage, topics, held)
 
     def _senders_of(self, name: str) -> OpenSenders:
         """Open from one batch to the next."""
@@ -180,14 +186,15 @@ class JobTables:
                 until=json.dumps(nested(at.start.positions), sort_keys=True),
             )
         self._check_places(manifest, sinks)
-        if manifest is None:
+        written = None if manifest is None else store.written_by(manifest)
+        if manifest is None or written is None:
             return
         for name, topic in output.topics.items():
-            if files_of(manifest.rows["file"], name):
+            if files_of(written.rows["file"], name):
                 topic.check_before(application, before)
         for name in manifest.tables:
             sink = sinks[name]
-            has_output = bool(files_of(manifest.rows["file"], name))
+            has_output = bool(files_of(written.rows["file"], name))
             if has_output and not (sink.table_id() and sink.has(application, before)):
                 raise made_again(sink.uri, before)
 

@@ -36,7 +36,8 @@ class JobDefinition:
     pickled, and empty where there are none; `mode` as of `keyrange.work.task_context.Job`.
     `columns` are read. `state`: what is kept for keys. `time`: what timers and late records go by.
     `forms`: how keys and values are read. `manifests`: the directory in which those of the query
-    are, and rows until they are written into their table or sent to their topic."""
+    are, and rows until they are written into their table or sent to their topic. `holds`: all rows
+    wait there until everything before their record is done."""
 
     tables: tuple[OutputTable, ...]
     rows: str
@@ -50,6 +51,7 @@ class JobDefinition:
     forms: ValueForms = RAW
     manifests: str = ""
     topics: tuple[OutputTopic, ...] = ()
+    holds: bool = False
 
     @property
     def digest(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from os import PathLike
 from typing import Any
 
@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from keyrange.errors import invalid_options
 from keyrange.keyed_state.variables import State, Variable, variables_of
-from keyrange.model.columns import COLUMNS
+from keyrange.model.columns import COLUMNS, PLACE
 from keyrange.model.subscription import Assign, Subscribe
 from keyrange.options import SourceOptions
 from keyrange.source.schema import source_schema, typed_schema
@@ -32,8 +32,6 @@ def check_job(options: SourceOptions, function: object, schema: object, mode: st
         wrong.append("function and schema go together: the schema is that of what it answers with")
     if options.map_in_arrow is not None:
         wrong.append("option 'mapInArrow' is not for keyrange.job, which takes a function itself")
-    if options.commits.transactional:
-        wrong.append("keyrange.job needs commit.isolation=immediate")
     if wrong:
         raise invalid_options(wrong)
 
@@ -110,6 +108,9 @@ def time_of(
         raise invalid_options([str(failure)]) from None
     if (mistake := _no_time(options, found)) is not None:
         raise invalid_options([mistake])
+    if options.commits.transactional and options.commits.state_topic:
+        text = "state.topic, time and commit.isolation=transactional exclude each other"
+        raise invalid_options([f"{text}: timers of shared state stand behind no record"])
     return found
 
 
@@ -130,6 +131,28 @@ def _no_time(options: SourceOptions, time: JobTime) -> str | None:
         path, found = ".".join(time.path), kind.simpleString()
         return f"event time must be a timestamp or a long with ms since 1970; {path} is {found}"
     return None
+
+
+def check_held(
+    options: SourceOptions, mode: str, schemas: Mapping[str, StructType], topics: Collection[str]
+) -> None:
+    """Of rows that wait for those before them it has to be known which record each is of. Raises
+    INVALID_OPTIONS."""
+    if mode == "record" or not options.commits.transactional:
+        return
+    unplaced = [
+        name or "the output"
+        for name, schema in schemas.items()
+        if name in topics or not {*PLACE} <= {*schema.names}
+    ]
+    if unplaced:
+        raise invalid_options(
+            [
+                "commit.isolation=transactional needs mode='record', or rows for tables that have "
+                "the columns topic, partition and offset of their record: not so "
+                f"{', '.join(unplaced)}"
+            ]
+        )
 
 
 def check_types(checkpoint: object, size: object, every: object) -> None:

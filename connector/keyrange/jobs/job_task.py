@@ -3,7 +3,6 @@ that."""
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -14,11 +13,10 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark import cloudpickle
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
 
 from keyrange.individual_commits.verdict_store import plan_attempt
 from keyrange.jobs.definition import JobDefinition, JobFunctions, digest_of
+from keyrange.jobs.job_outputs import arrow_schema, as_held, file_settings, outputs_of
 from keyrange.keyed_state.cache import copies_of, place_of
 from keyrange.keyed_state.model.figures import StateFigures
 from keyrange.keyed_state.model.state_runs import MadeRun
@@ -31,9 +29,8 @@ from keyrange.model.offsets import TopicPartition
 from keyrange.model.watermarks import PartitionClock
 from keyrange.options import SourceOptions
 from keyrange.source.task_reader import read_rows
-from keyrange.storage.data_files import FILE_SETTINGS, FileSettings
 from keyrange.values.reading import reader_of
-from keyrange.work.appended_files import Output, Target, write_output
+from keyrange.work.appended_files import Target, write_output
 from keyrange.work.column_workers import own_columns
 from keyrange.work.model.work_order import StateOrder, WorkOrder
 from keyrange.work.outcome_rows import member_rows, other_rows
@@ -106,12 +103,17 @@ class JobTask:
         options, definition = self._options, self._definition
         outputs = tuple(
             RowsOf(
-                *(_arrow(each.schema), each.keys, each.deletes, each.keeps),
-                *(each.tombstones, each.name, each.is_staged),
+                *(arrow_schema(each.schema), each.keys, each.deletes, each.keeps),
+                *(each.tombstones, each.name, each.is_staged or definition.holds),
             )
             for each in definition.tables
         ) + tuple(
-            RowsOf(_arrow(each.schema), name=each.name, topic=each.rows)
+            RowsOf(
+                arrow_schema(each.schema),
+                name=each.name,
+                is_staged=definition.holds,
+                topic=each.rows,
+            )
             for each in definition.topics
         )
         columns = outputs[0].schema
@@ -122,6 +124,8 @@ class JobTask:
             definition.mode,
             columns,
             functions.function if functions else own_columns(columns.names),
+            keeps_offsets=definition.holds,
+            as_they_are=functions is None,
             nulls_first=options.key_ranges.nulls_first,
             is_whole=not options.commits.individual,
             values=reader_of(definition.forms, options.registry),
@@ -134,29 +138,11 @@ class JobTask:
     def _target(self, order: WorkOrder) -> Target:
         commits, definition = self._options.commits, self._definition
         attempt, outcomes = plan_attempt(definition.manifests, order.source_id, order.plan)
-        # A file is as long as its first group at least.
-        group_bytes = min(FILE_SETTINGS.group_bytes, definition.target_bytes)
-        files = FileSettings(definition.codec, definition.target_bytes, group_bytes)
         storage = commits.revealed_storage()
-        outputs = tuple(
-            Output(
-                each.uri,
-                _arrow(json.dumps(each.columns)),
-                each.partition_by,
-                each.keys,
-                each.name,
-                each.is_staged,
-            )
-            for each in definition.tables
-        ) + tuple(
-            Output("", each.rows.schema(_arrow(each.schema)), name=each.name, topic=each.address)
-            for each in definition.topics
-        )
-        return Target(outputs, outcomes, attempt, files, storage)
-
-
-def _arrow(schema: str) -> pa.Schema:
-    return to_arrow_schema(StructType.fromJson(json.loads(schema)), timezone="UTC")
+        outputs = outputs_of(definition)
+        if definition.holds:
+            outputs = tuple(map(as_held, outputs))
+        return Target(outputs, outcomes, attempt, file_settings(definition), storage)
 
 
 def _functions_of(data: bytes) -> JobFunctions:

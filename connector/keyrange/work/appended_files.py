@@ -4,7 +4,7 @@ hand to Spark says which files those are in."""
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -24,7 +24,15 @@ from keyrange.storage.data_files import (
 from keyrange.storage.directory import Directory
 from keyrange.storage.model.partition_columns import PartitionColumn
 from keyrange.storage.object_store import failing_as
-from keyrange.work.outcome_rows import HIDDEN, member_rows, member_type, other_rows, table_of
+from keyrange.work.outcome_rows import (
+    HIDDEN,
+    changed_rows,
+    member_rows,
+    member_type,
+    other_rows,
+    rows_for,
+    table_of,
+)
 from keyrange.work.staged_batches import StagedBatches
 from keyrange.work.staged_rows import StagedRows
 
@@ -96,6 +104,24 @@ def write_output(rows: Iterable[pa.RecordBatch], target: Target) -> Iterator[pa.
         for writer in writers.values():
             writer.abandon()
         outcomes.abandon()
+
+
+def writing_again(
+    target: Target,
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """For mapInArrow: rows of a file of rows for one output to that output's own files. Raises as
+    `write_output`."""
+    output = target.outputs[0]
+
+    def rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            arrays = [batch.column(each.name).cast(each.type) for each in output.columns]
+            own = pa.RecordBatch.from_arrays(arrays, schema=output.columns)
+            hidden = batch.column(HIDDEN)
+            change = {each.name: hidden.field(each.name) for each in member_type("change")}
+            yield rows_for(changed_rows(own, change), output.name)
+
+    return lambda batches: write_output(rows(batches), target)
 
 
 def files_of(rows: Iterable[Sequence[Any]], table: str = "") -> list[DataFile]:

@@ -60,8 +60,9 @@ class Job:
     `keeps_offsets`: output rows say which record they are of. `mentions`: what the function was
     given is written down. `is_whole`: the batch is done as a whole, and fails with any of its
     records but those that can never be read. `outputs`: the tables that a `keyrange.job` makes rows
-    for. `time`: what late records and timers go by, for which `on_timer` is called. `scope`: which
-    partitions share the state of keys: a key that waits in one of them waits in all.
+    for; with `as_they_are` each record is a row. `time`: what late records and timers go by, for
+    which `on_timer` is called. `scope`: which partitions share the state of keys: a key that waits
+    in one of them waits in all.
     """
 
     works: Mapping[TopicPartition, TaskPartition]
@@ -79,6 +80,7 @@ class Job:
     on_timer: Callable[..., Any] | None = None
     time: JobTime | None = None
     scope: StateScope = OWN_STATE
+    as_they_are: bool = False
 
     @property
     def output(self) -> RowsOf:
@@ -299,9 +301,10 @@ class Task:
         if not kind.is_staged:
             # It says by itself which records its rows are of.
             return self.output(output, output, None, table)
-        if kind.tombstones:
-            # It is keyrange's own, which takes records as they are.
+        if self.job.as_they_are:
             return self.output(output, given, None, table)
+        if self.job.keeps_offsets:
+            return self.output(output, given, _records_of(output, given), table)
         # All of its rows stand at its last record, one behind the other.
         last = np.full(output.num_rows, given.num_rows - 1)
         return self.output(output, given, pa.array(last), table)
@@ -371,3 +374,13 @@ class Task:
         blocks = [(*partition, number, bits) for partition, number, bits in self.blocks]
         yield member_rows("mentioned", blocks)
         yield member_rows("failed_timer", self._failed_timers)
+
+
+def _records_of(output: pa.RecordBatch, given: pa.RecordBatch) -> pa.Array:
+    """The rows of records of which rows of output say that they are theirs. Raises WRONG_RESULT."""
+    found = pc.index_in(output.column("offset"), given.column("offset"))
+    if found.null_count:
+        at = output.column("offset").filter(pc.is_null(found))[0].as_py()
+        message = f"a row says that it is of offset {at}, which the function was not given"
+        raise error("WRONG_RESULT", message)
+    return found

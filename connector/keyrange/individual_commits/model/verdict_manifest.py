@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from base64 import b64encode
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from types import MappingProxyType
 from typing import Any, Final
@@ -89,6 +89,23 @@ class Manifest:
         return bool(self.tables or self.topics)
 
     @property
+    def is_held(self) -> bool:
+        """Whether its rows wait until everything before their record is done."""
+        return self.is_of_job and self.terms.get("commit.isolation") == "transactional"
+
+    @property
+    def has_output(self) -> bool:
+        """Whether some of its files may hold rows of output."""
+        return bool(self.output_bytes)
+
+    @property
+    def output_bytes(self) -> int:
+        """How large the files are that may hold rows of output."""
+        if self.is_of_job:
+            return sum(size for _, size, *_ in self.rows.get("file", ()))
+        return sum(self.files.values())
+
+    @property
     def attempts(self) -> set[str]:
         """The directories in which its files are."""
         return {self.attempt, *(name.partition("/")[0] for name in self.staged_files)}
@@ -96,7 +113,9 @@ class Manifest:
     @property
     def staged_files(self) -> list[str]:
         """The files of rows that wait to be written, by their names below all verdicts."""
-        staged = {name for name, each in self.tables.items() if each.is_staged} | self.topics.keys()
+        staged = self.topics.keys() | {
+            name for name, each in self.tables.items() if each.is_staged or self.is_held
+        }
         return [row[0] for row in self.rows.get("file", ()) if row[-1] in staged]
 
     @property
@@ -132,6 +151,18 @@ def of_tasks(found: Found) -> dict[str, Any]:
         },
         "rows": {member: rows for member, rows in found.items() if member != "outcome_file"},
     }
+
+
+def released(held: Manifest, files: Sequence[tuple[Any, ...]]) -> Manifest:
+    """The manifest of what a batch writes of output that is held: `files` as tasks tell of them."""
+    return Manifest(
+        held.batch_id,
+        start=held.start,
+        end=held.end,
+        tables=held.tables,
+        topics=held.topics,
+        rows={"file": [*files]},
+    )
 
 
 def planned(start: Checkpoint, end: Checkpoint) -> tuple[dict[str, Any], dict[str, Any]]:
