@@ -13,9 +13,8 @@ class Mode:
     """How a query runs.
 
     `job` is process, ingest or consumer; `writer` says who writes the table: spark, keyrange, which
-    is of process, or tasks, of a `keyrange.job`, which may keep state for keys. `isolation` is of
-    process. `pin` is off, prefer or strict; `executors` local-cluster or standalone; `nodes` 1 or 3
-    brokers.
+    is of process, or tasks, of a `keyrange.job`, which may keep state for keys. `pin` is off,
+    prefer or strict; `executors` local-cluster or standalone; `nodes` 1 or 3 brokers.
 
     `tables` are those that a job writes beside the first one: copies, with the rows of some
     records, and last, with the last row of each key, which spark or delta-rs `merges`. `values` are
@@ -129,6 +128,15 @@ MODES: Final = {
         Mode("evolving-batch-job", job="ingest", writer="tasks", values="avro", evolves=True),
         Mode("topic-job", writer="tasks", copies_topic=True),
         Mode("pinned-topic-job", writer="tasks", pin="prefer", nodes=3, copies_topic=True),
+        Mode("held-topic-job", writer="tasks", isolation="transactional", copies_topic=True),
+        Mode(
+            "held-tables-job",
+            writer="tasks",
+            isolation="transactional",
+            tables=("copies", "last"),
+            merges="delta-rs",
+        ),
+        Mode("held-timers-job", writer="tasks", isolation="transactional", time="timers"),
         Mode("state-job", writer="tasks", keeps_state=True),
         Mode("pinned-state-job", writer="tasks", pin="prefer", keeps_state=True),
         Mode("windows-job", writer="tasks", values="json", time="session"),
