@@ -82,25 +82,15 @@ class StoredState:
 
     @property
     def columns(self) -> pa.Schema:
-        """Those of `table_rows`: topic, partition, key and the variables, with the ends of those
-        that have a time to live."""
-        kept = [each for each in self.form.schema if each.name != KEY_HASH]
-        place = [("topic", pa.string()), ("partition", pa.int32())]
-        return pa.schema([*place, *kept], metadata=self.form.schema.metadata)
+        """Those of `table_rows`."""
+        return table_columns(self.form)
 
     def table_rows(
         self, partition: TopicPartition, span: KeyRange = SPACE
     ) -> Iterator[pa.RecordBatch]:
         """The same rows for people and tables."""
-        columns = self.columns
         for block in self.rows(partition, span):
-            count = block.num_rows
-            arrays = [
-                pa.array([value] * count, field.type)
-                for value, field in zip(partition, columns, strict=False)
-            ]
-            arrays += [block.column(name) for name in columns.names[len(arrays) :]]
-            yield pa.RecordBatch.from_arrays(arrays, schema=columns)
+            yield table_rows(partition, block, self.form)
 
     def _left(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         return with_state(batch, self.form, self.time_ms)
@@ -142,6 +132,24 @@ def _checked(blocks: FileBlocks, run: StateRun) -> int:
 def _fits(key: bytes, key_hash: int) -> bool:
     # An empty key of another hash says that a key range has no state.
     return not key or hash_of(key) == key_hash
+
+
+def table_columns(form: StateForm) -> pa.Schema:
+    """Topic, partition, key and the variables, with the ends of those that have a time to live."""
+    kept = [each for each in form.schema if each.name != KEY_HASH]
+    place = [("topic", pa.string()), ("partition", pa.int32())]
+    return pa.schema([*place, *kept], metadata=form.schema.metadata)
+
+
+def table_rows(partition: TopicPartition, rows: pa.RecordBatch, form: StateForm) -> pa.RecordBatch:
+    """Rows of keys in the columns of `table_columns`."""
+    columns, count = table_columns(form), rows.num_rows
+    arrays = [
+        pa.array([value] * count, field.type)
+        for value, field in zip(partition, columns, strict=False)
+    ]
+    arrays += [rows.column(name) for name in columns.names[len(arrays) :]]
+    return pa.RecordBatch.from_arrays(arrays, schema=columns)
 
 
 def plain_rows(batch: pa.RecordBatch, form: StateForm) -> list[tuple[bytes, dict[str, Any]]]:

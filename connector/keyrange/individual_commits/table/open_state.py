@@ -1,0 +1,170 @@
+"""The state of keys at a commit, opened to look up single keys: from copies on this host where
+there are any, else from its files."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from keyrange.individual_commits.model.commit import Snapshot
+from keyrange.individual_commits.table.commit_admin import Commits
+from keyrange.individual_commits.table.keyed_state_rows import StoredState
+from keyrange.keyed_state.cache import StateCache, copies_of, place_of
+from keyrange.keyed_state.expiry import with_state
+from keyrange.keyed_state.model.state_runs import StateRun, newest_first
+from keyrange.keyed_state.sorted_blocks import (
+    Blocks,
+    Keys,
+    LoadedBlocks,
+    all_in,
+    look_up,
+    merged,
+    within,
+)
+from keyrange.keyed_state.state_files import FileBlocks
+from keyrange.keyed_state.variables import StateForm
+from keyrange.model.key_ranges import SPACE, hash_of, subtract
+from keyrange.model.offsets import TopicPartition
+from keyrange.storage.directory import Directory
+
+
+@dataclass(frozen=True)
+class StatePlace:
+    """Where the state of a commit table's queries is, and copies of it on this host; None where
+    there is no room for them. `is_own`: nobody else keeps any there. `storage`: settings of the
+    object store."""
+
+    directory: str
+    storage: Mapping[str, str] = field(repr=False)
+    copies: Path | None
+    is_own: bool = False
+
+    def at(self, known: Snapshot) -> StoredState:
+        """The state at a commit, of any time."""
+        return StoredState(self.directory, known.runs_there, 0, self.storage)
+
+    def cache(
+        self, source_id: str, known: Snapshot, partition: TopicPartition
+    ) -> StateCache | None:
+        """The copies of a partition's state."""
+        if self.copies is None:
+            return None
+        topic_id = known.states.topic_id_of(partition) or ""
+        return StateCache(copies_of(self.copies, source_id) / place_of(topic_id, partition))
+
+    def sweep(self, source_id: str, known: Snapshot) -> None:
+        """Remove copies of runs that are over, unless others keep theirs there too."""
+        for partition, runs in known.runs_there.items() if self.is_own else ():
+            if (cache := self.cache(source_id, known, partition)) is not None:
+                cache.sweep(SPACE, runs)
+
+
+class _OneAtATime:
+    """A run that is read from its file, by one thread at a time."""
+
+    def __init__(self, blocks: FileBlocks) -> None:
+        self._blocks, self._lock = blocks, threading.Lock()
+        self.bounds = blocks.bounds
+
+    def block(self, at: int) -> pa.RecordBatch:
+        with self._lock:
+            return self._blocks.block(at)
+
+
+@dataclass(frozen=True)
+class OpenState:
+    """The state of a source at a commit: the runs of each partition, opened, the newest first.
+    `time_ms`: that of a commit that is asked for by its number, in ms since 1970; None for now."""
+
+    source_id: str
+    seq: int
+    form: StateForm
+    blocks: Mapping[TopicPartition, Mapping[StateRun, Blocks]]
+    time_ms: int | None
+
+    def left(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Keys that have any state, without what has expired."""
+        now_ms = time.time_ns() // 1_000_000 if self.time_ms is None else self.time_ms
+        return with_state(rows, self.form, now_ms)
+
+    def chosen(self, partition: tuple[str, int] | None) -> list[TopicPartition]:
+        """All partitions, or the one that is named, if it has state."""
+        if partition is None:
+            return sorted(self.blocks)
+        return [at for at in self.blocks if at == partition]
+
+    def found(
+        self, keys: Iterable[bytes], partition: tuple[str, int] | None
+    ) -> list[tuple[TopicPartition, pa.RecordBatch]]:
+        """The rows of those keys that have any state, by partition."""
+        ordered = sorted((hash_of(each), each) for each in set(keys))
+        if not ordered:
+            return []
+        hashes, own = zip(*ordered, strict=True)
+        wanted = Keys(np.array(hashes, np.int64), pa.array(own, pa.binary()))
+        return [
+            (at, self.left(look_up([*self.blocks[at].values()], wanted, self.form)))
+            for at in self.chosen(partition)
+        ]
+
+    def rows(self, partition: TopicPartition) -> Iterator[pa.RecordBatch]:
+        """All keys of a partition that have any state."""
+        return merged([*self.blocks[partition].values()], self.form, self.left)
+
+
+def opened_state(
+    place: StatePlace,
+    commits: Commits,
+    known: Snapshot,
+    before: OpenState | None = None,
+    copying: bool = False,
+    time_ms: int | None = None,
+) -> OpenState:
+    """The state at a commit, with what was opened `before`. With `copying` all of it has a copy on
+    this host, as far as there is room. Raises STATE_GONE, STATE_DAMAGED, STATE_UNREADABLE."""
+    files, stored = Directory(place.directory, place.storage), place.at(known)
+    form, source_id = stored.form, commits.source_id
+    opened = (
+        {} if before is None else {r: b for at in before.blocks.values() for r, b in at.items()}
+    )
+    blocks = {}
+    for partition, runs in stored.runs.items():
+        cache = place.cache(source_id, known, partition)
+        blocks[partition] = {
+            run: _opened_run(files, run, form, cache, opened.get(run), copying)
+            for run in newest_first(runs)
+        }
+    return OpenState(source_id, known.seq, form, blocks, time_ms)
+
+
+def _opened_run(
+    files: Directory,
+    run: StateRun,
+    form: StateForm,
+    cache: StateCache | None,
+    before: Blocks | None,
+    copying: bool,
+) -> Blocks:
+    if isinstance(before, LoadedBlocks):
+        return before
+    found = _copied(cache, run)
+    if found is None and copying and cache is not None:
+        source = FileBlocks(files, run, form)
+        cache.keep(run, (within(block, run.span) for block in all_in(source)), source.schema)
+        found = _copied(cache, run)
+    if found is not None:
+        return found
+    return before or _OneAtATime(FileBlocks(files, run, form))
+
+
+def _copied(cache: StateCache | None, run: StateRun) -> LoadedBlocks | None:
+    parts = [] if cache is None else cache.parts(run)
+    if subtract([run.span], [span for span, _ in parts]):
+        return None
+    return LoadedBlocks([block for _, part in parts for block in all_in(part)])

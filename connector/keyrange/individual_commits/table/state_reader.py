@@ -1,0 +1,251 @@
+"""`keyrange.state_reader`: the state of keys for who asks for single ones again and again, without
+Spark, in the process that asks."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from functools import partial
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any, Final, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from keyrange.errors import invalid_options
+from keyrange.individual_commits.table.commit_admin import Commits, open_commits
+from keyrange.individual_commits.table.keyed_state_rows import (
+    plain_rows,
+    state_directory,
+    table_columns,
+    table_rows,
+)
+from keyrange.individual_commits.table.open_state import StatePlace, opened_state
+from keyrange.keyed_state.sorted_blocks import BLOCK_ROWS
+from keyrange.keyed_state.variables import KEY
+from keyrange.members.slot_directories import made_slots_directory
+from keyrange.model.offsets import TopicPartition
+from keyrange.options.commits import storage_in
+
+_log = logging.getLogger(__name__)
+
+# Another checkpoint may have gone on with the group.
+_REOPEN_S: Final = 10.0
+# As many keys as are asked for, so many times, are sorted at once.
+_SORTED_LIMITS: Final = 4
+
+Key = bytes | str
+
+
+def state_reader(
+    table: str | PathLike[str],
+    *,
+    group: str = "",
+    source: str = "",
+    at: int | None = None,
+    options: Mapping[str, str] | None = None,
+    copies: str | PathLike[str] | None = None,
+    follow_ms: int = 500,
+) -> StateReader:
+    """The state of keys that a `keyrange.job` keeps, to ask for single keys, without Spark.
+
+    It shows what is committed, and follows the commits: it looks for new ones every `follow_ms`,
+    or with 0 when `refresh` is called. `table`, `at`, `group`, `source` and `options` as of
+    `keyrange.state`; with `at` it stays at that commit. What it reads it keeps on this host in the
+    directory `copies`; without one it shares the copies of executors on this host (slot.directory).
+    All threads may ask it. Close it, or use it as a context manager.
+
+    Raises INVALID_OPTIONS where there is no such source or commit.
+    """
+    if follow_ms < 0:
+        raise invalid_options([f"follow_ms must not be negative, and is {follow_ms}"])
+    named = dict(options or {})
+    path, storage = fspath(table), storage_in(named)
+    if copies is not None:
+        place = StatePlace(state_directory(path, named), storage, Path(copies), is_own=True)
+    else:
+        folded = {name.lower(): value for name, value in named.items()}
+        shared = _shared_copies(folded.get("slot.directory", ""))
+        place = StatePlace(state_directory(path, named), storage, shared)
+    return StateReader(partial(open_commits, path, group, source, storage), place, at, follow_ms)
+
+
+def _shared_copies(chosen: str) -> Path | None:
+    try:
+        return made_slots_directory(chosen)
+    except OSError as failure:
+        _log.warning("the reader keeps no copies of state on this host: %s", failure)
+        return None
+
+
+class StateReader:
+    """What `keyrange.state_reader` returns."""
+
+    def __init__(
+        self,
+        open_source: Callable[[], Commits],
+        place: StatePlace,
+        at: int | None = None,
+        follow_ms: int = 0,
+    ) -> None:
+        self._open_source, self._place, self._at = open_source, place, at
+        self._commits, self._opened_at = open_source(), time.monotonic()
+        # Of the commits, and of what is copied.
+        self._lock = threading.Lock()
+        known = self._commits.table.known()
+        if at is not None and not 1 <= at <= known.seq:
+            raise invalid_options([f"at={at}: the commits are 1 to {known.seq}"])
+        known = known if at is None else self._commits.table.known(at)
+        then = None if at is None else self._commits.last(at)
+        time_ms = None if then is None else then.committed_at_ms
+        self._shown = opened_state(place, self._commits, known, time_ms=time_ms)
+        # Of what is shown there are copies, or there is no room for them.
+        self._is_copied = False
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        if at is None and follow_ms:
+            self._thread = threading.Thread(
+                target=self._follow, args=(follow_ms / 1000,), name="keyrange-state", daemon=True
+            )
+            self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def seq(self) -> int:
+        """The commit whose state is shown."""
+        return self._shown.seq
+
+    @property
+    def partitions(self) -> list[TopicPartition]:
+        """Those that have state."""
+        return sorted(self._shown.blocks)
+
+    @property
+    def columns(self) -> pa.Schema:
+        """Those of `get_many` and `scan`."""
+        return table_columns(self._shown.form)
+
+    def close(self) -> None:
+        """Follow the commits no longer. What is shown may still be asked for."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def refresh(self) -> int:
+        """Show the last commit, with copies of its state on this host; its number. Raises as the
+        commit table does, STATE_GONE, STATE_DAMAGED, STATE_UNREADABLE."""
+        with self._lock:
+            if self._at is None:
+                self._show_last()
+        return self.seq
+
+    def get(self, key: Key, partition: tuple[str, int] | None = None) -> dict[str, Any] | None:
+        """The variables of a key that it has, None where it has none. A text is its UTF-8.
+
+        State belongs to a key of a partition: raises INVALID_OPTIONS where several partitions have
+        some of the key and none is named. Raises STATE_GONE, STATE_DAMAGED, STATE_UNREADABLE."""
+        shown = self._shown
+        found = [(at, rows) for at, rows in shown.found([_bytes(key)], partition) if rows.num_rows]
+        if not found:
+            return None
+        if len(found) > 1:
+            places = ", ".join(str(at) for at, _ in found)
+            raise invalid_options(
+                [f"several partitions have state of the key, {places}: name one (partition)"]
+            )
+        return plain_rows(found[0][1], shown.form)[0][1]
+
+    def get_many(self, keys: Iterable[Key], partition: tuple[str, int] | None = None) -> pa.Table:
+        """A row for each partition and key that has any state: topic, partition, key, and a column
+        for each variable. Raises as `get` does, but for several partitions."""
+        shown = self._shown
+        found = [
+            table_rows(at, rows, shown.form)
+            for at, rows in shown.found(map(_bytes, keys), partition)
+        ]
+        return pa.Table.from_batches(found, table_columns(shown.form))
+
+    def scan(
+        self,
+        prefix: Key = b"",
+        *,
+        from_key: Key | None = None,
+        until_key: Key | None = None,
+        limit: int = 1_000,
+        partition: tuple[str, int] | None = None,
+    ) -> pa.Table:
+        """The first `limit` keys, in the order of their bytes, that begin with `prefix` and lie in
+        [from_key, until_key): rows as of `get_many`. It reads all keys. Raises as `get_many`."""
+        shown = self._shown
+        found = pa.Table.from_batches([], table_columns(shown.form))
+        for at in shown.chosen(partition):
+            for rows in shown.rows(at):
+                keys = rows.column(KEY)
+                keep = pc.starts_with(keys, _bytes(prefix))
+                if from_key is not None:
+                    keep = pc.and_(keep, pc.greater_equal(keys, _bytes(from_key)))
+                if until_key is not None:
+                    keep = pc.and_(keep, pc.less(keys, _bytes(until_key)))
+                kept = table_rows(at, rows.filter(keep), shown.form)
+                found = pa.concat_tables([found, pa.Table.from_batches([kept])])
+                if found.num_rows > _SORTED_LIMITS * limit + BLOCK_ROWS:
+                    found = _first_keys(found, limit)
+        return _first_keys(found, limit)
+
+    def as_of(self, at: int | datetime) -> StateReader:
+        """A reader of the state at an earlier commit: its number, or the last one until a time.
+        Raises INVALID_OPTIONS where there is none."""
+        if isinstance(at, datetime):
+            until_ms = at.timestamp() * 1000
+            with self._lock:
+                commits = self._commits.backwards(self._commits.table.known().seq)
+                until = (each.seq for each in commits if each.committed_at_ms <= until_ms)
+                at = next(until, 0)
+        return StateReader(self._open_source, self._place, at)
+
+    def _follow(self, every_s: float) -> None:
+        failed = ""
+        while True:
+            try:
+                with self._lock:
+                    self._show_last()
+                failed = ""
+            except Exception as failure:
+                # The thread has nobody above it. What is shown stays.
+                text = str(failure) or type(failure).__name__
+                if text != failed:
+                    _log.warning("state is shown as of commit %d: %s", self.seq, text)
+                failed = text
+            if self._stop.wait(every_s):
+                return
+
+    def _show_last(self) -> None:
+        if time.monotonic() - self._opened_at > _REOPEN_S:
+            found, self._opened_at = self._open_source(), time.monotonic()
+            if found.source_id != self._commits.source_id:
+                self._commits = found
+        shown, known = self._shown, self._commits.table.known()
+        is_new = (self._commits.source_id, known.seq) != (shown.source_id, shown.seq)
+        if is_new or not self._is_copied:
+            self._shown = opened_state(self._place, self._commits, known, shown, copying=True)
+            self._is_copied = True
+            self._place.sweep(self._commits.source_id, known)
+
+
+def _first_keys(rows: pa.Table, limit: int) -> pa.Table:
+    return rows.sort_by([(KEY, "ascending"), ("topic", "ascending"), ("partition", "ascending")])[
+        :limit
+    ]
+
+
+def _bytes(key: Key) -> bytes:
+    return key.encode() if isinstance(key, str) else key
