@@ -6,7 +6,7 @@ import contextvars
 import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -22,7 +22,6 @@ from keyrange.individual_commits.batch_failure_limit import (
     worked_in,
 )
 from keyrange.individual_commits.failed_timers import FAILED_TIMERS, FailedTimer
-from keyrange.individual_commits.held_output import Release
 from keyrange.individual_commits.model import verdict_manifest
 from keyrange.individual_commits.model.batch_results import Failure
 from keyrange.individual_commits.model.commit import Snapshot
@@ -30,7 +29,7 @@ from keyrange.individual_commits.model.verdict_columns import Outcome
 from keyrange.individual_commits.model.verdict_manifest import Floors, Found, Manifest
 from keyrange.individual_commits.reported_outcomes import HIDDEN_SPARK, ReportedResults
 from keyrange.individual_commits.table_output import BatchOutput
-from keyrange.individual_commits.transactional_output import floors_of, needed, released, staged
+from keyrange.individual_commits.transactional_output import Release, floors_of, needed, staged
 from keyrange.individual_commits.verdict_files import Wanted
 from keyrange.individual_commits.verdict_store import VerdictStore
 from keyrange.model.offsets import TopicPartition
@@ -166,22 +165,16 @@ class BatchRun:
             return known
         held = [each for each in [*self.staged(), manifest] if each.has_output]
         with self.store.writing():
-            files = output.release(self.store, held, self._releasing(manifest))
+            files = output.release(self.store, held, self._release(manifest))
         return self.store.release(verdict_manifest.released(manifest, files))
 
-    def _releasing(self, manifest: Manifest) -> Release:
-        """Of rows of batches, and the column that says which record each is of, those that this
-        batch releases."""
+    def _release(self, manifest: Manifest) -> Release:
         befores, afters = (
             each.committed_offsets for each in (self.plan.states, self.judged().states)
         )
-        return partial(
-            released,
-            batch_id=manifest.batch_id,
-            bounds={partition: (befores[partition], after) for partition, after in afters.items()},
-            topic_ids=self.plan.planned.end.topic_ids,
-            floors=manifest.floors,
-        )
+        bounds = {partition: (befores[partition], after) for partition, after in afters.items()}
+        topic_ids = self.plan.planned.end.topic_ids
+        return Release(manifest.batch_id, bounds, topic_ids, manifest.floors)
 
     def keep_empty_verdict(self) -> None:
         """A batch of which nothing was said, because nothing was in it, is a link in the chain of
@@ -257,14 +250,15 @@ class BatchRun:
 
     def _output(self, manifest: Manifest) -> DataFrame:
         names = StructType.fromJson(dict(manifest.schema)).names
-        given = [
-            (each, self.rows_of(each).where(reported_outcomes.is_output()))
-            for each in [*self.staged(), manifest]
-            if each.has_output
-        ]
         if not self.plan.commits.transactional:
-            return given[-1][1].select(*names)
-        return self._releasing(manifest)(given, f"{HIDDEN}.location").select(*names)
+            return self._output_rows(manifest).select(*names)
+        release = self._release(manifest)
+        earlier = [each for each in self.staged() if each.has_output and release.spans(each)]
+        given = [(each, self._output_rows(each)) for each in [*earlier, manifest]]
+        return release.rows(given, f"{HIDDEN}.location").select(*names)
+
+    def _output_rows(self, manifest: Manifest) -> DataFrame:
+        return self.rows_of(manifest).where(reported_outcomes.is_output())
 
     def rows_of(self, manifest: Manifest) -> DataFrame:
         """All rows of a verdict."""

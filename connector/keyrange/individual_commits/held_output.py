@@ -6,30 +6,25 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
 from pyspark.sql.types import StructType
 
 from keyrange.errors import error
 from keyrange.individual_commits import reported_outcomes
 from keyrange.individual_commits.model.verdict_manifest import Manifest
 from keyrange.individual_commits.reported_outcomes import HIDDEN_SPARK
-from keyrange.individual_commits.transactional_output import AT, in_order, tasks_for
+from keyrange.individual_commits.transactional_output import AT, Release, in_order, tasks_for
 from keyrange.individual_commits.verdict_store import VerdictStore
 from keyrange.storage.data_files import DataFile, FileSettings, check_there
 from keyrange.storage.directory import Directory
 from keyrange.work.appended_files import Output, Target, files_of, writing_again
-from keyrange.work.outcome_rows import HIDDEN
+from keyrange.work.outcome_rows import HIDDEN, member_type
 
-Verdicts = Sequence[tuple[Manifest, DataFrame]]
-
-
-class Release(Protocol):
-    """Of the rows of batches those that are released, as `transactional_output.released`."""
-
-    def __call__(self, verdicts: Verdicts, place: str) -> DataFrame: ...
+_CHANGE: Final = from_arrow_type(member_type("change"))
 
 
 @dataclass(frozen=True)
@@ -46,14 +41,14 @@ class HeldOutput:
         session: SparkSession,
         store: VerdictStore,
         held: Sequence[Manifest],
-        released: Release,
+        release: Release,
     ) -> list[tuple[Any, ...]]:
-        """Make files of the rows that are released of batches, the last of which is the one that
-        releases them; what tasks tell of these.
+        """Make files of the rows of batches that are released; what tasks tell of these.
 
         Raises VERDICT_DAMAGED, BATCH_UNFINISHED where an earlier batch has columns that are in no
         row any more, VERDICT_UNWRITABLE, SINK_UNWRITABLE."""
         found: list[tuple[Any, ...]] = []
+        held = [each for each in held if release.spans(each)]
         for name, output in self.outputs.items():
             verdicts = [
                 (each, self._rows(session, store, each, output, files))
@@ -62,10 +57,10 @@ class HeldOutput:
             ]
             if verdicts:
                 # A key's rows are to be in one file, in their order.
-                rows = released(verdicts, HIDDEN)
+                rows = release.rows(verdicts, HIDDEN)
                 if output.topic is not None and len(verdicts) == 1:
                     rows = in_order(rows, HIDDEN, tasks_for(held))
-                found += self._written(store, output, rows, held[-1].batch_id)
+                found += self._written(store, output, rows, release.batch_id)
         return found
 
     def _rows(
@@ -79,12 +74,19 @@ class HeldOutput:
         left = "it is not released yet"
         directory = Directory(store.location, self.storage)
         check_there(directory, files, manifest.batch_id, left, path=store.location)
-        rows = session.read.parquet(*(f"{store.location}/{each.name}" for each in files))
-        more = sorted({*rows.columns} - {*output.columns.names, HIDDEN})
+        columns = self._columns(manifest, output)
+        more = sorted({*columns.names} - {*output.columns.names})
         if more:
             text = f"rows of batch {manifest.batch_id} wait that have column {more[0]!r}"
             raise error("BATCH_UNFINISHED", f"{text}, and the job's have none of that name")
-        return rows
+        reader = session.read.schema(columns.add(HIDDEN, _CHANGE))
+        return reader.parquet(*(f"{store.location}/{each.name}" for each in files))
+
+    def _columns(self, manifest: Manifest, output: Output) -> StructType:
+        if output.topic is None:
+            return StructType.fromJson(dict(manifest.tables[output.name].schema))
+        columns: Any = from_arrow_schema(output.columns)
+        return StructType(columns.fields)
 
     def _written(
         self, store: VerdictStore, output: Output, rows: DataFrame, batch_id: int

@@ -13,7 +13,7 @@ from keyrange.errors import error
 from keyrange.formats.schema_document import struct_type
 from keyrange.individual_commits import last_batch_results
 from keyrange.individual_commits.batch_in_checkpoint import Planned
-from keyrange.individual_commits.held_output import HeldOutput, Release
+from keyrange.individual_commits.held_output import HeldOutput
 from keyrange.individual_commits.model.verdict_manifest import (
     Manifest,
     ManifestTable,
@@ -21,6 +21,7 @@ from keyrange.individual_commits.model.verdict_manifest import (
     topic_text,
 )
 from keyrange.individual_commits.topic_output import TopicOutput
+from keyrange.individual_commits.transactional_output import Release
 from keyrange.individual_commits.verdict_store import VerdictStore
 from keyrange.storage.model.sink_driver import Driver
 from keyrange.storage.model.writer_rules import OWN
@@ -107,11 +108,11 @@ class BatchOutput:
         check_output(manifest, **self.as_told(), evolving=evolving)
 
     def release(
-        self, store: VerdictStore, held: Sequence[Manifest], released: Release
+        self, store: VerdictStore, held: Sequence[Manifest], release: Release
     ) -> list[tuple[Any, ...]]:
         """As `HeldOutput.release`."""
         assert self.held is not None
-        return self.held.release(self.batch.sparkSession, store, held, released)
+        return self.held.release(self.batch.sparkSession, store, held, release)
 
     def write(
         self,

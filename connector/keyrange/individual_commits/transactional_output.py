@@ -9,8 +9,9 @@ Manifests of such queries form a chain: each names the earlier batches that it m
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
@@ -36,6 +37,24 @@ Bounds = Mapping[TopicPartition, tuple[int, int]]
 AT: Final = f"{HIDDEN}_at"
 _BATCH: Final = f"{HIDDEN}_batch"
 _LAST: Final = f"{HIDDEN}_last"
+
+
+class Span(NamedTuple):
+    """Offsets [low, high) of a partition, in which a batch began at `begin`. `is_own`: whether that
+    batch releases them itself."""
+
+    topic: str
+    partition: int
+    low: int
+    high: int
+    begin: int
+    is_own: bool
+
+    @property
+    def releases_timers(self) -> bool:
+        """Whether rows are due of timers that fired before all records of the batch: those of an
+        earlier one that began below `low` were released before."""
+        return self.begin <= self.high and (self.is_own or self.begin > self.low)
 
 
 def staged(store: VerdictStore, planned: Planned, states: StateColumns) -> list[Manifest]:
@@ -121,40 +140,58 @@ def _is_other_topic(partition: TopicPartition, end: Checkpoint, states: StateCol
     return is_now is None or bool(topic_id and is_now and is_now != topic_id)
 
 
-def released(
-    verdicts: Sequence[tuple[Manifest, DataFrame]],
-    place: str,
-    batch_id: int,
-    bounds: Bounds,
-    topic_ids: Mapping[str, str],
-    floors: Mapping[int, Floors],
-) -> DataFrame:
-    """The output of a batch and earlier ones inside the bounds and not below their floors, with the
-    columns of all of them, and in `AT` the offset at which each row stands.
-
-    Column `place` says which record a row is of. Rows of timers that fired before all records of
-    their batch have no offset: they stand where the batch began in their partition. Where earlier
-    batches take part each partition comes in the order of its offsets. Of a record that several
-    worked on, because somebody has reset the commits, the last one's output counts.
+@dataclass(frozen=True)
+class Release:
+    """What a batch releases: rows inside the `bounds` of their partition, its committed offsets
+    before and after it, that are of the topic with its id, and not below the floors of their batch.
     """
-    frames = []
-    for each, rows in verdicts:
-        left = _left_of(each, bounds, topic_ids, floors.get(each.batch_id, ()))
-        begins = read_checkpoint(dict(each.start)).positions
-        spans = [
-            (*at, low, high, begins.get(at, 0), each.batch_id == batch_id)
+
+    batch_id: int
+    bounds: Bounds
+    topic_ids: Mapping[str, str]
+    floors: Mapping[int, Floors]
+
+    def spans(self, manifest: Manifest) -> list[Span]:
+        """Of which offsets rows of a batch may be released now, by partition: those of the batch
+        end where it did."""
+        begins, ends = (
+            read_checkpoint(dict(each)).positions for each in (manifest.start, manifest.end)
+        )
+        floors = self.floors.get(manifest.batch_id, ())
+        left = _left_of(manifest, self.bounds, self.topic_ids, floors)
+        found = (
+            Span(*at, low, high, begins.get(at, 0), manifest.batch_id == self.batch_id)
             for at, (low, high) in left.items()
+        )
+        return [
+            each
+            for each in found
+            if each.releases_timers
+            or each.low < min(each.high, ends.get(TopicPartition(*each[:2]), each.high))
         ]
-        frames.append(_within(rows, spans, place).withColumn(_BATCH, F.lit(each.batch_id)))
-    if len(frames) == 1:
-        return frames[0]
-    united = reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), frames)
-    partition = [F.col(f"{place}.{name}") for name in PLACE[:2]]
-    of_timer = F.when(F.col(f"{place}.offset").isNull(), F.col(_BATCH))
-    of_record = F.max(_BATCH).over(Window.partitionBy(*partition, AT, of_timer))
-    count = tasks_for([each for each, _ in verdicts])
-    last_only = united.repartition(count, *partition).withColumn(_LAST, of_record)
-    return in_order(last_only.where(F.col(_BATCH) == F.col(_LAST)), place, count)
+
+    def rows(self, verdicts: Sequence[tuple[Manifest, DataFrame]], place: str) -> DataFrame:
+        """The rows of batches that are released, with the columns of all of them, and in `AT` the
+        offset at which each row stands.
+
+        Column `place` says which record a row is of. Rows of timers that fired before all records
+        of their batch have no offset: they stand where the batch began in their partition. Where
+        several batches take part each partition comes in the order of its offsets. Of a record that
+        several worked on, because somebody has reset the commits, the last one's rows count.
+        """
+        frames = [
+            _within(rows, self.spans(each), place).withColumn(_BATCH, F.lit(each.batch_id))
+            for each, rows in verdicts
+        ]
+        if len(frames) == 1:
+            return frames[0]
+        united = reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), frames)
+        partition = [F.col(f"{place}.{name}") for name in PLACE[:2]]
+        of_timer = F.when(F.col(f"{place}.offset").isNull(), F.col(_BATCH))
+        of_record = F.max(_BATCH).over(Window.partitionBy(*partition, AT, of_timer))
+        count = tasks_for([each for each, _ in verdicts])
+        last_only = united.repartition(count, *partition).withColumn(_LAST, of_record)
+        return in_order(last_only.where(F.col(_BATCH) == F.col(_LAST)), place, count)
 
 
 def in_order(rows: DataFrame, place: str, count: int) -> DataFrame:
@@ -184,17 +221,16 @@ def _left_of(
     }
 
 
-def _within(rows: DataFrame, spans: Sequence[tuple[Any, ...]], place: str) -> DataFrame:
-    schema = "topic string, partition int, low bigint, high bigint, begin bigint, is_last boolean"
-    wanted = rows.sparkSession.createDataFrame(list(spans), schema).alias("bounds")
+def _within(rows: DataFrame, spans: Sequence[Span], place: str) -> DataFrame:
+    schema = "topic string, partition int, low long, high long, begin long, timers boolean"
+    told = [(*each[:5], each.releases_timers) for each in spans]
+    wanted = rows.sparkSession.createDataFrame(told, schema).alias("bounds")
     at, low, high = F.col(f"{place}.offset"), F.col("bounds.low"), F.col("bounds.high")
-    begin = F.col("bounds.begin")
-    # Those of a timer whose batch began below `low` were released before.
-    is_due = (begin <= high) & (F.col("bounds.is_last") | (begin > low))
     inside: Any = (
         (F.col(f"{place}.topic") == F.col("bounds.topic"))
         & (F.col(f"{place}.partition") == F.col("bounds.partition"))
-        & F.when(at.isNull(), is_due).otherwise((at >= low) & (at < high))
+        & F.when(at.isNull(), F.col("bounds.timers")).otherwise((at >= low) & (at < high))
     )
     found = rows.join(F.broadcast(wanted), inside, "inner")
-    return found.select(*(rows[name] for name in rows.columns), F.coalesce(at, begin).alias(AT))
+    stands = F.coalesce(at, F.col("bounds.begin")).alias(AT)
+    return found.select(*(rows[name] for name in rows.columns), stands)
