@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from keyrange.individual_commits.table.commit_frames import commits
     from keyrange.individual_commits.table.dead_letter_replay import replay_dead_letters
     from keyrange.individual_commits.table.keyed_state_frames import state
-    from keyrange.individual_commits.table.state_reader import state_reader
     from keyrange.jobs.api import job
+    from keyrange.jobs.state_reader import state_reader
     from keyrange.jobs.topic import Topic
     from keyrange.jobs.topic_writer import topic_writer
     from keyrange.keyed_state.variables import ListState, MapState, ValueState
@@ -100,7 +100,7 @@ _PLACES = {
     "short_errors": "keyrange.observing.short_errors",
     "slot": "keyrange.members.slot_directories",
     "state": "keyrange.individual_commits.table.keyed_state_frames",
-    "state_reader": "keyrange.individual_commits.table.state_reader",
+    "state_reader": "keyrange.jobs.state_reader",
     "topic_writer": "keyrange.jobs.topic_writer",
     "transaction": "keyrange.individual_commits.api",
 }

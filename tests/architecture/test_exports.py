@@ -43,6 +43,7 @@ def test_the_public_names_are_these() -> None:
         "short_errors",
         "slot",
         "state",
+        "state_reader",
         "topic_writer",
         "transaction",
         "windows",

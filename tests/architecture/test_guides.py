@@ -53,7 +53,11 @@ NOT_RUN: dict[str, list[str]] = {
     ],
     "static-members.md": ["it needs a Kubernetes cluster"],
     "volume-guard.md": ["it runs until it is stopped, and alters quotas of a cluster"],
-    "state.md": ["it imports a module of the reader's own"],
+    "state.md": [
+        "it imports a module of the reader's own",
+        "it asks for a table of the reader's own",
+        "it serves until Ctrl-C",
+    ],
 }
 
 

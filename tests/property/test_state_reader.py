@@ -11,10 +11,11 @@ import pytest
 
 from keyrange.individual_commits.model.commit import Commit, CommitKind
 from keyrange.individual_commits.model.partition_progress import fresh
-from keyrange.individual_commits.table import open_state, state_reader
+from keyrange.individual_commits.table import open_state
 from keyrange.individual_commits.table.commit_admin import Commits
 from keyrange.individual_commits.table.open_state import StatePlace
-from keyrange.individual_commits.table.state_reader import StateReader
+from keyrange.jobs import state_reader
+from keyrange.jobs.state_reader import StateReader
 from keyrange.keyed_state import cache, sorted_blocks
 from keyrange.keyed_state.cache import StateCache
 from project.forms import by_form

@@ -76,6 +76,8 @@ keyrange state diff /lake/orders_commits --from 118 --at 120
 keyrange state export /lake/orders_commits --to state.parquet
 keyrange state import /lake/new_commits --from state.parquet \
     --topic orders --bootstrap-servers broker:9092
+keyrange state serve /lake/orders_commits --port 8700
+keyrange state serve /lake/orders_commits --address 0.0.0.0 --token-file /run/secrets/token
 keyrange state verify commits --function orders:count --bootstrap-servers b:9092
 keyrange state verify /lake/orders_commits   # exit code 1: a file is damaged
 keyrange volumes show --bootstrap-servers broker:9092 --option min.available.ratio=0.1

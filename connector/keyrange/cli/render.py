@@ -223,7 +223,12 @@ def print_by(
 def print_document(schema: str, values: Mapping[str, Any]) -> None:
     """Print one JSON document on a line, with the name and version of its schema, such as
     `commits.show/1`; `keyrange/schemas/documents.json` describes all of them."""
-    print_text(json.dumps({"schema": f"keyrange.{schema}", **values}, default=str), flush=True)
+    print_text(json.dumps(document_of(schema, values), default=str), flush=True)
+
+
+def document_of(schema: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """What `print_document` prints."""
+    return {"schema": f"keyrange.{schema}", **values}
 
 
 def note(text: str) -> None:

@@ -19,8 +19,9 @@ from typing import Any, cast
 import pytest
 
 from brokers.real_broker import wait_until
+from keyrange.cli.local_server import ADDRESS, LocalServer, hosts_of
 from keyrange.cli.report.report_inputs import Collector
-from keyrange.cli.report.server import ADDRESS, Press, _Server, hosts_of, serve_report
+from keyrange.cli.report.server import Press, serve_report
 from keyrange.errors import KeyrangeError, error
 from keyrange.report.page_parts import Source, Sources
 from samples.report_samples import small_checkpoint, sources
@@ -52,8 +53,8 @@ def press(told: Told) -> Press:
 
 
 @pytest.fixture
-def server(press: Press) -> Iterator[_Server]:
-    with _Server(0, press) as made:
+def server(press: Press) -> Iterator[LocalServer]:
+    with LocalServer(0, press.answer) as made:
         thread = threading.Thread(target=made.serve_forever, args=(0.01,), daemon=True)
         thread.start()
         yield made
@@ -62,7 +63,7 @@ def server(press: Press) -> Iterator[_Server]:
 
 
 def ask(
-    server: _Server, path: str = "/", host: str | None = None, method: str = "GET"
+    server: LocalServer, path: str = "/", host: str | None = None, method: str = "GET"
 ) -> tuple[int, Any, bytes]:
     connection = http.client.HTTPConnection(ADDRESS, server.server_port, timeout=120)
     named = host if host is not None else f"{ADDRESS}:{server.server_port}"
@@ -76,7 +77,7 @@ def ask(
     return found
 
 
-def test_the_page_is_served_with_what_guards_it(server: _Server) -> None:
+def test_the_page_is_served_with_what_guards_it(server: LocalServer) -> None:
     status, headers, body = ask(server)
     assert status == 200
     assert body.startswith(b"<!doctype html>")
@@ -93,29 +94,32 @@ def test_the_page_is_served_with_what_guards_it(server: _Server) -> None:
 @pytest.mark.parametrize(
     "host", ["", "evil.example", "evil.example:{port}", "127.0.0.1:1", "127.0.0.1.evil:{port}"]
 )
-def test_who_names_it_otherwise_is_refused(server: _Server, host: str) -> None:
+def test_who_names_it_otherwise_is_refused(server: LocalServer, host: str) -> None:
     """As a page of another site would, whose name was made to point here."""
     for path in ("/", "/report.json"):
         status, _, body = ask(server, path, host.format(port=server.server_port))
         assert (status, body) == (403, b"not a name of this server\n")
 
 
-def test_localhost_is_its_name_too(server: _Server) -> None:
+def test_localhost_is_its_name_too(server: LocalServer) -> None:
     assert ask(server, host=f"LocalHost:{server.server_port}")[0] == 200
 
 
-def test_other_paths_and_methods_are_refused(server: _Server) -> None:
+def test_other_paths_and_methods_are_refused(server: LocalServer) -> None:
     assert ask(server, "/../etc/passwd")[0] == 404
-    assert ask(server, "/", method="POST")[0] == 501
+    assert ask(server, "/", method="POST")[0] == 413
+    assert ask(server, "/", method="DELETE")[0] == 501
 
 
-def test_who_knows_the_version_is_told_nothing_else(server: _Server, told: Told) -> None:
+def test_who_knows_the_version_is_told_nothing_else(
+    server: LocalServer, press: Press, told: Told
+) -> None:
     first = json.loads(ask(server, "/report.json")[2])
     assert {"version", "stale", "sections", "pictures", "at"} <= first.keys()
     known = json.loads(ask(server, f"/report.json?known={first['version']}")[2])
     assert known == {"version": first["version"], "stale": ""}
     told.sources = replace(told.sources, members=Source(missing="--other"))
-    server.press.print_anew()
+    press.print_anew()
     second = json.loads(ask(server, f"/report.json?known={first['version']}")[2])
     assert second["version"] != first["version"]
     assert "--other" in json.dumps(second["sections"])
@@ -147,7 +151,7 @@ def test_what_the_first_report_is_refused_with_is_raised(told: Told) -> None:
         serve_report(cast(Collector, told), LIBRARY, 0, 1_000)
 
 
-def test_a_port_that_is_taken_is_a_wrong_option(server: _Server, told: Told) -> None:
+def test_a_port_that_is_taken_is_a_wrong_option(server: LocalServer, told: Told) -> None:
     with pytest.raises(KeyrangeError, match=f"--port {server.server_port} cannot be served"):
         serve_report(cast(Collector, told), LIBRARY, server.server_port, 1_000)
 
@@ -187,7 +191,7 @@ main.main()
 
 
 def test_a_browser_that_leaves_is_not_said(
-    server: _Server, capfd: pytest.CaptureFixture[str]
+    server: LocalServer, capfd: pytest.CaptureFixture[str]
 ) -> None:
     before = threading.active_count()
     connection = socket.create_connection((ADDRESS, server.server_port), timeout=120)
@@ -201,9 +205,12 @@ def test_a_browser_that_leaves_is_not_said(
 
 
 def test_what_fails_otherwise_is_a_line(
-    server: _Server, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    server: LocalServer,
+    press: Press,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(server.press, "html", lambda: 1 // 0)
+    monkeypatch.setattr(press, "html", lambda: 1 // 0)
     with pytest.raises(http.client.RemoteDisconnected):
         ask(server)
     assert capfd.readouterr().err == "a request was not answered: ZeroDivisionError\n"

@@ -24,6 +24,8 @@ from keyrange.options import OPTIONS
 from keyrange.options.kafka_properties import PROPERTIES
 
 CLI = Path(render.__file__).parent
+# What `state serve` answers with beside what commands print.
+SERVED = {"keyrange.state.rows", "keyrange.state.status"}
 # Commands that always print lines of JSON, by the schema that they share.
 EVENTS = {"volumes guard", "volumes reap", "volumes release"}
 
@@ -34,7 +36,8 @@ def printed() -> set[str]:
     for file in CLI.rglob("*.py"):
         found |= set(
             re.findall(
-                r'print_(?:document|as)\(\s*(?:(?:of\.)?output,\s*)?f?"([^"]+)"', file.read_text()
+                r'(?:print_document|print_as|json_answer)\(\s*(?:(?:of\.)?output,\s*)?f?"([^"]+)"',
+                file.read_text(),
             )
         )
     [either] = [each for each in found if "{action}" in each]
@@ -59,7 +62,7 @@ def test_every_command_with_json_has_a_schema_of_its_name() -> None:
         if re.search(r"--output <[^>]*\bjson\b", shown):
             with_json.add(f"keyrange.{words.replace(' ', '.')}")
     names = {name.partition("/")[0] for name in document_schemas()}
-    assert with_json | {"keyrange.volumes.event"} == names
+    assert with_json | {"keyrange.volumes.event"} | SERVED == names
     assert COMMANDS.keys() >= EVENTS
 
 

@@ -30,6 +30,7 @@ from keyrange.cli.render import (
 )
 from keyrange.cli.source_options import ServersOption, folded, named_options, storage_of
 from keyrange.cli.state.importing import import_state
+from keyrange.cli.state.serve import serve
 from keyrange.cli.state.verify import (
     KEYED_MODES,
     described,
@@ -273,6 +274,7 @@ def export(
 
 
 app.command("import")(import_state)
+app.command()(serve)
 
 
 @app.command()

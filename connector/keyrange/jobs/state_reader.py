@@ -129,6 +129,14 @@ class StateReader:
         """Those that have state."""
         return sorted(self._shown.blocks)
 
+    def sizes(self) -> list[tuple[TopicPartition, int, int]]:
+        """Of each partition about how many keys have state, and its bytes in files: a key may be in
+        several runs."""
+        return [
+            (at, sum(run.rows for run in runs), sum(run.size_bytes for run in runs))
+            for at, runs in sorted(self._shown.blocks.items())
+        ]
+
     @property
     def columns(self) -> pa.Schema:
         """Those of `get_many` and `scan`."""

@@ -1,0 +1,234 @@
+"""`keyrange state serve`: the state of keys over HTTP, to be read and not written.
+
+Rule of this file: it turns requests into calls of a `StateReader`, and its answers into documents
+as commands print them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+import typer
+
+from keyrange.cli.commits.commit_source import OfSource, TableArgument
+from keyrange.cli.local_server import ADDRESS, Answer, Request, serving, text_answer
+from keyrange.cli.render import document_of
+from keyrange.cli.source_options import named_options
+from keyrange.cli.state.verify import state_row
+from keyrange.cli.values import in_json, read_key
+from keyrange.errors import KeyrangeError, invalid_options
+from keyrange.model.offsets import TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from keyrange.jobs.state_reader import StateReader
+
+_ARROW: Final = "application/vnd.apache.arrow.stream"
+_LIMIT: Final = 100
+_LIMIT_MAX: Final = 100_000
+_KEYS: Final = "/keys/"
+_PATHS: Final = "there are /, /status, /keys/KEY, POST /keys and /scan"
+
+
+def serve(
+    table: TableArgument,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Where to serve it; 0: any port that is free.")
+    ] = 8700,
+    address: Annotated[
+        str, typer.Option(help="The address to serve at. Another than 127.0.0.1 needs a token.")
+    ] = ADDRESS,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(help="A file with the token that requests have to bring as their bearer."),
+    ] = None,
+    copies: Annotated[
+        Path | None,
+        typer.Option(
+            help="A directory for copies of the state; without it those of executors are shared."
+        ),
+    ] = None,
+    *,
+    of: OfSource,
+) -> None:
+    """Serve the state that a job keeps for keys, as it is committed, until Ctrl-C.
+
+    GET /keys/KEY is the state of a key, POST /keys that of {"keys": [...]}, GET
+    /scan?prefix=&from=&until=&limit= that of keys in their order, and GET /status says which commit
+    it is of. Answers are JSON, that of a key as `state get` has it, or Arrow where Accept asks for
+    application/vnd.apache.arrow.stream. / is a page for people. Nothing is written.
+    """
+    from keyrange.jobs.state_reader import state_reader
+
+    token = _token(token_file, address)
+    named = named_options("", "", of.option)
+    options = {name: value for name, value in named.items() if not name.startswith("kafka.")}
+    reader = state_reader(table, group=of.group, source=of.source, options=options, copies=copies)
+    with reader:
+        state = StateAnswers(table, reader)
+        # The page asks who looks at it for the token.
+        with serving(port, state.answer, address, token, frozenset({"/"})) as run:
+            run()
+
+
+def _token(file: Path | None, address: str) -> str | None:
+    if file is None:
+        if address != ADDRESS:
+            raise invalid_options(
+                [f"--address {address} is served to who has a token alone: give --token-file"]
+            )
+        return None
+    try:
+        token = file.read_text().strip()
+    except (OSError, UnicodeDecodeError) as failure:
+        raise invalid_options([f"--token-file cannot be read: {failure}"]) from None
+    if len(token) < 16:
+        raise invalid_options(["--token-file: a token has 16 characters at least"])
+    return token
+
+
+class _Refused(Exception):
+    """A request that means nothing."""
+
+
+class StateAnswers:
+    """Answers requests about the state of a table's commits."""
+
+    def __init__(self, table: str, reader: StateReader) -> None:
+        self._table, self._reader = table, reader
+        page = files("keyrange.cli.state").joinpath("page.html").read_bytes()
+        self._by_path: dict[str, Callable[[Mapping[str, str], Request], Answer]] = {
+            "/": lambda *_: Answer(page, "text/html; charset=utf-8"),
+            "/status": self._status,
+            "/scan": self._scan,
+        }
+
+    def answer(self, request: Request) -> Answer:
+        asked = urlsplit(request.path)
+        query = dict(parse_qsl(asked.query, keep_blank_values=True))
+        try:
+            if request.body is not None:
+                if asked.path == "/keys":
+                    return self._keys(query, request)
+                return text_answer("nothing is written here", HTTPStatus.METHOD_NOT_ALLOWED)
+            if asked.path.startswith(_KEYS):
+                return self._key(unquote(asked.path[len(_KEYS) :]), query, request)
+            if asked.path in self._by_path:
+                return self._by_path[asked.path](query, request)
+            return text_answer(_PATHS, HTTPStatus.NOT_FOUND)
+        except _Refused as refused:
+            return text_answer(str(refused), HTTPStatus.BAD_REQUEST)
+        except KeyrangeError as failure:
+            return text_answer(str(failure), HTTPStatus.SERVICE_UNAVAILABLE)
+
+    def _status(self, _: Mapping[str, str], __: Request) -> Answer:
+        reader = self._reader
+        partitions = [
+            {**at._asdict(), "rows": rows, "bytes": size} for at, rows, size in reader.sizes()
+        ]
+        told = {"table": self._table, "seq": reader.seq, "partitions": partitions}
+        return json_answer("state.status/1", told)
+
+    def _key(self, text: str, query: Mapping[str, str], request: Request) -> Answer:
+        key = _read_key(text)
+        rows = self._reader.get_many([key], _partition(query))
+        if _wants_arrow(request):
+            return _arrow(rows)
+        states = [
+            {name: each[name] for name in ("topic", "partition", "state")}
+            for each in _state_rows(rows)
+        ]
+        status = HTTPStatus.OK if states else HTTPStatus.NOT_FOUND
+        told = {"table": self._table, "seq": self._reader.seq, "key": in_json(key)}
+        return json_answer("state.get/1", {**told, "states": states}, status)
+
+    def _keys(self, query: Mapping[str, str], request: Request) -> Answer:
+        try:
+            told = json.loads(request.body or b"")
+            keys = [_read_key(each) for each in told["keys"]]
+        except (ValueError, TypeError, KeyError, AttributeError):
+            raise _Refused('the body is {"keys": ["...", ...]}') from None
+        if len(keys) > _LIMIT_MAX:
+            raise _Refused(f"there are {len(keys)} keys, and {_LIMIT_MAX} are the most")
+        return self._rows(self._reader.get_many(keys, _partition(query)), request)
+
+    def _scan(self, query: Mapping[str, str], request: Request) -> Answer:
+        limit = query.get("limit", str(_LIMIT))
+        if not limit.isdecimal() or not 0 < int(limit) <= _LIMIT_MAX:
+            raise _Refused(f"limit is a number from 1 to {_LIMIT_MAX}")
+        bounds = {
+            name: _read_key(query[asked])
+            for name, asked in (("from_key", "from"), ("until_key", "until"))
+            if query.get(asked)
+        }
+        prefix = _read_key(query["prefix"]) if query.get("prefix") else b""
+        partition = _partition(query)
+        found = self._reader.scan(prefix, **bounds, limit=int(limit), partition=partition)
+        return self._rows(found, request)
+
+    def _rows(self, rows: pa.Table, request: Request) -> Answer:
+        if _wants_arrow(request):
+            return _arrow(rows)
+        told = {"table": self._table, "seq": self._reader.seq}
+        return json_answer("state.rows/1", {**told, "rows": _state_rows(rows)})
+
+
+def _read_key(text: str) -> bytes:
+    try:
+        key = read_key(text)
+    except typer.BadParameter as failure:
+        raise _Refused(str(failure.message).removeprefix("--")) from None
+    if key is None:
+        raise _Refused("records without a key have no state")
+    return key
+
+
+def _partition(query: Mapping[str, str]) -> TopicPartition | None:
+    told = query.get("partition")
+    if not told:
+        return None
+    topic, _, number = told.rpartition("-")
+    if not topic or not number.isdecimal():
+        raise _Refused("partition is TOPIC-NUMBER")
+    return TopicPartition(topic, int(number))
+
+
+def _state_rows(rows: pa.Table) -> list[dict[str, Any]]:
+    from keyrange.individual_commits.table.keyed_state_rows import plain_rows
+    from keyrange.keyed_state.variables import form_of
+
+    form = form_of(rows.schema)
+    assert form is not None
+    found = []
+    for batch in rows.to_batches():
+        at = [batch.column(name).to_pylist() for name in ("topic", "partition")]
+        for *place, (key, state) in zip(*at, plain_rows(batch, form), strict=True):
+            found.append(state_row(TopicPartition(*place), key, state=state))
+    return found
+
+
+def _wants_arrow(request: Request) -> bool:
+    return _ARROW in request.accept
+
+
+def _arrow(rows: pa.Table) -> Answer:
+    import pyarrow as pa
+
+    data = pa.BufferOutputStream()
+    with pa.ipc.new_stream(data, rows.schema) as stream:
+        stream.write_table(rows)
+    return Answer(data.getvalue().to_pybytes(), _ARROW)
+
+
+def json_answer(
+    schema: str, values: Mapping[str, Any], status: HTTPStatus = HTTPStatus.OK
+) -> Answer:
+    document = json.dumps(document_of(schema, values))
+    return Answer(document.encode(), status=status)
