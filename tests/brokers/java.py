@@ -1,4 +1,4 @@
-"""Java that a test writes, compiled beside Kafka's own jars."""
+"""Java beside Kafka's own jars: what a test writes, compiled, and Kafka's own tools."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from keyrange.embedded import jars
+from keyrange.embedded.process import java_command
+from keyrange.errors import KeyrangeError
 
 # A quota plug-in that limits nobody, whatever quotas say.
 IGNORING_PLUGIN = """
@@ -83,3 +85,17 @@ def compiled(name: str, source: str, directory: Path) -> Path:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return classes
+
+
+def kafka_tool(main_class: str, *arguments: str, timeout_s: float = 120) -> str:
+    """What one of Kafka's own tools prints; skips where its jar cannot be had."""
+    module = jars.JarModule("org.apache.kafka", "kafka-tools", jars.KAFKA_VERSION, transitive=False)
+    try:
+        tools = jars.resolve(jars.JarSet("kafka-tools", jars.KAFKA_VERSION, (module,)))
+    except KeyrangeError as failure:
+        pytest.skip(f"Kafka's tools cannot be had: {failure}")
+    path = [*jars.resolve(jars.kafka()), *tools]
+    command = java_command(path, f"org.apache.kafka.tools.{main_class}", arguments, heap_mb=256)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=timeout_s)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout

@@ -33,6 +33,8 @@ SHARED_SETTINGS = SecuredSettings(
         "replica.fetch.max.bytes": str(64 << 20),
         # Tests write records of any time; only a test of retention wants them deleted.
         "log.retention.ms": "-1",
+        # 15 s are long where a test waits for compaction.
+        "log.cleaner.backoff.ms": "1000",
         # Some keep a transaction open until all that share the broker are done.
         "transaction.max.timeout.ms": "3600000",
     },
