@@ -21,7 +21,7 @@ from keyrange.errors import KeyrangeError, error
 from keyrange.individual_commits import topic_output
 from keyrange.individual_commits.batch_in_checkpoint import Planned
 from keyrange.individual_commits.model.verdict_manifest import Manifest
-from keyrange.individual_commits.topic_output import OpenSenders, TopicOutput
+from keyrange.individual_commits.topic_output import TopicOutput
 from keyrange.kafka.model.sender_messages import Token
 from keyrange.kafka.sending.transactional_producer import TransactionSettings
 from keyrange.model.checkpoint import Checkpoint
@@ -29,7 +29,7 @@ from keyrange.options.kafka_properties import ClientSettings
 from keyrange.options.producer_properties import ProducerSettings
 from keyrange.sending import shard_sender
 from keyrange.sending.model import shards
-from keyrange.sending.shard_sender import Share
+from keyrange.sending.open_senders import OpenSenders
 from keyrange.sending.topic_address import TopicAddress
 from keyrange.storage.model.sink_driver import Driver, application_of
 
@@ -82,16 +82,6 @@ class Producer:
         self.kafka.may_die()
         if self.kafka.random.random() < self.kafka.dies:
             raise error("RECORDS_NOT_DELIVERED", "it is committed, and nobody heard it")
-
-
-class Rows:
-    """The names of the files stand for their rows."""
-
-    def __init__(self, share: Share) -> None:
-        self._share = share
-
-    def __iter__(self) -> Iterator[str]:
-        return (each.name for each in self._share.files)
 
 
 class Session:
@@ -208,7 +198,8 @@ class Running:
 @pytest.fixture
 def naive(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shard_sender, "TransactionalProducer", Producer)
-    monkeypatch.setattr(shard_sender, "_Rows", Rows)
+    names = lambda rows: (each.name for each in rows.files)  # noqa: E731
+    monkeypatch.setattr(shard_sender.FileRows, "__iter__", names)
     monkeypatch.setattr(shard_sender, "Cluster", lambda _: SimpleNamespace(close=lambda: None))
     monkeypatch.setattr(shard_sender.ShardSender, "close", lambda _: None)
     monkeypatch.setattr(topic_output, "check_there", lambda *_, **__: None)

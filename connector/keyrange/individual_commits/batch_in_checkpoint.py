@@ -32,11 +32,7 @@ class Planned:
     @property
     def is_of_one_source(self) -> bool:
         """Whether the batch before was planned by the source that planned this one."""
-        before, now = (
-            each.source_id if each.commits is None else each.commits.source_id
-            for each in (self.start, self.end)
-        )
-        return bool(now) and before == now
+        return bool(now := _source_of(self.end)) and _source_of(self.start) == now
 
     @property
     def topics(self) -> set[str]:
@@ -51,7 +47,11 @@ class Planned:
     @property
     def application(self) -> str:
         """Whose transactions a sink is written by, one for each batch."""
-        return application_of(self.query_id, self.mark.source_id)
+        return application_of(self.query_id, _source_of(self.end))
+
+
+def _source_of(offset: Checkpoint) -> str:
+    return offset.source_id if offset.commits is None else offset.commits.source_id
 
 
 @dataclass

@@ -1,8 +1,8 @@
 """Records that were given up, whichever way the query commits: where they are written, what a
 letter says, and those of a batch that is done as a whole.
 
-The table is written before what counts a batch as done, so that no record is passed over without
-its letter, and the topic after it, which is at least once.
+Table and topic are written before what counts a batch as done, so that no record is passed over
+without its letter.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from keyrange.errors import error
@@ -27,11 +28,18 @@ from keyrange.individual_commits.verdict_store import VerdictStore
 from keyrange.model.offsets import TopicPartition
 from keyrange.options import SourceOptions
 from keyrange.options.commits import CommitOptions
+from keyrange.storage.model.sink_driver import Driver
 from keyrange.text.escaping import one_line
 from keyrange.work.model.outcome import Cause
 
 if TYPE_CHECKING:
-    from keyrange.individual_commits.table.dead_letters import DeadLetter, DeadLetters, Letter
+    from keyrange.individual_commits.dead_letter_topic import DeadLetterTopic
+    from keyrange.individual_commits.table.dead_letters import (
+        DeadLetter,
+        DeadLetters,
+        Letter,
+        Subject,
+    )
 
 # What is asked of a verdict; a whole batch has no deliveries that say why a record was given up.
 OUTCOME: Final = ("topic", "partition", "offset", "error", "frames", "record")
@@ -47,9 +55,10 @@ class DeadLetterSink:
 
     def __init__(self) -> None:
         self._table: DeadLetters | None = None
+        self._topic: DeadLetterTopic | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_table": None}
+        return {"_table": None, "_topic": None}
 
     def table(self, options: CommitOptions) -> DeadLetters:
         if self._table is None:
@@ -58,12 +67,30 @@ class DeadLetterSink:
             self._table = open_dead_letters(options)
         return self._table
 
-    def send(self, options: SourceOptions, letters: Sequence[Letter]) -> None:
-        """To the topic, at least once, after the batch was committed."""
-        if letters and options.commits.dead_letter_topic:
-            from keyrange.individual_commits.table.dead_letter_topic import send_dead_letters
+    def topic(self, options: SourceOptions) -> DeadLetterTopic | None:
+        """None where none is named."""
+        name = options.commits.dead_letter_topic
+        if self._topic is None and name:
+            from keyrange.individual_commits.dead_letter_topic import DeadLetterTopic
 
-            send_dead_letters(options.client, options.commits.dead_letter_topic, letters)
+            self._topic = DeadLetterTopic(options.client, name)
+        return self._topic
+
+    def stop_others(self, options: SourceOptions, driver: Driver) -> None:
+        if driver.applications and (topic := self.topic(options)) is not None:
+            topic.stop_others(driver)
+
+    def send(
+        self,
+        options: SourceOptions,
+        at: Planned,
+        letters: Sequence[Letter],
+        stood: Mapping[Subject, Letter] = MappingProxyType({}),
+        driver: Driver | None = None,
+    ) -> None:
+        """What is in the table to the topic, as `DeadLetterTopic.send`."""
+        if letters and (topic := self.topic(options)) is not None:
+            topic.send(at.application, at.batch_id, letters, stood, driver)
 
     def maintain(self) -> None:
         if self._table is not None:
@@ -131,10 +158,10 @@ class LettersOfWholeBatches:
         check_failures(made.batch_id, most, batch, self._before, lambda: failures)
         self._before += batch
 
-    def append(self, store: VerdictStore, manifest: Manifest, at: Planned) -> list[DeadLetter]:
-        """Those of a manifest to the table, each once, before the batch's output counts. Raises
-        BATCH_UNFINISHED where the run that made the manifest named another table, and as
-        `VerdictStore` and `DeadLetters`."""
+    def write(self, store: VerdictStore, manifest: Manifest, at: Planned) -> list[DeadLetter]:
+        """Those of a manifest to table and topic, each once, before the batch's output counts.
+        Raises BATCH_UNFINISHED where the run that made the manifest named another table, and as
+        `VerdictStore`, `DeadLetters` and `DeadLetterTopic`."""
         if not (manifest.files or manifest.inline):
             return []
         was, is_now = (each.get(_TERM, "") for each in (manifest.terms, self.terms))
@@ -166,6 +193,7 @@ class LettersOfWholeBatches:
         ]
         table = self._sink.table(self._options.commits)
         table.append(at.end.source_id, at.batch_id, letters, now_ms)
+        self._sink.send(self._options, at, letters)
         _log.warning(
             "batch %d: %s records cannot be read and are dead letters: %s",
             at.batch_id,
@@ -175,12 +203,11 @@ class LettersOfWholeBatches:
         return letters
 
     def finish(self, letters: Sequence[DeadLetter], manifest: Manifest, at: Planned) -> None:
-        """To the topic, when the batch's output is written; listeners are told."""
+        """When the batch's output is written, listeners are told."""
         if self._is_on:
             dead = len(letters)
             result = BatchResult(manifest.done, dead, held_back=0, dead=dead, pending=0)
             last_batch_results.keep(at.query_id, at.batch_id, result)
-        self._sink.send(self._options, letters)
         self._sink.maintain()
 
 

@@ -10,7 +10,7 @@ import functools
 import logging
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -40,7 +40,7 @@ from keyrange.individual_commits.batch_in_checkpoint import (
 )
 from keyrange.individual_commits.batch_run import BatchRun
 from keyrange.individual_commits.dead_letter_sink import DeadLetterSink
-from keyrange.individual_commits.failed_timers import failed_timers_text, timer_letters
+from keyrange.individual_commits.failed_timers import failed_timers_text
 from keyrange.individual_commits.model import driver_takeover
 from keyrange.individual_commits.model.batch_results import BatchResult, failure_kinds, kinds_text
 from keyrange.individual_commits.model.commit import (
@@ -71,7 +71,7 @@ from keyrange.text.escaping import one_line
 from keyrange.work.job_time import JobTime
 
 if TYPE_CHECKING:
-    from keyrange.individual_commits.table.dead_letters import Letter
+    pass
 
 _log = logging.getLogger(__name__)
 
@@ -178,7 +178,7 @@ class EachBatch:
         store = self._open_store(run)
         check, driver, before = lambda: run.checked(run.table.known()), run.driver, run.before
         with BatchRun(batch, plan, store, _now_ms(), check, driver, before) as running:
-            letters = self._call(run, running)
+            self._call(run, running)
             judged = running.judged()
             known = running.appended_at or run.table.known()
             commit = self._commit(run, running, known, judged)
@@ -190,30 +190,31 @@ class EachBatch:
             run.before += worked_in(plan, running.told())
             run.released = commit.released
             self._tell(run, running, known, commit)
-        self.bury.send(self.options, letters)
         self._clean(run, running, commit, store)
 
-    def _call(self, run: _Run, running: BatchRun) -> Sequence[Letter]:
+    def _call(self, run: _Run, running: BatchRun) -> None:
         """Call the function, and write the letters of what was given up: beside the output, where
         the function appends that itself, since a store of objects takes its time for each."""
-        begun: list[Future[Sequence[Letter]]] = []
+        begun: list[Future[None]] = []
+        self.bury.stop_others(self.options, run.driver)
         with ThreadPoolExecutor(1) as beside:
             running.when_decided = lambda: begun.append(beside.submit(self._bury, run, running))
             self.function(running.batch, running.plan.planned.batch_id)
             self._check_said(running)
             running.keep_empty_verdict()
-            return begun[0].result() if begun else self._bury(run, running)
+            if begun:
+                begun[0].result()
+            else:
+                self._bury(run, running)
 
-    def _bury(self, run: _Run, running: BatchRun) -> Sequence[Letter]:
-        judged = running.judged()
-        letters: list[Letter] = [*given_up_records.letters_of(running, judged)]
-        letters += timer_letters(running.plan, running.failed_timers, running.now_ms)
+    def _bury(self, run: _Run, running: BatchRun) -> None:
+        letters = given_up_records.letters_of(running)
         if run.standing is None:
             run.standing = given_up_records.standing_letters(
                 self.bury, self.options.commits, run.source_id, run.table_of
             )
-        given_up_records.append_letters(self.bury, running, judged, letters, run.standing)
-        return letters
+        stood = given_up_records.append_letters(self.bury, running, letters, run.standing)
+        self.bury.send(self.options, running.plan.planned, letters, stood, run.driver)
 
     def _begin(self, planned: Planned, last: LastRead) -> _Run:
         """The first batch of a run fences off the driver before it, and that of another source."""

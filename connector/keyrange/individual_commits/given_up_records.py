@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 from keyrange.individual_commits.batch_run import BatchRun
 from keyrange.individual_commits.dead_letter_sink import OUTCOME, DeadLetterSink, Record, letter_of
+from keyrange.individual_commits.failed_timers import timer_letters
 from keyrange.individual_commits.model.commit import CommitTable
 from keyrange.individual_commits.model.partition_progress import PendingRecord
 from keyrange.individual_commits.model.verdict_columns import Outcome
@@ -34,27 +35,28 @@ Standing = dict["Subject", "Letter"]
 def append_letters(
     sink: DeadLetterSink,
     running: BatchRun,
-    judged: Outcome,
     letters: Sequence[Letter],
     standing: Standing,
-) -> None:
+) -> Standing:
     """To the table, before the batch is committed. A letter of `standing` stands for its record or
-    its timer where the batch gives that up; where the record is done, that is noted, and it stands
-    for nothing any more. Nobody says of a timer that it has fired after all."""
-    planned = running.plan.planned
-    fresh = [letter for letter in letters if letter.subject not in standing]
-    for letter in letters:
-        standing.pop(letter.subject, None)
+    its timer where the batch gives that up, and is returned; where the record is done, that is
+    noted, and it stands for nothing any more. Nobody says of a timer that it has fired after
+    all."""
+    planned, judged = running.plan.planned, running.judged()
+    given_up = {letter.subject for letter in letters}
+    stood = {subject: standing.pop(subject) for subject in given_up & standing.keys()}
+    fresh = [letter for letter in letters if letter.subject not in stood]
     done = [each for each in _records(standing) if _is_done(each, running, judged)]
     for letter in done:
         del standing[letter.subject]
     if not (fresh or done):
-        return
+        return stood
     table = sink.table(running.plan.commits)
     source_id, batch_id = planned.mark.source_id, planned.batch_id
     table.append(source_id, batch_id, fresh, running.now_ms)
     how = f"batch {batch_id} of source {source_id}"
     table.mark_replayed(done, "keyrange", how, running.now_ms)
+    return stood
 
 
 def standing_letters(
@@ -90,9 +92,15 @@ def _is_done(letter: DeadLetter, running: BatchRun, judged: Outcome) -> bool:
     ).is_done(letter.offset)
 
 
-def letters_of(running: BatchRun, judged: Outcome) -> list[DeadLetter]:
-    """A dead letter for each record that the batch gave up."""
-    dead = {partition: {h.offset: h for h in each} for partition, each in judged.dead.items()}
+def letters_of(running: BatchRun) -> list[Letter]:
+    """A dead letter for each record and each timer that the batch gave up."""
+    timers = timer_letters(running.plan, running.failed_timers, running.now_ms)
+    return [*_of_records(running), *timers]
+
+
+def _of_records(running: BatchRun) -> list[DeadLetter]:
+    given_up = running.judged().dead
+    dead = {partition: {h.offset: h for h in each} for partition, each in given_up.items()}
     if not dead:
         return []
     kept = _kept(running, dead)

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
-from keyrange.errors import KeyrangeError, error
+from keyrange.errors import error
 from keyrange.individual_commits.batch_in_checkpoint import Planned
 from keyrange.individual_commits.model.verdict_manifest import (
     Manifest,
@@ -27,9 +26,9 @@ from keyrange.individual_commits.model.verdict_manifest import (
 from keyrange.individual_commits.verdict_store import VerdictStore
 from keyrange.sending.model.marks import Mark
 from keyrange.sending.model.shards import shared_out
+from keyrange.sending.open_senders import OpenSenders, number_of
 from keyrange.sending.sending_tasks import SENT, sending
-from keyrange.sending.shard_sender import ShardSender, Share
-from keyrange.sending.topic_address import TopicAddress
+from keyrange.sending.shard_sender import FileRows, Share
 from keyrange.storage.data_files import DataFile, check_there
 from keyrange.storage.directory import Directory
 from keyrange.storage.model.sink_driver import Driver, overtaken
@@ -39,37 +38,7 @@ _log = logging.getLogger(__name__)
 
 # What a driver sends by itself: a job of Spark's costs more.
 _SMALL_BYTES: Final = 4 << 20
-# Long before Kafka forgets a mark.
-_MARKED_S: Final = 6 * 3600.0
 _THREADS: Final = 16
-
-
-@dataclass
-class OpenSenders:
-    """The senders that a driver keeps from one batch to the next, by application, output and
-    number, and when each left its mark."""
-
-    address: TopicAddress
-    senders: dict[tuple[str, str, int], ShardSender] = field(default_factory=dict)
-    marked_at: dict[tuple[str, str, int], float] = field(default_factory=dict)
-
-    def opened(self, application: str, name: str, number: int) -> ShardSender:
-        key = (application, name, number)
-        if key not in self.senders:
-            self.senders[key] = ShardSender(self.address, *key)
-        return self.senders[key]
-
-    def close(self) -> None:
-        for each in self.senders.values():
-            each.close()
-        self.senders.clear()
-
-    def is_marked(self, application: str, name: str, number: int) -> bool:
-        at = self.marked_at.get((application, name, number))
-        return at is not None and time.monotonic() - at < _MARKED_S
-
-    def marked(self, application: str, name: str, number: int) -> None:
-        self.marked_at[application, name, number] = time.monotonic()
 
 
 @dataclass(frozen=True)
@@ -105,7 +74,7 @@ class TopicOutput:
         ]
         if wanted:
             # Each waits for the coordinators most of the time.
-            leave = partial(self._leave, application, Mark(at.batch_id - 1), _number_of(driver))
+            leave = partial(self._leave, application, Mark(at.batch_id - 1), number_of(driver))
             with ThreadPoolExecutor(min(len(wanted), _THREADS)) as threads:
                 list(threads.map(leave, wanted))
 
@@ -127,19 +96,9 @@ class TopicOutput:
         """Let nothing more come from the drivers that one has stopped. Raises
         UNCOMMITTED_OUTPUT where one has sent what it has not committed."""
         for application in sorted(driver.applications):
-            # Of one that never left a mark here, or whose marks are gone.
-            number, senders = 0, self.senders
-            while number < senders:
-                opened = ShardSender(self.open.address, application, self.name, number)
-                try:
-                    known = opened.start() or Mark(driver.committed.get(application, -1))
-                    senders = max(senders, known.senders)
-                    _check_committed(known, application, driver, self.topic)
-                    if known.driver < driver.number:
-                        opened.leave(known.of_driver(driver.number, senders))
-                finally:
-                    opened.close()
-                number += 1
+            taken_over = self.open.taken_over(application, self.name, driver, self.senders)
+            for known in taken_over:
+                _check_committed(known, application, driver, self.topic)
 
     def check_before(self, application: str, batch_id: int) -> None:
         """Once in a run: whether the topic has the batch before the first one. Raises
@@ -181,32 +140,24 @@ class TopicOutput:
             directory = Directory(store.location, self.storage)
             check_there(directory, files, at.batch_id, left, path=store.location)
         senders = manifest.topics[self.name].senders
-        mark = Mark(at.batch_id, _number_of(driver), senders, _plan_of(files))
+        mark = Mark(at.batch_id, number_of(driver), senders, _plan_of(files))
+        stored = store.location, self.storage
         shares = [
             Share(
-                *(application, self.name, number, tuple(files[each] for each in places), mark),
-                *(store.location, self.storage, self.if_forgotten, is_made),
+                *(application, self.name, number),
+                FileRows(tuple(files[each] for each in places), at.batch_id, *stored),
+                *(mark, self.if_forgotten, is_made),
             )
             for number, places in enumerate(
                 shared_out([each.size_bytes for each in files], senders)
             )
         ]
         if len(shares) == 1 and sum(each.size_bytes for each in files) <= _SMALL_BYTES:
-            self._send_here(shares[0])
+            self.open.send(shares[0])
         else:
             self._send_in_tasks(shares)
         for share in shares:
             self.open.marked(application, self.name, share.number)
-
-    def _send_here(self, share: Share) -> None:
-        sender = self.open.opened(share.application, share.name, share.number)
-        try:
-            sender.send(share)
-        except KeyrangeError as failure:
-            if failure.condition.name != "PRODUCER_FENCED":
-                raise
-            # By a task of an earlier batch, or by another driver: who counts is asked once more.
-            sender.send(share)
 
     def _send_in_tasks(self, shares: list[Share]) -> None:
         # The first one has a share of each batch: what it knows holds for all, before any begins.
@@ -226,10 +177,6 @@ class TopicOutput:
 def _plan_of(files: Sequence[DataFile]) -> str:
     """Names of files are of one attempt alone."""
     return hashlib.sha256(" ".join(each.name for each in files).encode()).hexdigest()[:16]
-
-
-def _number_of(driver: Driver | None) -> int:
-    return 0 if driver is None else driver.number
 
 
 def _check_committed(known: Mark, application: str, driver: Driver, topic: str) -> None:

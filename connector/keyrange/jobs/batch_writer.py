@@ -23,7 +23,7 @@ from keyrange.individual_commits.held_output import HeldOutput
 from keyrange.individual_commits.model.verdict_manifest import Manifest, of_tasks, planned
 from keyrange.individual_commits.table.initial_state import import_source
 from keyrange.individual_commits.table_output import BatchOutput, TableOutput
-from keyrange.individual_commits.topic_output import OpenSenders, TopicOutput
+from keyrange.individual_commits.topic_output import TopicOutput
 from keyrange.individual_commits.verdict_store import VerdictStore, check_places
 from keyrange.jobs.definition import JobDefinition
 from keyrange.jobs.first_records import warnings_of
@@ -31,7 +31,7 @@ from keyrange.jobs.job_outputs import file_settings, outputs_of
 from keyrange.jobs.query_table import store_of_whole_batches, warn_of_history
 from keyrange.jobs.topic import PreparedTopic
 from keyrange.model.offsets import nested
-from keyrange.storage.model.sink_driver import application_of
+from keyrange.sending.open_senders import OpenSenders
 from keyrange.storage.sink_history import made_again
 from keyrange.work.appended_files import files_of
 from keyrange.work.model.output_table import OutputTable
@@ -270,7 +270,7 @@ class WriteWhole:
             message = f"another run of the query has finished batch {batch_id} before this one"
             raise error("CONCURRENT_QUERY", message, path=self.checkpoint)
         store = self._store(at.end.source_id)
-        application = application_of(at.query_id, at.end.source_id)
+        application = at.application
         output = self.tables.prepare(store, application, at, batch)
         manifest = store.manifest(batch_id, at.start, at.end)
         is_made = manifest is None
@@ -290,7 +290,7 @@ class WriteWhole:
             self.letters.check(store, made)
             manifest = store.publish(made, at.start, at.end)
         output.check(manifest)
-        letters = self.letters.append(store, manifest, at)
+        letters = self.letters.write(store, manifest, at)
         output.write(store, manifest, application, at, is_made)
         self.letters.finish(letters, manifest, at)
         self.tables.warn(manifest)

@@ -149,11 +149,7 @@ def prepared_topic(
             partitions = found if marks == topic.name else cluster.partition_count(topic.name)
             takes = topic_settings(cluster, topic.name)
     address = TopicAddress(topic.name, marks, client, producer, takes.message_bytes)
-    limits = TopicLimits(
-        *(address.batches, takes.message_bytes, partitions),
-        *(takes.needs_keys, takes.before_ms, takes.after_ms),
-    )
-    rows = TopicRows(limits, topic.is_json, address)
+    rows = TopicRows(address.limits(takes, partitions), topic.is_json, address)
     output = OutputTopic(schema.json(), rows, address, name)
     return PreparedTopic(output, topic.senders, topic.if_forgotten)
 

@@ -31,7 +31,7 @@ from keyrange.individual_commits.model.verdict_manifest import (
     planned,
 )
 from keyrange.individual_commits.reported_outcomes import HIDDEN_SPARK
-from keyrange.individual_commits.topic_output import OpenSenders, TopicOutput
+from keyrange.individual_commits.topic_output import TopicOutput
 from keyrange.individual_commits.verdict_store import VerdictStore, check_places, plan_attempt
 from keyrange.jobs.query_table import manifests_of_whole_batches
 from keyrange.jobs.topic import PreparedTopic, Topic, prepared_topic
@@ -42,6 +42,7 @@ from keyrange.options.kafka_properties import ClientSettings
 from keyrange.options.option import OptionValue, texts_of
 from keyrange.options.producer_properties import PREFIX, parse_producer_options
 from keyrange.options.value_parsers import Violations
+from keyrange.sending.open_senders import OpenSenders
 from keyrange.storage.checkpoint_files import unreadable
 from keyrange.storage.directory import Directory
 from keyrange.storage.model.sink_driver import application_of

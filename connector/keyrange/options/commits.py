@@ -197,7 +197,8 @@ class CommitOptions:
     dead_letter_topic: str = option(
         "deadLetterTopic",
         _topic,
-        "A topic to which the driver also writes the dead letters, at least once.",
+        "A topic to which the driver also sends the dead letters, each once for readers with "
+        "isolation.level=read_committed.",
         values="a topic",
         unset="",
     )

@@ -30,18 +30,16 @@ _TRIES: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one sender is to send of a batch: the rows of `files` in the directory `location`.
-    `number` is the sender's among those of `application` and its output `name`; `storage`: settings
-    of the object store. `if_forgotten`: what a sender does that finds no mark. `is_made`: whether
-    this run has made the rows."""
+    """What one sender is to send of a batch: `rows` are its batches, in their order, however often
+    they are asked for. `number` is the sender's among those of `application` and its output `name`.
+    `if_forgotten`: what a sender does that finds no mark. `is_made`: whether this run has made the
+    rows."""
 
     application: str
     name: str
     number: int
-    files: tuple[DataFile, ...]
+    rows: Iterable[Batch]
     mark: Mark
-    location: str
-    storage: Mapping[str, str] = field(default_factory=dict, repr=False)
     if_forgotten: str = "fail"
     is_made: bool = False
 
@@ -129,7 +127,7 @@ class ShardSender:
         known, own = self._known(share), share.mark
         if not known.is_out(own.batch_id):
             mark = replace(own, senders=max(own.senders, known.senders))
-            self._sent(_Rows(share), mark)
+            self._sent(share.rows, mark)
 
     def _sent(self, rows: Iterable[Batch], mark: Mark) -> None:
         assert self._producer is not None
@@ -151,21 +149,24 @@ def _forgotten(share: Share, group: str) -> Mark:
     return Mark(batch_id if share.if_forgotten == "skip" else batch_id - 1)
 
 
-class _Rows:
-    """The batches of a share, which are read while others are sent."""
+@dataclass(frozen=True, slots=True)
+class FileRows:
+    """The rows of files of a batch in the directory `location`, which are read while others are
+    sent. `storage`: settings of the object store."""
 
-    def __init__(self, share: Share) -> None:
-        self._share = share
+    files: tuple[DataFile, ...]
+    batch_id: int
+    location: str
+    storage: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __iter__(self) -> Iterator[Batch]:
-        share = self._share
-        directory = Directory(share.location, share.storage)
-        for file in share.files:
+        directory = Directory(self.location, self.storage)
+        for file in self.files:
             try:
                 yield from self._in(directory, file)
             except FAILURES as failure:
-                message = f"{file.name}, output of batch {share.mark.batch_id}: {failure}"
-                raise error("VERDICT_DAMAGED", message, path=share.location) from None
+                message = f"{file.name}, output of batch {self.batch_id}: {failure}"
+                raise error("VERDICT_DAMAGED", message, path=self.location) from None
 
     def _in(self, directory: Directory, file: DataFile) -> Iterator[Batch]:
         with directory.open(file.name) as source, pa.ipc.open_file(source) as stored:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from keyrange.kafka.topic_settings import TopicSettings
 from keyrange.options.kafka_properties import ClientSettings
 from keyrange.options.producer_properties import ProducerSettings
 from keyrange.wire.produced_batches import BatchSettings
+from keyrange.wire.record_limits import TopicLimits
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,3 +28,11 @@ class TopicAddress:
         own = self.producer
         most = min(own.batch_bytes, own.request_bytes, self.message_bytes or own.batch_bytes)
         return BatchSettings(most, own.request_bytes, own.compression, own.compression_level)
+
+    def limits(self, takes: TopicSettings, partitions: int) -> TopicLimits:
+        """What the topic takes, which has so many partitions; 0 for what is not known."""
+        most = replace(self, message_bytes=takes.message_bytes)
+        return TopicLimits(
+            *(most.batches, takes.message_bytes, partitions),
+            *(takes.needs_keys, takes.before_ms, takes.after_ms),
+        )

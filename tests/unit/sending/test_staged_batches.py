@@ -11,8 +11,7 @@ import pytest
 from kafka.record import MemoryRecords
 
 from keyrange.errors import KeyrangeError
-from keyrange.sending.model.marks import Mark
-from keyrange.sending.shard_sender import Share, _Rows
+from keyrange.sending.shard_sender import FileRows
 from keyrange.storage.data_files import DataFile
 from keyrange.storage.directory import Directory
 from keyrange.wire.produced_batches import BatchSettings, seal
@@ -35,8 +34,7 @@ def staged(home: Path, topic: str, rows: list[pa.RecordBatch], **given: int) -> 
 def sent(home: Path, files: list[DataFile]) -> dict[tuple[str, int], list[tuple[bytes, bytes]]]:
     """Keys and values of each partition, as kafka-python reads what a sender seals."""
     found: dict[tuple[str, int], list[tuple[bytes, bytes]]] = {}
-    share = Share("app", "", 0, tuple(files), Mark(0), str(home))
-    for batch in _Rows(share):
+    for batch in FileRows(tuple(files), 0, str(home)):
         data = batch.content
         seal(data, 1, 0, 0)
         records = list(MemoryRecords(data.tobytes()).next_batch() or ())

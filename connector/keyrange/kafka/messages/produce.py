@@ -3,15 +3,13 @@ request that carries it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any, Final
 
 from kafka.partitioner.default import murmur2
 from kafka.protocol.producer.produce import ProduceRequest
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
-MESSAGE_TOO_LARGE: Final = frozenset((10, 18))
 _MAGIC: Final = 2
 
 
@@ -24,24 +22,8 @@ def partition_of(key: bytes, partitions: int) -> int:
     return int(murmur2(key) & 0x7FFFFFFF) % partitions
 
 
-@dataclass(frozen=True, slots=True)
-class ProducedRecord:
-    """What is written of one record."""
-
-    timestamp_ms: int
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...] = ()
-
-    @property
-    def size_bytes(self) -> int:
-        """About as much as it takes of a record batch, and no less."""
-        headers = sum(len(name.encode()) + len(value or b"") + 20 for name, value in self.headers)
-        return len(self.key or b"") + len(self.value or b"") + headers + 64
-
-
-def record_batch(records: Sequence[ProducedRecord]) -> bytes:
-    """One record batch of format v2, not compressed."""
+def record_batch(value: bytes, timestamp_ms: int) -> bytes:
+    """A record without a key, alone in a record batch of format v2."""
     builder = DefaultRecordBatchBuilder(
         _MAGIC,
         0,
@@ -51,8 +33,7 @@ def record_batch(records: Sequence[ProducedRecord]) -> bytes:
         base_sequence=-1,
         batch_size=2**31 - 1,
     )
-    for at, record in enumerate(records):
-        builder.append(at, record.timestamp_ms, record.key, record.value, list(record.headers))
+    builder.append(0, timestamp_ms, None, value, [])
     return bytes(builder.build())
 
 
