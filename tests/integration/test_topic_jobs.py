@@ -315,6 +315,17 @@ def test_another_topic_is_refused_before_it_gets_a_row(job: TopicJob) -> None:
         job.writer(topic=other)
 
 
+@pytest.mark.skipif(kafka_is_before(2, 8), reason="topics have no ids")
+def test_a_topic_that_was_made_again_is_refused(job: TopicJob) -> None:
+    job.produce("a1")
+    job.run()
+    job.topics.delete_topic(job.topic)
+    job.topics.create_named(job.topic, PARTITIONS)
+    with pytest.raises(KeyrangeError, match=r"OTHER_TOPIC.* was deleted and made again"):
+        job.writer()
+    assert job.rows() == {}
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [

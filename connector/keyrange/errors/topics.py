@@ -71,8 +71,9 @@ TOPIC_CONDITIONS: Final = (
         "OTHER_TOPIC",
         "give the topic to which the query has written; for another one start with a checkpoint of "
         "its own, and startingOffsets that say from where on",
-        "The query's last batch went to other topics, or these lack it. Nothing was sent: what the "
-        "query has read so far would not come into the topic.",
+        "The query's last batch went to other topics, or these lack it, as one does that was "
+        "deleted and made again. Nothing was sent: what the query has read so far would not come "
+        "into the topic.",
         "the batch in the message, and the checkpoint's manifests",
     ),
     _rows.invalid(

@@ -109,7 +109,7 @@ class DeadLetterTopic:
     def _batches(self, letters: Sequence[Letter]) -> list[Batch]:
         topic, now_ms = self._address.topic, time.time_ns() // 1_000_000
         with closing(Cluster(self._address.client)) as cluster:
-            partitions = cluster.partition_count(topic)
+            partitions = len(cluster.topic(topic).leaders)
             takes = topic_settings(cluster, topic)
         # What the topic takes, which may be more than producers send by default.
         most = max(takes.message_bytes, self._address.producer.request_bytes)

@@ -60,7 +60,7 @@ class TopicOutput:
 
     def as_told(self) -> ManifestTopic:
         """What a manifest is to say of it."""
-        return ManifestTopic(self.topic, self.senders, self.form)
+        return ManifestTopic(self.topic, self.senders, self.form, self.open.address.topic_id)
 
     def mark(self, application: str, at: Planned, driver: Driver | None) -> None:
         """Before there is a manifest of a batch: let each sender have a mark.
@@ -107,8 +107,7 @@ class TopicOutput:
         if known is None:
             _log.warning(
                 "Kafka knows nothing of what the query has sent to %s until batch %d: its group's "
-                "offsets were forgotten (offsets.retention.minutes), or the topic was made again, "
-                "or it is on another cluster",
+                "offsets were forgotten (offsets.retention.minutes)",
                 *(topic_text(self.topic), batch_id),
             )
         elif not known.is_out(batch_id):

@@ -33,16 +33,14 @@ from keyrange.individual_commits.model.verdict_manifest import (
     Manifest,
     planned,
     read_manifest,
-    topic_text,
 )
 from keyrange.individual_commits.verdict_files import Wanted
 from keyrange.model.checkpoint import Checkpoint
 from keyrange.storage.directory import Directory
 from keyrange.storage.object_store import FAILURES, is_unanswered
-from keyrange.storage.sink_history import made_again
 
 if TYPE_CHECKING:
-    from keyrange.storage.sink_table import SinkTable
+    pass
 
 _MANIFEST: Final = "manifest.json"
 _RELEASED: Final = "released.json"
@@ -335,47 +333,6 @@ def plan_attempt(location: str, source_id: str, plan: str) -> tuple[str, str]:
     """The attempt of the tasks of a plan, and where they are to write its parts."""
     attempt = f"{_OF_A_PLAN}{plan}"
     return attempt, f"{location.rstrip('/')}/{source_id}/{attempt}"
-
-
-def check_places(
-    manifest: Manifest | None,
-    sinks: Mapping[str, SinkTable],
-    moved_from: Mapping[str, str],
-    topics: Mapping[str, str],
-) -> None:
-    """Raises OTHER_TABLE where a batch has its output in other tables, or in one of these paths
-    that was deleted or made again, OTHER_TOPIC where it is in other `topics`."""
-    # One without either is of a job that Spark wrote for (`keyrange.process`).
-    if manifest is None or not manifest.is_of_job:
-        return
-    were = {name: each.topic for name, each in manifest.topics.items()}
-    if were != topics:
-        was, now = (
-            ", ".join(map(topic_text, sorted(each.values()))) or "no topic"
-            for each in (were, topics)
-        )
-        raise error(
-            "OTHER_TOPIC",
-            f"the query has written to {was}, and is to write to {now}",
-            batch=manifest.batch_id,
-        )
-    if manifest.tables.keys() != sinks.keys():
-        was, now = (", ".join(map(repr, sorted(each))) for each in (manifest.tables, sinks))
-        raise error(
-            "OTHER_TABLE",
-            f"the query has written to tables {was}, and is to write to {now}",
-            batch=manifest.batch_id,
-        )
-    for name, made in manifest.tables.items():
-        sink = sinks[name]
-        if made.uri not in (sink.uri, moved_from.get(name, "").rstrip("/")):
-            raise error(
-                "OTHER_TABLE",
-                f"the query has written to {made.uri}, and is to write to {sink.uri}",
-                batch=manifest.batch_id,
-            )
-        if made.uri == sink.uri and made.table_id not in ("", sink.table_id()):
-            raise made_again(sink.uri, manifest.batch_id)
 
 
 def _place(batch_id: int, attempt: str) -> str:

@@ -278,8 +278,8 @@ class TableJob(WithoutTable):
         check_held(self._options, self._mode if self._function else "record", self._schemas, topics)
         self._check_keys(outputs)
         sent = {name: self._prepared(name, each) for name, each in topics.items()}
-        named = {name: each.address.topic for name, each in sent.items()}
-        outputs = prepared(given, outputs, session, checkpoint, verdicts, storage, named)
+        addresses = {name: each.address for name, each in sent.items()}
+        outputs = prepared(given, outputs, session, checkpoint, verdicts, storage, addresses)
         definition = self._definition(outputs, sent, checkpoint, compression, target_bytes, forms)
         moved = {each.name: fspath(each.moved_from) for each in given}
         return self._writer(session, definition, sent, moved, optimize_every, checkpoint)

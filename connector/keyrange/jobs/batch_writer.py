@@ -24,11 +24,11 @@ from keyrange.individual_commits.model.verdict_manifest import Manifest, of_task
 from keyrange.individual_commits.table.initial_state import import_source
 from keyrange.individual_commits.table_output import BatchOutput, TableOutput
 from keyrange.individual_commits.topic_output import TopicOutput
-from keyrange.individual_commits.verdict_store import VerdictStore, check_places
+from keyrange.individual_commits.verdict_store import VerdictStore
 from keyrange.jobs.definition import JobDefinition
 from keyrange.jobs.first_records import warnings_of
 from keyrange.jobs.job_outputs import file_settings, outputs_of
-from keyrange.jobs.query_table import store_of_whole_batches, warn_of_history
+from keyrange.jobs.query_table import check_places, store_of_whole_batches, warn_of_history
 from keyrange.jobs.topic import PreparedTopic
 from keyrange.model.offsets import nested
 from keyrange.sending.open_senders import OpenSenders
@@ -166,7 +166,7 @@ class JobTables:
         return {}
 
     def _check_places(self, manifest: Manifest | None, sinks: Mapping[str, SinkTable]) -> None:
-        topics = {name: each.address.topic for name, each in self.topics.items()}
+        topics = {name: each.address for name, each in self.topics.items()}
         check_places(manifest, sinks, self.moved_from, topics)
 
     def _check_before(

@@ -25,6 +25,7 @@ from keyrange.jobs.table_names import is_name, path_of
 from keyrange.jobs.topic import Topic
 from keyrange.model.value_forms import DELETED, KEPT
 from keyrange.options.locations import normalized
+from keyrange.sending.topic_address import TopicAddress
 from keyrange.storage.model.partition_columns import PartitionColumn, partition_columns
 from keyrange.storage.model.writer_rules import OWN, SPARK
 from keyrange.storage.write_by_spark import has_delta
@@ -186,7 +187,7 @@ def prepared(
     checkpoint: str,
     verdicts: str,
     storage: Mapping[str, str],
-    topics: Mapping[str, str],
+    topics: Mapping[str, TopicAddress],
 ) -> list[OutputTable]:
     """The tables, which are made where there are none, with what they are partitioned by and who
     appends to them. Raises SINK_UNSUITABLE, SINK_UNWRITABLE, OTHER_TABLE."""

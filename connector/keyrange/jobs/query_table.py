@@ -7,12 +7,15 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from keyrange.errors import error
 from keyrange.individual_commits.batch_in_checkpoint import LastRead, Planned, read_offsets
-from keyrange.individual_commits.verdict_store import VerdictStore, check_places
+from keyrange.individual_commits.model.verdict_manifest import Manifest, topic_text
+from keyrange.individual_commits.verdict_store import VerdictStore
 from keyrange.storage.directory import Directory
-from keyrange.storage.sink_history import history_of, restored_at, rows_in, writers_of
+from keyrange.storage.sink_history import history_of, made_again, restored_at, rows_in, writers_of
 
 if TYPE_CHECKING:
+    from keyrange.sending.topic_address import TopicAddress
     from keyrange.storage.sink_table import SinkTable
 
 _log = logging.getLogger(__name__)
@@ -39,9 +42,9 @@ def check_checkpoint(
     sinks: Mapping[str, SinkTable],
     moved_from: Mapping[str, str],
     storage: Mapping[str, str],
-    topics: Mapping[str, str],
+    topics: Mapping[str, TopicAddress],
 ) -> None:
-    """As `verdict_store.check_places`, by the last batches of a checkpoint, before a table is made.
+    """As `check_places`, by the last batches of a checkpoint, before a table is made.
     `verdicts`: where the manifests of a query are that commits individually."""
     last = max(Directory(checkpoint, storage).numbered("offsets"), default=None)
     if last is None:
@@ -56,6 +59,52 @@ def check_checkpoint(
             # Of older ones the files may be on their way out.
             last_made = store.manifest_of(last) or store.manifest_of(last - 1)
             check_places(last_made, sinks, moved_from, topics)
+
+
+def check_places(
+    manifest: Manifest | None,
+    sinks: Mapping[str, SinkTable],
+    moved_from: Mapping[str, str],
+    topics: Mapping[str, TopicAddress],
+) -> None:
+    """Raises OTHER_TABLE where a batch has its output in other tables, or in one of these paths
+    that was deleted or made again, OTHER_TOPIC likewise."""
+    # One without either is of a job that Spark wrote for (`keyrange.process`).
+    if manifest is None or not manifest.is_of_job:
+        return
+    were, are = ({n: each.topic for n, each in of.items()} for of in (manifest.topics, topics))
+    if were != are:
+        was, now = (
+            ", ".join(map(topic_text, sorted(each.values()))) or "no topic" for each in (were, are)
+        )
+        raise error(
+            "OTHER_TOPIC",
+            f"the query has written to {was}, and is to write to {now}",
+            batch=manifest.batch_id,
+        )
+    for name, address in topics.items():
+        ids = {manifest.topics[name].topic_id, address.topic_id} - {""}
+        if len(ids) > 1:
+            text = f"topic {address.topic or address.mark_topic} was deleted and made again"
+            message = f"{text}, or is on another cluster: what the query has sent is not there"
+            raise error("OTHER_TOPIC", message, batch=manifest.batch_id)
+    if manifest.tables.keys() != sinks.keys():
+        was, now = (", ".join(map(repr, sorted(each))) for each in (manifest.tables, sinks))
+        raise error(
+            "OTHER_TABLE",
+            f"the query has written to tables {was}, and is to write to {now}",
+            batch=manifest.batch_id,
+        )
+    for name, made in manifest.tables.items():
+        sink = sinks[name]
+        if made.uri not in (sink.uri, moved_from.get(name, "").rstrip("/")):
+            raise error(
+                "OTHER_TABLE",
+                f"the query has written to {made.uri}, and is to write to {sink.uri}",
+                batch=manifest.batch_id,
+            )
+        if made.uri == sink.uri and made.table_id not in ("", sink.table_id()):
+            raise made_again(sink.uri, manifest.batch_id)
 
 
 def store_of_whole_batches(

@@ -143,12 +143,13 @@ def prepared_topic(
     marks = topic.marks or topic.name
     partitions = 0
     with closing(Cluster(client)) as cluster:
-        found = cluster.partition_count(marks)
+        found = cluster.topic(marks)
         takes = TopicSettings()
         if topic.name:
-            partitions = found if marks == topic.name else cluster.partition_count(topic.name)
+            found = found if marks == topic.name else cluster.topic(topic.name)
+            partitions = len(found.leaders)
             takes = topic_settings(cluster, topic.name)
-    address = TopicAddress(topic.name, marks, client, producer, takes.message_bytes)
+    address = TopicAddress(topic.name, marks, client, producer, takes.message_bytes, found.topic_id)
     rows = TopicRows(address.limits(takes, partitions), topic.is_json, address)
     output = OutputTopic(schema.json(), rows, address, name)
     return PreparedTopic(output, topic.senders, topic.if_forgotten)

@@ -25,15 +25,14 @@ from keyrange.individual_commits import reported_outcomes
 from keyrange.individual_commits.batch_in_checkpoint import Planned, check_query
 from keyrange.individual_commits.model.verdict_manifest import (
     Manifest,
-    ManifestTopic,
     check_output,
     of_tasks,
     planned,
 )
 from keyrange.individual_commits.reported_outcomes import HIDDEN_SPARK
 from keyrange.individual_commits.topic_output import TopicOutput
-from keyrange.individual_commits.verdict_store import VerdictStore, check_places, plan_attempt
-from keyrange.jobs.query_table import manifests_of_whole_batches
+from keyrange.individual_commits.verdict_store import VerdictStore, plan_attempt
+from keyrange.jobs.query_table import check_places, manifests_of_whole_batches
 from keyrange.jobs.topic import PreparedTopic, Topic, prepared_topic
 from keyrange.model.checkpoint import Checkpoint
 from keyrange.options import SourceOptions
@@ -128,14 +127,13 @@ class TopicWriter:
         application = application_of(at.query_id, _SOURCE)
         if self._open.get("batch") != batch_id - 1:
             before = store.manifest_of(batch_id - 1) if batch_id else None
-            check_places(before, {}, {}, {"": self.topic.name})
+            check_places(before, {}, {}, {"": prepared.address})
         manifest = store.manifest(batch_id, _NOWHERE, _NOWHERE)
         is_made = manifest is None
         if manifest is None:
             output.mark(application, at, None)
             manifest = self._publish(store, output, prepared, batch, batch_id, plan)
-        told = ManifestTopic(self.topic.name, output.senders, output.form)
-        check_output(manifest, {}, ("",), {"": told})
+        check_output(manifest, {}, ("",), {"": output.as_told()})
         if manifest.terms != {"plan": plan}:
             message = f"the rows of batch {batch_id} are of other offsets"
             raise error("CHECKPOINT_BEHIND", message, path=self.checkpoint)

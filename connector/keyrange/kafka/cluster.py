@@ -20,6 +20,7 @@ from keyrange.kafka.cluster_view import (
     Broker,
     ClusterView,
     Failures,
+    Topic,
     read_metadata,
     read_numbers,
 )
@@ -115,13 +116,12 @@ class Cluster:
             raise error("UNKNOWN_TOPIC_OR_PARTITION", "; ".join(faults))
         return self._describe(names, None, timeout_ms, may_miss)
 
-    def partition_count(self, topic: str) -> int:
-        """How many partitions a topic has, also where some have no leader at the moment. Raises as
-        `describe` does."""
-        if fault := topic_name_fault(topic):
+    def topic(self, name: str) -> Topic:
+        """One topic, also where partitions have no leader at the moment. Raises as `describe`
+        does."""
+        if fault := topic_name_fault(name):
             raise error("UNKNOWN_TOPIC_OR_PARTITION", fault)
-        view = self._describe([topic], None, None, (), needs_leaders=False)
-        return len(view.topics[topic].leaders)
+        return self._describe([name], None, None, (), needs_leaders=False).topics[name]
 
     def describe_matching(self, matches: Callable[[str], bool]) -> ClusterView:
         """The same of all topics whose name `matches` accepts, Kafka's internal ones left out. No

@@ -14,13 +14,15 @@ from keyrange.wire.record_limits import TopicLimits
 @dataclass(frozen=True, slots=True)
 class TopicAddress:
     """A topic, "" where the rows name theirs; beside which topic marks are kept; how it is reached,
-    and how records are made. `message_bytes` as of `TopicLimits`."""
+    and how records are made. `message_bytes` as of `TopicLimits`. `topic_id`: the topic's, or that
+    of the one beside which marks are kept where rows name theirs; "" of brokers before 2.8."""
 
     topic: str
     mark_topic: str
     client: ClientSettings
     producer: ProducerSettings
     message_bytes: int = 0
+    topic_id: str = ""
 
     @property
     def batches(self) -> BatchSettings:

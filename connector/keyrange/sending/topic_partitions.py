@@ -12,11 +12,11 @@ _known: dict[tuple[ClientSettings, str], tuple[int, float]] = {}
 
 
 def partitions_of(client: ClientSettings, topic: str) -> int:
-    """Asked for once in `metadata.max.age.ms`. Raises as `Cluster.partition_count`."""
+    """Asked for once in `metadata.max.age.ms`. Raises as `Cluster.topic`."""
     count, asked_at = _known.get((client, topic), (0, 0.0))
     now = time.monotonic()
     if not count or (now - asked_at) * 1000 > client.metadata_max_age_ms:
         with closing(Cluster(client)) as cluster:
-            count = cluster.partition_count(topic)
+            count = len(cluster.topic(topic).leaders)
         _known[client, topic] = count, now
     return count

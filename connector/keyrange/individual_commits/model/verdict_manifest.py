@@ -46,11 +46,12 @@ class ManifestTable:
 @dataclass(frozen=True, slots=True)
 class ManifestTopic:
     """A topic that the output goes to, "" where a column says it, by at most so many `senders`.
-    `schema` as of a table."""
+    `schema` as of a table, `topic_id` as of `TopicAddress`."""
 
     topic: str
     senders: int
     schema: Mapping[str, Any] = field(default_factory=dict)
+    topic_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
