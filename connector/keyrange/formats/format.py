@@ -9,12 +9,12 @@ import importlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from keyrange.model.value_forms import CHANGES, ReadSettings, Schema
+from keyrange.model.value_forms import CHANGES, WRITTEN, ReadSettings, Schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from keyrange.formats.payloads import Decoder, Flags, ReadKeys, ReadValues
+    from keyrange.formats.payloads import Decoder, Encoder, Flags, ReadKeys, ReadValues
 
 
 class Format(Protocol):
@@ -64,6 +64,25 @@ class ChangeFormat(Format, Protocol):
         alone."""
 
 
+class WrittenFormat(Format, Protocol):
+    """A format that columns are written in too."""
+
+    def schema_of(self, kind: pa.DataType) -> Schema:
+        """The schema of a column of this type for which nobody gave one."""
+
+    def encoder(self, kind: pa.DataType, schema: Schema, prefix: bytes) -> Encoder:
+        """Writes a column of this type by the schema as `told`, each payload behind the prefix."""
+
+    def own_prefix(self, schema: Schema) -> bytes:
+        """By which a payload says its schema without a registry; empty where none can."""
+        del schema
+        return b""
+
+    def registered(self, schema: Schema) -> str:
+        """The text by which a registry knows a schema."""
+        return schema.text
+
+
 def format_of(name: str) -> Format:
     """The format of an option's word; `raw` has none."""
     found: Format = importlib.import_module(f"keyrange.formats.{name}.format").FORMAT
@@ -74,4 +93,11 @@ def change_format_of(name: str) -> ChangeFormat:
     """One of `CHANGES`."""
     assert name in CHANGES
     found: ChangeFormat = importlib.import_module(f"keyrange.formats.{name}.format").FORMAT
+    return found
+
+
+def written_format_of(name: str) -> WrittenFormat:
+    """One of `WRITTEN`."""
+    assert name in WRITTEN
+    found: WrittenFormat = importlib.import_module(f"keyrange.formats.{name}.format").FORMAT
     return found

@@ -1,4 +1,4 @@
-"""What decoders of keys and values take, and what they answer with.
+"""What decoders and encoders of keys and values take, and what they answer with.
 
 A decoder is made for one schema and reads batch after batch. What it cannot read it names row by
 row; it never raises for a payload, and it tells nothing of what is in one.
@@ -111,6 +111,15 @@ class ReadValues:
     rescued: pa.StringArray | None = None
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class WrittenValues:
+    """A payload for each row, in order: bytes or texts, null where there was no value or a bad
+    one."""
+
+    payloads: pa.Array
+    bad: BadValues
+
+
 # The keys of some rows of a batch: a struct of columns.
 ReadKeys = Callable[[Numbers], ReadValues]
 
@@ -123,3 +132,10 @@ class Decoder(Protocol):
         """That of the column."""
 
     def read(self, payloads: Payloads) -> ReadValues: ...
+
+
+class Encoder(Protocol):
+    """Writes the values of a column by one schema. As a decoder it may be used again, names what it
+    cannot write row by row, and tells nothing of what is in a row."""
+
+    def write(self, column: pa.Array) -> WrittenValues: ...

@@ -11,6 +11,8 @@ Side = Literal["key", "value"]
 FORMATS: Final = ("string", "json", "avro", "protobuf", "connect", "debezium")
 # Of these the values say what becomes of rows.
 CHANGES: Final = ("debezium",)
+# In these columns are written.
+WRITTEN: Final = ("json", "avro", "protobuf")
 # Of these a registry may have the schemas.
 REGISTERED: Final = ("avro", "protobuf", "json", "connect", "debezium")
 # Of these the records may bring it with them.
@@ -89,6 +91,17 @@ class ColumnForm:
     framed: bool = False
     schema_id: int | str | None = None
     writers: tuple[Schema, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenForm:
+    """How keys or values are written: `column` is key or value. Each payload begins with `prefix`,
+    which says its schema."""
+
+    column: Side
+    format: str
+    schema: Schema
+    prefix: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,23 @@ def copy_bytes(typing_context, target, target_at, source, source_at, count):
     return signature, generate
 
 
+@intrinsic
+def copy_from(typing_context, target, target_at, address, count):
+    """memcpy of `count` bytes from an address: of memory that the caller keeps, which no array of a
+    kernel's says."""
+    integer = types.int64
+    signature = types.void(target, integer, integer, integer)
+
+    def generate(context, builder, sig, args):
+        target_array = context.make_array(sig.args[0])(context, builder, args[0])
+        to = builder.gep(target_array.data, [args[1]])
+        of = builder.inttoptr(args[2], ir.IntType(8).as_pointer())
+        cgutils.raw_memcpy(builder, to, of, args[3], ir.Constant(ir.IntType(64), 1))
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
 def _load(source, bits, big):
     """The code of a load of `bits` bits, unaligned, in the host's order or big-endian, as int64."""
     signature = types.int64(source, types.int64)

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from keyrange.formats.avro.schemas import NAMED, AvroType
 
+MARKER: Final = b"\xc3\x01"
 # Of no bytes; it is the polynomial too.
 _EMPTY: Final = 0xC15D213AA4D7A795
 
@@ -48,6 +49,11 @@ def fingerprint(schema: AvroType) -> int:
     for byte in canonical_form(schema).encode():
         found = found >> 8 ^ _TABLE[(found ^ byte) & 0xFF]
     return found
+
+
+def header(schema: AvroType) -> bytes:
+    """What stands before a value in the single-object encoding."""
+    return MARKER + fingerprint(schema).to_bytes(8, "little")
 
 
 def _entry(byte: int) -> int:

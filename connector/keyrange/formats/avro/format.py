@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -10,17 +11,17 @@ import pyarrow as pa
 
 from keyrange.formats.avro.schemas import AvroType, parse
 from keyrange.formats.avro.types import arrow_type
-from keyrange.formats.format import Format
+from keyrange.formats.format import WrittenFormat
 from keyrange.model.value_forms import ReadSettings, Schema, UnfitSchema
 
 if TYPE_CHECKING:
-    from keyrange.formats.payloads import Decoder
+    from keyrange.formats.payloads import Decoder, Encoder
 
 # Texts are read once: each batch's tasks, and each id of a registry, ask again.
 _parsed = functools.lru_cache(maxsize=256)(parse)
 
 
-class _Avro(Format):
+class _Avro(WrittenFormat):
     """Each schema is Avro's JSON. Times have zones or none by their schema, so the settings' zone
     says nothing."""
 
@@ -42,6 +43,22 @@ class _Avro(Format):
             lambda writer: _decoder(writer, reader, settings),
             rescues=settings.rescues,
         )
+
+    def schema_of(self, kind: pa.DataType) -> Schema:
+        from keyrange.formats.avro.derived import derived
+
+        return Schema(json.dumps(derived(kind)))
+
+    def encoder(self, kind: pa.DataType, schema: Schema, prefix: bytes) -> Encoder:
+        from keyrange.formats.avro.encoder import encoder_of
+
+        return encoder_of(kind, _parsed(schema), prefix)
+
+    def own_prefix(self, schema: Schema) -> bytes:
+        """The header of Avro's single-object encoding."""
+        from keyrange.formats.avro.fingerprints import header
+
+        return header(_parsed(schema))
 
 
 def _decoder(writer: AvroType, reader: AvroType, settings: ReadSettings) -> Decoder:

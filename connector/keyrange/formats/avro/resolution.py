@@ -16,8 +16,9 @@ from typing import Any, Final
 
 from keyrange.formats.avro.defaults import default_of
 from keyrange.formats.avro.schemas import MISSING, NAMED, AvroField, AvroType, unqualified
-from keyrange.formats.avro.types import below, members, where
+from keyrange.formats.avro.types import members, where
 from keyrange.formats.cells import UNSET, Node
+from keyrange.formats.column_kinds import below
 from keyrange.model.value_forms import UnfitSchema
 
 PROMOTED: Final = {

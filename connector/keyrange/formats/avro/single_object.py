@@ -12,12 +12,11 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from keyrange.formats.avro.fingerprints import fingerprint
+from keyrange.formats.avro.fingerprints import MARKER, fingerprint
 from keyrange.formats.avro.schemas import AvroType
 from keyrange.formats.grouped_rows import Group, together
 from keyrange.formats.payloads import BadValues, Decoder, Numbers, Payloads, ReadValues
 
-_MARKER: Final = (0xC3, 0x01)
 _HEADER_BYTES: Final = 10
 _STRANGE: Final = (
     "begins as a value with the fingerprint of its schema does, and that is none of the schemas "
@@ -83,7 +82,7 @@ def _headers(payloads: Payloads) -> tuple[Numbers, np.ndarray]:
     """The rows that begin as with a header, and the fingerprint in each, uint64."""
     data, starts = payloads.data, payloads.starts
     rows = np.flatnonzero(payloads.present & (payloads.ends - starts >= _HEADER_BYTES))
-    for at, byte in enumerate(_MARKER):
+    for at, byte in enumerate(MARKER):
         rows = rows[data[starts[rows] + at] == byte]
-    places = starts[rows][:, None] + np.arange(len(_MARKER), _HEADER_BYTES)
+    places = starts[rows][:, None] + np.arange(len(MARKER), _HEADER_BYTES)
     return rows, data[places].view("<u8").ravel()

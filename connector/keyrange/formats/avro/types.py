@@ -12,6 +12,7 @@ from typing import Final
 import pyarrow as pa
 
 from keyrange.formats.avro.schemas import DEPTH_MAX, AvroType
+from keyrange.formats.column_kinds import below
 from keyrange.model.value_forms import UnfitSchema
 
 DECIMAL_DIGITS_MAX: Final = 38
@@ -106,11 +107,6 @@ class _Columns:
                 for name, each in fields.items()
             ]
         )
-
-
-def below(path: str, name: str) -> str:
-    """The path of a field of what is at a path."""
-    return f"{path}.{name}" if path else name
 
 
 def where(path: str) -> str:

@@ -18,7 +18,8 @@ from keyrange.formats.avro.schemas import (
     AvroType,
     parse,
 )
-from keyrange.formats.avro.types import DECIMAL_DIGITS_MAX, arrow_type, below, members
+from keyrange.formats.avro.types import DECIMAL_DIGITS_MAX, arrow_type, members
+from keyrange.formats.column_kinds import below
 from keyrange.formats.connect.columns import VARIABLE_DECIMAL, Meaning, read_column, scaled
 from keyrange.formats.connect.decoder import null_where_bad
 from keyrange.formats.json.decoder import RAW

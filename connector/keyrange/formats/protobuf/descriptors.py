@@ -98,11 +98,42 @@ def message_at(schema: Schema, indexes: Sequence[int]) -> str:
     return name
 
 
+def indexes_of(schema: Schema) -> tuple[int, ...]:
+    """Those of the message that a schema names, as `message_at` takes them. Raises UnfitSchema."""
+    file = _files(schema)[-1]
+    wanted = message_of(schema).full_name
+    name, messages = str(file.package), list(file.message_type)
+    indexes: list[int] = []
+    while name != wanted:
+        messages = [each for each in messages if not each.options.map_entry]
+        names = [_within(name, each) for each in messages]
+        at = next((at for at, each in enumerate(names) if f"{wanted}.".startswith(f"{each}.")), -1)
+        if at < 0:
+            raise UnfitSchema(f"defines message {wanted} in a file that it imports")
+        indexes.append(at)
+        name, messages = names[at], list(messages[at].nested_type)
+    return tuple(indexes)
+
+
 def serialized(schema: Schema) -> Schema:
     """The same schema as a FileDescriptorSet, which tasks read without a compiler. Raises
     UnfitSchema."""
     files = descriptor_pb2.FileDescriptorSet(file=_files(schema))
     return Schema(base64.b64encode(files.SerializeToString()).decode(), schema.message)
+
+
+def alone(schema: Schema) -> str:
+    """The schema's own file as registries take one: its source, or a FileDescriptorProto in base64.
+    Raises UnfitSchema where it imports files that not everybody has."""
+    *others, file = _files(schema)
+    if more := [each.name for each in others if each.name not in _WELL_KNOWN]:
+        raise UnfitSchema(
+            f"imports {more[0][:200]!r}, whose subject a registry would have to be told: register "
+            "the schema by your own tools, and give none"
+        )
+    if _decoded(schema.text) is None:
+        return schema.text
+    return base64.b64encode(file.SerializeToString()).decode()
 
 
 @functools.lru_cache(maxsize=256)

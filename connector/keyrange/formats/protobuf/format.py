@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from keyrange.formats.format import Format
+from keyrange.formats.format import WrittenFormat
 from keyrange.model.value_forms import ReadSettings, Schema, UnfitSchema
 from keyrange.text.packages import install_line
 
 if TYPE_CHECKING:
-    from keyrange.formats.payloads import Decoder
+    from keyrange.formats.payloads import Decoder, Encoder
     from keyrange.formats.protobuf.messages import Message
 
 
-class _Protobuf(Format):
+class _Protobuf(WrittenFormat):
     """A schema's text is the source of a .proto file, or descriptors in base64. Each field has its
     number in the payload, so of what wrote one only the message counts. No time needs a zone."""
 
@@ -49,6 +49,29 @@ class _Protobuf(Format):
         from keyrange.formats.protobuf.descriptors import message_at
 
         return message_at(schema, indexes)
+
+    def indexes_of(self, schema: Schema) -> tuple[int, ...]:
+        """Where the message is that a schema names: the other way round."""
+        from keyrange.formats.protobuf.descriptors import indexes_of
+
+        return indexes_of(schema)
+
+    def registered(self, schema: Schema) -> str:
+        """One file: a registry knows what it imports by subjects, which nothing here says."""
+        from keyrange.formats.protobuf.descriptors import alone
+
+        return alone(schema)
+
+    def schema_of(self, kind: pa.DataType) -> Schema:  # noqa: ARG002
+        """None: nothing says which numbers fields have, and columns that change their places would
+        be read as one another."""
+        raise UnfitSchema("is needed: columns say no numbers of fields")
+
+    def encoder(self, kind: pa.DataType, schema: Schema, prefix: bytes) -> Encoder:
+        columns = _columns(schema)
+        from keyrange.formats.protobuf.encoder import encoder_of
+
+        return encoder_of(kind, columns, prefix)
 
 
 def _columns(schema: Schema) -> Message:

@@ -56,6 +56,8 @@ class Enum:
     names: dict[int, str]
     first: int
     closed: bool
+    # By all names, of several of a number too.
+    numbers: dict[str, int]
 
     def text(self, number: int) -> str:
         """Of an unknown number the text that Protobuf's Java, and so Spark, makes."""
@@ -168,4 +170,5 @@ def _enum(descriptor: Any) -> Enum:
     names: dict[int, str] = {}
     for each in descriptor.values:
         names.setdefault(each.number, each.name)
-    return Enum(descriptor.name, names, descriptor.values[0].number, descriptor.is_closed)
+    numbers = {each.name: each.number for each in descriptor.values}
+    return Enum(descriptor.name, names, descriptor.values[0].number, descriptor.is_closed, numbers)
