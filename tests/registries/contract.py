@@ -82,6 +82,18 @@ class RegistryContract:
         assert json.loads(client.version(subject, 1).text) == json.loads(AVRO)
         assert json.loads(client.schema(first).schema.text) == json.loads(AVRO)
 
+    @pytest.mark.parametrize(
+        ("kind", "text"), [("AVRO", AVRO), ("PROTOBUF", PROTO), ("JSON", JSON)]
+    )
+    def test_a_schema_that_is_sent_is_known_by_its_id(
+        self, client: RegistryClient, subject: str, kind: str, text: str
+    ) -> None:
+        with pytest.raises(UnknownToRegistry):
+            client.id_in(subject, kind, text)
+        id = client.register(subject, kind, text)
+        assert client.latest(subject).id == id
+        assert client.id_in(subject, kind, text) == client.register(subject, kind, text) == id
+
     def test_references_stand_behind_what_they_use(
         self, url: str, client: RegistryClient, subject: str
     ) -> None:

@@ -31,7 +31,8 @@ REGISTRY_CONDITIONS: Final = (
         "REGISTRY_DENIED",
         "check schemaRegistry.user and schemaRegistry.password, or schemaRegistry.token, and the "
         "rights of that login on the subject",
-        "The registry answered that the login is wrong or has no right to read the schema.",
+        "The registry answered that the login is wrong or has no right to read the schema, or to "
+        "register one.",
         "the HTTP status in the message, and the registry's log",
         guide="security.md",
     ),
@@ -48,7 +49,7 @@ REGISTRY_CONDITIONS: Final = (
         "name the subject in valueSubject (of keys keySubject) as `curl URL/subjects` lists it, or "
         "register its schema first",
         "The registry has no such subject, or no version of it. By default it is the topic's name "
-        "with -value or -key, as Confluent's serializers name it. Nothing was read.",
+        "with -value or -key, as Confluent's serializers name it. Nothing was read or written.",
         "the subject in the message; serializers with another naming strategy name it otherwise",
     ),
     _rows.invalid(
@@ -56,7 +57,26 @@ REGISTRY_CONDITIONS: Final = (
         "name the format that the schema is of in valueFormat (of keys keyFormat), or another "
         "subject",
         "The subject's latest schema is of another type than the format, or uses a schema that "
-        "the registry has no more. Nothing was read.",
+        "the registry has no more. Nothing was read or written.",
         "subject, version and type in the message",
+    ),
+    _rows.invalid(
+        "REGISTRY_SCHEMA_UNKNOWN",
+        "register the schema under the subject, or let keyrange do it with "
+        "schemaRegistry.autoRegister=true of the topic; without value_schema rows are written by "
+        "the subject's latest schema",
+        "The subject has no such schema as value_schema (of keys key_schema), and keyrange "
+        "registers none unless it is told to. Nothing was written.",
+        "the subject in the message: `curl URL/subjects/SUBJECT/versions/latest`",
+        guide="topics.md",
+    ),
+    _rows.invalid(
+        "REGISTRY_SCHEMA_REFUSED",
+        "change the schema as the registry's text in the message says, for example give new fields "
+        "a default; or set another compatibility for the subject",
+        "The registry does not register the schema: it is not compatible with the versions that "
+        "the subject has, or it is no valid schema. Nothing was written.",
+        "the registry's text in the message: `curl URL/config/SUBJECT` says what is compatible",
+        guide="topics.md",
     ),
 )

@@ -1,4 +1,4 @@
-"""Confluent's REST API of a schema registry, as far as a reader of records needs it.
+"""Confluent's REST API of a schema registry, as far as readers and writers of records need it.
 
 All addresses of the registry are one registry: what does not answer at one is asked of the next.
 That a schema is not known is an answer of the registry too; it counts if no address knows it.
@@ -16,9 +16,9 @@ import ssl
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import IO, Any, Final
+from typing import IO, Any, Final, TypeVar
 from urllib.parse import quote
 
 from keyrange.errors import KeyrangeError, error
@@ -32,20 +32,27 @@ from keyrange.registry.registered_schemas import (
     SchemaDocument,
     SchemaId,
     read_document,
+    read_id,
     with_references,
 )
 
+_Read = TypeVar("_Read")
+
 _ANSWER_BYTES_MAX: Final = 16 << 20
 _ACCEPT: Final = "application/vnd.schemaregistry.v1+json, application/json"
+_SENT: Final = "application/vnd.schemaregistry.v1+json"
 # RFC 6750, 2.1. Anything else could end the header's line.
 _TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*", re.ASCII)
 _DENIES: Final = frozenset((401, 403, 407))
 _PASSES: Final = frozenset((408, 425, 429, *range(500, 600)))
 # Confluent's error codes: no such subject, version, schema.
 _UNKNOWN: Final = frozenset((40401, 40402, 40403))
+# Of a schema that is registered: it is not compatible with others, or no valid one.
+_REFUSES: Final = frozenset((409, 422))
 _PAUSE_S: Final = 0.25
 _PAUSE_MAX_S: Final = 4.0
-_SAID_MAX: Final = 200
+# An answer that says in what schemas differ takes some lines.
+_SAID_MAX: Final = 500
 
 
 class UnknownToRegistry(LookupError):
@@ -90,10 +97,20 @@ class RegistryClient:
     def version(self, subject: str, version: int) -> SchemaDocument:
         """A version of a subject, also one that was deleted since: schemas may refer to it."""
         path = f"/subjects/{quote(subject, safe='')}/versions/{version}?deleted=true"
-        return self._ask(path)
+        return self._ask(path, read_document)
+
+    def id_in(self, subject: str, type: str, text: str) -> int:
+        """The number of a schema that a subject has."""
+        return self._ask(f"/subjects/{quote(subject, safe='')}", read_id, _body_of(type, text))
+
+    def register(self, subject: str, type: str, text: str) -> int:
+        """Its number, of a schema that the subject has then. Also raises
+        REGISTRY_SCHEMA_REFUSED."""
+        path = f"/subjects/{quote(subject, safe='')}/versions"
+        return self._ask(path, read_id, _body_of(type, text))
 
     def _complete(self, path: str) -> RegisteredSchema:
-        document = self._ask(path)
+        document = self._ask(path, read_document)
 
         def fetch(reference: Reference) -> SchemaDocument:
             try:
@@ -107,7 +124,10 @@ class RegistryClient:
             raise self._unfit(f"the schema cannot be used: {failure}", path) from None
         return RegisteredSchema(document.id, document.type, schema)
 
-    def _ask(self, path: str) -> SchemaDocument:
+    def _ask(
+        self, path: str, read: Callable[[Mapping[str, Any]], _Read], body: bytes | None = None
+    ) -> _Read:
+        """What `read` makes of the answer, ValueError where it is none; a `body` is posted."""
         failure = _Failed("it was not asked", False)
         for again in range(self._settings.tries):
             if again:
@@ -116,7 +136,7 @@ class RegistryClient:
             passes, unknown = False, ""
             for url in tuple(self._urls):
                 try:
-                    document = self._asked(url, path)
+                    found = self._asked(url, path, read, body)
                 except UnknownToRegistry as said:
                     unknown = str(said)
                 except _Failed as failed:
@@ -124,7 +144,7 @@ class RegistryClient:
                 else:
                     self._urls.remove(url)
                     self._urls.insert(0, url)
-                    return document
+                    return found
             # An address that is away may know it.
             if unknown and (not passes or again + 1 == self._settings.tries):
                 raise UnknownToRegistry(unknown)
@@ -142,28 +162,35 @@ class RegistryClient:
     def _unfit(self, why: str, path: str) -> KeyrangeError:
         return error("REGISTRY_ANSWER_UNFIT", why, registry=" ".join(self._urls), path=path)
 
-    def _asked(self, url: str, path: str) -> SchemaDocument:
+    def _asked(
+        self,
+        url: str,
+        path: str,
+        read: Callable[[Mapping[str, Any]], _Read],
+        body: bytes | None,
+    ) -> _Read:
         """The answer of one address. Raises _Failed, UnknownToRegistry, and what does not pass."""
         settings = self._settings
-        request = urllib.request.Request(f"{url}{path}", headers=_headers(settings))
+        headers = _headers(settings) | ({"Content-Type": _SENT} if body is not None else {})
+        request = urllib.request.Request(f"{url}{path}", body, headers)
         directory = opener(url, lambda: tls_context(settings.tls, SHOWN_PREFIX))
         try:
             with directory.open(request, timeout=settings.request_timeout_ms / 1000) as answer:
-                body = _body(answer)
+                said = _body(answer)
         except urllib.error.HTTPError as failure:
             with failure:
                 raise _refused(failure, url) from None
         except (OSError, http.client.HTTPException) as failure:
             raise _broken(failure, url) from None
         try:
-            document = json.loads(body)
+            document = json.loads(said)
             if not isinstance(document, dict):
                 raise ValueError("it is no object")
-            return read_document(document)
+            return read(document)
         except (ValueError, RecursionError) as failure:
             # The text of json's own errors quotes nothing of what was read.
-            said = f"{url} answered with what is no JSON of a schema: {failure}"
-            raise _Failed(said, False) from None
+            text = f"{url} answered with what is no JSON of a schema: {failure}"
+            raise _Failed(text, False) from None
 
 
 def _headers(settings: RegistrySettings) -> dict[str, str]:
@@ -178,6 +205,11 @@ def _headers(settings: RegistrySettings) -> dict[str, str]:
             raise error("INVALID_OPTIONS", "option 'schemaRegistry.token' must hold a bearer token")
         found["Authorization"] = UnseenText(f"Bearer {token}")
     return found
+
+
+def _body_of(type: str, text: str) -> bytes:
+    """A schema as a registry takes it."""
+    return json.dumps({"schema": text, "schemaType": type}).encode()
 
 
 def _body(answer: Any) -> bytes:
@@ -195,6 +227,8 @@ def _refused(failure: urllib.error.HTTPError, url: str) -> Exception:
     text = f"{url} answered with HTTP status {failure.code}{said and ': ' + said}"
     if failure.code in _DENIES:
         return error("REGISTRY_DENIED", text)
+    if failure.code in _REFUSES:
+        return error("REGISTRY_SCHEMA_REFUSED", text)
     if failure.code == 404 and code in _UNKNOWN:
         return UnknownToRegistry(text)
     if failure.code in _PASSES:

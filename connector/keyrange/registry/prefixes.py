@@ -9,6 +9,7 @@ byte. They stand before the payload, or are the value of a header.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -67,6 +68,20 @@ def read_prefix(data: bytes, indexed: bool) -> Prefix:
             raise BadPrefix("its message indexes cannot be read")
         indexes.append(index)
     return Prefix(size, id, tuple(indexes) or _FIRST_MESSAGE)
+
+
+def prefix_of(id: int, indexes: Sequence[int]) -> bytes:
+    """The bytes of a schema's number and, where the format has them, of message indexes."""
+    found = bytearray(b"\0" + id.to_bytes(4, "big"))
+    if tuple(indexes) == _FIRST_MESSAGE:
+        return bytes(found) + b"\0"
+    for number in (len(indexes), *indexes) if indexes else ():
+        left = number << 1
+        while left > 0x7F:
+            found.append(left & 0x7F | 0x80)
+            left >>= 7
+        found.append(left)
+    return bytes(found)
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:

@@ -66,6 +66,14 @@ def read_document(answer: Mapping[str, Any]) -> SchemaDocument:
     return SchemaDocument(number, kind, text, tuple(map(_reference, named)))
 
 
+def read_id(answer: Mapping[str, Any]) -> int:
+    """The number of a schema that was sent. ValueError where there is none."""
+    number = answer.get("id")
+    if type(number) is not int or not 0 <= number < 1 << 32:
+        raise ValueError("its id is no number")
+    return number
+
+
 def _reference(named: Any) -> Reference:
     try:
         found = Reference(named["name"], named["subject"], named["version"])
