@@ -28,6 +28,7 @@ from keyrange.errors import KeyrangeError
 from keyrange.model.offsets import TopicPartition
 from project.snippets import DOCUMENTS, ROOT, Snippet, command_lines, snippets
 from queries.recipe_stage import REGISTRY, check_recipes, recipe_stage
+from registries.server import schema_registry
 from samples.member_samples import append_all, assignment, owned, stored, table_at
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
@@ -219,7 +220,9 @@ def pages(spark: SparkSession, topics: Topics, tmp_path_factory: Any) -> Iterato
     made.run(INDIVIDUAL_COMMITS, ("python",))
     time.sleep(1)
     made.ran[INDIVIDUAL_COMMITS] = made.run(INDIVIDUAL_COMMITS)
-    yield made
+    with schema_registry() as registry:
+        key_hashes.add(REGISTRY, registry.url)
+        yield made
     topics.delete_topic(TOPIC)
     topics.delete_topic(WRITTEN)
     for name in BESIDE:

@@ -13,8 +13,10 @@ TOPIC_CONDITIONS: Final = (
     _rows.invalid(
         "INVALID_TOPIC_COLUMNS",
         "give the rows a column value and, where they are wanted, key, headers, timestamp and "
-        "partition, each of the type in the message",
-        "The columns of rows for a topic are not those of a record. Nothing was sent.",
+        "partition, each of the type in the message; with value_format or key_format the columns "
+        "that the schema has",
+        "The columns of rows for a topic are not those of a record, or the schema of its keys or "
+        "values does not take them. Nothing was sent.",
         "the column and the type in the message",
     ),
     _rows.invalid(

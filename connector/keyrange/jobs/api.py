@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike, fspath
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Unpack
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -44,10 +44,9 @@ from keyrange.jobs.record_columns import columns_read, own_schema
 from keyrange.jobs.table_schemas import Schema, table_schemas
 from keyrange.jobs.table_writer import TableWriter, WithoutTable
 from keyrange.jobs.topic import (
-    IfForgotten,
     PreparedTopic,
     Topic,
-    ValueFormat,
+    TopicArguments,
     carried,
     prepared_topic,
 )
@@ -230,17 +229,13 @@ class TableJob(WithoutTable):
         topic: str,
         checkpoint: str | PathLike[str],
         *,
-        options: Mapping[str, OptionValue] | None = None,
-        value_format: ValueFormat = "raw",
-        senders: int = 8,
-        if_forgotten: IfForgotten = "fail",
         spark: SparkSession | None = None,
+        **of_topic: Unpack[TopicArguments],
     ) -> TableWriter:
         """A query that sends the output to a topic, each row once for readers of committed records:
         `into` with a `keyrange.Topic` of these arguments. Raises as `into` does,
         INVALID_TOPIC_COLUMNS, and what a first contact raises."""
-        target = Topic(topic, options, value_format, senders, if_forgotten=if_forgotten)
-        return self.into(target, checkpoint, spark=spark)
+        return self.into(Topic(topic, **of_topic), checkpoint, spark=spark)
 
     def _with_rows(self, given: list[TableArguments]) -> TableJob:
         """The job of a table that holds the last row of each key: values that are changes of rows
@@ -288,7 +283,8 @@ class TableJob(WithoutTable):
         schema = self._schemas[name]
         if not self._function:
             schema = carried(schema, topic, self._options)
-        return prepared_topic(name, topic, schema, self._options)
+        storage = self._options.commits.revealed_storage()
+        return prepared_topic(name, topic, schema, self._options, storage)
 
     def _writer(
         self,

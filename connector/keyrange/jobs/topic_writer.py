@@ -37,9 +37,8 @@ from keyrange.jobs.topic import PreparedTopic, Topic, prepared_topic
 from keyrange.model.checkpoint import Checkpoint
 from keyrange.options import SourceOptions
 from keyrange.options.commits import path_mistake
-from keyrange.options.kafka_properties import ClientSettings
 from keyrange.options.option import OptionValue, texts_of
-from keyrange.options.producer_properties import PREFIX, parse_producer_options
+from keyrange.options.producer_properties import PREFIX
 from keyrange.options.value_parsers import Violations
 from keyrange.sending.open_senders import OpenSenders
 from keyrange.storage.checkpoint_files import unreadable
@@ -82,7 +81,7 @@ def topic_writer(
     texts = texts_of({} if topic.options is None else topic.options, violations)
     if f"{PREFIX}bootstrap.servers" not in texts:
         violations.add(f"{PREFIX}bootstrap.servers", "must be specified: no source says it here")
-    parse_producer_options(texts, ClientSettings(), violations)
+    topic.parsed(texts, SourceOptions(), violations)
     violations.check()
     return TopicWriter(topic, fspath(checkpoint), dict(storage or {}))
 
@@ -198,7 +197,9 @@ class TopicWriter:
     def _prepared(self, schema: StructType) -> PreparedTopic:
         if "topic" not in self._open:
             nullable = schema.toNullable()
-            self._open["topic"] = prepared_topic("", self.topic, nullable, SourceOptions())
+            self._open["topic"] = prepared_topic(
+                "", self.topic, nullable, SourceOptions(), self.storage
+            )
         found: PreparedTopic = self._open["topic"]
         return found
 

@@ -54,14 +54,15 @@ class ColumnWorker:
         return texts
 
 
-def own_columns(names: list[str]) -> Callable[[Any], Any]:
-    """Records in the columns of the table: a value that has fields is a column for each. Tasks read
-    more than these, to know which records they are."""
+def own_columns(names: list[str], whole: pa.DataType | None = None) -> Callable[[Any], Any]:
+    """Records in the columns of a table or topic: a value that has fields is a column for each,
+    unless it stays `whole`, which is its type. Tasks read more than these, to know which records
+    they are."""
 
     def own(batch: pa.RecordBatch) -> pa.RecordBatch:
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
         value = columns.get("value")
-        if value is not None and pa.types.is_struct(value.type):
+        if value is not None and pa.types.is_struct(value.type) and value.type != whole:
             del columns["value"]
             columns |= zip([field.name for field in value.type], value.flatten(), strict=True)
         return pa.RecordBatch.from_pydict({name: columns[name] for name in names})

@@ -9,42 +9,62 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.types as kinds
 
 from keyrange.errors import KeyrangeError
-from keyrange.formats.json.encoder import json_objects, json_values
+from keyrange.model.value_forms import Side, WrittenForm
 from keyrange.sending.topic_address import TopicAddress
 from keyrange.sending.topic_partitions import partitions_of
+from keyrange.values.writing import encoder_of
 from keyrange.wire.record_limits import TOPIC, TopicLimits
 
 # The columns of a record beside its value.
 PARTS: Final = ("key", "headers", "timestamp", "partition", TOPIC)
+_NO_RECORD: Final = "it becomes no record of the topic"
 
 
 @dataclass(frozen=True, slots=True)
 class TopicRows:
-    """With `is_json` all columns but those of a record are fields of its value, which is a JSON
-    object, and a key that is neither bytes nor text is JSON too. `address`: of topics that a column
-    names, which are asked about when they first come."""
+    """`forms` say how keys and values are written that are no bytes yet. `address`: of topics that
+    a column names, which are asked about when they first come."""
 
     limits: TopicLimits
-    is_json: bool = False
+    forms: tuple[WrittenForm, ...] = ()
     address: TopicAddress | None = None
 
     def records(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Raises ValueError for a row that cannot become a record; the text has no value of it."""
-        if self.is_json:
-            rows = _as_json(rows)
+        for form in self.forms:
+            rows = _written(form, rows)
         fault = self.limits.fault(rows, time.time_ns() // 1_000_000)
         if fault is None and TOPIC in rows.schema.names and self.address is not None:
             fault = _unknown_place(rows, self.address)
         if fault is not None:
-            raise ValueError(f"it becomes no record of the topic: {fault}")
+            raise ValueError(f"{_NO_RECORD}: {fault}")
         return rows
 
     def schema(self, rows: pa.Schema) -> pa.Schema:
-        """The columns of the records that are made of rows."""
+        """The columns of the records that are made of rows. Raises UnfitSchema where a form takes
+        no such columns."""
         return self.records(pa.RecordBatch.from_pylist([], rows)).schema
+
+
+def typed_column(side: Side, rows: pa.RecordBatch) -> pa.Array:
+    """What keys or values are written of: the column of this name, or for values without one a
+    struct of all columns but those of a record."""
+    if side in rows.schema.names:
+        return rows.column(side)
+    return rows.select([each for each in rows.schema.names if each not in PARTS]).to_struct_array()
+
+
+def _written(form: WrittenForm, rows: pa.RecordBatch) -> pa.RecordBatch:
+    column = typed_column(form.column, rows)
+    found = encoder_of(form, column.type).write(column)
+    if found.bad.errors:
+        raise ValueError(f"{_NO_RECORD}: {form.column}: {found.bad.errors[0]}")
+    is_key = form.column == "key"
+    kept = [name for name in rows.schema.names if is_key or name in PARTS]
+    columns = {name: rows.column(name) for name in kept}
+    return pa.RecordBatch.from_pydict({**columns, form.column: found.payloads})
 
 
 def _unknown_place(rows: pa.RecordBatch, address: TopicAddress) -> str | None:
@@ -62,17 +82,3 @@ def _unknown_place(rows: pa.RecordBatch, address: TopicAddress) -> str | None:
             if pc.any(pc.greater_equal(named, count)).as_py():
                 return f"its topic has {count} partitions"
     return None
-
-
-def _as_json(rows: pa.RecordBatch) -> pa.RecordBatch:
-    names = rows.schema.names
-    parts = {name: rows.column(name) for name in names if name in PARTS}
-    if "key" in parts and not _is_plain(parts["key"].type):
-        parts["key"] = json_values(parts["key"])
-    values = json_objects(rows.select([name for name in names if name not in PARTS]))
-    return pa.RecordBatch.from_pydict({**parts, "value": values})
-
-
-def _is_plain(kind: pa.DataType) -> bool:
-    tests = (kinds.is_string, kinds.is_large_string, kinds.is_binary, kinds.is_large_binary)
-    return any(test(kind) for test in tests)

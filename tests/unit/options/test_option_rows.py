@@ -23,6 +23,7 @@ from keyrange.options.option import (
     option_fields,
     rows_of,
 )
+from keyrange.options.topic_options import TOPIC_OPTIONS
 from keyrange.options.value_parsers import (
     Violations,
     boolean,
@@ -133,7 +134,7 @@ def named_violations() -> Iterator[tuple[str, str]]:
 
 
 def test_what_is_said_to_be_wrong_is_an_option() -> None:
-    known = {row.name for row in OPTIONS} | {"objectStore."}
+    known = {row.name for row in (*OPTIONS, *TOPIC_OPTIONS)} | {"objectStore."}
     found = list(named_violations())
     assert len(found) > 20
     assert [each for each in found if each[1] not in known] == []

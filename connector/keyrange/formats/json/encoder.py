@@ -17,43 +17,39 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as kinds
 
+from keyrange.formats.column_kinds import is_bytes, is_list, is_text, part_at
+from keyrange.formats.json.written_times import quoted_times
+from keyrange.formats.payloads import BadValues, WrittenValues
+from keyrange.model.value_forms import UnfitSchema
+
 _TEXT: Final = pa.large_string()
 _ESCAPED: Final = r'["\\\x00-\x1f]'
-_TIME: Final = "%Y-%m-%dT%H:%M:%S"
 
 
-def unwritable(schema: pa.Schema) -> str | None:
-    """The first column whose type no JSON is made of, with its type; None where there is none."""
-    for field in schema:
-        if not _is_writable(field.type):
-            return f"{field.name} {field.type}"
-    return None
+class JsonEncoder:
+    """An `Encoder` of columns whose every value is JSON."""
 
+    def __init__(self, kind: pa.DataType) -> None:
+        """Raises UnfitSchema with the first column whose type no JSON is made of."""
+        parts = kind if kinds.is_struct(kind) else [pa.field("", kind)]
+        for each in parts:
+            if not _is_writable(each.type):
+                raise UnfitSchema(f"{part_at(each.name)} is {each.type}, of which no JSON is made")
 
-def json_objects(rows: pa.RecordBatch) -> pa.Array:
-    """A text for each row."""
-    return _object(rows.schema.names, rows.columns, rows.num_rows)
+    def write(self, column: pa.Array) -> WrittenValues:
+        return WrittenValues(json_values(column), BadValues(np.zeros(0, np.int64), []))
 
 
 def _is_writable(kind: pa.DataType) -> bool:
     if kinds.is_struct(kind):
         return all(_is_writable(field.type) for field in kind)
     if kinds.is_map(kind):
-        return _is_text(kind.key_type) and _is_writable(kind.item_type)
-    if kinds.is_list(kind) or kinds.is_large_list(kind):
+        return is_text(kind.key_type) and _is_writable(kind.item_type)
+    if is_list(kind):
         return _is_writable(kind.value_type)
     tests = (kinds.is_integer, kinds.is_floating, kinds.is_boolean, kinds.is_decimal)
-    others = (kinds.is_date, kinds.is_timestamp, kinds.is_null, _is_text, _is_bytes)
+    others = (kinds.is_date, kinds.is_timestamp, kinds.is_null, is_text, is_bytes)
     return any(test(kind) for test in (*tests, *others))
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(kinds.is_string(kind) or kinds.is_large_string(kind))
-
-
-def _is_bytes(kind: pa.DataType) -> bool:
-    tests = (kinds.is_binary, kinds.is_large_binary, kinds.is_fixed_size_binary)
-    return any(test(kind) for test in tests)
 
 
 def _object(names: list[str], columns: list[pa.Array], rows: int) -> pa.Array:
@@ -80,7 +76,7 @@ def json_values(column: pa.Array) -> pa.Array:
         keys, items = json_values(column.keys), pc.fill_null(json_values(column.items), "null")
         entries = pc.binary_join_element_wise(keys, items, _text(":"))
         return _lists(column, entries, "{", "}")
-    if kinds.is_list(kind) or kinds.is_large_list(kind):
+    if is_list(kind):
         return _lists(column, pc.fill_null(json_values(column.values), "null"), "[", "]")
     return _plain(column).cast(_TEXT)
 
@@ -95,19 +91,17 @@ def _lists(column: pa.Array, values: pa.Array, opened: str, closed: str) -> pa.A
 
 def _plain(column: pa.Array) -> pa.Array:
     kind = column.type
-    if _is_text(kind):
+    if is_text(kind):
         return _quoted(_escaped(column))
     if kinds.is_boolean(kind):
         return pc.if_else(column, "true", "false")
     if kinds.is_floating(kind):
         return _numbers(column)
     if kinds.is_timestamp(kind):
-        zone = "Z" if kind.tz else ""
-        at = column.cast(pa.timestamp(kind.unit, "UTC" if kind.tz else None))
-        return _joined('"', pc.strftime(at, format=_TIME), f'{zone}"')
+        return quoted_times(column)
     if kinds.is_date(kind):
         return _quoted(column.cast(pa.string()))
-    if _is_bytes(kind):
+    if is_bytes(kind):
         texts = [each and f'"{b64encode(each).decode()}"' for each in column.to_pylist()]
         return pa.array(['""' if each == b"" else each for each in texts], _TEXT)
     if kinds.is_null(kind):

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from keyrange.formats.format import Format
+from keyrange.formats.format import WrittenFormat
 from keyrange.formats.json.json_schema import columns_of
 from keyrange.formats.schema_document import in_utc, struct_type
 from keyrange.model.value_forms import ReadSettings, Schema
 
 if TYPE_CHECKING:
-    from keyrange.formats.payloads import Decoder
+    from keyrange.formats.payloads import Decoder, Encoder
 
 
-class _Json(Format):
+class _Json(WrittenFormat):
     """A schema is Spark's JSON of the columns, or a JSON Schema, which tasks are told as columns;
     what wrote a value has no say in how it is read."""
 
@@ -36,6 +36,16 @@ class _Json(Format):
 
         kind = struct_type(json.loads(reader.text), settings.time_zone)
         return JsonDecoder(kind, settings.rescues)
+
+    def schema_of(self, kind: pa.DataType) -> Schema:  # noqa: ARG002
+        """None: columns say it all."""
+        return Schema("")
+
+    def encoder(self, kind: pa.DataType, schema: Schema, prefix: bytes) -> Encoder:  # noqa: ARG002
+        from keyrange.formats.json.encoder import JsonEncoder
+
+        assert not prefix
+        return JsonEncoder(kind)
 
 
 def _has_columns(schema: Schema) -> bool:
