@@ -13,11 +13,30 @@ _COPIED: Final = {
     ("200B", "lz4"): "200 B, lz4",
     ("1KB", "lz4"): "1 KB, lz4",
 }
+# By format: its name, and of the library beside it the word in figures and the name.
+_WRITTEN: Final = {
+    "json": ("JSON", "json_dumps", "`json.dumps`"),
+    "avro": ("Avro", "fastavro", "fastavro"),
+    "protobuf": ("Protobuf", "upb", "Google's upb"),
+}
 
 SINK_TABLES: Mapping[str, Table] = {
     "sink": _list(
         "sink",
-        {"sink.encode.mrec_per_core": "rows of 200 bytes to sealed record batches, not compressed"},
+        {
+            "sink.encode.mrec_per_core": (
+                "rows of 200 bytes to sealed record batches, not compressed"
+            ),
+            **{
+                f"sink.{form}.{figure}": f"values of eight fields as {name}, {side}"
+                for form, (name, library, label) in _WRITTEN.items()
+                for figure, side in (
+                    (f"vs_{library}", f"beside {label}"),
+                    ("keyrange.mrec_per_core", "keyrange"),
+                    (f"{library}.mrec_per_core", label),
+                )
+            },
+        },
     ),
     "sink_kafka": _list(
         "sink_kafka",

@@ -13,7 +13,7 @@ from project.bench_runs import CI, bench, tiny_figures
 sys.path.insert(0, str(CI))
 
 from bench.__main__ import main as bench_main
-from bench.groups import ingest, state, values
+from bench.groups import ingest, sink, state, values
 from bench.groups.read import GROUP, cells
 from bench.groups.scale import GROUP as SCALE
 from bench.registry import Bench, Scale
@@ -154,7 +154,11 @@ THROUGHPUT = {
 
 DECOMPRESS = {f"decompress.{codec}.mb_per_second" for codec in ("snappy", "lz4", "zstd")}
 
-SINK = {"sink.encode.mrec_per_core"}
+SINK = {"sink.encode.mrec_per_core"} | {
+    f"sink.{form}.{figure}"
+    for form, library in sink.LIBRARIES.items()
+    for figure in (f"vs_{library}", "keyrange.mrec_per_core", f"{library}.mrec_per_core")
+}
 LATENCY_KAFKA = {each.replace("latency.delta", "kafka_to_kafka.latency") for each in LATENCY_DELTA}
 
 PARTS = {"fetch.mb_per_second", "fetch.wall.mb_per_second", "decode.mrec_per_second"} | {

@@ -1,24 +1,29 @@
 """Group `sink`: what rows for a topic cost, without a broker: records per second that one core
-makes into sealed record batches.
+makes into sealed record batches, and before that values that one core writes as JSON, Avro and
+Protobuf, beside Python's libraries, in turns in one process.
 
 The records have keys of 12 bytes and values of 200, go to eight partitions by their keys, in
-batches of 16 KiB as Kafka's producer has them by default, not compressed.
+batches of 16 KiB as Kafka's producer has them by default, not compressed. The values that are
+written are of eight fields (`typed_rows`).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pyarrow as pa
 
-from bench.figures import Figure, at_least, from_runs
+from bench import typed_rows
+from bench.figures import Figure, at_least, from_runs, ratio
 from bench.registry import Bench, Group
 from keyrange.wire.produced_batches import BatchSettings, RecordWriter, seal
 
 _PARTITIONS = 8
 _KEY_BYTES, _VALUE_BYTES = 12, 200
+# What Python has for each format.
+LIBRARIES = {"json": "json_dumps", "avro": "fastavro", "protobuf": "upb"}
 # As a job hands over rows.
 _BATCH_ROWS = 32_768
 
@@ -33,6 +38,37 @@ def run(bench: Bench) -> Iterator[Figure]:
     records = batches * _BATCH_ROWS / 1e6
     rates = [records / _seconds(rows, batches) for _ in range(bench.runs)]
     yield from_runs("sink.encode.mrec_per_core", rates, "M/core-s")
+    column = typed_rows.rows(generator, bench.pick(full=_BATCH_ROWS, quick=_BATCH_ROWS, tiny=500))
+    for form, library in LIBRARIES.items():
+        yield from _written(bench, form, library, column)
+
+
+def _written(bench: Bench, form: str, library: str, column: pa.StructArray) -> Iterator[Figure]:
+    """keyrange's encoder and a library in turns. Each takes about as long as the other."""
+    sides = {
+        "keyrange": (typed_rows.by_keyrange(form, column), bench.pick(full=100, quick=20, tiny=1)),
+        library: (typed_rows.by_library(form, column), bench.pick(full=10, quick=2, tiny=1)),
+    }
+    rates: dict[str, list[float]] = {side: [] for side in sides}
+    for number in range(-1, bench.runs):
+        for side in sorted(sides, reverse=number % 2 == 1):
+            write, times = sides[side]
+            taken = _spent(write, times, len(column))
+            if number >= 0:
+                rates[side].append(times * len(column) / taken / 1e6)
+    bench.progress(f"{form}: {rates}")
+    yield ratio(f"sink.{form}.vs_{library}", rates["keyrange"], rates[library])
+    for side, found in rates.items():
+        yield from_runs(f"sink.{form}.{side}.mrec_per_core", found, "M/core-s")
+
+
+def _spent(write: Callable[[], int], times: int, rows: int) -> float:
+    """Processor time."""
+    started = time.process_time()
+    for _ in range(times):
+        if write() != rows:
+            raise RuntimeError("a row was not written")
+    return time.process_time() - started
 
 
 def _rows(generator: np.random.Generator) -> pa.RecordBatch:
@@ -67,6 +103,9 @@ GROUP = Group(
     name="sink",
     order=3,
     run=run,
-    targets={"sink.encode.mrec_per_core": at_least(4)},
+    targets={
+        "sink.encode.mrec_per_core": at_least(4),
+        **{f"sink.{form}.vs_{library}": at_least(3) for form, library in LIBRARIES.items()},
+    },
     own_broker=True,
 )
