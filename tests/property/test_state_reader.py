@@ -100,6 +100,11 @@ def test_it_shows_what_a_dictionary_says(
             asked = world.random.sample(KEYS, 20)
             found = rows_of(world, reader.get_many([*asked, *asked]))
             assert found == {key: truth[key] for key in asked if key in truth}
+            for key in asked:
+                n, soon = truth.get(key, (None, None))
+                one = {"n": n, "soon": soon and soon[0]}
+                has = {name: value for name, value in one.items() if value is not None}
+                assert (reader.get(key) or {}) == has
             prefix, limit = world.random.choice([b"", b"k1", b"k12"]), world.random.randrange(12)
             low, high = sorted(world.random.sample(KEYS, 2))
             scanned = reader.scan(prefix, from_key=low, until_key=high, limit=limit)

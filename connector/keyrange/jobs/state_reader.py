@@ -30,6 +30,7 @@ from keyrange.keyed_state.variables import KEY
 from keyrange.members.slot_directories import made_slots_directory
 from keyrange.model.offsets import TopicPartition
 from keyrange.options.commits import storage_in
+from keyrange.ranges.sharing.shared_directory import take_private
 
 _log = logging.getLogger(__name__)
 
@@ -66,6 +67,10 @@ def state_reader(
     named = dict(options or {})
     path, storage = fspath(table), storage_in(named)
     if copies is not None:
+        try:
+            take_private(Path(copies))
+        except OSError as failure:
+            raise invalid_options([f"copies cannot be kept there: {failure}"]) from None
         place = StatePlace(state_directory(path, named), storage, Path(copies), is_own=True)
     else:
         folded = {name.lower(): value for name, value in named.items()}

@@ -23,12 +23,13 @@ from keyrange.keyed_state.sorted_blocks import (
     Keys,
     LoadedBlocks,
     all_in,
+    hashes_of,
     look_up,
     merged,
     within,
 )
 from keyrange.keyed_state.state_files import FileBlocks
-from keyrange.keyed_state.variables import StateForm
+from keyrange.keyed_state.variables import KEY, StateForm
 from keyrange.model.key_ranges import SPACE, hash_of, subtract
 from keyrange.model.offsets import TopicPartition
 from keyrange.storage.directory import Directory
@@ -106,6 +107,8 @@ class OpenState:
         ordered = sorted((hash_of(each), each) for each in set(keys))
         if not ordered:
             return []
+        if len(ordered) == 1:
+            return list(self._of_one(*ordered[0], partition))
         hashes, own = zip(*ordered, strict=True)
         wanted = Keys(np.array(hashes, np.int64), pa.array(own, pa.binary()))
         return [
@@ -113,9 +116,36 @@ class OpenState:
             for at in self.chosen(partition)
         ]
 
+    def _of_one(
+        self, key_hash: int, key: bytes, partition: tuple[str, int] | None
+    ) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
+        """`found` of one key, without what many are worth."""
+        for at in self.chosen(partition):
+            row = _newest_row(self.blocks[at].values(), key_hash, key)
+            if row is not None:
+                yield at, self.left(self.form.fitted(row))
+
     def rows(self, partition: TopicPartition) -> Iterator[pa.RecordBatch]:
         """All keys of a partition that have any state."""
         return merged([*self.blocks[partition].values()], self.form, self.left)
+
+
+def _newest_row(runs: Iterable[Blocks], key_hash: int, key: bytes) -> pa.RecordBatch | None:
+    """What the newest run says of a key that says something of it."""
+    for run in runs:
+        lowest, highest = run.bounds
+        at = int(highest.searchsorted(key_hash))
+        if at == len(highest) or lowest[at] > key_hash:
+            continue
+        block = run.block(at)
+        hashes = hashes_of(block)
+        row = int(hashes.searchsorted(key_hash))
+        # Another key may have this hash.
+        while row < len(hashes) and hashes[row] == key_hash:
+            if block.column(KEY)[row].as_py() == key:
+                return block.slice(row, 1)
+            row += 1
+    return None
 
 
 def opened_state(

@@ -1,0 +1,144 @@
+"""Group `state_reader`: how long the state of a key takes to be read while a query writes, and how
+many requests a server of it answers.
+
+A million keys in four partitions; another process changes 5,000 of them and commits, twice in a
+second.
+"""
+
+from __future__ import annotations
+
+import random
+import select
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import keyrange
+from bench.figures import Figure, at_least, at_most, from_runs, percentile
+from bench.registry import Bench, Group
+from bench.state_writer import key_of
+
+_CONNECTIONS = 8
+
+
+def run(bench: Bench) -> Iterator[Figure]:
+    keys = bench.pick(full=1_000_000, quick=1_000_000, tiny=2_000)
+    table = bench.directory / "commits"
+    with _writing(table, keys, bench.pick(full=5_000, quick=5_000, tiny=50)):
+        bench.progress(f"{keys:,} keys are there")
+        p50, p99 = [], []
+        for number in range(bench.runs):
+            found = _latencies_ms(bench, table, keys, number)
+            p50.append(percentile(found, 0.5))
+            p99.append(percentile(found, 0.99))
+        yield from_runs("state.reader.get.p50.ms", p50, "ms")
+        yield from_runs("state.reader.get.p99.ms", p99, "ms")
+        with _served(table, bench.directory / "served") as port:
+            rates = [_requests_per_second(bench, port, keys) for _ in range(bench.runs)]
+        yield from_runs("state.serve.requests_per_second", rates, "requests/s")
+
+
+@contextmanager
+def _writing(table: Path, keys: int, changed: int) -> Iterator[None]:
+    command = [sys.executable, "-m", "bench.state_writer", str(table)]
+    with subprocess.Popen(
+        [*command, str(keys), str(changed), "0.5"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        if not process.stdout.readline():
+            raise RuntimeError("no state was written")
+        try:
+            yield
+            if process.poll() is not None:
+                raise RuntimeError("what writes state ended early")
+        finally:
+            process.stdin.close()
+            # Nobody has read which commits there were.
+            process.stdout.read()
+
+
+def _latencies_ms(bench: Bench, table: Path, keys: int, number: int) -> list[float]:
+    """Of keys that are asked for one after the other, by a reader that has all of them."""
+    chosen, found = random.Random(number), []
+    copies = bench.directory / "copies"
+    with keyrange.state_reader(table, copies=copies, follow_ms=100) as reader:
+        reader.refresh()
+        first, end = reader.seq, time.monotonic() + bench.pick(full=10.0, quick=5.0, tiny=1.5)
+        while time.monotonic() < end:
+            key = key_of(chosen.randrange(keys))
+            began = time.perf_counter()
+            state = reader.get(key)
+            found.append((time.perf_counter() - began) * 1e3)
+            if state is None:
+                raise RuntimeError(f"{key!r} has no state")
+        if reader.seq == first:
+            raise RuntimeError("the reader saw no commit")
+        bench.progress(f"{len(found):,} keys were read, over {reader.seq - first} commits")
+    return found
+
+
+@contextmanager
+def _served(table: Path, copies: Path) -> Iterator[int]:
+    command = [sys.executable, "-m", "keyrange.cli.main", "state", "serve", str(table)]
+    with subprocess.Popen(
+        [*command, "--port", "0", "--copies", str(copies)], stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        lines = iter(process.stderr.readline, "")
+        said = next((line for line in lines if line.startswith("http://")), "")
+        if not said:
+            raise RuntimeError("nothing is served")
+        try:
+            yield int(said.partition("/ until")[0].rpartition(":")[2])
+        finally:
+            process.terminate()
+
+
+def _requests_per_second(bench: Bench, port: int, keys: int) -> float:
+    """Of connections that ask again as soon as they are answered."""
+    sockets = [socket.create_connection(("127.0.0.1", port)) for _ in range(_CONNECTIONS)]
+    chosen, left = random.Random(port), dict.fromkeys(sockets, b"")
+
+    def ask(each: socket.socket) -> None:
+        key = key_of(chosen.randrange(keys)).decode()
+        each.sendall(f"GET /keys/{key} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode())
+
+    for each in sockets:
+        each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        ask(each)
+    answered, began = 0, time.perf_counter()
+    end = began + bench.pick(full=5.0, quick=3.0, tiny=0.5)
+    while time.perf_counter() < end:
+        for each in select.select(sockets, [], [], 5)[0]:
+            left[each] += each.recv(65_536)
+            # The state is the last thing of an answer.
+            if left[each].endswith(b"}]}"):
+                if not left[each].startswith(b"HTTP/1.1 200"):
+                    raise RuntimeError(f"answered with {left[each][:200]!r}")
+                answered += 1
+                left[each] = b""
+                ask(each)
+    taken = time.perf_counter() - began
+    for each in sockets:
+        each.close()
+    return answered / taken
+
+
+GROUP = Group(
+    name="state_reader",
+    order=10,
+    run=run,
+    targets={
+        "state.reader.get.p99.ms": at_most(5),
+        "state.serve.requests_per_second": at_least(2_000),
+    },
+    own_broker=True,
+)
