@@ -27,7 +27,7 @@ from keyrange.kafka.sending.transactional_producer import TransactionSettings
 from keyrange.model.checkpoint import Checkpoint
 from keyrange.options.kafka_properties import ClientSettings
 from keyrange.options.producer_properties import ProducerSettings
-from keyrange.sending import shard_sender
+from keyrange.sending import marked_sender, shard_sender
 from keyrange.sending.model import shards
 from keyrange.sending.open_senders import OpenSenders
 from keyrange.sending.topic_address import TopicAddress
@@ -197,10 +197,10 @@ class Running:
 
 @pytest.fixture
 def naive(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shard_sender, "TransactionalProducer", Producer)
+    monkeypatch.setattr(marked_sender, "TransactionalProducer", Producer)
     names = lambda rows: (each.name for each in rows.files)  # noqa: E731
     monkeypatch.setattr(shard_sender.FileRows, "__iter__", names)
-    monkeypatch.setattr(shard_sender, "Cluster", lambda _: SimpleNamespace(close=lambda: None))
+    monkeypatch.setattr(marked_sender, "Cluster", lambda _: SimpleNamespace(close=lambda: None))
     monkeypatch.setattr(shard_sender.ShardSender, "close", lambda _: None)
     monkeypatch.setattr(topic_output, "check_there", lambda *_, **__: None)
     monkeypatch.setattr(topic_output, "Directory", lambda *_: None)

@@ -10,13 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from keyrange.errors import KeyrangeError, error
-from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.model.sender_messages import Batch, Token
-from keyrange.kafka.sending.transactional_producer import (
-    TransactionalProducer,
-    TransactionSettings,
-)
 from keyrange.model.offsets import TopicPartition
+from keyrange.sending.marked_sender import MarkedSender
 from keyrange.sending.model.marks import Mark, read_mark
 from keyrange.sending.topic_address import TopicAddress
 from keyrange.storage.data_files import DataFile
@@ -51,35 +47,17 @@ class ShardSender:
     def __init__(self, address: TopicAddress, application: str, name: str, number: int) -> None:
         parts = (application, name, str(number))
         self._id = ":".join(filter(None, parts))
-        self._address = address
-        self._cluster: Cluster | None = None
-        self._producer: TransactionalProducer | None = None
+        self._sender = MarkedSender(address, self._id)
         self._mark: Mark | None = None
 
     def close(self) -> None:
-        if self._cluster is not None:
-            self._cluster.close()
+        self._sender.close()
 
     def start(self) -> Mark | None:
         """Fence whoever sent before, and learn what is out; None where Kafka knows of nothing.
-        Raises as `TransactionalProducer`."""
-        own = self._address.producer
-        settings = TransactionSettings(
-            self._id,
-            self._id,
-            TopicPartition(self._address.mark_topic, 0),
-            transaction_timeout_ms=own.transaction_timeout_ms,
-            delivery_timeout_ms=own.delivery_timeout_ms,
-            request_bytes=own.request_bytes,
-            ahead_bytes=own.ahead_bytes,
-        )
-        # Answers to what a sender before had in flight must not be taken for those to this one.
-        self.close()
-        self._cluster = Cluster(self._address.client)
-        producer, self._producer = TransactionalProducer(self._cluster, settings), None
-        token = producer.start()
+        Raises as `MarkedSender`."""
+        token = self._sender.start()
         self._mark = None if token is None else read_mark(token.number, token.text)
-        self._producer = producer
         return self._mark
 
     def leave(self, mark: Mark) -> None:
@@ -89,7 +67,7 @@ class ShardSender:
     def send(self, share: Share) -> None:
         """The rows of a share, and its mark: all or nothing, once, however often it is called.
 
-        Raises as `is_out` and `TransactionalProducer` do.
+        Raises as `is_out` and `MarkedSender.send` do.
         """
         for _ in range(_TRIES - 1):
             try:
@@ -109,7 +87,7 @@ class ShardSender:
         return self._known(share).is_out(share.mark.batch_id)
 
     def _known(self, share: Share) -> Mark:
-        if self._producer is None:
+        if not self._sender.is_started:
             self.start()
         known, own = self._mark or _forgotten(share, self._id), share.mark
         if known.driver > own.driver:
@@ -130,11 +108,8 @@ class ShardSender:
             self._sent(share.rows, mark)
 
     def _sent(self, rows: Iterable[Batch], mark: Mark) -> None:
-        assert self._producer is not None
-        # Whatever ends it, it may be committed: who begins anew asks.
-        producer, self._producer = self._producer, None
-        producer.send(rows, Token(mark.offset, mark.text))
-        self._producer, self._mark = producer, mark
+        self._sender.send(rows, Token(mark.offset, mark.text))
+        self._mark = mark
 
 
 def _forgotten(share: Share, group: str) -> Mark:
