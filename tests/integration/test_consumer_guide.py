@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from brokers.committed_records import committed_records
 from brokers.real_broker import Record, Topics
 from keyrange import Consumer, TopicPartition
 
@@ -31,7 +32,7 @@ def examples(topics: Topics, topic: str, table: Path) -> list[str]:
 def test_the_example_works_on_records_until_they_are_done(topics: Topics, tmp_path: Path) -> None:
     topic = topics.create_topic("readme", partitions=2)
     topics.produce(topic, [Record(b"%d" % i, b"key-%d" % (i % 9), i % 2) for i in range(200)])
-    code, _ = examples(topics, topic, tmp_path / "commits")
+    code, *_ = examples(topics, topic, tmp_path / "commits")
     worked: list[tuple[int, int]] = []
 
     def work(row: dict[str, Any]) -> bool:
@@ -54,7 +55,7 @@ def test_the_example_works_on_records_until_they_are_done(topics: Topics, tmp_pa
 def test_a_record_that_could_not_be_worked_on_comes_again(topics: Topics, tmp_path: Path) -> None:
     topic = topics.create_topic("readme")
     topics.produce(topic, [Record(b"%d" % i, b"key-%d" % (i % 9)) for i in range(100)])
-    before, code = examples(topics, topic, tmp_path / "commits")
+    before, code, _ = examples(topics, topic, tmp_path / "commits")
     worked: list[int] = []
     answers = iter([False] * 30 + [True, True])
     names: dict[str, Any] = {
@@ -66,6 +67,29 @@ def test_a_record_that_could_not_be_worked_on_comes_again(topics: Topics, tmp_pa
     exec(before[: before.index("with ")], names)  # noqa: S102
     exec(code, names)  # noqa: S102
     assert worked == list(range(100))
+    with Consumer(names["options"]) as consumer:
+        consumer.assign({TopicPartition(topic, 0): []})
+        assert consumer.committed((topic, 0)) == 100
+
+
+def test_what_is_sent_is_committed_with_what_was_read(topics: Topics, tmp_path: Path) -> None:
+    topic = topics.create_topic("readme")
+    output = topics.create_topic("readme-out")
+    topics.produce(topic, [Record(b"some %d" % i, b"key-%d" % (i % 9)) for i in range(100)])
+    before, _, code = examples(topics, topic, tmp_path / "commits")
+    turns = iter(range(30))
+    names: dict[str, Any] = {
+        "running": lambda: len(found()) < 100 and next(turns, None) is not None
+    }
+
+    def found() -> list[Any]:
+        [records] = committed_records(topics, output, 1)
+        return records
+
+    # The options are in the first block.
+    exec(before[: before.index("with ")], names)  # noqa: S102
+    exec(code.replace('"prices"', f'"{output}"'), names)  # noqa: S102
+    assert [each.value for each in found()] == [b"SOME %d" % i for i in range(100)]
     with Consumer(names["options"]) as consumer:
         consumer.assign({TopicPartition(topic, 0): []})
         assert consumer.committed((topic, 0)) == 100

@@ -201,7 +201,10 @@ class Process(KeyRangeListener):
 
 
 class Group:
-    """A schedule of consumers."""
+    """A schedule of consumers. `process` makes one, `excused` is what it may end with."""
+
+    process: type[Process] = Process
+    excused = _EXCUSED
 
     def __init__(self, world: World, random: Random, by_offset: bool = False) -> None:
         self.world, self.random = world, random
@@ -264,7 +267,7 @@ class Group:
         process, world = self.there.get(name), self.world
         try:
             if process is None:
-                process = Process(world, self.journal, name, self.random)
+                process = self.process(world, self.journal, name, self.random)
                 if self._assigns:
                     process.assign(everything=self._calm)
                 else:
@@ -282,7 +285,7 @@ class Group:
             self._gone(name, process, "crash")
         except KeyrangeError as failure:
             world.faults.note(f"{name}: {failure}")
-            if failure.condition.name not in _EXCUSED:
+            if failure.condition.name not in self.excused:
                 raise
             member = process and process.member
             ended = name not in self.there or (member is not None and member.seen.ended)

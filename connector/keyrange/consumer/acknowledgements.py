@@ -8,6 +8,7 @@ no gap. Rows are kept as arrays, so that a batch that is acknowledged whole cost
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -120,6 +121,17 @@ class PartitionWork:
         self._stretches: list[_Stretch] = []
         # How many records were acknowledged since the last commit.
         self.acknowledged = 0
+
+    def copied(self) -> PartitionWork:
+        """What is under way now, which stays so whatever becomes of this one."""
+        made = copy(self)
+        made._pieces, made._scanned = list(self._pieces), list(self._scanned)
+        made._passed, made._again = list(self._passed), dict(self._again)
+        made._stretches = [
+            replace(each, waits=each.waits.copy(), news=each.news.copy())
+            for each in self._stretches
+        ]
+        return made
 
     @property
     def spans(self) -> list[KeyRange]:

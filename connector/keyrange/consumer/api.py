@@ -3,34 +3,31 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Self
 
 import pyarrow as pa
 
-from keyrange.consumer.owned_ranges import OwnedRanges
+from keyrange.consumer.consumer_positions import ConsumerPositions
+from keyrange.consumer.left_names import left_name
 from keyrange.consumer.rebalance import Sharing, interest_of, join, read_subscription
 from keyrange.consumer.records import (
     Acknowledged,
     ConsumerRecord,
     Partition,
     Ranges,
-    offset_of,
     offsets_of,
     read_ranges,
     records_of,
 )
 from keyrange.consumer.settings import parse_consumer_options
+from keyrange.consumer.transaction import Transaction
+from keyrange.consumer.transaction_output import OutputTopics
 from keyrange.errors import KeyrangeError, error
-from keyrange.kafka.cluster import Cluster
-from keyrange.kafka.security.exposure import warn_of_exposure
-from keyrange.members.coordinator_client import describe_members
+from keyrange.kafka.model.sender_messages import Batch
 from keyrange.members.executor_names import Surroundings, find_name, name_settings
-from keyrange.members.model.consumer_messages import read_interest
 from keyrange.members.range_listener import KeyRangeListener
 from keyrange.model.key_ranges import SPACE, KeyRange
 from keyrange.model.offsets import TopicPartition
@@ -44,26 +41,24 @@ _PAUSE_S: Final = 0.005
 _PAUSE_MAX_S: Final = 0.1
 
 
-class Consumer:
+class Consumer(ConsumerPositions):
     """Reads key ranges of partitions, and commits single records.
 
     `options` are the source's, without those about Spark, and the consumer's own
-    (guides/consumer.md). One thread may use it. Raises INVALID_OPTIONS with everything that is
-    wrong; nothing is connected before `assign` or `subscribe`.
+    (guides/consumer.md). `producer`: properties of Kafka's producer, kafka.NAME, for what
+    transactions send. One thread may use it. Raises INVALID_OPTIONS with everything that is wrong;
+    nothing is connected before `assign` or `subscribe`.
     """
 
-    def __init__(self, options: Mapping[str, OptionValue]) -> None:
-        self._settings = parse_consumer_options(options)
-        warn_of_exposure(self._settings.source.client)
-        self._cluster = Cluster(self._settings.source.client)
-        self._name = find_name(name_settings(self._settings.members), Surroundings())
-        self._holding = OwnedRanges(self._settings, self._cluster, self._name.name)
-        self._listener = KeyRangeListener()
-        self._assigned = False
-        self._sharing: Sharing | None = None
+    def __init__(
+        self,
+        options: Mapping[str, OptionValue],
+        producer: Mapping[str, OptionValue] | None = None,
+    ) -> None:
+        super().__init__(parse_consumer_options(options, producer))
+        self._topics = OutputTopics(self._settings)
         self._reader: ValueReader | None = None
-        self._closed = self._settled = False
-        self._thread = threading.get_ident()
+        self._settled = False
 
     def assign(
         self, ranges: Mapping[Partition, Ranges], listener: KeyRangeListener | None = None
@@ -77,7 +72,7 @@ class Consumer:
         brokers do. Where ranges cannot be taken nothing is read until the next call. What another
         has had meanwhile the listener hears to be lost, and assigned anew.
         """
-        self._check()
+        self._check(outside_of_blocks="assign")
         if self._sharing is not None:
             raise error("CONSUMER_STATE", "this consumer has subscribed: unsubscribe before assign")
         wanted = read_ranges(ranges)
@@ -108,7 +103,7 @@ class Consumer:
         name (guides/consumer.md) a restart within session.timeout.ms moves nothing. Raises
         UNKNOWN_TOPIC_OR_PARTITION, NO_STATIC_MEMBER_INFO_SET, SESSION_TIMEOUT_REFUSED.
         """
-        self._check()
+        self._check(outside_of_blocks="subscribe")
         if self._assigned:
             message = "this consumer has ranges or a group already: unsubscribe first"
             raise error("CONSUMER_STATE", message)
@@ -119,10 +114,6 @@ class Consumer:
         self._sharing = join(self._settings, self._name, self._holding, said)
         self._assigned = True
 
-    def subscription(self) -> set[str]:
-        """The topics that are subscribed to, or found to match the pattern."""
-        return set(self._sharing.topics) if self._sharing is not None else set()
-
     def unsubscribe(self) -> None:
         """Commit, let go of all key ranges, and leave the group as `close` does; `subscribe` or
         `assign` may follow.
@@ -131,7 +122,7 @@ class Consumer:
         Raises as `commit` does, but for RANGES_LOST; where the listener was told, it is over all
         the same. Without an effect where there is nothing to leave.
         """
-        self._check()
+        self._check(outside_of_blocks="unsubscribe")
         if not self._assigned:
             return
         self._commit_what_counts()
@@ -149,70 +140,6 @@ class Consumer:
                 self._name = find_name(name_settings(self._settings.members), Surroundings())
                 self._holding.go_by(self._name.name)
                 self._settled = False
-
-    def ready(self) -> None:
-        """State is warm for what on_key_ranges_announced has told: it may come."""
-        self._check()
-        if self._sharing is not None:
-            self._sharing.ready()
-
-    def assignment(self) -> dict[TopicPartition, list[KeyRange]]:
-        """The key ranges that are read."""
-        return self._holding.spans
-
-    def pause(self, *partitions: Partition) -> None:
-        """`poll` returns nothing of these partitions until `resume`, or until this consumer has
-        none of their key ranges any more.
-
-        Membership, ranges and commits go on, and so does gap.timeout.ms: what has waited too long
-        comes with `resume`. Raises CONSUMER_STATE for a partition without a range of this consumer.
-        """
-        self._check()
-        self._holding.pause(partitions, pauses=True)
-
-    def resume(self, *partitions: Partition) -> None:
-        """`poll` returns records of these partitions again. Raises CONSUMER_STATE as `pause`."""
-        self._check()
-        self._holding.pause(partitions, pauses=False)
-
-    def paused(self) -> set[TopicPartition]:
-        """The partitions that are paused."""
-        return set(self._holding.paused)
-
-    def position(self, partition: Partition) -> int:
-        """The least offset that `poll` may return next of this consumer's ranges of a partition,
-        but for records that wait longer than gap.timeout.ms. Raises CONSUMER_STATE as `pause`."""
-        self._check()
-        return self._holding.position(TopicPartition(*partition))
-
-    def committed(self, partition: Partition) -> int | None:
-        """The group's committed offset of any partition: all records before it are done, whoever
-        has their key ranges. None where the group has not begun with it.
-
-        Reads the commit table. Raises UNKNOWN_TOPIC_OR_PARTITION, and as table and brokers do.
-        """
-        self._check()
-        return self._holding.committed(TopicPartition(*partition))
-
-    def seek(self, partition: Partition, offset: int) -> None:
-        """Go on from `offset` with this consumer's key ranges of a partition.
-
-        Back: what it was handed out from there on and has not acknowledged comes again, with the
-        next `poll` and no delivery more. What is acknowledged or committed does not. Forward: what
-        was handed out to nobody before `offset` is passed over, and counts as done with the next
-        `commit`; what was handed out waits on for its acknowledgement. Raises SEEK_REFUSED for an
-        offset below the group's committed one, or behind the end of the log; INVALID_OFFSET;
-        CONSUMER_STATE as `pause`.
-        """
-        self._check()
-        self._holding.seek(TopicPartition(*partition), offset_of(offset))
-
-    def still_working(self) -> None:
-        """What `poll` has returned is still worked on: max.poll.interval.ms begins anew, as with a
-        `poll`. Ranges that are to move wait for the next `poll`; gap.timeout.ms goes on."""
-        self._check()
-        if self._sharing is not None:
-            self._sharing.member.polled()
 
     def poll(self, timeout_ms: float = 1_000) -> list[pa.RecordBatch]:
         """The next rows, each batch of one partition and in offset order; empty where there are
@@ -233,6 +160,7 @@ class Consumer:
         while True:
             if self._sharing is not None and not batches:
                 self._step(self._sharing, deadline)
+            self._remember()
             try:
                 found = self._holding.next(self._listener)
             except Exception:
@@ -242,6 +170,7 @@ class Consumer:
                 return batches
             left_s = deadline - time.monotonic()
             if found is not None:
+                self._in_use = True
                 batches.append(self._typed(found[1]))
                 rows += len(found[1])
             if batches and (found is None or rows >= rows_max):
@@ -261,6 +190,10 @@ class Consumer:
         return batch if self._reader is None else self._reader.read_all(batch)
 
     def _step(self, sharing: Sharing, deadline: float) -> None:
+        if self._block is not None and self._in_use:
+            # Ranges that are to move wait for the end of the block.
+            sharing.member.polled()
+            return
         try:
             sharing.step(self._listener)
         except KeyrangeError as failure:
@@ -283,8 +216,9 @@ class Consumer:
         """
         self._check()
         done = offsets_of(what, offsets)
+        self._use_block()
         found = sum(self._holding.acknowledge(p, each) for p, each in done.items())
-        if self._holding.holds_many():
+        if self._block is None and self._holding.holds_many():
             self.commit()
         return found
 
@@ -294,15 +228,37 @@ class Consumer:
 
         Raises RANGES_LOST where another consumer has taken them over: then nothing of it counts.
         """
-        self._check()
+        self._check(outside_of_blocks="commit")
         with self._fenced_is_lost():
             return self._holding.commit()
 
+    def transaction(self) -> Transaction:
+        """A block whose output and acknowledgements stand or fall together:
+
+            with consumer.transaction() as transaction:
+                for batch in consumer.poll():
+                    transaction.send(work(batch), topic="prices")
+                    consumer.acknowledge(batch)
+
+        At its end they are committed, for readers of committed records at once. Where it fails
+        nothing was sent, and what was handed out in it comes again. Key ranges do not move while it
+        is open. The end raises RANGES_LOST where another consumer has taken them over: then it is
+        for that one to say whether all of it counts, or nothing. Raises CONSUMER_STATE within
+        another one.
+        """
+        self._check(outside_of_blocks="transaction")
+        return Transaction(
+            self._topics, self._begin_block, self._use_block, self._commit_block, self._abort_block
+        )
+
     def close(self) -> None:
-        """Commit what is acknowledged, and end. Without an effect the second time."""
+        """Commit what is acknowledged, and end. Without an effect the second time. A transaction
+        that is open is aborted."""
         if self._closed:
             return
         try:
+            if self._block is not None:
+                self._abort_block(self._block)
             if self._assigned:
                 self.commit()
                 self._end()
@@ -311,6 +267,8 @@ class Consumer:
             self._leave()
             if self._name.lock is not None:
                 os.close(self._name.lock)
+            self._holding.transactions.close()
+            self._topics.close()
             self._cluster.close()
 
     def __enter__(self) -> Self:
@@ -319,11 +277,41 @@ class Consumer:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _check(self) -> None:
-        if self._closed:
-            raise error("CONSUMER_STATE", "the consumer is closed")
-        if threading.get_ident() != self._thread:
-            raise error("CONSUMER_STATE", "another thread uses this consumer: give each its own")
+    def _begin_block(self, block: Transaction) -> None:
+        self._check(outside_of_blocks="transaction")
+        if not self._assigned:
+            raise error("CONSUMER_STATE", "a transaction was begun before assign or subscribe")
+        # What was acknowledged before it stands, whatever becomes of it.
+        self.commit()
+        self._block, self._in_use = block, False
+
+    def _commit_block(self, block: Transaction, batches: list[Batch]) -> None:
+        if self._block is not block:
+            message = "the consumer was closed within the transaction: nothing of it is committed"
+            raise error("CONSUMER_STATE", message)
+        self._block = None
+        try:
+            with self._fenced_is_lost():
+                if batches:
+                    self._holding.commit_with(batches)
+                else:
+                    self._holding.commit()
+        finally:
+            self._holding.forget()
+
+    def _abort_block(self, block: Transaction) -> None:
+        if self._block is block:
+            self._block = None
+            self._holding.go_back()
+
+    def _use_block(self) -> None:
+        """Something is handed out or said in a block: from here on no ranges move."""
+        self._remember()
+        self._in_use = True
+
+    def _remember(self) -> None:
+        if self._block is not None and not self._in_use:
+            self._holding.remember()
 
     def _commit_what_counts(self) -> None:
         """As `commit`; what is lost is lost."""
@@ -354,7 +342,8 @@ class Consumer:
         try:
             yield
         except KeyrangeError as failure:
-            if failure.condition.name != "COMMITS_FENCED":
+            is_known = failure.condition.name == "RANGES_LOST"
+            if not is_known and failure.condition.name != "COMMITS_FENCED":
                 raise
             lost = self._holding.spans
             if self._sharing is not None:
@@ -362,6 +351,8 @@ class Consumer:
             elif lost:
                 self._holding.drop()
                 self._listener.on_key_ranges_lost(lost)
+            if is_known:
+                raise
             raise error(
                 "RANGES_LOST", f"another consumer has taken over what this one had: {_text(had)}"
             ) from None
@@ -369,22 +360,11 @@ class Consumer:
     def _settle(self) -> None:
         """Without a name of its own a consumer goes on under that of one that has ended: each name
         stands in the commit table for good."""
-        if self._settled or self._name.is_static:
-            return
-        prefix, _, _ = self._name.name.rpartition("-")
-        found = self._holding.commit_log.adopt(f"{prefix}-", self._alive)
-        self._settled = True
-        if found is not None:
-            self._name = replace(self._name, name=found)
-
-    def _alive(self) -> set[str] | None:
-        """The slots of those who are in the group; None while it rebalances, and Kafka tells none
-        of them."""
-        group = describe_members(self._cluster, self._settings.members.kafka_group)
-        if group.is_rebalancing:
-            return None
-        found = (read_interest(each.metadata) for each in group.members)
-        return {each.slot for each in found if each is not None}
+        if not self._settled and not self._name.is_static:
+            self._name = left_name(
+                self._name, self._holding.commit_log, self._settings, self._cluster
+            )
+            self._settled = True
 
     def _check_accepted(self, wanted: Mapping[TopicPartition, Sequence[KeyRange]]) -> None:
         accepts = self._settings.source.key_ranges.accepts_splits

@@ -7,14 +7,14 @@ claims what another source holds fences that first, and so ends what its writer 
 from __future__ import annotations
 
 import logging
-import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
-from functools import cache
+from functools import partial
 from types import MappingProxyType
 from typing import Final
 
+from keyrange.consumer.claim_log import ClaimLog
 from keyrange.consumer.leader_epoch_agreement import (
     ANEW,
     NO_LEADERS,
@@ -25,6 +25,7 @@ from keyrange.consumer.leader_epoch_agreement import (
     read_on,
     take_over,
 )
+from keyrange.consumer.left_transactions import LeftTransactions
 from keyrange.consumer.settings import ConsumerSettings
 from keyrange.errors import KeyrangeError, error
 from keyrange.individual_commits.model import partition_progress
@@ -38,21 +39,13 @@ from keyrange.individual_commits.model.range_claims import (
     going_on,
     group_state,
     is_alone,
-    is_of_consumer,
     is_recreated,
     later_claim,
     of_topic,
-    read_claim,
-    source_of,
-    write_claim,
 )
 from keyrange.individual_commits.model.state_before_batch import check_group_terms
-from keyrange.individual_commits.table.commit_schema import CLAIM_COLUMNS, claims_of, fence_bounds
-from keyrange.individual_commits.table.commit_table import LAYOUT, DeltaCommitTable
-from keyrange.model.commit_settings import OFFSET_HASH
+from keyrange.individual_commits.table.commit_table import DeltaCommitTable
 from keyrange.model.offsets import Positions, TopicPartition
-from keyrange.storage.delta_store import DeltaStore
-from keyrange.storage.table_store import Store
 
 _log = logging.getLogger(__name__)
 
@@ -66,73 +59,16 @@ _LEFT_AFTER_EPOCHS: Final = 10
 Begin = Callable[[Iterable[TopicPartition], bool], Positions]
 
 
-class CommitLog:
+class CommitLog(ClaimLog):
     """The commits of one slot, as the options name their table, and a view on those of the others.
     `begin` says where partitions start that the group has not read; without it the table is there
     to be read. With failOnDataLoss=false a topic that was created anew begins anew."""
 
     def __init__(self, settings: ConsumerSettings, slot: str, begin: Begin | None = None) -> None:
-        source, commits = settings.source, settings.source.commits
-        self._store: Store = DeltaStore(commits.table, LAYOUT, commits.revealed_storage())
-        self._group = commits.group
-        self._slot = slot
-        # What the numbers rest on.
-        terms = commits.terms(source.key_ranges.nulls_first)
-        self._terms = replace(terms, hash=OFFSET_HASH) if settings.by_offset else terms
+        super().__init__(settings, slot)
         self._begin = begin or (lambda _wanted, _later: {})
-        self._fail_on_data_loss = source.fail_on_data_loss
-        self._source = source_of(self._group, slot)
-        self._run_id = ""
-        self._table = cache(lambda source: DeltaCommitTable(self._store, source))
-
-    def claims(self) -> dict[str, Claim]:
-        """The last claim of each source of the group.
-
-        Raises COMMITS_OF_ANOTHER_QUERY where a query of Spark's has commits under the group's name,
-        COMMITS_DAMAGED where a claim cannot be read.
-        """
-        return {source: claim for source, (_, claim) in self._last_claims().items()}
-
-    def _last_claims(self) -> dict[str, tuple[int, Claim]]:
-        """The last claim of each source of the group, and the number of its commit."""
-        if not self._store.refresh():
-            return {}
-        last = claims_of(self._store.read(fence_bounds(self._group), CLAIM_COLUMNS))
-        # Sources of queries first: who finds one has nothing to do here.
-        ordered = sorted(last.items(), key=lambda each: (is_of_consumer(each[0]), each[0]))
-        return {source: (seq, self._read(source, seq, text)) for source, (seq, text) in ordered}
-
-    def adopt(self, prefix: str, alive: Callable[[], Collection[str] | None]) -> str | None:
-        """Go on in the place of a consumer that has ended, among those whose slots' names begin
-        alike; returns its slot, which is this one's from then on, None where there is none.
-
-        One that was closed; or one that others have taken everything from, some epochs ago, and
-        that is not `alive` (None: nobody can say who is). Of several who want it one gets it.
-        Raises as `claims` does.
-        """
-        self._run_id = uuid.uuid4().hex
-        last = self._last_claims()
-        epoch = max((claim.epoch for _, claim in last.values()), default=0)
-        for source, (seq, claim) in last.items():
-            if not claim.slot.startswith(prefix):
-                continue
-            if not claim.closed:
-                left = claim.holds_nothing and epoch - claim.epoch >= _LEFT_AFTER_EPOCHS
-                living = alive() if left else None
-                if living is None or claim.slot in living:
-                    continue
-            # In the epoch of the others: whoever looks next must not take it for one that was left.
-            if self._wrote(source, seq + 1, replace(claim, closed=False, epoch=epoch)):
-                self._slot, self._source = claim.slot, source
-                return claim.slot
-        return None
-
-    def close(self) -> None:
-        """Say that this consumer has ended, and another may go on in its place."""
-        known = self._table(self._source).known()
-        claim = self.claims().get(self._source)
-        if claim is not None and known.run_id == self._run_id:
-            self._wrote(self._source, known.seq + 1, replace(claim, closed=True))
+        self._fail_on_data_loss = settings.source.fail_on_data_loss
+        self._transactions = LeftTransactions(settings)
 
     def take(
         self,
@@ -165,6 +101,9 @@ class CommitLog:
             self._check_terms(claims, topic_ids, living)
             if not all(self._fence(source, *last[source], at) for source in holders):
                 continue
+            if left := [s for s, c in claims.items() if self._may_have_left(s, c, holders)]:
+                self._finish(left, mine)
+                continue
             self._check_terms(claims, topic_ids, living)
             taken = self._claim(claims, wanted, topic_ids, at, turn.ready, leaders, drivers, mine)
             if taken is not None and is_alone(self.claims(), self._source, wanted, at):
@@ -186,13 +125,28 @@ class CommitLog:
 
         Raises COMMITS_FENCED where another has claimed them, and as `CommitTable.append` does.
         """
+        self.write(self.planned(pieces, cut_back, leader_epochs))
+
+    def planned(
+        self,
+        pieces: Mapping[TopicPartition, list[KeyRangeState]],
+        cut_back: Mapping[TopicPartition, int],
+        leader_epochs: Mapping[TopicPartition, int],
+    ) -> Commit:
+        """The commit that `commit` would write. Raises as `CommitTable.known` does."""
         known = self._table(self._source).known()
         states = {
             p: read_on(known.states[p], found, cut_back.get(p), leader_epochs.get(p, -1))
             for p, found in pieces.items()
         }
         every, whole = (known.states | states if known.base_is_due else states), known.base_is_due
-        self._append(self._source, known.seq + 1, states=every, whole=whole, cut_back=cut_back)
+        return self._commit(
+            self._source, known.seq + 1, states=every, whole=whole, cut_back=cut_back
+        )
+
+    def write(self, commit: Commit) -> None:
+        """Write a commit that was planned. Raises as `commit`."""
+        self._table(self._source).append(commit)
 
     def maintain(self) -> None:
         """Compact the table where it is time to."""
@@ -228,14 +182,60 @@ class CommitLog:
     def _fence(self, source: str, read_at: int, claim: Claim, epoch: int) -> bool:
         """End what the writer of another source may commit, whose claim was read in commit
         `read_at`; whether that is its claim still. Another one would be lost with this fence."""
+        return self._rewrote(source, read_at, claim.fenced(epoch))
+
+    def _rewrote(self, source: str, read_at: int, claim: Claim) -> bool:
+        """Put a claim in the place of the one in commit `read_at`; whether that was the last."""
         for _ in range(_FENCE_TRIES):
             seq = self._table(source).known().seq + 1
             if self._last_claims()[source][0] != read_at:
                 return False
             # The writer may have committed once more meanwhile.
-            if self._wrote(source, seq, claim.fenced(epoch)):
+            if self._wrote(source, seq, claim):
                 return True
         raise error("COMMITS_UNWRITABLE", "another writer was faster every time", source_id=source)
+
+    def _may_have_left(self, source: str, claim: Claim, fenced: Collection[str]) -> bool:
+        """Whether a transaction of a source may have ended between Kafka and the table. One that
+        holds ranges has come to the end of what it had before it claimed them."""
+        is_over = source == self._source or source in fenced or claim.holds_nothing
+        return bool(claim.marks) and is_over
+
+    def _finish(self, sources: Collection[str], mine: set[str]) -> None:
+        """Bring what transactions of sources have left into the table. Where another is faster
+        whoever looks again finds what is left."""
+        if self._source in sources and self._table(self._source).known().run_id not in mine:
+            # What is written from here on would hide that others have had the ranges.
+            mine.clear()
+        last = self._last_claims()
+        for source in sources:
+            read_at, claim = last[source]
+            # First the claim: who writes under it may neither begin nor end anything afterwards.
+            if claim.marks and self._rewrote(source, read_at, claim):
+                self._write_left(source, claim)
+
+    def _write_left(self, source: str, claim: Claim) -> None:
+        table = self._table(source)
+        left = self._transactions.to_be_written(
+            source, claim.slot, claim.marks, partial(_has_commit_behind, table)
+        )
+        read_at = self._last_claims()[source][0]
+        known = table.known()
+        if known.run_id != self._run_id:
+            return
+        try:
+            if left is not None:
+                before = table.known(left.seq - 1).states
+                # What somebody has set by hand since stays so.
+                kept = {p for p in left.states if known.states.get(p) == before.get(p)}
+                states = {p: each for p, each in left.states.items() if p in kept}
+                self._append(source, known.seq + 1, states=states)
+        except KeyrangeError as failure:
+            if failure.condition.name != "COMMITS_FENCED":
+                raise
+            return
+        if self._rewrote(source, read_at, replace(claim, marks="")):
+            self._transactions.prepared.remove(source)
 
     def _claim(
         self,
@@ -317,67 +317,8 @@ class CommitLog:
         found = {s: self._table(s).known().states.get(partition) for s in claims}
         return {source: state for source, state in found.items() if state is not None}
 
-    def _read(self, source: str, seq: int, text: str) -> Claim:
-        if not is_of_consumer(source):
-            raise error(
-                "COMMITS_OF_ANOTHER_QUERY",
-                f"group '{self._group}' of the commit table has commits of a query of Spark's",
-                source_id=source,
-            )
-        try:
-            return read_claim(text)
-        except ValueError as fault:
-            where = {"source_id": source, "commit_seq": seq}
-            raise error("COMMITS_DAMAGED", str(fault), table=self._store.uri, **where) from None
 
-    def _wrote(
-        self,
-        source: str,
-        seq: int,
-        claim: Claim,
-        states: Mapping[TopicPartition, PartitionState] | None = None,
-        drivers: int | None = None,
-    ) -> bool:
-        """Write a claim as commit `seq` of a source; whether nobody else has written there."""
-        try:
-            self._append(source, seq, write_claim(claim), states, drivers=drivers)
-        except KeyrangeError as failure:
-            if failure.condition.name != "COMMITS_FENCED":
-                raise
-            return False
-        return True
-
-    def _append(
-        self,
-        source: str,
-        seq: int,
-        claim: str = "",
-        states: Mapping[TopicPartition, PartitionState] | None = None,
-        whole: bool = False,
-        drivers: int | None = None,
-        cut_back: Mapping[TopicPartition, int] = MappingProxyType({}),
-    ) -> None:
-        """A claim, or else a commit; of a consumer there are no batches, and the commit's own
-        number stands for one."""
-        table = self._table(source)
-        # What a source has left rests on what it did, whoever writes a claim behind it.
-        terms = self._terms if states else table.known().terms or self._terms
-        table.append(
-            Commit(
-                seq,
-                CommitKind.FENCE if claim else CommitKind.BATCH,
-                self._group,
-                source,
-                self._slot,
-                self._run_id,
-                -1 if claim else seq,
-                time.time_ns() // 1_000_000,
-                terms,
-                states or {},
-                whole=whole,
-                who=self._slot,
-                claim=claim,
-                cut_back=cut_back,
-            ),
-            drivers,
-        )
+def _has_commit_behind(table: DeltaCommitTable, commit: Commit) -> bool:
+    """Whether a source has a commit in the place of one, or behind it, that is no claim: what was
+    prepared is in it, or in one that was written for it."""
+    return any(each.kind is CommitKind.BATCH for each in table.history(commit.seq))

@@ -4,68 +4,38 @@ committed to the table of the group."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
 
-from keyrange.consumer.acknowledgements import Longs, PartitionWork
-from keyrange.consumer.commit_log import CommitLog
+from keyrange.consumer.acknowledgements import PartitionWork
+from keyrange.consumer.held_ranges import HeldRanges
 from keyrange.consumer.leader_epoch_agreement import ANEW, Leaders, Turn
 from keyrange.consumer.reading_order import Batch, OwnedRangeReader
 from keyrange.consumer.settings import ConsumerSettings
-from keyrange.errors import KeyrangeError, error
+from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.model.range_claims import Spans
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.cluster_view import ClusterView
 from keyrange.kafka.fetching.read_settings import read_settings
 from keyrange.kafka.groups import epoch_ends
-from keyrange.kafka.offset_mirror import GroupMirror
-from keyrange.kafka.position_lookup import bind, resolve_positions
 from keyrange.members.model.assignment import without
 from keyrange.members.range_listener import KeyRangeListener
 from keyrange.members.status import now_ms as passed_ms
-from keyrange.model.key_ranges import KeyRange, merge
-from keyrange.model.offsets import EARLIEST, LATEST, Positions, TopicPartition
+from keyrange.model.offsets import TopicPartition
 
 _log = logging.getLogger(__name__)
 
-_MIRROR_EVERY_MS: Final = 1_000
 
-
-class OwnedRanges:
+class OwnedRanges(HeldRanges):
     """The ranges of one slot. Not for use by several threads."""
 
     def __init__(self, settings: ConsumerSettings, cluster: Cluster, slot: str) -> None:
-        self._settings = settings
-        self.cluster = cluster
-        self._view = ClusterView("", {}, {})
-        self.commit_log = CommitLog(settings, slot, self._begin)
-        self._works: dict[TopicPartition, PartitionWork] = {}
+        super().__init__(settings, cluster, slot)
         self._reading: OwnedRangeReader | None = None
-        self._round: Iterator[Batch] | None = None
-        self._count_again_at = 0
         self._said_full = False
-        self._mirror: GroupMirror | None = None
-        if settings.source.mirror_offsets and settings.source.client.group_id:
-            self._mirror = GroupMirror(cluster, settings.source.client.group_id)
-        self._mirror_at_ms = 0
-        # What the Kafka group was told.
-        self._told: dict[TopicPartition, int] = {}
-        # How far was handed out what was lost or let go of since, or was of a topic that was
-        # created anew.
-        self._had: dict[TopicPartition, int] = {}
         # Whether others were found to have had the ranges that are taken.
         self._outrun = False
-        # Where logs were cut back, below what is in the table.
-        self._cut_back: dict[TopicPartition, int] = {}
-        self.paused: set[TopicPartition] = set()
-        self.epoch = 0
         self.ready = True
-
-    @property
-    def spans(self) -> dict[TopicPartition, list[KeyRange]]:
-        """What is held."""
-        return {partition: merge(work.spans) for partition, work in sorted(self._works.items())}
 
     def move(
         self, view: ClusterView, wanted: Spans, listener: KeyRangeListener, turn: Turn = ANEW
@@ -97,6 +67,7 @@ class OwnedRanges:
         """
         self._round = None
         self._outrun = False
+        self.transactions.close()
         try:
             try:
                 self._take(view, wanted, turn)
@@ -146,61 +117,10 @@ class OwnedRanges:
         self._works, self.epoch, self.ready = works, taken.epoch, turn.ready
         self.paused &= works.keys() & kept.keys()
 
-    def drop(self) -> None:
-        """Hold nothing: what was handed out is another's now."""
-        self._round = None
-        self._note_had()
-        self._works, self.epoch = {}, 0
-        self.paused.clear()
-
     def go_by(self, slot: str) -> None:
         """Hold nothing, and be another slot from now on."""
         self.drop()
-        self.commit_log = CommitLog(self._settings, slot, self._begin)
-
-    def pause(self, partitions: Iterable[tuple[str, int]], *, pauses: bool) -> None:
-        """Hand out nothing of partitions while ranges of them are held, or hand them out again.
-        Raises CONSUMER_STATE."""
-        named = [TopicPartition(*each) for each in partitions]
-        for each in named:
-            self._work(each)
-        change = self.paused.union if pauses else self.paused.difference
-        self.paused = change(named)
-        self._round = None
-
-    def position(self, partition: TopicPartition) -> int:
-        """The least offset that can come next. Raises CONSUMER_STATE."""
-        return self._work(partition).next_offset
-
-    def committed(self, partition: TopicPartition) -> int | None:
-        """Up to where the whole group has done everything of any partition; None where it has never
-        begun with it. Raises UNKNOWN_TOPIC_OR_PARTITION."""
-        view = self._view
-        if partition.topic not in view.topics:
-            view = self.cluster.describe([partition.topic])
-        return self.commit_log.committed([partition], view.topic_ids()).get(partition)
-
-    def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Go on from an offset, as `PartitionWork.seek`. Raises CONSUMER_STATE, SEEK_REFUSED."""
-        work = self._work(partition)
-        if offset < work.done_up_to:
-            first = self.committed(partition) or 0
-            if offset < first:
-                message = f"the group has committed all records of {partition} before {first}"
-                raise error("SEEK_REFUSED", message, offset=offset)
-        elif offset > work.position:
-            end, _ = self.cluster.list_offsets(self._view, {partition: LATEST})[partition]
-            if offset > end:
-                message = f"the log of {partition} ends at {end}"
-                raise error("SEEK_REFUSED", message, offset=offset)
-        self._round = None
-        work.seek(offset)
-
-    def _work(self, partition: TopicPartition) -> PartitionWork:
-        work = self._works.get(partition)
-        if work is None:
-            raise error("CONSUMER_STATE", f"this consumer has no key range of {partition}")
-        return work
+        self._named(slot)
 
     def next(self, listener: KeyRangeListener) -> Batch | None:
         """The next rows; None where there are none now."""
@@ -228,61 +148,6 @@ class OwnedRanges:
             raise
         return found
 
-    def acknowledge(self, partition: TopicPartition, offsets: Longs) -> int:
-        """Records are done; returns how many were not before. Raises NOT_DELIVERED."""
-        work, had = self._works.get(partition), self._had.get(partition)
-        if work is None and had is None:
-            message = f"this consumer has no key range of {partition}"
-            raise error("NOT_DELIVERED", message, offsets=offsets[:5].tolist())
-        position = 0 if work is None else work.position
-        end = max(position, had or 0)
-        if len(offsets) and (int(offsets.max()) >= end or int(offsets.min()) < 0):
-            beyond = offsets[(offsets >= end) | (offsets < 0)]
-            message = f"{partition} was handed out up to {end}"
-            raise error("NOT_DELIVERED", message, offsets=beyond[:5].tolist())
-        # What lies behind the position was handed out before it went back.
-        return 0 if work is None else work.acknowledge(offsets[offsets < position])
-
-    def holds_many(self) -> bool:
-        """Whether more ranges are acknowledged and not committed than max.num.ranges.to.commit."""
-        most = self._settings.source.commits.limits.pending_max
-        records = sum(work.acknowledged for work in self._works.values())
-        if records <= max(most, self._count_again_at):
-            return False
-        ranges = sum(len(work.pending()) for work in self._works.values())
-        # Each record more is one range more at the most.
-        self._count_again_at = records + most - ranges
-        return ranges > most
-
-    def commit(self) -> dict[TopicPartition, int]:
-        """Commit what is acknowledged; how far each partition's ranges are done here. Raises
-        COMMITS_FENCED where others have them."""
-        pieces = {p: work.pieces() for p, work in self._works.items() if work.changed}
-        if pieces:
-            cut_back = {p: at for p, at in self._cut_back.items() if p in pieces}
-            epochs = {p: self._works[p].leader_epoch for p in pieces}
-            self.commit_log.commit(pieces, cut_back, epochs)
-            self._cut_back = {p: at for p, at in self._cut_back.items() if p not in pieces}
-            for partition, found in pieces.items():
-                self._works[partition].committed(found)
-            self._count_again_at = 0
-            self.commit_log.maintain()
-        self.mirror()
-        return {p: work.done_up_to for p, work in sorted(self._works.items())}
-
-    def mirror(self, at_once: bool = False) -> None:
-        """Tell the Kafka group now and then how far everything is done, never less than before, of
-        the partitions whose first keys are held here: one consumer tells of each."""
-        now_ms = passed_ms()
-        if self._mirror is None or (now_ms < self._mirror_at_ms and not at_once):
-            return
-        self._mirror_at_ms = now_ms + _MIRROR_EVERY_MS
-        mine = [p for p, work in self._works.items() if work.spans[0].from_hash == 0]
-        done = self.commit_log.committed(mine, self._view.topic_ids()) if mine else {}
-        self._told |= {p: max(at, self._told.get(p, 0)) for p, at in done.items()}
-        told = {p: self._told[p] for p in mine if p in self._told}
-        self._mirror.mirror(told, {p: self._view.epoch(p) for p in mine}, now_ms)
-
     def _note_cut_back(self) -> None:
         """What was handed out of records that are gone is not to be acknowledged any more."""
         assert self._reading is not None
@@ -292,15 +157,10 @@ class OwnedRanges:
             self._had[partition] = max(gone.until_offset, self._had.get(partition, 0))
         self._reading.cut_back.clear()
 
-    def _note_had(self) -> None:
-        """What is held may go, or come again from where others have left it."""
-        for partition, work in self._works.items():
-            self._had[partition] = max(work.position, self._had.get(partition, 0))
-
     def _of_the_same_topics(self, view: ClusterView) -> dict[TopicPartition, PartitionWork]:
         """What is under way of the topics that a new view names by the ids that are known here."""
         new = _recreated(self._view, view)
-        self._told = {p: at for p, at in self._told.items() if p.topic not in new}
+        self._mirror.forget(new)
         return {p: work for p, work in self._works.items() if p.topic not in new}
 
     def _take_anew(self, listener: KeyRangeListener) -> None:
@@ -330,8 +190,9 @@ class OwnedRanges:
             raise
 
     def _may_begin_anew(self, failure: KeyrangeError) -> bool:
+        # Ranges are not claimed anew within a block: it fails, and the next poll comes here again.
         recreated = failure.condition.name == "KAFKA_DATA_LOSS.TOPIC_RECREATED"
-        return recreated and not self._settings.source.fail_on_data_loss
+        return recreated and not (self._settings.source.fail_on_data_loss or self._remembered)
 
     def _seen_anew(self, wanted: Spans) -> tuple[ClusterView, Spans]:
         """The topics of ranges as they are now, and the ranges without partitions that a topic
@@ -367,15 +228,6 @@ class OwnedRanges:
             for record in spent:
                 work.forget(record)
             _log.warning("%d records of %s were given up", len(spent), partition)
-
-    def _begin(self, partitions: Iterable[TopicPartition], found_later: bool) -> Positions:
-        """Where the group begins that has committed nothing: as the options say, and in partitions
-        that were found later at their beginning."""
-        wanted, start = list(partitions), self._settings.source.start
-        positions: Positions = dict.fromkeys(wanted, EARLIEST)
-        if start is not None and not found_later:
-            positions = resolve_positions(self.cluster, self._view, start)
-        return bind(self.cluster, self._view, {p: positions[p] for p in wanted})
 
 
 def _recreated(before: ClusterView, now: ClusterView) -> set[str]:

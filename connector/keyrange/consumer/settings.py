@@ -11,11 +11,13 @@ from keyrange.errors import InvalidError
 from keyrange.model.value_forms import REGISTERED
 from keyrange.options import OPTIONS, SourceOptions, parse_options
 from keyrange.options.commits import STORAGE_PREFIX
+from keyrange.options.kafka_properties import ClientSettings
 from keyrange.options.members import MemberOptions
 from keyrange.options.option import GivenOptions, by_name, option, rows_of, texts_of
 from keyrange.options.parsing import KAFKA_PREFIX, unknown
+from keyrange.options.producer_properties import ProducerSettings, parse_producer_options
 from keyrange.options.registry import REGISTRY_TLS_PREFIX, RegistrySettings
-from keyrange.options.value_parsers import Violations, duration_or_ms, int_between
+from keyrange.options.value_parsers import Violations, duration_or_ms, int_between, one_of
 from keyrange.values.forms import value_forms
 
 _TIME: Final = "a time, such as 10s; a bare number is ms"
@@ -44,9 +46,12 @@ _SHARED: Final = frozenset(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerSettings:
     """All options of a consumer, validated. Durations in ms, 0 for none. `by_offset`: records are
-    shared out by the hashes of their offsets, and no order is kept."""
+    shared out by the hashes of their offsets, and no order is kept. `producer`, on the cluster of
+    `producer_client`, sends what transactions send."""
 
     source: SourceOptions
+    producer: ProducerSettings
+    producer_client: ClientSettings
     by_offset: bool = False
     gap_timeout_ms: int = option(
         "gap.timeout.ms",
@@ -71,19 +76,35 @@ class ConsumerSettings:
         values="a number of records",
         default="1000000",
     )
+    if_forgotten: str = option(
+        "if.forgotten",
+        one_of("fail", "send", "skip"),
+        "What is done with the last transaction of a consumer that ended in it, where Kafka does "
+        "not know any more whether it is committed (TRANSACTION_FORGOTTEN): send hands its records "
+        "out again, skip takes them as done.",
+        values="fail, send or skip",
+        default="fail",
+    )
 
     @property
     def members(self) -> MemberOptions:
         return self.source.members
 
 
+# A transaction is in Kafka only while the end of its block runs, and keeps readers waiting until
+# somebody ends it.
+_PRODUCER: Final = {"kafka.transaction.timeout.ms": "60000"}
+
 CONSUMER_OPTIONS: Final = rows_of(ConsumerSettings)
 _BY_NAME: Final = by_name(CONSUMER_OPTIONS)
 _OF_SOURCE: Final = by_name(OPTIONS)
 
 
-def parse_consumer_options(options: Mapping[str, object]) -> ConsumerSettings:
-    """All options of `keyrange.Consumer`; raises one InvalidError that names everything wrong."""
+def parse_consumer_options(
+    options: Mapping[str, object], producer: Mapping[str, object] | None = None
+) -> ConsumerSettings:
+    """All options of `keyrange.Consumer`, and its producer's; raises one InvalidError that names
+    everything wrong."""
     violations = Violations()
     given = GivenOptions(_BY_NAME, violations)
     # What the source asks for, and a consumer is told by assign or subscribe.
@@ -109,12 +130,21 @@ def parse_consumer_options(options: Mapping[str, object]) -> ConsumerSettings:
         parsed = parse_options(source, "stream")
     except InvalidError as failure:
         violations.messages.append(failure.message)
+    client = ClientSettings()
     if parsed is not None:
         _check_together(parsed, by_offset, violations)
+        client = parsed.client
+    texts = _PRODUCER | texts_of(producer or {}, violations)
+    sends, sends_to = parse_producer_options(texts, client, violations)
     violations.check()
     assert parsed is not None
-    source_options = replace(parsed, forms=value_forms(parsed))
-    return given.settings(ConsumerSettings, source=source_options, by_offset=by_offset)
+    return given.settings(
+        ConsumerSettings,
+        source=replace(parsed, forms=value_forms(parsed)),
+        producer=sends,
+        producer_client=sends_to,
+        by_offset=by_offset,
+    )
 
 
 def _check_together(source: SourceOptions, by_offset: bool, violations: Violations) -> None:

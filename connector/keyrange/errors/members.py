@@ -171,7 +171,9 @@ MEMBER_CONDITIONS: Final = (
         "another consumer of the group has these key ranges: give each consumer ranges of its own, "
         "or call assign or subscribe again to take part",
         "Another consumer of the group has taken over key ranges of this consumer, and receives "
-        "the records that this consumer had not committed.",
+        "the records that this consumer had not committed. At the end of a transaction: this "
+        "consumer was not told whether it is committed. The next consumer of the ranges learns it: "
+        "output and acknowledgements count both, or neither.",
         "`keyrange members history TABLE_members`: it polled too rarely, or a name is used twice",
     ),
     _consumer.denied(
@@ -211,6 +213,18 @@ MEMBER_CONDITIONS: Final = (
         "the offsets in the message; `keyrange records --offset TOPIC-PARTITION:OFFSET` shows one",
     ),
     _consumer.invalid(
+        "TRANSACTION_FORGOTTEN",
+        "look whether the output of the consumer's last records is in its topics, with "
+        "isolation.level=read_committed; then start one consumer once with if.forgotten=send if it "
+        "is not, which hands the records out again, or with if.forgotten=skip if it is, which "
+        "takes them as done",
+        "A consumer ended at the end of a transaction, and Kafka does not know any more whether it "
+        "is committed: Kafka forgets a group's offsets after offsets.retention.minutes, and where "
+        "somebody deletes the group or the topic. No consumer receives the key ranges.",
+        "the group in the message: `kafka-consumer-groups --describe --group GROUP`; the producers "
+        "of all consumers of a group have to be on one cluster",
+    ),
+    _consumer.invalid(
         "INVALID_KEY_RANGES",
         "give assign a dict from (topic, partition) to pairs (lo, hi), both included, that do not "
         "overlap; an empty list is the whole partition",
@@ -220,7 +234,8 @@ MEMBER_CONDITIONS: Final = (
     _consumer.invalid(
         "CONSUMER_STATE",
         "call assign or subscribe, one of them, before poll, unsubscribe in between, and nothing "
-        "after close; pause, position and seek are for partitions in assignment()",
+        "after close; pause, position and seek are for partitions in assignment(); within a "
+        "transaction call poll, acknowledge and send",
         "A method was called in the wrong order, with arguments that do not go together, or from "
         "another thread.",
         "the method in the message",

@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from keyrange.errors import error
 from keyrange.wire import produced_kernels as kernels
 from keyrange.wire.produced_batches import BatchSettings, RecordWriter
 from keyrange.wire.produced_columns import Columns, Numbers
@@ -33,9 +34,21 @@ class TopicLimits:
     def fault(self, rows: pa.RecordBatch, now_ms: int = 0) -> str | None:
         """Why a row cannot become a record; None where all can. The text has no value of a row's.
         Raises INVALID_TOPIC_COLUMNS."""
+        found = self._fault(rows, now_ms)
+        return None if found is None else found[1]
+
+    def check(self, rows: pa.RecordBatch, now_ms: int, topic: str) -> None:
+        """Raises INVALID_RECORD or MESSAGE_TOO_LARGE where a row cannot become a record of a topic,
+        and INVALID_TOPIC_COLUMNS."""
+        found = self._fault(rows, now_ms)
+        if found is not None:
+            raise error(found[0], found[1], topic=topic)
+
+    def _fault(self, rows: pa.RecordBatch, now_ms: int) -> tuple[str, str] | None:
+        """The condition of a fault, and its text."""
         if TOPIC in rows.schema.names:
             if rows.column(TOPIC).null_count:
-                return "it names no topic"
+                return "INVALID_RECORD", "it names no topic"
             rows = rows.drop_columns([TOPIC])
         columns = Columns.of(rows, now_ms)
         if not rows.num_rows:
@@ -48,14 +61,15 @@ class TopicLimits:
             *(columns.timestamps_ms, self.batches.request_bytes, sizes, faults),
         )
         for row in np.flatnonzero(faults).tolist():
-            return self._told(int(faults[row]), int(sizes[row]))
+            is_large = faults[row] == kernels.TOO_LARGE
+            told = self._told(int(faults[row]), int(sizes[row]))
+            return "MESSAGE_TOO_LARGE" if is_large else "INVALID_RECORD", told
         if self.needs_keys and (columns.key.sizes < 0).any():
-            return "it has no key, and the topic is compacted"
-        return (
-            self._wrong_time(columns, now_ms)
-            or self._wrong_partition(columns)
-            or self._too_large(rows, sizes)
-        )
+            return "INVALID_RECORD", "it has no key, and the topic is compacted"
+        if wrong := self._wrong_time(columns, now_ms) or self._wrong_partition(columns):
+            return "INVALID_RECORD", wrong
+        large = self._too_large(rows, sizes)
+        return None if large is None else ("MESSAGE_TOO_LARGE", large)
 
     def _wrong_time(self, columns: Columns, now_ms: int) -> str | None:
         apart_ms = columns.timestamps_ms - now_ms

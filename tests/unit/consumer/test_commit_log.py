@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from keyrange.consumer import api
+from keyrange.consumer import left_names
 from keyrange.consumer.api import Consumer
 from keyrange.consumer.commit_log import CommitLog
 from keyrange.consumer.leader_epoch_agreement import Turn
@@ -111,7 +111,7 @@ def test_a_spare_that_lives_keeps_its_name_in_a_rebalance(
     commit_log(table, spare).take({FIRST: []}, {})
     metadata = write_interest(Interest(spare, ("t",))) if state == "Stable" else b""
     members = () if state == "Empty" else (Peer("m", None, metadata, "h"),)
-    monkeypatch.setattr(api, "describe_members", lambda *_: GroupView(state, members))
+    monkeypatch.setattr(left_names, "describe_members", lambda *_: GroupView(state, members))
     goes_on(table)
 
     consumer = Consumer({**options(table), "memberNames": "dynamic"})
@@ -165,7 +165,7 @@ def test_a_clock_that_stepped_says_nothing_of_who_has_ended(
     started(table, 1)
     started(table, 2)
     stepped = lambda: time.time_ns() + 2 * ahead_ms * 1_000_000  # noqa: E731
-    monkeypatch.setattr("keyrange.consumer.commit_log.time", type("", (), {"time_ns": stepped}))
+    monkeypatch.setattr("keyrange.consumer.claim_log.time", type("", (), {"time_ns": stepped}))
     assert commit_log(table, "g-x").adopt(PREFIX, set) is None
     goes_on(table)
     assert commit_log(table, "g-x").adopt(PREFIX, set) == f"{PREFIX}00000001"

@@ -15,7 +15,7 @@ from kafka import KafkaConsumer
 from kafka import TopicPartition as KafkaPartition
 
 from brokers.scripted_broker import ScriptedCluster, World
-from keyrange.consumer import api as api_module
+from keyrange.consumer import consumer_positions, left_names
 from keyrange.consumer import rebalance as rebalance_module
 from keyrange.consumer.api import Consumer
 from keyrange.consumer.commit_log import CommitLog
@@ -71,12 +71,12 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     """A log of ten records, and a group that is always there."""
     world = World(lambda _node, _partition, offset: a_key_each(offset, 10), latest=10)
     Member.made = []
-    for module in (api_module, rebalance_module):
+    for module in (consumer_positions, rebalance_module):
         monkeypatch.setattr(module, "Cluster", lambda _: ScriptedCluster(world))
     monkeypatch.setattr(rebalance_module, "MemberThread", Member)
     monkeypatch.setattr(rebalance_module, "check_session_timeout", lambda *_: None)
     group = SimpleNamespace(is_rebalancing=False, members=())
-    monkeypatch.setattr(api_module, "describe_members", lambda *_: group)
+    monkeypatch.setattr(left_names, "describe_members", lambda *_: group)
     return world
 
 

@@ -30,7 +30,9 @@ from keyrange.model.key_ranges import (
 )
 from keyrange.model.offsets import OFFSET_MAX, TopicPartition, by_partition, nested
 
-VERSION: Final = 1
+# Of a claim with marks it is 2: a version of keyrange that does not know them must not take what
+# such a consumer holds.
+VERSIONS: Final = (1, 2)
 TEXT_CHARACTERS_MAX: Final = 4 * 1024 * 1024
 
 # How the names of consumers' sources begin.
@@ -62,8 +64,9 @@ class Claim:
     """What a source says of itself. It holds the ranges that it claimed in `epoch`; of others it
     tells what was done until somebody else claimed them. `begun` is where the group began with a
     partition. `ready`: it can take what others are to hand over in this epoch. `closed`: its writer
-    has ended, and another may go on in its place. Raises ValueError where ranges of a partition
-    overlap or are of a later epoch."""
+    has ended, and another may go on in its place. `marks`: its writer may have a transaction in
+    Kafka, which has its marks beside this topic; "" for none. Raises ValueError where ranges of a
+    partition overlap or are of a later epoch."""
 
     slot: str
     epoch: int
@@ -71,6 +74,7 @@ class Claim:
     begun: Mapping[TopicPartition, int] = field(default_factory=dict)
     ready: bool = True
     closed: bool = False
+    marks: str = ""
 
     def __post_init__(self) -> None:
         if self.epoch < 1:
@@ -104,7 +108,7 @@ class Claim:
         """The claim that follows it: with `wanted`, and what was said of other ranges before.
 
         What is let go of in the epoch in which it was claimed is of the one before: who takes it
-        does so in the same epoch, and is believed.
+        does so in the same epoch, and is believed. Whoever claims has no transaction.
         """
         ranges: dict[TopicPartition, tuple[Claimed, ...]] = {}
         for partition in sorted({*self.ranges, *wanted}):
@@ -260,13 +264,14 @@ def write_claim(claim: Claim) -> str:
         for partition, claimed in claim.ranges.items()
     }
     document = {
-        "v": VERSION,
+        "v": VERSIONS[bool(claim.marks)],
         "slot": claim.slot,
         "epoch": claim.epoch,
         "ready": claim.ready,
         "ranges": nested(ranges),
         "begun": nested(claim.begun),
         **({"closed": True} if claim.closed else {}),
+        **({"marks": claim.marks} if claim.marks else {}),
     }
     return json.dumps(document, sort_keys=True, separators=(",", ":"))
 
@@ -279,8 +284,10 @@ def read_claim(text: str) -> Claim:
         document = json.loads(text)
     except RecursionError:
         raise ValueError("a claim is nested too deep") from None
-    if not isinstance(document, dict) or document.get("v") != VERSION:
-        raise ValueError("a claim is a document of version 1")
+    if not isinstance(document, dict) or not isinstance(marks := document.get("marks", ""), str):
+        raise ValueError("a claim is a document, and its marks are beside a topic")
+    if document.get("v") != VERSIONS[bool(marks)]:
+        raise ValueError("a claim is a document of version 1, and with marks of version 2")
     slot, epoch = document.get("slot"), document.get("epoch")
     ready, closed = document.get("ready"), document.get("closed", False)
     if not isinstance(slot, str) or not isinstance(epoch, int):
@@ -298,7 +305,7 @@ def read_claim(text: str) -> Claim:
         if not _is_number(at, 0):
             raise ValueError(f"{partition} did not begin at an offset")
         begun[partition] = at
-    return Claim(slot, epoch, ranges, begun, ready, closed)
+    return Claim(slot, epoch, ranges, begun, ready, closed, marks)
 
 
 def _list(document: Any) -> list[Any]:
