@@ -369,6 +369,14 @@ TABLES: Mapping[str, Table] = {
             "consumer.records.vs_kafka_python": "consumer, record by record, beside kafka-python",
         },
     ),
+    "consumer_transaction": _list(
+        "consumer_transaction",
+        {
+            "consumer.transaction.vs_kafka_python": "Arrow batches, beside kafka-python",
+            "consumer.transaction.arrow.mrec_per_second": "Arrow batches",
+            "consumer.transaction.records.vs_kafka_python": "record by record, beside kafka-python",
+        },
+    ),
     "volumes": _list(
         "volumes",
         {

@@ -134,10 +134,10 @@ CONSUMER = {
     *(f"consumer.{side}.vs_kafka_python" for side in ("arrow", "records")),
     *(f"consumer.{side}.mrec_per_second" for side in ("arrow", "records", "kafka_python")),
 }
+TRANSACTION = {f"consumer.transaction{each[8:]}".replace("arrow.vs", "vs") for each in CONSUMER}
 
 THROUGHPUT = {
-    "commits.throughput.spark_sink.vs_batch",
-    "commits.throughput.spark_sink.vs_materialized",
+    *(f"commits.throughput.spark_sink.vs_{side}" for side in ("batch", "materialized")),
     "commits.throughput.record.spark_sink.vs_batch",
     "commits.throughput.materialization.seconds_per_batch",
     *(
@@ -200,6 +200,7 @@ PROMISED = {
     "query": QUERY,
     "parts": PARTS,
     "consumer": CONSUMER,
+    "consumer_transaction": TRANSACTION,
     "values": VALUES,
 }
 
@@ -376,6 +377,7 @@ def test_every_figure_of_a_table_is_one_that_its_group_yields() -> None:
         "members": MEMBERS,
         "volumes": VOLUMES,
         "consumer": CONSUMER,
+        "consumer_transaction": TRANSACTION,
         "commits_throughput": THROUGHPUT,
         "commits_slow_key": SLOW_KEY,
         "decompress": DECOMPRESS,
