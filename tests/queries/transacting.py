@@ -1,7 +1,8 @@
 """A plain consumer that sends in transactions, and is killed at a step of them.
 
-`python -m queries.transacting SERVERS TABLE TOPIC OUTPUT NAME STEP`: sends each record of partition
-0 on, and is killed at the step of this number, counted from its start; 0 for never.
+`python -m queries.transacting SERVERS TABLE TOPIC OUTPUT RECORDS NAME STEP`: sends each record of
+partition 0 on, which has so many, and is killed at the step of this number, counted from its start;
+0 for never.
 """
 
 from __future__ import annotations
@@ -46,18 +47,26 @@ def send_on(consumer: Consumer, output: str, until_rows: int | None = None) -> i
     """Until nothing comes, or so many rows were sent."""
     sent = 0
     while until_rows is None or sent < until_rows:
-        with consumer.transaction() as transaction:
-            batches = consumer.poll(300)
-            for batch in batches:
-                transaction.send(batch.select(["key", "value"]), topic=output)
-                consumer.acknowledge(batch)
-        if not batches:
+        found = send_some(consumer, output)
+        if not found:
             break
-        sent += sum(map(len, batches))
+        sent += found
     return sent
 
 
-def main(servers: str, table: str, topic: str, output: str, name: str, step: str) -> None:
+def send_some(consumer: Consumer, output: str) -> int:
+    """One block."""
+    with consumer.transaction() as transaction:
+        batches = consumer.poll(500)
+        for batch in batches:
+            transaction.send(batch.select(["key", "value"]), topic=output)
+            consumer.acknowledge(batch)
+    return sum(map(len, batches))
+
+
+def main(
+    servers: str, table: str, topic: str, output: str, records: str, name: str, step: str
+) -> None:
     numbers = count(1)
 
     def killed() -> None:
@@ -69,7 +78,9 @@ def main(servers: str, table: str, topic: str, output: str, name: str, step: str
     with Consumer(options) as consumer:
         consumer.assign({(topic, 0): []})
         # A run that is killed late has come as far as its third block.
-        send_on(consumer, output, None if step == "0" else 60)
+        left = 10**9 if step == "0" else 60
+        while left > 0 and consumer.committed((topic, 0)) != int(records):
+            left -= send_some(consumer, output)
 
 
 if __name__ == "__main__":

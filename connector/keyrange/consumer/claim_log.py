@@ -48,6 +48,11 @@ class ClaimLog:
         self._run_id = ""
         self._table = cache(lambda source: DeltaCommitTable(self._store, source))
 
+    @property
+    def slot(self) -> str:
+        """The slot that writes, which is another one after `adopt`."""
+        return self._slot
+
     def claims(self) -> dict[str, Claim]:
         """The last claim of each source of the group.
 

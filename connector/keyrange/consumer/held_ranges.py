@@ -54,7 +54,7 @@ class HeldRanges:
 
     def _named(self, slot: str) -> None:
         self.commit_log = CommitLog(self._settings, slot, self._begin)
-        self.transactions = TransactionalCommits(self._settings, slot, self.commit_log)
+        self.transactions = TransactionalCommits(self._settings, self.commit_log)
 
     def drop(self) -> None:
         """Hold nothing: what was handed out is another's now."""

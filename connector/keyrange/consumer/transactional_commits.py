@@ -40,11 +40,11 @@ class Stage(Enum):
 
 
 class TransactionalCommits:
-    """Those of one slot, which writes `log`. To be read: `stage`."""
+    """Those of the slot that writes `log`. To be read: `stage`."""
 
-    def __init__(self, settings: ConsumerSettings, slot: str, log: CommitLog) -> None:
+    def __init__(self, settings: ConsumerSettings, log: CommitLog) -> None:
         self._left = LeftTransactions(settings)
-        self._slot, self._log = slot, log
+        self._log = log
         self._again_s = settings.producer.delivery_timeout_ms / 1000
         self._sender: MarkedSender | None = None
         # Whether the claim was found to hold since the sender has begun.
@@ -86,7 +86,7 @@ class TransactionalCommits:
         """A sender that has begun before this consumer's claim was found to hold."""
         sender = self._sender
         if sender is None:
-            sender = self._left.sender(self._slot, marks)
+            sender = self._left.sender(self._log.slot, marks)
             try:
                 sender.start()
                 # So that a mark which is not there was forgotten, and none is that of an earlier
@@ -140,8 +140,8 @@ class TransactionalCommits:
             known = self._begin_anew(sender)
         except KeyrangeError as away:
             message = f"whether the transaction is committed is not known ({failure.message})"
-            raise error("RANGES_LOST", message, slot=self._slot) from away
+            raise error("RANGES_LOST", message, slot=self._log.slot) from away
         if known is None:
             message = "Kafka has forgotten whether the transaction is committed"
-            raise error("RANGES_LOST", message, slot=self._slot) from failure
+            raise error("RANGES_LOST", message, slot=self._log.slot) from failure
         return known.text == mark.text
