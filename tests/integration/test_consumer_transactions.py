@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from brokers.committed_records import committed_records, wait_until_all_are_over
-from brokers.real_broker import Record, Topics, kafka_is_before
+from brokers.real_broker import Record, Topics, kafka_is_before, wait_until
 from keyrange import Consumer, KeyRangeListener
 from keyrange.consumer.transactional_commits import TransactionalCommits
 from keyrange.errors import KeyrangeError, error
@@ -29,7 +29,7 @@ from keyrange.model.offsets import TopicPartition
 from keyrange.sending.marked_sender import MarkedSender
 from project.forms import by_form
 from queries.consuming import GROUP, consumer_options
-from queries.transacting import send_on
+from queries.transacting import send_on, send_some
 
 pytestmark = [
     pytest.mark.broker,
@@ -72,7 +72,7 @@ def sent(topics: Topics, output: str, in_order: bool = True) -> list[int]:
     return sorted(number for found in by_key.values() for number in found)
 
 
-def one_block(consumer: Consumer, output: str, before_its_end: Callable[[], None]) -> None:
+def one_block(consumer: Consumer, output: str, before_its_end: Callable[[], object]) -> None:
     with consumer.transaction() as transaction:
         for batch in consumer.poll(5_000):
             transaction.send(batch.select(["key", "value"]), topic=output)
@@ -135,11 +135,8 @@ def test_a_block_that_fails_leaves_nothing(
         consumer.assign({(topic, 0): []})
         send_on(consumer, output, until_rows=100)
 
-        def fails() -> None:
-            raise ZeroDivisionError
-
         with pytest.raises(ZeroDivisionError):
-            one_block(consumer, output, fails)
+            one_block(consumer, output, lambda: 1 // 0)
         assert consumer.position((topic, 0)) == 100
         assert send_on(consumer, output) == RECORDS - 100
         assert consumer.committed((topic, 0)) == RECORDS
@@ -166,6 +163,29 @@ def transact(*arguments: str) -> int:
     paths = os.pathsep.join([str(tests), str(tests.parent / "connector")])
     command = [sys.executable, "-P", "-m", "queries.transacting", *arguments]
     return subprocess.run(command, check=False, env=os.environ | {"PYTHONPATH": paths}).returncode
+
+
+def test_a_group_sends_each_record_once_while_ranges_move(
+    topics: Topics, topic: str, output: str, options: dict[str, str]
+) -> None:
+    """A second consumer comes when the first one has begun, and the first one ends in a block."""
+    given = {name: each for name, each in options.items() if name != "member.name"}
+    given |= {"memberNames": "dynamic", "expansion.timeout.ms": "500", "warmup.timeout.ms": "100"}
+    first, second = (Consumer(given | {"maxBatchRows": "10"}) for _ in range(2))
+    first.subscribe([topic])
+    wait_until(lambda: send_some(first, output) > 0)
+    second.subscribe([topic])
+    first.pause((topic, 0))
+    wait_until(lambda: not first.poll(50) and send_some(second, output) > 0)
+    assert first.assignment()
+    assert second.assignment()
+    first.resume((topic, 0))
+    with pytest.raises(ZeroDivisionError):
+        one_block(first, output, lambda: 1 // 0)
+    first.close()
+    wait_until(lambda: send_some(second, output) < 0 or second.committed((topic, 0)) == RECORDS)
+    second.close()
+    assert sent(topics, output) == list(range(RECORDS))
 
 
 def test_whoever_takes_the_ranges_has_what_kafka_has(

@@ -16,13 +16,14 @@ from typing import Any, ClassVar
 from unittest.mock import patch
 
 from keyrange.consumer import transaction
-from keyrange.errors import error
+from keyrange.errors import KeyrangeError, error
 from keyrange.individual_commits.table import prepared_commits
 from keyrange.kafka.model.sender_messages import Batch, Token
 from keyrange.kafka.sending.transactional_producer import TransactionSettings
 from keyrange.model.offsets import TopicPartition
 from keyrange.sending import marked_sender
 from simulation.consumers import _EXCUSED, Group, Journal, Process
+from simulation.faults import Crash
 from simulation.topics import Place
 from simulation.world import World
 
@@ -200,9 +201,30 @@ class TransactingGroup(Group):
         "NOT_DELIVERED",
     }
 
+    def __init__(self, world: World, random: Random, by_offset: bool = False) -> None:
+        super().__init__(world, random, by_offset)
+        # Processes that live on while others have their names.
+        self._zombies: list[Process] = []
+
     @property
     def _settled(self) -> set[Place]:
         return set(Producer.kafka.log)
+
+    def _step(self, name: str) -> None:
+        random = self.random
+        lives_on = not self._calm and not self._is_quiet and name in self.there
+        if lives_on and random.random() < 0.03:
+            self.world.faults.note(f"{name} is taken for dead")
+            self._zombies.append(self.there.pop(name))
+        if self._zombies and not self._calm and random.random() < 0.3:
+            zombie = random.choice(self._zombies)
+            try:
+                zombie.work()
+            except (KeyrangeError, Crash) as failure:
+                self.world.faults.note(f"{zombie.name}, taken for dead: {failure}")
+                if random.random() < 0.5:
+                    self._zombies.remove(zombie)
+        super()._step(name)
 
 
 @contextmanager

@@ -216,7 +216,7 @@ class CommitLog(ClaimLog):
 
     def _write_left(self, source: str, claim: Claim) -> None:
         table = self._table(source)
-        left = self._transactions.to_be_written(
+        left = self._transactions.left_by(
             source, claim.slot, claim.marks, partial(_has_commit_behind, table)
         )
         read_at = self._last_claims()[source][0]
@@ -224,18 +224,18 @@ class CommitLog(ClaimLog):
         if known.run_id != self._run_id:
             return
         try:
-            if left is not None:
-                before = table.known(left.seq - 1).states
+            if left.commit is not None:
+                before = table.known(left.commit.seq - 1).states
                 # What somebody has set by hand since stays so.
-                kept = {p for p in left.states if known.states.get(p) == before.get(p)}
-                states = {p: each for p, each in left.states.items() if p in kept}
+                is_kept = {p: known.states.get(p) == before.get(p) for p in left.commit.states}
+                states = {p: each for p, each in left.commit.states.items() if is_kept[p]}
                 self._append(source, known.seq + 1, states=states)
         except KeyrangeError as failure:
             if failure.condition.name != "COMMITS_FENCED":
                 raise
             return
         if self._rewrote(source, read_at, replace(claim, marks="")):
-            self._transactions.prepared.remove(source)
+            self._transactions.prepared.remove(left.files)
 
     def _claim(
         self,

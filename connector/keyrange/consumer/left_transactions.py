@@ -9,8 +9,9 @@ whether the prepared commit has to be written.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 
 from keyrange.consumer.settings import ConsumerSettings
 from keyrange.errors import error
@@ -24,6 +25,15 @@ from keyrange.sending.topic_address import TopicAddress
 def new_mark(number: int) -> Token:
     """A mark that no other transaction has."""
     return Token(number, uuid.uuid4().hex)
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """`commit`: of a transaction that is out and not in the table. `files`: all that was prepared,
+    which nobody needs any more once that is written."""
+
+    commit: Commit | None
+    files: Sequence[PreparedCommit]
 
 
 class LeftTransactions:
@@ -41,11 +51,11 @@ class LeftTransactions:
         address = TopicAddress("", marks, self._client, self._producer)
         return MarkedSender(address, f"keyrange:{self._group}:{slot}")
 
-    def to_be_written(
+    def left_by(
         self, source: str, slot: str, marks: str, is_written: Callable[[Commit], bool]
-    ) -> Commit | None:
-        """End what a slot's writer has open in Kafka; the commit of a transaction that is out and
-        not in the table. `is_written` tells of a commit whether it is.
+    ) -> Left:
+        """End what a slot's writer has open in Kafka, and find what of it is not in the table.
+        `is_written` tells of a commit whether it is.
 
         The writer's claim has to be over: otherwise it would begin again. Raises
         TRANSACTION_FORGOTTEN, and as `MarkedSender.start` and `PreparedCommits.of` do.
@@ -53,10 +63,12 @@ class LeftTransactions:
         with closing(self.sender(slot, marks)) as sender:
             # Before the files are looked at: none comes to count after it.
             mark = sender.start()
-        left = [each for each in self.prepared.of(source) if not is_written(each.commit)]
+        files = self.prepared.of(source)
+        left = [each for each in files if not is_written(each.commit)]
         if left and mark is None:
-            return self._forgotten(slot, left)
-        return next((each.commit for each in left if mark and each.mark == mark.text), None)
+            return Left(self._forgotten(slot, left), files)
+        found = (each.commit for each in left if mark and each.mark == mark.text)
+        return Left(next(found, None), files)
 
     def _forgotten(self, slot: str, left: list[PreparedCommit]) -> Commit | None:
         if self._if_forgotten == "fail":

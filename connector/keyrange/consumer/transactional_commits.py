@@ -53,7 +53,9 @@ class TransactionalCommits:
         self.stage = Stage.NOT_SENT
 
     def close(self) -> None:
-        """Begin anew with the next transaction: the claim is another one."""
+        """Begin anew with the next transaction: the claim is another one, which has asked for what
+        was unsure."""
+        self.stage = Stage.NOT_SENT
         if self._sender is not None:
             self._sender.close()
         self._sender = None
@@ -62,8 +64,12 @@ class TransactionalCommits:
         """Let Kafka and the claim know that there may be a transaction, with marks beside a topic:
         before its commit is planned.
 
-        Raises COMMITS_FENCED where another has claimed what this consumer had, and as
-        `MarkedSender` does."""
+        Raises COMMITS_FENCED where another has claimed what this consumer had, RANGES_LOST where
+        what became of the last one is not known, and as `MarkedSender` does."""
+        if self.stage is Stage.UNSURE:
+            # The mark of another one would stand in the place of what tells.
+            message = "the last transaction is unsure, and the ranges are not claimed since"
+            raise error("RANGES_LOST", message, slot=self._log.slot)
         self.stage = Stage.NOT_SENT
         sender = self._started(marks)
         if time.monotonic() - self._marked_at >= _MARKED_S:
@@ -89,6 +95,8 @@ class TransactionalCommits:
             sender = self._left.sender(self._log.slot, marks)
             try:
                 sender.start()
+                # Who has the claim now may have a transaction, of which only the mark tells.
+                self._log.check_holds()
                 # So that a mark which is not there was forgotten, and none is that of an earlier
                 # transaction.
                 self._leave_mark(sender)

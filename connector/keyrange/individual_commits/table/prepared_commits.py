@@ -7,7 +7,7 @@ Nothing of them counts before somebody writes it to the table.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -62,14 +62,15 @@ class PreparedCommits:
             names = sorted(self._directory.sizes(folder))
             files = {name: self._directory.read_if_there(f"{folder}/{name}") for name in names}
         # Whoever has seen to them has removed those that are not there any more.
-        return [self._read(name, data, source_id) for name, data in files.items() if data]
+        return [
+            self._read(name, data, source_id) for name, data in files.items() if data is not None
+        ]
 
-    def remove(self, source_id: str) -> None:
-        """Remove those of a source."""
-        folder = _folder(source_id)
+    def remove(self, some: Iterable[PreparedCommit]) -> None:
+        """Remove those that were read."""
+        paths = [f"{_folder(each.commit.source_id)}/{each.commit.run_id}.arrow" for each in some]
         with failing_as("COMMITS_UNWRITABLE", "prepared commits", path=self._location):
-            names = self._directory.sizes(folder)
-            self._directory.remove_files([f"{folder}/{name}" for name in names])
+            self._directory.remove_files(paths)
 
     def _read(self, name: str, data: bytes, source_id: str) -> PreparedCommit:
         try:
