@@ -288,6 +288,50 @@ class TestEnds:
         assert numbers() == list(range(10))
         assert consumer.committed(FIRST) == 10
 
+    def test_after_an_end_that_is_unsure_nothing_is_sent_before_a_claim(
+        self, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The next mark would stand in the place of the one that tells."""
+        sends(consumer, [0])
+        with monkeypatch.context() as patched:
+
+            def away(_: object) -> None:
+                raise error("RECORDS_NOT_DELIVERED", "no broker")
+
+            patched.setattr(Producer, "start", away)
+            Producer.ends += ["unheard"]
+            with pytest.raises(KeyrangeError, match="RANGES_LOST"):
+                sends(consumer, [1])
+        assert not consumer.assignment()
+        with (
+            pytest.raises(KeyrangeError, match=r"RANGES_LOST.*unsure"),
+            consumer.transaction() as transaction,
+        ):
+            transaction.send([{"value": b"7"}], topic="out")
+        consumer.assign({FIRST: []})
+        assert consumer.committed(FIRST) == 2
+        sends(consumer, range(2, 10))
+        assert numbers() == list(range(10))
+
+    def test_one_that_was_taken_for_dead_leaves_no_mark(
+        self, consumer: Consumer, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Another one has its name, and ended between Kafka and the table."""
+        second = Consumer(options)
+        second.assign({FIRST: []})
+        with monkeypatch.context() as patched:
+            patched.setattr(CommitLog, "write", lambda *_: raising())
+            with pytest.raises(ZeroDivisionError):
+                sends(second, [0, 1])
+        mark = Producer.marks["keyrange:g:a"]
+        with pytest.raises(KeyrangeError, match="RANGES_LOST"):
+            sends(consumer, [0, 1])
+        assert Producer.marks["keyrange:g:a"] == mark
+        with Consumer(options | {"member.name": "b"}) as third:
+            third.assign({FIRST: []})
+            assert third.committed(FIRST) == 2
+        assert numbers() == [0, 1]
+
     def test_who_goes_on_under_a_name_that_was_left_is_known_by_it(
         self, world: World, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
