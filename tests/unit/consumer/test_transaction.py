@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
-import pyarrow as pa
 import pytest
 from kafka.record import MemoryRecords
 
@@ -332,6 +331,28 @@ class TestEnds:
             assert third.committed(FIRST) == 2
         assert numbers() == [0, 1]
 
+    def test_what_is_sent_just_before_the_fence_is_known(
+        self, consumer: Consumer, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The claim is over and the producer is not: whoever takes the ranges fences it first, and
+        then looks at what was prepared."""
+        sends(consumer, [0])
+        start, late = Producer.start, [1]
+
+        def begins(producer: Producer) -> Token | None:
+            if late:
+                late.pop()
+                with pytest.raises(KeyrangeError, match="RANGES_LOST"):
+                    sends(consumer, [1])
+            return start(producer)
+
+        monkeypatch.setattr(Producer, "start", begins)
+        with Consumer(options | {"member.name": "b"}) as other:
+            other.assign({FIRST: []})
+            assert other.committed(FIRST) == 2
+            assert 1 not in polled(other)
+        assert numbers() == [0, 1]
+
     def test_who_goes_on_under_a_name_that_was_left_is_known_by_it(
         self, world: World, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -344,53 +365,3 @@ class TestEnds:
                 [claim] = consumer._holding.commit_log.claims().values()
                 assert claim.marks == "out"
                 assert Producer.marks.keys() == {f"keyrange:g:{claim.slot}"}
-
-
-class TestRows:
-    def send(self, consumer: Consumer, rows: Any, topic: str = "out") -> None:
-        with consumer.transaction() as transaction:
-            transaction.send(rows, topic=topic)
-
-    def test_a_column_may_name_topics(self, consumer: Consumer) -> None:
-        rows = [
-            {"value": "1", "topic": "x", "partition": 0},
-            {"value": "2", "topic": "y", "partition": 1},
-        ]
-        self.send(consumer, pa.Table.from_pylist(rows), topic="")
-        self.send(consumer, rows, topic="")
-        found = [(topic, value) for topic, _, _, value in Producer.log]
-        assert sorted(found) == sorted(2 * [("x", b"1"), ("y", b"2")])
-        assert {number for topic, number, _, _ in Producer.log if topic == "y"} == {1}
-
-    def test_rows_of_other_columns_keep_their_place(self, consumer: Consumer) -> None:
-        with consumer.transaction() as transaction:
-            for at in range(6):
-                row = {"value": str(at), "partition": 0} | ({"key": "k"} if at % 2 else {})
-                transaction.send([row], topic="out")
-        assert [value for _, _, _, value in Producer.log] == [b"%d" % at for at in range(6)]
-
-    @pytest.mark.parametrize(
-        ("rows", "topic", "told"),
-        [
-            ([{"value": b"1"}], "", "INVALID_TOPIC_COLUMNS"),
-            ([{"value": b"1", "topic": "x"}], "out", "INVALID_TOPIC_COLUMNS"),
-            ([{"value": b"1", "topic": "x"}, {"value": b"2"}], "", "INVALID_TOPIC_COLUMNS"),
-            ([{"value": 1}], "out", "INVALID_TOPIC_COLUMNS"),
-            ([{"value": b"1"}, {"value": "2", "key": 1.5}], "out", "INVALID_TOPIC_COLUMNS"),
-            ([{"value": b"1", "more": 1}], "out", "INVALID_TOPIC_COLUMNS"),
-            ([{"value": b"1", "partition": 2}], "out", "INVALID_RECORD"),
-            ([{"value": b"1"}], "compacted", "INVALID_RECORD"),
-            ([{"value": b"1" * 1_000}], "out", "MESSAGE_TOO_LARGE"),
-        ],
-    )
-    def test_what_no_topic_takes_is_refused_at_once(
-        self, consumer: Consumer, rows: Any, topic: str, told: str
-    ) -> None:
-        """All rows of a call are taken, or none; the block goes on."""
-        with consumer.transaction() as transaction:
-            transaction.send([{"value": "7"}], topic="out")
-            with pytest.raises(KeyrangeError, match=told):
-                transaction.send(
-                    [{"value": "8", **dict.fromkeys(rows[0], None), **rows[0]}, *rows], topic=topic
-                )
-        assert numbers() == [7]
