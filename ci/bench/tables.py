@@ -132,9 +132,7 @@ TABLES: Mapping[str, Table] = {
     "query": _list(
         "query",
         {
-            "query.start.seconds": (
-                "from `start()` to where the first batch ends, 1,000 records with `availableNow`"
-            ),
+            "query.start.seconds": "from `start()` to the first batch's end, `availableNow`",
             "query.start.individual.seconds": "the same with individual commits",
             "query.start.jvm.seconds": "the same, JVM connector",
             "query.available_now.vs_jvm": "the whole run, beside the JVM connector",
@@ -279,9 +277,7 @@ TABLES: Mapping[str, Table] = {
             "commits.scale.10000x4.commit.ms": "the commit of it",
             "commits.scale.10000x4.hundredth.ms": "the same where one partition in 100 has some",
             "commits.scale.open.10000x4.seconds": "opening of the table",
-            "commits.scale.planning.10000x16.rss_mb": (
-                "memory of a process that plans 10,000 partitions in 16 key ranges"
-            ),
+            "commits.scale.planning.10000x16.rss_mb": "memory where 10,000 partitions are planned",
         },
     ),
     "commits_work": _list(
@@ -377,12 +373,18 @@ TABLES: Mapping[str, Table] = {
             "consumer.transaction.records.vs_kafka_python": "record by record, beside kafka-python",
         },
     ),
+    "state_reader": _list(
+        "state_reader",
+        {
+            "state.reader.get.p50.ms": "`keyrange.state_reader`: a key of a million, p50",
+            "state.reader.get.p99.ms": "the same, p99",
+            "state.serve.requests_per_second": "`keyrange state serve`: requests for a key",
+        },
+    ),
     "volumes": _list(
         "volumes",
         {
-            "volumes.check_1000.cpu_seconds": (
-                "processor time of a check of 100 brokers with 10 log dirs each"
-            ),
+            "volumes.check_1000.cpu_seconds": "processor time of a check of 1,000 log dirs",
             "volumes.check_1000.stretch.ms": "the longest that it keeps the interpreter",
             "volumes.batch_delay.p50.ms": "what a check adds to the planning of a batch, p50",
             "volumes.batch_delay.ms": "the same, p99",

@@ -13,7 +13,7 @@ from project.bench_runs import CI, bench, tiny_figures
 sys.path.insert(0, str(CI))
 
 from bench.__main__ import main as bench_main
-from bench.groups import ingest, sink, state, values
+from bench.groups import ingest, sink, values
 from bench.groups.read import GROUP, cells
 from bench.groups.scale import GROUP as SCALE
 from bench.registry import Bench, Scale
@@ -194,6 +194,9 @@ VALUES = {
         "peak_rss.mb",
     )
 }
+STATE_READER = {
+    *("state.reader.get.p50.ms", "state.reader.get.p99.ms", "state.serve.requests_per_second"),
+}
 # Groups of which every figure is above nothing.
 PROMISED = {
     "commits_slow_key": SLOW_KEY,
@@ -295,19 +298,6 @@ def test_the_tiny_benchmark_of_kafka_to_kafka_yields_its_figures(tmp_path: Path)
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_the_tiny_benchmark_of_state_yields_its_figures(tmp_path: Path) -> None:
-    figures = tiny_figures(tmp_path, "state")
-    assert state.GROUP.targets.keys() <= figures.keys()
-    assert {name for row in TABLES["state"].rows.values() for name in row} <= figures.keys()
-    # What is counted and not timed holds at any size.
-    assert figures["state.shuffle.bytes"]["value"] == 0
-    assert figures["state.restart.restored_bytes"]["value"] == 0
-
-
-@pytest.mark.broker
-@pytest.mark.spark
-@pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_the_tiny_benchmark_of_members_yields_its_figures(tmp_path: Path) -> None:
     figures = tiny_figures(tmp_path, "members", timeout_s=880)
     assert figures.keys() == MEMBERS
@@ -378,6 +368,7 @@ def test_every_figure_of_a_table_is_one_that_its_group_yields() -> None:
         "volumes": VOLUMES,
         "consumer": CONSUMER,
         "consumer_transaction": TRANSACTION,
+        "state_reader": STATE_READER,
         "commits_throughput": THROUGHPUT,
         "commits_slow_key": SLOW_KEY,
         "decompress": DECOMPRESS,

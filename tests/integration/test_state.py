@@ -18,9 +18,8 @@ from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
 import keyrange
-from brokers.real_broker import Record, Topics, wait_until
+from brokers.real_broker import Record, Topics
 from commands.commanding import document, refusal, run, succeed, text
-from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.each_batch import EachBatch
 from keyrange.individual_commits.table.commit_table import DeltaCommitTable
 from keyrange.individual_commits.verdict_store import VerdictStore
@@ -282,7 +281,6 @@ def test_who_looks_at_it_sees_what_is_kept(job: TableJob, tmp_path: Path) -> Non
     assert {bytes(row.key).decode(): row.total.n for row in frame.collect()} == totals
     earlier = keyrange.state(job.spark, str(commits), at=shown["seq"] - 1)
     assert sum(row.total.n for row in earlier.collect()) == 100
-    check_reader(job, commits, tmp_path / "read", seq=shown["seq"])
     # The owner of a key is named with the place of its copy.
     asked = ("--topic", job.topic, "--bootstrap-servers", job.topics.cluster.bootstrap_servers)
     where = ("--commits", commits, "--option", f"slot.directory={tmp_path / 'slots'}")
@@ -292,22 +290,6 @@ def test_who_looks_at_it_sees_what_is_kept(job: TableJob, tmp_path: Path) -> Non
     }
     assert told == {str(each.parent) for each in (tmp_path / "slots").rglob("*.arrow")}
     assert len(told) == 2
-
-
-def check_reader(job: TableJob, commits: Path, copies: Path, seq: int) -> None:
-    """Of 40 keys, each with five records, three of which had come at the commit before."""
-    with keyrange.state_reader(commits, copies=copies, follow_ms=50) as reader:
-        assert (reader.seq, reader.get("k7")) == (seq, {"total": 5})
-        assert reader.get("none") is None
-        wait_until(lambda: len([*copies.rglob("*.arrow")]) > 0)
-        assert reader.scan("k1", limit=3).column("key").to_pylist() == [b"k1", b"k10", b"k11"]
-        assert reader.as_of(seq - 1).get("k7") != {"total": 5}
-        job.produce(*records(200, 240))
-        job.run(count, SCHEMA, state=TOTAL, **own(commits.parent))
-        wait_until(lambda: reader.get("k7") == {"total": 6})
-        assert {row["total"]["n"] for row in reader.get_many(["k1", "k2"]).to_pylist()} == {6}
-    with pytest.raises(KeyrangeError, match="copies cannot be kept there"):
-        keyrange.state_reader(commits, copies="/proc/none")
 
 
 def test_a_file_that_is_damaged_or_gone_is_named(job: TableJob, tmp_path: Path) -> None:

@@ -45,15 +45,9 @@ class OutputTopics:
         if found is None or now >= until:
             if self._cluster is None:
                 self._cluster = Cluster(self._client)
-            count, takes = (
-                self._cluster.partition_count(topic),
-                topic_settings(self._cluster, topic),
-            )
-            address = TopicAddress(topic, topic, self._client, self._producer, takes.message_bytes)
-            found = TopicLimits(
-                *(address.batches, takes.message_bytes, count),
-                *(takes.needs_keys, takes.before_ms, takes.after_ms),
-            )
+            count = len(self._cluster.topic(topic).leaders)
+            address = TopicAddress(topic, topic, self._client, self._producer)
+            found = address.limits(topic_settings(self._cluster, topic), count)
             self._known[topic] = found, now + self._client.metadata_max_age_ms / 1000
         return found
 

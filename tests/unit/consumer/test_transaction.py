@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
@@ -87,7 +88,8 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     Member.polls = 0
     for module in (consumer_positions, rebalance_module, transaction_output, marked_sender):
         monkeypatch.setattr(module, "Cluster", lambda _: ScriptedCluster(world))
-    monkeypatch.setattr(ScriptedCluster, "partition_count", lambda *_: 2, raising=False)
+    topic = SimpleNamespace(leaders=[1, 1])
+    monkeypatch.setattr(ScriptedCluster, "topic", lambda *_: topic, raising=False)
     takes = lambda _, topic: TopicSettings(500, needs_keys=topic == "compacted")  # noqa: E731
     monkeypatch.setattr(transaction_output, "topic_settings", takes)
     monkeypatch.setattr(marked_sender, "TransactionalProducer", Producer)

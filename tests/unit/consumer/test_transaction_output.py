@@ -23,11 +23,11 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The topics that were asked about; each has two partitions."""
     asked: list[str] = []
 
-    def count(topic: str) -> int:
+    def found(topic: str) -> SimpleNamespace:
         asked.append(topic)
-        return 2
+        return SimpleNamespace(leaders=[1, 1])
 
-    cluster = SimpleNamespace(partition_count=count, close=lambda: None)
+    cluster = SimpleNamespace(topic=found, close=lambda: None)
     monkeypatch.setattr(transaction_output, "Cluster", lambda _: cluster)
     takes = lambda _, topic: TopicSettings(500, needs_keys=topic == "compacted")  # noqa: E731
     monkeypatch.setattr(transaction_output, "topic_settings", takes)
