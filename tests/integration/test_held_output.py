@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +31,6 @@ pytestmark = [
 ]
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
-
-BEGAN_MS = int(datetime(2024, 5, 1, 12, tzinfo=UTC).timestamp() * 1000)
 
 
 @pytest.fixture
@@ -127,11 +124,7 @@ def test_what_waits_comes_once_where_somebody_resets_the_commits(job: HeldJob) -
     job.check_versions()
 
 
-def at(minutes: float, key: bytes, value: bytes = b"") -> Record:
-    return Record(value, key, 0, BEGAN_MS + round(minutes * 60_000))
-
-
-def test_rows_of_timers_wait_for_what_came_before(
+def test_state_goes_on_and_its_rows_wait(
     spark: SparkSession, topics: Topics, tmp_path: Path
 ) -> None:
     job, gate = TableJob(spark, topics, tmp_path, 1), tmp_path / "gate"
@@ -139,38 +132,27 @@ def test_rows_of_timers_wait_for_what_came_before(
     def work(record: Any, state: Any) -> Any:
         if record.value == b"!" and not gate.exists():
             raise ValueError("not yet")
-        state.timers.set(record.timestamp + timedelta(minutes=30))
-        return (record.key.decode(), "record")
+        n = state.n.get(default=0) + 1
+        state.n.update(n)
+        return (record.key.decode(), n)
 
-    def over(key: bytes, when: datetime, state: Any) -> Any:
-        return (key.decode(), "timer")
-
-    def run() -> list[tuple[str, str]]:
+    def run() -> list[tuple[str, int]]:
         job.run(
             work,
-            "key string, what string",
+            "key string, n long",
             state={"n": keyrange.ValueState("n long")},
-            time=keyrange.EventTime(delay="1 minute"),
-            on_timer=over,
             **individual(tmp_path, splitBy="keyRange", maxDeliveries="1000", **RETRIES),
             **{"commit.isolation": "transactional", "slot.directory": str(tmp_path / "slots")},
         )
-        return [(row["key"], row["what"]) for row in job.rows()]
+        return sorted((row["key"], row["n"]) for row in job.rows())
 
-    job.produce(at(0, b"b"), at(1, b"a", b"!"), at(2, b"c"))
-    assert run() == [("b", "record")]
-    # Timers of b and c fire, and their rows wait for a's record, as z's does.
-    job.produce(at(60, b"z"))
-    assert run() == [("b", "record")]
+    job.produce(*(Record(value, key) for key, value in ((b"b", b""), (b"a", b"!"), (b"b", b""))))
+    assert run() == [("b", 1)]
+    job.produce(Record(b"", b"b"), Record(b"", b"a"))
+    assert run() == [("b", 1)]
     gate.touch()
-
-    def is_out() -> bool:
-        return len(run()) == 7
-
-    wait_until(is_out)
-    assert sorted(run()) == sorted(
-        [(key, "record") for key in "abcz"] + [(key, "timer") for key in "abc"]
-    )
+    wait_until(lambda: len(run()) == 5)
+    assert run() == [("a", 1), ("a", 2), ("b", 1), ("b", 2), ("b", 3)]
 
 
 def test_rows_of_batches_say_which_records_they_wait_with(

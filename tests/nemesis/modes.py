@@ -136,7 +136,7 @@ MODES: Final = {
             tables=("copies", "last"),
             merges="delta-rs",
         ),
-        Mode("held-timers-job", writer="tasks", isolation="transactional", time="timers"),
+        Mode("held-state-job", writer="tasks", isolation="transactional", keeps_state=True),
         Mode("state-job", writer="tasks", keeps_state=True),
         Mode("pinned-state-job", writer="tasks", pin="prefer", keeps_state=True),
         Mode("windows-job", writer="tasks", values="json", time="session"),

@@ -83,7 +83,10 @@ class Graveyard:
     def behind(self, *_: Any) -> list[Any]:
         return []
 
-    def send(self, options: SourceOptions, letters: Sequence[Any]) -> None:
+    def stop_others(self, *_: Any) -> None:
+        """Nobody else sends any."""
+
+    def send(self, options: SourceOptions, at: Any, letters: Sequence[Any], *_: Any) -> None:
         self.sent += letters
 
     def maintain(self) -> None:

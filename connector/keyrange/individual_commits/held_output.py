@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
 from pyspark.sql.types import StructType
 
@@ -17,7 +16,7 @@ from keyrange.errors import error
 from keyrange.individual_commits import reported_outcomes
 from keyrange.individual_commits.model.verdict_manifest import Manifest
 from keyrange.individual_commits.reported_outcomes import HIDDEN_SPARK
-from keyrange.individual_commits.transactional_output import AT, Release, in_order, tasks_for
+from keyrange.individual_commits.transactional_output import Release, in_order, tasks_for
 from keyrange.individual_commits.verdict_store import VerdictStore
 from keyrange.storage.data_files import DataFile, FileSettings, check_there
 from keyrange.storage.directory import Directory
@@ -93,7 +92,6 @@ class HeldOutput:
     ) -> list[tuple[Any, ...]]:
         attempt = f"{batch_id}/{uuid.uuid4().hex}"
         target = Target((output,), f"{store.location}/{attempt}", attempt, self.files, self.storage)
-        hidden = F.col(HIDDEN).withField("offset", F.col(AT)).alias(HIDDEN)
-        given = rows.select(*(rows[name] for name in output.columns.names), hidden)
+        given = rows.select(*output.columns.names, HIDDEN)
         made = given.mapInArrow(writing_again(target), StructType([]).add(HIDDEN, HIDDEN_SPARK))
         return reported_outcomes.handed_on(made)["file"]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Final, NamedTuple
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from keyrange.errors import error
@@ -32,29 +32,18 @@ from keyrange.work.outcome_rows import HIDDEN
 _BYTES_PER_TASK: Final = 32 << 20
 
 Bounds = Mapping[TopicPartition, tuple[int, int]]
-# Beside a job's columns: the offset at which a row stands, its batch, and the last one that has
-# rows of its record.
-AT: Final = f"{HIDDEN}_at"
+# Beside a job's columns: the batch of a row, and the last one that has rows of its record.
 _BATCH: Final = f"{HIDDEN}_batch"
 _LAST: Final = f"{HIDDEN}_last"
 
 
 class Span(NamedTuple):
-    """Offsets [low, high) of a partition, in which a batch began at `begin`. `is_own`: whether that
-    batch releases them itself."""
+    """Offsets [low, high) of a partition."""
 
     topic: str
     partition: int
     low: int
     high: int
-    begin: int
-    is_own: bool
-
-    @property
-    def releases_timers(self) -> bool:
-        """Whether rows are due of timers that fired before all records of the batch: those of an
-        earlier one that began below `low` were released before."""
-        return self.begin <= self.high and (self.is_own or self.begin > self.low)
 
 
 def staged(store: VerdictStore, planned: Planned, states: StateColumns) -> list[Manifest]:
@@ -154,30 +143,22 @@ class Release:
     def spans(self, manifest: Manifest) -> list[Span]:
         """Of which offsets rows of a batch may be released now, by partition: those of the batch
         end where it did."""
-        begins, ends = (
-            read_checkpoint(dict(each)).positions for each in (manifest.start, manifest.end)
-        )
+        ends = read_checkpoint(dict(manifest.end)).positions
         floors = self.floors.get(manifest.batch_id, ())
         left = _left_of(manifest, self.bounds, self.topic_ids, floors)
-        found = (
-            Span(*at, low, high, begins.get(at, 0), manifest.batch_id == self.batch_id)
-            for at, (low, high) in left.items()
-        )
         return [
-            each
-            for each in found
-            if each.releases_timers
-            or each.low < min(each.high, ends.get(TopicPartition(*each[:2]), each.high))
+            Span(*at, low, high)
+            for at, (low, high) in left.items()
+            if low < min(high, ends.get(at, high))
         ]
 
     def rows(self, verdicts: Sequence[tuple[Manifest, DataFrame]], place: str) -> DataFrame:
-        """The rows of batches that are released, with the columns of all of them, and in `AT` the
-        offset at which each row stands.
+        """The rows of batches that are released, with the columns of all of them; column `place`
+        says which record a row is of.
 
-        Column `place` says which record a row is of. Rows of timers that fired before all records
-        of their batch have no offset: they stand where the batch began in their partition. Where
-        several batches take part each partition comes in the order of its offsets. Of a record that
-        several worked on, because somebody has reset the commits, the last one's rows count.
+        Where several batches take part each partition comes in the order of its offsets. Of a
+        record that several worked on, because somebody has reset the commits, the last one's rows
+        count.
         """
         frames = [
             _within(rows, self.spans(each), place).withColumn(_BATCH, F.lit(each.batch_id))
@@ -186,20 +167,25 @@ class Release:
         if len(frames) == 1:
             return frames[0]
         united = reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), frames)
-        partition = [F.col(f"{place}.{name}") for name in PLACE[:2]]
-        of_timer = F.when(F.col(f"{place}.offset").isNull(), F.col(_BATCH))
-        of_record = F.max(_BATCH).over(Window.partitionBy(*partition, AT, of_timer))
+        partition, at = _place(place)
+        of_record = F.max(_BATCH).over(Window.partitionBy(*partition, at))
         count = tasks_for([each for each, _ in verdicts])
         last_only = united.repartition(count, *partition).withColumn(_LAST, of_record)
         return in_order(last_only.where(F.col(_BATCH) == F.col(_LAST)), place, count)
 
 
+def _place(name: str) -> tuple[list[Column], Column]:
+    """The partition and the offset of a row."""
+    topic, partition, offset = (F.col(f"{name}.{each}") for each in PLACE)
+    return [topic, partition], offset
+
+
 def in_order(rows: DataFrame, place: str, count: int) -> DataFrame:
     """Rows as `released` has them, each partition in order and in one of Spark's `count`."""
-    partition = [F.col(f"{place}.{name}") for name in PLACE[:2]]
+    partition, at = _place(place)
     kind: Any = rows.select(place).schema[0].dataType
     within = [f"{place}.row"] if "row" in kind.names else []
-    return rows.repartition(count, *partition).sortWithinPartitions(*partition, AT, *within)
+    return rows.repartition(count, *partition).sortWithinPartitions(*partition, at, *within)
 
 
 def tasks_for(manifests: Iterable[Manifest]) -> int:
@@ -222,15 +208,13 @@ def _left_of(
 
 
 def _within(rows: DataFrame, spans: Sequence[Span], place: str) -> DataFrame:
-    schema = "topic string, partition int, low long, high long, begin long, timers boolean"
-    told = [(*each[:5], each.releases_timers) for each in spans]
-    wanted = rows.sparkSession.createDataFrame(told, schema).alias("bounds")
-    at, low, high = F.col(f"{place}.offset"), F.col("bounds.low"), F.col("bounds.high")
+    schema = "topic string, partition int, low long, high long"
+    wanted = rows.sparkSession.createDataFrame(list(spans), schema).alias("bounds")
+    (topic, partition), at = _place(place)
     inside: Any = (
-        (F.col(f"{place}.topic") == F.col("bounds.topic"))
-        & (F.col(f"{place}.partition") == F.col("bounds.partition"))
-        & F.when(at.isNull(), F.col("bounds.timers")).otherwise((at >= low) & (at < high))
+        (topic == F.col("bounds.topic"))
+        & (partition == F.col("bounds.partition"))
+        & (at >= F.col("bounds.low"))
+        & (at < F.col("bounds.high"))
     )
-    found = rows.join(F.broadcast(wanted), inside, "inner")
-    stands = F.coalesce(at, F.col("bounds.begin")).alias(AT)
-    return found.select(*(rows[name] for name in rows.columns), stands)
+    return rows.join(F.broadcast(wanted), inside, "left_semi")

@@ -108,9 +108,9 @@ def time_of(
         raise invalid_options([str(failure)]) from None
     if (mistake := _no_time(options, found)) is not None:
         raise invalid_options([mistake])
-    if options.commits.transactional and options.commits.state_topic:
-        text = "state.topic, time and commit.isolation=transactional exclude each other"
-        raise invalid_options([f"{text}: timers of shared state stand behind no record"])
+    if options.commits.transactional:
+        text = "time and commit.isolation=transactional exclude each other"
+        raise invalid_options([f"{text}: rows of timers are of no record that others wait for"])
     return found
 
 

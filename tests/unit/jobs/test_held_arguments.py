@@ -1,0 +1,58 @@
+"""Which jobs commit.isolation=transactional is not for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.types import LongType, StructField, StructType
+
+import keyrange
+from keyrange.errors import KeyrangeError
+from keyrange.jobs.job_arguments import check_held
+from keyrange.model.columns import PLACE
+from keyrange.options import parse_options
+
+N = StructField("n", LongType())
+PLACES = StructType([*(StructField(name, LongType()) for name in PLACE), N])
+PLAIN = StructType([N])
+
+
+def options(home: Path) -> dict[str, str]:
+    return {
+        "kafka.bootstrap.servers": "h:1",
+        "subscribe": "orders",
+        "splitBy": "keyRange",
+        "commitMode": "individual",
+        "commitTable": str(home / "commits"),
+        "commit.isolation": "transactional",
+    }
+
+
+def test_rows_of_timers_are_of_no_record(tmp_path: Path) -> None:
+    with pytest.raises(KeyrangeError, match=r"time and commit\.isolation=transactional exclude"):
+        keyrange.job(
+            options(tmp_path),
+            lambda record, state: None,
+            PLAIN,
+            state={"n": keyrange.ValueState("n long")},
+            time=keyrange.EventTime(),
+            on_timer=lambda key, at, state: None,
+        )
+
+
+@pytest.mark.parametrize(
+    ("schemas", "topics", "unplaced"),
+    [({"": PLAIN}, [], "the output"), ({"a": PLACES, "b": PLACES}, ["b"], "b")],
+)
+def test_rows_of_batches_have_to_say_of_which_records_they_are(
+    tmp_path: Path, schemas: dict[str, Any], topics: list[str], unplaced: str
+) -> None:
+    parsed = parse_options(options(tmp_path), "stream")
+    with pytest.raises(KeyrangeError, match=f"not so {unplaced}$|not so {unplaced}\\. "):
+        check_held(parsed, "arrow", schemas, topics)
+    check_held(parsed, "record", schemas, topics)
+    check_held(parsed, "arrow", {"": PLACES}, [])
+    immediate = options(tmp_path) | {"commit.isolation": "immediate"}
+    check_held(parse_options(immediate, "stream"), "arrow", schemas, topics)
