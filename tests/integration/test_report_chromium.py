@@ -18,9 +18,10 @@ import pytest
 from brokers.scripted_admin import GB, Told, scripted_brokers
 from commands.chromium import Page, browser
 from commands.commanding import succeed
+from keyrange.cli.local_server import ADDRESS, LocalServer
 from keyrange.cli.report.commands import load_library
 from keyrange.cli.report.report_inputs import Collector
-from keyrange.cli.report.server import ADDRESS, Press, _Server
+from keyrange.cli.report.server import Press
 from keyrange.errors import error
 from keyrange.report.html import page as make_page
 from keyrange.report.html import report
@@ -276,7 +277,7 @@ def test_a_served_page_is_brought_up_to_date_and_says_when_it_is_not(page: Page)
 
     told = Told()
     press = Press(cast(Collector, told), load_library(), 200)
-    with _Server(0, press) as server:
+    with LocalServer(0, press.answer) as server:
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         page.open(f"http://{ADDRESS}:{server.server_port}/")
         page.driver.execute_script(
