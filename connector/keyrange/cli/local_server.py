@@ -8,9 +8,10 @@ brings a token alone.
 from __future__ import annotations
 
 import hmac
+import socket
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -70,9 +71,27 @@ class LocalServer(ThreadingHTTPServer):
     ) -> None:
         self.answer, self.open_paths = answer, open_paths
         self.bearer = None if token is None else f"Bearer {token}".encode()
+        self._connections: set[socket.socket] = set()
         super().__init__((address, port), _Handler)
         # Who has the token may name the server as they like.
         self.hosts = hosts_of(self.server_port) if address == ADDRESS else None
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        connection, address = super().get_request()
+        self._connections.add(connection)
+        return connection, address
+
+    def shutdown_request(self, request: Any) -> None:
+        self._connections.discard(request)
+        super().shutdown_request(request)
+
+    def shutdown(self) -> None:
+        """Ends connections too: the thread of one that a browser keeps would go on answering."""
+        super().shutdown()
+        for connection in tuple(self._connections):
+            # Its thread may have closed it by now.
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002
         """A browser that leaves is no trouble of ours, and no traceback helps who watches."""
