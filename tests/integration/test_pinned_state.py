@@ -7,7 +7,6 @@ from collections import Counter
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
@@ -15,24 +14,13 @@ from deltalake import DeltaTable
 from brokers.real_broker import Record, Topics, send
 from commands.commanding import succeed
 from faults.key_feeder import Feeder
-from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.kafka.messages.produce import partition_of
-from keyrange.members.model.assignment import Assignment
 from project.forms import by_form
-from queries.pinned_checks import check_counts, restart_oldest
-from queries.pinned_cluster import BRIEF, PinnedRun, pinned_cluster, share_moved
-from tables.delta_commits import table_at
+from queries.pinned_checks import restart_oldest
+from queries.pinned_cluster import BRIEF, pinned_cluster
+from queries.state_moves import PARTITIONS, folded, moved_bytes, restored_by
 
-PARTITIONS = 3
-
-
-def folded(run: PinnedRun, sent: int) -> None:
-    """Wait for all that was sent: each record once, each key counted from one on in its order."""
-    path = run.home / "table"
-    run.wait(lambda: DeltaTable(path).to_pyarrow_dataset().count_rows() >= sent)
-    rows = DeltaTable(path).to_pyarrow_table().to_pylist()
-    assert len(rows) == sent
-    check_counts(rows)
+KEYS = 600_000
 
 
 # The longer form restarts both executors ten times, and the driver ten times.
@@ -105,54 +93,18 @@ def rows(path: Path) -> int:
 KEYS = 600_000
 
 
-def commits_of(run: PinnedRun) -> Snapshot:
-    path = run.home / "commits"
-    [source] = set(DeltaTable(path).to_pyarrow_table(columns=["source_id"]).column(0).to_pylist())
-    return table_at(path, source).known()
-
-
-def restored_by(run: PinnedRun, records: int) -> int:
-    """Bytes of state that hosts had read when so many records of its own were counted."""
-    path = run.home / "table"
-
-    def counted() -> int:
-        keys = DeltaTable(path).to_pyarrow_table(columns=["key"]).column("key")
-        found: int = pc.sum(pc.starts_with(keys, "own-")).as_py() or 0
-        return found
-
-    run.wait(lambda: counted() >= records)
-    last = commits_of(run).batch_id
-    run.wait(lambda: run.status()["batch"] >= last)
-    found: int = run.status()["restored"]
-    return found
-
-
-def moved_bytes(run: PinnedRun, before: Assignment, after: Assignment) -> float:
-    """What the state of the keys weighs that have another owner. A host reads whole row groups, of
-    which two lie across the ends of a key range that it gets."""
-    runs = [each for found in commits_of(run).runs.values() for each in found]
-    size = sum(each.size_bytes for each in runs)
-    group = max(each.size_bytes / (each.groups[1] - each.groups[0]) for each in runs)
-    ends = sum(
-        2
-        for partition, owned in after.owners.items()
-        for each in owned
-        if before.owner_of(partition, each.span.from_hash) != each.slot
-    )
-    return 1.1 * share_moved(before, after) * size + ends * group
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_each_host_restores_the_state_of_the_keys_that_it_gets(
     topics: Topics, tmp_path: Path
 ) -> None:
-    """Two executors become three and two again, each on a host of its own."""
+    """Two executors become three and two again, each on a host of its own. Nobody prepares."""
     topic = topics.create_topic("scaled", PARTITIONS)
     records = [Record(b"", b"own-%d" % n, n % PARTITIONS) for n in range(KEYS)]
     some = records[::50]
     confs = {"spark.sql.streaming.numRecentProgressUpdates": "10000"}
     given = {**BRIEF, "memberNames": "static", "maxOffsetsPerTrigger": "200000"}
+    given["warmup.timeout.ms"] = "0"
     with (
         topics.producer() as producer,
         pinned_cluster(topics, tmp_path, "local-cluster[3,1,640]", confs, hosts=True) as cluster,

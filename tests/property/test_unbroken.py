@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from keyrange.members import slot_directories
-from keyrange.members.model.assignment import Assignment, Since, assign, unbroken
+from keyrange.members.model.assignment import Assignment, Since, assign, ranges_by_slot, unbroken
 from keyrange.members.model.task_greeting import SlotRanges
-from keyrange.members.pinning import ranges_by_slot
 from keyrange.members.slot_directories import Slot, SlotLocation, note_slot, slot
 from keyrange.model.offsets import TopicPartition
 from project.forms import by_form

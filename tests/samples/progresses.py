@@ -113,6 +113,7 @@ FULL: dict[str, dict[str, Any]] = {
         "ownPortions": 9,
         "foreignPortions": 1,
         "unownedPortions": 0,
+        "standbyPortions": 0,
     },
     "volumes": {
         "throttleFactor": 0.5,

@@ -320,7 +320,7 @@ def join(settings: ConsumerSettings, name: Name, holding: OwnedRanges, said: Int
         own,
         leader,
     )
-    warmup_ms, age_ms = settings.warmup_timeout_ms, client.metadata_max_age_ms
+    warmup_ms, age_ms = settings.members.warmup_timeout_ms, client.metadata_max_age_ms
     return Sharing(holding, member, said, warmup_ms, age_ms, leader)
 
 

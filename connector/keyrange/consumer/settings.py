@@ -61,14 +61,6 @@ class ConsumerSettings:
         values=_TIME,
         default="5m",
     )
-    warmup_timeout_ms: int = option(
-        "warmup.timeout.ms",
-        duration_or_ms,
-        "How long key ranges stay where they are after they were announced to who gets them, "
-        "unless that is ready before. 0: they move at once.",
-        values=_TIME,
-        default="30s",
-    )
     unacknowledged_max: int = option(
         "max.unacknowledged",
         int_between(1, 2**31 - 1),

@@ -23,7 +23,7 @@ from keyrange.keyed_state.model.state_runs import MadeRun
 from keyrange.keyed_state.states_of_task import PartitionRuns, StateSettings, TaskStates
 from keyrange.keyed_state.variables import StateForm
 from keyrange.members.read_tasks import ReadTask
-from keyrange.members.slot_directories import made_slots_directory, portion_of_process
+from keyrange.members.slot_directories import OWN, STANDBY, made_slots_directory, portion_of_process
 from keyrange.model.key_ranges import SPACE, KeyRange, complement, merge
 from keyrange.model.offsets import TopicPartition
 from keyrange.model.watermarks import PartitionClock
@@ -206,8 +206,8 @@ def partitions_of(
             found.append(SPACE)
         else:
             shared.add(home)
-    # Of a query that pins its ranges these keys stay on this host if its slot has them.
-    is_own = not options.members.pinned or portion_of_process() == "own"
+    # Of a query that pins its ranges these keys stay on this host if its slot has them, or copies.
+    is_own = not options.members.pinned or portion_of_process() in (OWN, STANDBY)
     return {
         at: PartitionRuns(
             tuple(merge(each)),

@@ -69,6 +69,10 @@ class StateCache:
                 found.append((piece, LoadedBlocks([within(each, piece) for each in blocks])))
         return sorted(found, key=lambda each: each[0])
 
+    def missing(self, run: StateRun) -> list[KeyRange]:
+        """The key ranges of a run that have no copy, by the names of copies alone."""
+        return subtract([run.span], [span for span, _ in self._copies(run)])
+
     def keep(self, run: StateRun, blocks: Iterable[pa.RecordBatch], schema: pa.Schema) -> None:
         """Write a copy of a run's rows in its key range. A cache that cannot be written to is one
         that is not there."""

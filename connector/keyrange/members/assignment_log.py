@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from keyrange.members.model.assignment import Assignment, Since, unbroken
+from keyrange.members.model.assignment import Assignment, Owners, Since, unbroken
 from keyrange.members.model.join_metadata import MemberMetadata
 from keyrange.members.model.reassignment_timing import Membership, Timeouts
 from keyrange.members.table.assignment_schema import Stored, StoredMember
@@ -57,6 +57,10 @@ class AssignmentLog:
     @property
     def assignment(self) -> Assignment | None:
         return self.stored.assignment if self.stored is not None else None
+
+    @property
+    def standbys(self) -> Owners:
+        return self.stored.standbys if self.stored is not None else {}
 
     @property
     def reached(self) -> str:
@@ -120,6 +124,7 @@ class AssignmentLog:
         passed_ms: int,
         commands_until: int | None = None,
         reached: str | None = None,
+        standbys: Owners | None = None,
     ) -> None:
         """Append a row; what it says holds from then on. What is None is as before. Raises
         as the table does, and nothing of it holds before `settle` has written it."""
@@ -133,6 +138,7 @@ class AssignmentLog:
             reason=reason,
             assignment=assignment,
             since=self._since(assignment),
+            standbys=self.standbys if standbys is None else standbys,
             membership=membership.to_json(),
             members=stored_members(membership, sighting, known, at_ms - passed_ms),
             member_group=self._options.kafka_group,
@@ -178,5 +184,6 @@ def stored_members(
         seen = sighting.there.get(name) or known.get(name)
         if seen is not None:
             row = replace(row, host=seen.host, executor=seen.executor, source=seen.source)
+            row = replace(row, rack=seen.rack)
         rows.append(row)
     return tuple(rows)

@@ -35,6 +35,8 @@ from keyrange.members.model.group_messages import (
     Sync,
     ToCoordinator,
 )
+from keyrange.members.model.join_metadata import MemberMetadata, read_metadata
+from keyrange.members.model.reassignment_timing import Present
 
 _log = logging.getLogger(__name__)
 
@@ -288,3 +290,17 @@ def _failed(group: str, code: int, what: str) -> KeyrangeError:
 
 _not_described: Final = partial(_failed, what="cannot be described")
 _not_removed: Final = partial(_failed, what="does not let go of its member")
+
+
+def read_members(group: GroupView) -> tuple[list[Present], dict[str, MemberMetadata]]:
+    """Who in a group says that it is one of keyrange's members, and what each says, by slot."""
+    present: dict[str, Present] = {}
+    said: dict[str, MemberMetadata] = {}
+    for each in group.members:
+        told = read_metadata(each.metadata)
+        if told is None:
+            _log.warning("a member of the group is none of keyrange's: %s", each.client_host)
+        else:
+            present[told.slot] = Present(told.slot, each.instance_id is not None, told.cores)
+            said[told.slot] = told
+    return [present[slot] for slot in sorted(present)], said

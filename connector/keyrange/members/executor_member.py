@@ -4,11 +4,12 @@ bound tasks read."""
 from __future__ import annotations
 
 import logging
+import os
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from keyrange.errors import KeyrangeError, error
 from keyrange.members.binding.caller import Caller, greet
@@ -20,12 +21,16 @@ from keyrange.members.executor import (
     this_executor,
 )
 from keyrange.members.executor_names import name_settings
+from keyrange.members.heir import Announce, Heir
 from keyrange.members.launch import ensure_member, member_directory
 from keyrange.members.model.late_binding import NO_SLOT
 from keyrange.members.model.task_greeting import Greeting
 from keyrange.members.range_listener_calls import Held, Listening
 from keyrange.members.read_tasks import BoundTask, ReadTask, read_bound_task
 from keyrange.members.slot_directories import (
+    FOREIGN,
+    OWN,
+    STANDBY,
     ReadRecord,
     SlotLocation,
     batch_of_task,
@@ -37,6 +42,7 @@ from keyrange.members.slot_directories import (
 )
 from keyrange.members.status import MemberSetup, MemberStatus, TaskProgress, now_ms, read_status
 from keyrange.options import SourceOptions
+from keyrange.ranges.sharing.shared_directory import name_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -104,15 +110,25 @@ def _bound_rows(
         return slot
 
     for portion in caller.portions(slot_now):
-        is_own = portion["slot"] == slot
         record = member.begin(slot, task, caller.batch, portion["last"])
-        with reading("own" if is_own else "foreign"):
+        whose = _whose(portion, slot)
+        with reading(whose):
             yield from read(read_bound_task(portion))
-        if is_own and record is not None:
+        if whose == OWN and record is not None:
             try:
                 record.finish(caller.batch, task.plan, portion["number"], portion["count"])
             except OSError as failure:
                 _log.warning("slot %s cannot note what it has read: %s", slot, failure)
+    # Also of a slot that has nothing to read yet.
+    if caller.copies:
+        member.inherit()
+
+
+def _whose(portion: Mapping[str, Any], slot: str) -> str:
+    """As `Slot.portion` says it."""
+    if portion["slot"] == slot:
+        return OWN
+    return STANDBY if portion["reader"] == slot else FOREIGN
 
 
 def _with_progress(member: _Member, rows: Rows) -> Generator[pa.RecordBatch, None, None]:
@@ -140,6 +156,7 @@ class _Member:
 
     def __init__(self, options: SourceOptions, greeting: Greeting) -> None:
         self._greeting = greeting
+        self._source = options
         self._options = options.members
         self._owner = executor_process()
         executor, cores = this_executor(self._owner.pid, task_property("spark.master"))
@@ -210,7 +227,8 @@ class _Member:
                 _log.warning("this executor has no slot, see %s", self.directory)
                 # The next task tells of the slot that it may have by then.
                 _greeting.discard(self._greeting)
-            greet(self._greeting.address, slot)
+            if greet(self._greeting.address, slot):
+                self.inherit()
         except (KeyrangeError, BadLine, OSError) as failure:
             _log.warning(
                 "this executor cannot reach the driver at %s, and its key ranges do not stay with "
@@ -219,6 +237,18 @@ class _Member:
                 failure,
             )
             _greeting.discard(self._greeting)
+
+    def inherit(self) -> None:
+        """Copy what the slot is to have copies of, beside the tasks."""
+        lock = self._executor_directory / f"heir-{name_of(self._options.group)}.lock"
+        heir = Heir(self._source, self._greeting.address, self.slot, self._announcer(), lock)
+        heir.begin()
+
+    def _announcer(self) -> Announce:
+        listening = self._listening()
+        if listening is None:
+            return lambda *_: True
+        return listening.announce
 
     def note(self, slot: str, epoch: int, caller: Caller) -> None:
         """Say in the executor which ranges its slot has. State has to do without where that fails,
@@ -288,5 +318,6 @@ def _setup(options: SourceOptions, greeting: Greeting, executor: str, cores: int
         max_poll_interval_ms=members.poll_interval_ms,
         cores=float(cores),
         executor=executor,
+        rack=os.environ.get(options.rack_variable, "") if options.rack_variable else "",
         run=greeting.run,
     )

@@ -2,7 +2,8 @@
 the plan of a batch by that.
 
 Between batches the Kafka group of the members is looked at, and what people asked for; an
-assignment changes only there, and is in the table before a batch is planned from it. Batches are
+assignment changes only there, after its heirs have prepared for it (`heirs.py`), and is in the
+table before a batch is planned from it. Batches are
 planned for tasks that run anywhere until there is an assignment and executors have reached this
 process: those of the first batch of a run try. Where executors have reached the run before, and
 have static names, the first batch is for those that the table names, and waits for them.
@@ -11,31 +12,40 @@ have static names, the first batch is for those that the table names, and waits 
 from __future__ import annotations
 
 import logging
-import socket
 import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from keyrange.kafka.cluster import Cluster
 from keyrange.members.assignment_log import AssignmentLog, Sighting
+from keyrange.members.binding.own_address import route_to
 from keyrange.members.binding.service import BindingService
-from keyrange.members.coordinator_client import GroupView, describe_members, remove_member
-from keyrange.members.model.assignment import Assignment, Since, assign, tempered
-from keyrange.members.model.join_metadata import MemberMetadata, read_metadata
+from keyrange.members.coordinator_client import describe_members, read_members, remove_member
+from keyrange.members.heirs import Heirs
+from keyrange.members.model.assignment import (
+    Assignment,
+    Owners,
+    Since,
+    assign,
+    ranges_by_slot,
+    tempered,
+)
+from keyrange.members.model.copy_book import KnownState
+from keyrange.members.model.join_metadata import MemberMetadata
 from keyrange.members.model.late_binding import PinRule, count_tasks
 from keyrange.members.model.pinned_plan import Shape, WorkUnit, portion_cuts
 from keyrange.members.model.reassignment_timing import Membership, Present, Reassign
+from keyrange.members.model.standbys import Place, Standing
 from keyrange.members.model.task_greeting import Address, Greeting
 from keyrange.members.read_tasks import BoundTask, ReadTask, write_bound_task
 from keyrange.members.status import now_ms as passed_ms
 from keyrange.members.table.assignment_schema import REACHED, TRIED
 from keyrange.members.table.assignments import open_assignments
-from keyrange.model.key_ranges import write_ranges
-from keyrange.model.offsets import TopicPartition, nested
+from keyrange.model.offsets import TopicPartition
 from keyrange.options import SourceOptions
-from keyrange.options.kafka_properties import ClientSettings
 from keyrange.options.members import MemberOptions
 
 _log = logging.getLogger(__name__)
@@ -66,9 +76,13 @@ class Pinning:
         self._awaits: bool | None = None
         self._look_again_at = 0.0
         self._weights: dict[TopicPartition, float] = {}
+        self._heirs = Heirs(self._options.warmup_timeout_ms, bool(self._options.listener))
+        self._standing = Standing(self._options.standby_replicas)
         self._service: BindingService | None = None
         self._planned = 0
         self._last_plan = ""
+        # Portions of the last plan that standbys are to read.
+        self._stood_for = 0
         # The assignment whose ranges the service knows.
         self._told_epoch = 0
         self._has_said = False
@@ -103,11 +117,29 @@ class Pinning:
         before = self._written.membership.standings
         self._written.membership.observe(self._present, now_ms)
         taken = self._written.take_commands(now_ms, self._take_out)
-        due = self._written.membership.due(now_ms)
-        if due is not None and (self._weights or self.assignment is not None):
-            self._reassign(due, taken)
+        if self._moves(now_ms):
+            self._reassign(taken)
         elif taken or self._written.membership.standings != before or self._is_news():
             self._write("members changed", self.assignment, self._written.membership, taken)
+
+    def _moves(self, now_ms: int) -> bool:
+        """Whether key ranges are assigned anew now. Who is to get some prepares for it first."""
+        due = self._written.membership.due(now_ms)
+        if due is None or not (self._weights or self.assignment is not None):
+            self._heirs.drop()
+            return False
+        shares, present = self._shares(), [each.name for each in self._present]
+        deal = partial(self._dealt, due, shares)
+        return self._heirs.moves(due, self.assignment, shares.keys(), deal, present, now_ms)
+
+    def _dealt(self, due: Reassign, shares: Mapping[TopicPartition, float]) -> Assignment:
+        before = self.assignment
+        epoch = before.epoch + 1 if before is not None else 1
+        return assign(shares, due.members, before, epoch, self._written.standbys)
+
+    def follow(self, state: KnownState | None) -> None:
+        """Take in the state of keys at the last commit: who is to copy it is told."""
+        self._heirs.follow(state, self._written.standbys)
 
     def take_in(
         self, sizes: Mapping[TopicPartition, float], partitions: Collection[TopicPartition]
@@ -131,8 +163,8 @@ class Pinning:
         this process listens."""
         return Greeting(self._address(), self._run)
 
-    def owners(self, partitions: Sequence[TopicPartition]) -> Assignment | None:
-        """The assignment that the next batch is planned by; None for tasks that run anywhere."""
+    def owners(self, partitions: Sequence[TopicPartition]) -> Owners | None:
+        """Who owns and reads the key ranges of the next batch; None for tasks that run anywhere."""
         assignment = self.assignment
         self._planned += 1
         if self._planned > 1:
@@ -153,7 +185,12 @@ class Pinning:
         if not self._reached():
             # The next run does not rely on it, unless this one sees that it holds.
             self._write("begins bound", assignment, self._written.membership, reached=TRIED)
-        return assignment
+        return self._readers(assignment)
+
+    def _readers(self, assignment: Assignment) -> Owners:
+        """The owners of key ranges, and who reads for those that are away."""
+        away = frozenset(assignment.slots) - self._told.keys() - self._awaited()
+        return self._standing.readers(assignment, self._written.standbys, away)
 
     def pass_over(self) -> None:
         """Note that the next batch is read by whoever is free: no slot has read all of its own."""
@@ -163,7 +200,7 @@ class Pinning:
     def cuts(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, tuple[int, ...]]:
         """Where the portions of a batch with these partitions may begin inside one of them, by the
         assignment as it stands."""
-        owners = self.assignment.owners if self.assignment is not None else {}
+        owners = self._readers(self.assignment) if self.assignment is not None else {}
         return portion_cuts({p: owners[p] for p in partitions if p in owners}, self.shape)
 
     @property
@@ -180,23 +217,26 @@ class Pinning:
         assert self.assignment is not None
         cores = self._cores()
         owners = [portion.slot for portion in portions]
+        readers = [portion.reader for portion in portions]
         tasks = count_tasks(owners, cores)
         counts = Counter(owners)
         documents = [
             write_bound_task(make(each))
-            | {"slot": each.slot, "number": at, "count": counts[each.slot]}
+            | {"slot": each.slot, "reader": each.reader}
+            | {"number": at, "count": counts[each.slot]}
             for at, each in enumerate(portions)
         ]
         if not tasks:
             return []
         awaited = self._awaited()
         there = self._reached() | awaited
-        name = self._service.add(owners, documents, there, tasks, self._rule, awaited)
+        name = self._service.add(owners, documents, there, tasks, self._rule, awaited, readers)
         epoch, greeting = self.assignment.epoch, self.greeting()
         if self._told_epoch != epoch:
             self._service.tell_ranges(epoch, self._holdings(self.assignment))
             self._told_epoch = epoch
         self._last_plan = name
+        self._stood_for = sum(each.slot != each.reader for each in portions)
         return [BoundTask(greeting, name, number, epoch) for number in range(tasks)]
 
     def metrics(self) -> dict[str, Any]:
@@ -210,6 +250,7 @@ class Pinning:
             "ownPortions": counts.own if counts is not None else 0,
             "foreignPortions": counts.foreign if counts is not None else 0,
             "unownedPortions": counts.unowned if counts is not None else 0,
+            "standbyPortions": self._stood_for,
         }
 
     def _settle(self) -> None:
@@ -224,8 +265,14 @@ class Pinning:
                 )
 
     def _is_news(self) -> bool:
-        """Whether executors have reached this process, and the table does not say so."""
-        return bool(self._reached()) and self._written.reached != REACHED
+        """Whether executors have reached this process, or slots are elsewhere, and the table does
+        not say so."""
+        is_reached = bool(self._reached()) and self._written.reached != REACHED
+        return is_reached or self._has_moved()
+
+    def _has_moved(self) -> bool:
+        places = self._places(self._written.membership)
+        return self._standing.has_moved(self.assignment, places)
 
     def _awaited(self) -> frozenset[str]:
         """The slots that executors are to have that may be about to come."""
@@ -238,15 +285,16 @@ class Pinning:
             if slot in members and members[slot].is_static and slot not in self._reached()
         )
 
-    def _reassign(self, due: Reassign, taken: int | None) -> None:
-        before = self.assignment
-        epoch = before.epoch + 1 if before is not None else 1
-        after = assign(self._shares(), due.members, before, epoch)
+    def _reassign(self, taken: int | None) -> None:
+        due, announced = self._written.membership.due(passed_ms()), self._heirs.announced
+        assert due is not None
+        after = announced.after if announced is not None else self._dealt(due, self._shares())
         # What is written says that these were taken in: a driver that goes on from it agrees.
         membership = self._written.membership.copy()
         membership.applied(due, passed_ms())
         self._write(due.reason, after, membership, taken)
-        _log.info("key ranges are assigned anew, epoch %d: %s", epoch, due.reason)
+        self._heirs.drop()
+        _log.info("key ranges are assigned anew, epoch %d: %s", after.epoch, due.reason)
 
     def _shares(self) -> dict[TopicPartition, float]:
         """The weights of all partitions that are known."""
@@ -273,7 +321,25 @@ class Pinning:
             *(reason, assignment, membership, sighting, _now_ms(), passed_ms()),
             commands_until=commands_until,
             reached=reached,
+            standbys=self._standbys(assignment, membership),
         )
+
+    def _standbys(self, assignment: Assignment | None, membership: Membership) -> Owners:
+        """Who keeps copies of what others own by an assignment."""
+        if assignment is None:
+            return {}
+        places, before = self._places(membership), self._written.standbys
+        return self._standing.chosen(assignment, self._shares(), places, before)
+
+    def _places(self, membership: Membership) -> dict[str, Place]:
+        """Where the slots are that have key ranges, or were."""
+        stored = self._written.stored
+        known = {each.slot: each for each in stored.members} if stored is not None else {}
+        found = {}
+        for slot in membership.taken_in:
+            if (seen := self._told.get(slot) or known.get(slot)) is not None:
+                found[slot] = Place(seen.host, seen.rack)
+        return found
 
     def _holdings(self, assignment: Assignment) -> dict[str, Any]:
         """What each slot is told of its ranges."""
@@ -314,43 +380,10 @@ class Pinning:
         if self._service is None:
             host = self._options.host or route_to(self._client)
             bind_address = self._options.bind_address
-            self._service = BindingService(host, self._options.port, bind_address)
+            self._service = BindingService(
+                *(host, self._options.port, bind_address), copies=self._heirs
+            )
         return self._service.address
-
-
-def read_members(group: GroupView) -> tuple[list[Present], dict[str, MemberMetadata]]:
-    """Who in a group says that it is one of keyrange's members, and what each says, by slot."""
-    present: dict[str, Present] = {}
-    said: dict[str, MemberMetadata] = {}
-    for each in group.members:
-        told = read_metadata(each.metadata)
-        if told is None:
-            _log.warning("a member of the group is none of keyrange's: %s", each.client_host)
-        else:
-            present[told.slot] = Present(told.slot, each.instance_id is not None, told.cores)
-            said[told.slot] = told
-    return [present[slot] for slot in sorted(present)], said
-
-
-def ranges_by_slot(assignment: Assignment) -> dict[str, Any]:
-    """What each slot has: by topic, by partition, both ends of each range included."""
-    return {
-        slot: nested({at: write_ranges(spans) for at, spans in ranges.items()})
-        for slot, ranges in assignment.by_slot().items()
-    }
-
-
-def route_to(client: ClientSettings) -> str:
-    """This host's address on the way to the brokers. No packet is sent."""
-    for host, port in client.bootstrap_servers:
-        try:
-            [(family, *_, address), *_] = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
-            with socket.socket(family, socket.SOCK_DGRAM) as probe:
-                probe.connect(address)
-                return str(probe.getsockname()[0])
-        except OSError:
-            continue
-    return socket.gethostname()
 
 
 def _now_ms() -> int:

@@ -250,7 +250,8 @@ def _take_part(
     if violations.messages:
         raise invalid_options(violations.messages)
     metadata = MemberMetadata(
-        name.name, socket.gethostname(), setup.executor, setup.cores, name.source, owner.pid
+        *(name.name, socket.gethostname(), setup.executor, setup.cores, name.source, owner.pid),
+        rack=setup.rack,
     )
     settings = MemberSettings(
         group=setup.member_group,

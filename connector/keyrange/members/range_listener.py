@@ -24,10 +24,12 @@ class KeyRangeListener:
     """
 
     def on_key_ranges_announced(self, ranges: Assigned) -> bool:  # noqa: ARG002
-        """These will be this consumer's soon: state may warm up. Nothing of them is handed out yet.
+        """These will be this consumer's, or this executor's, soon: state may warm up. Nothing of
+        them is handed out yet.
 
         Returns whether it is ready at once; otherwise they come after `Consumer.ready()` or
-        warmup.timeout.ms. Queries move ranges between two batches, and do not call it.
+        warmup.timeout.ms. An executor of a query has no `ready()`: it asks here again, twice a
+        second, until the answer is true.
         """
         return True
 

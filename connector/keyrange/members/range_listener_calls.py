@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import importlib
 import json
+import logging
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,8 @@ from keyrange.model.key_ranges import read_ranges
 from keyrange.model.offsets import by_partition
 from keyrange.options.allowlist import NotAllowed, check_found, check_module, not_allowed
 from keyrange.ranges.sharing.shared_directory import locked, name_of, put_in_place
+
+_log = logging.getLogger(__name__)
 
 # By topic, by partition, both ends of each range included.
 Document = Mapping[str, Mapping[str, list[list[int]]]]
@@ -71,6 +75,22 @@ class Listening:
             now = _Told(held, epoch, ranges())
             self._say(before, now)
             put_in_place(self._path, json.dumps(asdict(now)))
+
+    def announce(self, slot: str, epoch: int, ranges: Document) -> bool:
+        """Say what a slot gets by an epoch, unless that was said and taken for ready; whether it is
+        ready. One that raises has nothing to prepare."""
+        path = self._path.with_suffix(".announced")
+        mark = json.dumps([slot, epoch, ranges])
+        with suppress(OSError):
+            if not ranges or path.read_text() == mark:
+                return True
+        try:
+            if not self._made().on_key_ranges_announced(_ranges(ranges)):
+                return False
+        except Exception:
+            _log.exception("option keyRangeListener: %s was told what it gets", self._named)
+        put_in_place(path, mark)
+        return True
 
     def lose(self) -> None:
         """Say that everything is lost that the executor had. Raises as `tell` does."""

@@ -39,6 +39,10 @@ _RECORD_LOCK: Final = ".keyrange-batches.lock"
 _BATCH: Final = "streaming.sql.batchId"
 _NO_BATCH: Final = -1
 
+OWN: Final = "own"
+STANDBY: Final = "standby"
+FOREIGN: Final = "foreign"
+
 # Whose the portion is that this process reads.
 _portion: str = ""
 
@@ -63,8 +67,9 @@ class Slot:
 
     `batch_id` and `attempt` are Spark's, of the task that asks. `portion` says whose key ranges the
     rows are of that the task reads now: "own", "foreign" for those of another slot, which is away
-    or late, and "" where it cannot be told: in a batch that is not bound, and in a function that
-    Spark runs in another process than the source. There the record's key says whose it is.
+    or late, "standby" for those of one that is away whose state this slot has copies of, and ""
+    where it cannot be told: in a batch that is not bound, and in a function that Spark runs in
+    another process than the source. There the record's key says whose it is.
     """
 
     name: str

@@ -51,8 +51,8 @@ class MemberSetup:
     """A member of one query's group.
 
     `kafka` are the client's properties, without the prefix `kafka.`; they go to the process over a
-    pipe. `executor` and `cores` are told to the group. `run` is the run of the query that asks: a
-    member that was fenced or refused is tried again in another run, and not before.
+    pipe. `executor`, `cores` and `rack` are told to the group. `run` is the run of the query that
+    asks: a member that was fenced or refused is tried again in another run, and not before.
     """
 
     names: NameSettings
@@ -63,6 +63,7 @@ class MemberSetup:
     max_poll_interval_ms: int = 300_000
     cores: float = 1.0
     executor: str = ""
+    rack: str = ""
     run: str = ""
 
     @property

@@ -12,6 +12,7 @@ from keyrange.options.option import INT32_MAX, option
 from keyrange.options.value_parsers import (
     NAME_BYTES_MAX,
     Violations,
+    duration_or_ms,
     group_up_to,
     importable,
     int_between,
@@ -19,6 +20,7 @@ from keyrange.options.value_parsers import (
     name_up_to,
     one_of,
     path_or_uri,
+    size_between,
     text,
     variable,
 )
@@ -169,6 +171,31 @@ class MemberOptions:
         "the first one.",
         default="45000",
     )
+    warmup_timeout_ms: int = option(
+        "warmup.timeout.ms",
+        duration_or_ms,
+        "How long key ranges stay where they are after they were announced to who gets them, "
+        "unless that is ready before: an executor is as soon as it has copied the state of their "
+        "keys. 0: they move at once.",
+        values="a time, such as 5m, or a number of ms",
+        default="5m",
+    )
+    warmup_bytes_per_second: int = option(
+        "warmup.bytes.per.second",
+        size_between(0, 2**40),
+        "How much state an executor copies in a second that is not its own yet, in bytes as the "
+        "files have them. 0: as much as it can.",
+        default="64m",
+    )
+    standby_replicas: int = option(
+        "state.standby.replicas",
+        int_between(0, 1, "0 or 1"),
+        "1: of the state of each key another executor keeps a copy, in another rack "
+        "(client.rack.env) or on another host where there is one. If an executor is lost, that one "
+        "works on its key ranges, and gets them after registration.timeout.ms.",
+        default="0",
+        part=True,
+    )
     session_timeout_ms: int = option(
         "session.timeout.ms",
         _POSITIVE,
@@ -227,6 +254,8 @@ def choose_members(
         # What is relative lies somewhere else for each process.
         if path and (mistake := path_mistake(path)) is not None:
             violations.add(option, mistake)
+    if given.standby_replicas and pin == "off":
+        violations.add("state.standby.replicas", "needs pin: without it no executor has key ranges")
     if given.listener and pin == "off":
         violations.add("keyRangeListener", "needs pin: without it executors have no key ranges")
     session_ms, heartbeat_ms = given.session_timeout_ms, given.heartbeat_interval_ms

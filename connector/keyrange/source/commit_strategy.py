@@ -19,6 +19,7 @@ from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.cluster_view import ClusterView
 from keyrange.kafka.position_lookup import earliest
 from keyrange.keyed_state.model.state_runs import StateRun
+from keyrange.members.model.copy_book import KnownState
 from keyrange.model.checkpoint import Checkpoint
 from keyrange.model.offsets import Positions, TopicPartition, pending
 from keyrange.options import SourceOptions
@@ -110,6 +111,10 @@ class CommitStrategy(Protocol):
 
     def state_order(self, end: Checkpoint) -> StateOrder | None:  # noqa: ARG002
         """Where the state of keys is before a planned batch; None where none is kept."""
+        return None
+
+    def known_state(self) -> KnownState | None:
+        """The state of keys at the last commit; None without one, and where none is kept."""
         return None
 
     def nothing_there(self) -> None:

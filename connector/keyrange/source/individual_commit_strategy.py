@@ -42,13 +42,14 @@ from keyrange.individual_commits.model.state_before_batch import (
 )
 from keyrange.individual_commits.model.state_columns import NO_STATES, StateColumns
 from keyrange.kafka.cluster_view import ClusterView
+from keyrange.members.model.copy_book import KnownState
 from keyrange.model.checkpoint import NEVER_DUE, Checkpoint, CommitMark
 from keyrange.model.key_ranges import KeyRange
 from keyrange.model.offsets import OffsetRange, Positions, TopicPartition, nested
 from keyrange.options import SourceOptions
 from keyrange.source.commit_strategy import CommitStrategy, JobState, NextBatch, OpenTable
 from keyrange.source.held_partitions import HeldPartitions, slow_texts
-from keyrange.source.job_timers import state_metrics, state_order, timers_due_in_s
+from keyrange.source.job_timers import known_state, state_metrics, state_order, timers_due_in_s
 from keyrange.source.model.resuming import check_same
 from keyrange.source.planning import Deliveries, check_partitions, count_ranges
 from keyrange.source.state_topics import (
@@ -226,6 +227,10 @@ class IndividualCommits(CommitStrategy):
         now_ms = _now_ms() if mark.time_ms is None else mark.time_ms
         return state_order(known, end, mark.seq, now_ms, self._time, self._options)
 
+    def known_state(self) -> KnownState | None:
+        mark = self._start and self._start.commits
+        return known_state(self._known, mark.source_id) if self._keeps_state and mark else None
+
     def _admissible(self, states: StateColumns, latest: Positions) -> dict[TopicPartition, int]:
         """How far each partition may be read, one with a range that lags too far not at all."""
         ends, most = dict(latest), self._commits.limits.lag_max
@@ -348,11 +353,9 @@ class IndividualCommits(CommitStrategy):
         fires: Collection[TopicPartition],
     ) -> CommitMark:
         late, positions = self._late(self._states), self._states.positions.tolist()
-        pending = {
-            partition: OffsetRange(max(position - int(late[partition]), 0), ends[partition])
-            for partition, position in zip(self._states, positions, strict=True)
-        }
-        pending = {partition: span for partition, span in pending.items() if span.size}
+        begins = zip(self._states, positions, strict=True)
+        spans = {at: OffsetRange(max(begin - int(late[at]), 0), ends[at]) for at, begin in begins}
+        pending = {partition: span for partition, span in spans.items() if span.size}
         counts: Mapping[TopicPartition, int] = {}
         if self._options.key_ranges.split_by == "keyRange":
             bytes_per_offset = sizes(pending) if pending else {}

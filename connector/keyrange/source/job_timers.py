@@ -10,6 +10,7 @@ from itertools import chain
 from keyrange.individual_commits.batch_deliveries import batch_time
 from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.keyed_state.model.state_runs import last_seq
+from keyrange.members.model.copy_book import KnownState
 from keyrange.model.checkpoint import Checkpoint
 from keyrange.model.state_scope import OWN_STATE, StateScope
 from keyrange.model.timers import NEVER, earliest
@@ -70,6 +71,14 @@ def state_order(
         spans = sum(map(len, told.fires.values()))
         most = max(most // max(spans, 1), 1)
     return replace(order, clocks=told.clocks, timers_max=most)
+
+
+def known_state(known: Snapshot, source_id: str) -> KnownState:
+    """What executors may copy of the state as of a commit."""
+    from keyrange.keyed_state.cache import place_of
+
+    states = known.states
+    return KnownState(source_id, known.runs, lambda at: place_of(states.topic_id_of(at) or "", at))
 
 
 def state_metrics(known: Snapshot, now_ms: int) -> dict[str, float]:

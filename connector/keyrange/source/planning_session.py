@@ -169,6 +169,7 @@ class PlanningSession:
             time.sleep(wait_s)
         asked_at, cpu_at = time.monotonic(), time.process_time()
         self._asking(lambda: self._commits.look(start))
+        self._tasks.follow(self._commits.known_state)
         # The copy for the Kafka group is no part of what a question costs.
         mirror_at = time.process_time()
         self.mirror(start)

@@ -21,6 +21,7 @@ from keyrange.work.model.work_order import WorkOrder
 from keyrange.work.rare_collections import rare_collections
 
 if TYPE_CHECKING:
+    from keyrange.members.model.copy_book import KnownState
     from keyrange.members.model.task_greeting import Greeting
     from keyrange.members.pinning import Pinning
 
@@ -78,6 +79,9 @@ class TaskPlans:
     def look(self) -> None:
         """Learn between two batches which executors there are."""
 
+    def follow(self, state: Callable[[], KnownState | None]) -> None:
+        """Learn before a batch is planned what state there is of keys."""
+
     def plan(
         self, reads: BatchReads, sizes: Sizes, key_hashes: SampledHashes, maker: TaskMaker
     ) -> Sequence[InputPartition]:
@@ -120,6 +124,9 @@ class PinnedTaskPlans(TaskPlans):
     def look(self) -> None:
         self._pinning.look()
 
+    def follow(self, state: Callable[[], KnownState | None]) -> None:
+        self._pinning.follow(state())
+
     def plan(
         self, reads: BatchReads, sizes: Sizes, key_hashes: SampledHashes, maker: TaskMaker
     ) -> Sequence[InputPartition]:
@@ -131,10 +138,10 @@ class PinnedTaskPlans(TaskPlans):
             weights[home(partition)] += span.size * sizes[partition]
         pinning.take_in(weights, there)
         greeting = pinning.greeting()
-        assignment = pinning.owners(list(weights))
-        if assignment is not None:
+        owners = pinning.owners(list(weights))
+        if owners is not None:
             check_accepted(ranges, self._options)
-            portions = reads.portions(assignment.owners, pinning.shape, sizes, key_hashes)
+            portions = reads.portions(owners, pinning.shape, sizes, key_hashes)
             if portions is not None:
                 tasks = pinning.bind(portions, lambda portion: maker.task(portion.splits))
                 self._note(len(tasks), [portion.splits for portion in portions], sizes)

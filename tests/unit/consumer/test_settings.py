@@ -14,7 +14,7 @@ def test_the_defaults() -> None:
     settings = parse_consumer_options(LEAST | {"kafka.group.id": "g"})
     assert settings.source.commits.individual
     assert (settings.source.commits.group, settings.members.kafka_group) == ("g", "g.members")
-    assert (settings.gap_timeout_ms, settings.warmup_timeout_ms) == (300_000, 30_000)
+    assert (settings.gap_timeout_ms, settings.members.warmup_timeout_ms) == (300_000, 300_000)
     assert settings.source.chosen_columns[-1] == "keyHash"
 
 

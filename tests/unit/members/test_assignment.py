@@ -14,10 +14,10 @@ from keyrange.members.model.assignment import (
     Owned,
     assign,
     moved,
+    ranges_by_slot,
     unbroken,
 )
 from keyrange.members.model.balance import Balance
-from keyrange.members.pinning import ranges_by_slot
 from keyrange.model.key_ranges import HASH_MAX, SPACE, KeyRange
 from keyrange.model.offsets import TopicPartition
 from tables.assignment_changes import changes

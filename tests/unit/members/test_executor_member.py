@@ -68,7 +68,9 @@ class Stage:
     def read(self, **more: str) -> WorkUnitCounts:
         """Who is counted as the reader of a portion of g-0."""
         rule = PinRule(wait_ms=0, pause_ms=1)
-        documents = [{**TASK, "slot": "g-0", "number": at, "count": 2} for at in range(2)]
+        documents = [
+            {**TASK, "slot": "g-0", "reader": "g-0", "number": at, "count": 2} for at in range(2)
+        ]
         plan = self.service.add(["g-0"] * 2, documents, {"g-0"}, 1, rule)
         task = BoundTask(Greeting(self.service.address, "run"), plan, 0, 1)
         assert list(read_bound(self.options(**more), task, self.rows)) == []
@@ -271,3 +273,29 @@ def test_an_executor_that_got_no_slot_in_time_greets_again(
     assert greeted_rows(stage, "auto") == ["row"]
     assert started.call_count == 3
     assert stage.service.slots() == {"g-0"}
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_a_slot_copies_what_it_is_to_have_whether_it_reads_or_not(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, reads: bool
+) -> None:
+    """One that has just come has nothing to read yet."""
+    begun: list[Any] = []
+    monkeypatch.setattr(module, "Heir", lambda *given: Mock(begin=lambda: begun.append(given)))
+    hints: list[str] = []
+    copies = Mock(hint=lambda slot: bool(hints.append(slot)) or slot == "g-0")
+    monkeypatch.setattr(stage.service, "_copies", copies)
+    stage.hold(60_000)
+    own = "g-0" if reads else "g-1"
+    plan = stage.service.add(
+        [own], [{**TASK, "slot": own, "reader": own, "number": 0, "count": 1}], {own}, 2, PinRule()
+    )
+    task = BoundTask(Greeting(stage.service.address, "run"), plan, 0, 1)
+    if not reads:
+        # The owner's task is given it.
+        stage.service.answer(
+            {"ask": {"plan": plan, "task": 1, "position": 0, "slot": own, "batch": 0}}
+        )
+    assert list(read_bound(stage.options(), task, stage.rows)) == []
+    assert len(begun) == 1
+    assert set(hints) == {"g-0", own}

@@ -19,7 +19,7 @@ def test_what_is_told_is_read_back() -> None:
 
 
 def test_a_newer_version_may_say_more() -> None:
-    document = json.loads(WHOLE.to_bytes()) | {"v": 2, "rack": "b"}
+    document = json.loads(WHOLE.to_bytes()) | {"v": 2, "mood": "b"}
     assert read_metadata(json.dumps(document).encode()) == WHOLE
 
 

@@ -13,8 +13,9 @@ from keyrange.individual_commits.batch_deliveries import spans_of
 from keyrange.individual_commits.model.partition_progress import fresh
 from keyrange.kafka.cluster_view import ClusterView, Leader, Topic
 from keyrange.members.binding.caller import Caller, greet
+from keyrange.members.binding.own_address import route_to
 from keyrange.members.model.pinned_plan import plan_pinned
-from keyrange.members.pinning import Pinning, route_to
+from keyrange.members.pinning import Pinning
 from keyrange.members.read_tasks import BoundTask, ReadTask, read_bound_task
 from keyrange.model.checkpoint import CommitMark
 from keyrange.model.commit_settings import DeliveryLimits
@@ -45,7 +46,8 @@ def test_nothing_is_bound_before_executors_have_come(
     assert "pin.driver.host" in caplog.text
 
     greet(greeting.address, "a")
-    assert pinning.owners(PARTITIONS) == pinning.assignment
+    assert pinning.assignment is not None
+    assert pinning.owners(PARTITIONS) == pinning.assignment.owners
 
 
 def bound_first(stage: Stage, **given: str) -> tuple[Pinning, list[BoundTask]]:
@@ -58,14 +60,12 @@ def bound_first(stage: Stage, **given: str) -> tuple[Pinning, list[BoundTask]]:
 def bound_now(pinning: Pinning) -> list[BoundTask]:
     pinning.take_in(SIZES, PARTITIONS)
     pinning.greeting()
-    assignment = pinning.owners(PARTITIONS)
-    if assignment is None:
+    owners = pinning.owners(PARTITIONS)
+    if owners is None:
         return []
     ranges = dict.fromkeys(PARTITIONS, OffsetRange(0, 2_000_000))
     sizes = dict.fromkeys(PARTITIONS, 9.0)
-    portions = plan_pinned(
-        ranges, assignment.owners, sizes, lambda _: [], pinning.shape, lambda: str
-    )
+    portions = plan_pinned(ranges, owners, sizes, lambda _: [], pinning.shape, lambda: str)
     return pinning.bind(portions, lambda each: ReadTask(each.splits, [], [], {}))
 
 
@@ -139,11 +139,11 @@ def test_bound_tasks_are_told_their_portions(stage: Stage) -> None:
     address = pinning.greeting().address
     for slot in ("a", "b"):
         greet(address, slot)
-    assignment = pinning.owners(PARTITIONS)
-    assert assignment is not None
+    owners = pinning.owners(PARTITIONS)
+    assert owners is not None
     ranges = dict.fromkeys(PARTITIONS, OffsetRange(0, 2_000_000))
     portions = plan_pinned(
-        ranges, assignment.owners, dict.fromkeys(PARTITIONS, 9.0), lambda _: [], pinning.shape,
+        ranges, owners, dict.fromkeys(PARTITIONS, 9.0), lambda _: [], pinning.shape,
         lambda: str,
     )  # fmt: skip
 
@@ -165,6 +165,7 @@ def test_bound_tasks_are_told_their_portions(stage: Stage) -> None:
         "ownPortions": 4,
         "foreignPortions": 0,
         "unownedPortions": 0,
+        "standbyPortions": 0,
     }
     found: dict[str, Any] = Caller(address, tasks[0].plan, 0).ranges("a")
     assert found.keys() == {"t"}

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from keyrange.members.model.assignment import Assignment, Owned
+from keyrange.members.model.assignment import Assignment, Owned, Owners
+from keyrange.members.model.copy_book import KnownState
 from keyrange.members.model.pinned_plan import Shape, WorkUnit, portion_cuts
 from keyrange.members.model.task_greeting import Address, Greeting
 from keyrange.members.read_tasks import ReadTask
@@ -42,6 +43,9 @@ class ScriptedPinning:
     def look(self) -> None:
         self.asked.append("look")
 
+    def follow(self, state: KnownState | None) -> None:
+        assert state is None, "the session keeps none"
+
     def close(self) -> None:
         self.asked.append("close")
 
@@ -57,9 +61,9 @@ class ScriptedPinning:
     def greeting(self) -> Greeting:
         return GREETING
 
-    def owners(self, partitions: Sequence[TopicPartition]) -> Assignment | None:
+    def owners(self, partitions: Sequence[TopicPartition]) -> Owners | None:
         assert partitions == [T0]
-        return self.assignment
+        return self.assignment.owners if self.assignment is not None else None
 
     def cuts(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, tuple[int, ...]]:
         owners = self.assignment.owners if self.assignment is not None else {}

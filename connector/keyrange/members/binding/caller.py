@@ -18,20 +18,32 @@ _TRIES: Final = 3
 _PAUSE_S: Final = 0.2
 
 
-def greet(address: Address, slot: str) -> None:
-    """Show the planning process that it can be reached from a slot. Raises BadLine, OSError."""
+def greet(address: Address, slot: str) -> bool:
+    """Show the planning process that it can be reached from a slot; whether that has something to
+    copy. Raises BadLine, OSError."""
+    return bool(_asked(address, {"hello": {"slot": slot}}).get("copies"))
+
+
+def ask_for_copies(address: Address, slot: str, done: int) -> dict[str, Any]:
+    """What a slot is to copy that has copied version `done`. Raises BadLine, OSError."""
+    return _asked(address, {"copies": {"slot": slot, "done": done}})
+
+
+def _asked(address: Address, question: Mapping[str, Any]) -> dict[str, Any]:
     with _connected(address) as channel:
-        channel.send({"hello": {"slot": slot}})
-        channel.receive(ANSWER_BYTES_MAX)
+        channel.send(question)
+        return channel.receive(ANSWER_BYTES_MAX)
 
 
 class Caller:
     """A task's questions. A connection that breaks is made again: what was given stays given, so
-    that asking twice is asking once."""
+    that asking twice is asking once. `copies`: whether its slot has something to copy, as the last
+    answer said."""
 
     def __init__(self, address: Address, plan: str, task: int, batch: int = -1) -> None:
         self._address, self._plan, self._task = address, plan, task
         self.batch = batch
+        self.copies = False
 
     def ranges(self, slot: str) -> dict[str, Any]:
         """The key ranges that the present assignment gives a slot: by topic, by partition, both
@@ -57,6 +69,7 @@ class Caller:
         while True:
             slot = slot_now()
             answer = self._ask({"ask": own | {"position": position, "slot": slot}})
+            self.copies = bool(answer.get("copies"))
             if "read" in answer:
                 yield answer["read"]
                 position += 1
@@ -81,9 +94,7 @@ class Caller:
             if attempt:
                 time.sleep(_PAUSE_S * attempt)
             try:
-                with _connected(self._address) as channel:
-                    channel.send(question)
-                    return channel.receive(ANSWER_BYTES_MAX)
+                return _asked(self._address, question)
             except (BadLine, OSError) as failure:
                 why = str(failure) or type(failure).__name__
         raise error(

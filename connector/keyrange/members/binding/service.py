@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from keyrange.members.binding.channel import ASK_BYTES_MAX, BadLine, Channel
 from keyrange.members.model.late_binding import (
@@ -98,11 +98,19 @@ class _Plan:
     batch: int | None = None
 
 
+class Copies(Protocol):
+    """What slots are to copy that is not theirs, or not yet (`members/heirs.py`)."""
+
+    def hint(self, slot: str) -> bool: ...
+    def news(self, slot: str, done: int) -> dict[str, Any]: ...
+
+
 class BindingService:
     """Answers on one port for as long as a run lasts. `host` is what tasks are told, and what it
     listens on unless `bind_address` says another."""
 
-    def __init__(self, host: str, port: int, bind_address: str = "") -> None:
+    def __init__(self, host: str, port: int, bind_address: str = "", copies: Copies | None = None):
+        self._copies = copies
         self._lock = threading.Lock()
         self._plans: OrderedDict[str, _Plan] = OrderedDict()
         self._slots: set[str] = set()
@@ -131,11 +139,13 @@ class BindingService:
         tasks: int,
         rule: PinRule,
         awaited: Collection[str] = (),
+        readers: Sequence[str] = (),
     ) -> str:
-        """Make a plan known: the slot of each portion and what its reader is told; returns the
-        plan's name. One without portions stands for a batch that anybody reads."""
+        """Make a plan known: the slot of each portion, and what its reader is told; returns the
+        plan's name. `readers` are the slots that are to read the portions, where these are others.
+        A plan without portions stands for a batch that anybody reads."""
         name = secrets.token_hex(8)
-        binding = Binding(owners, present, tasks, rule, awaited)
+        binding = Binding(readers or owners, present, tasks, rule, awaited)
         plan = _Plan(binding, tuple(map(_packed, documents)), frozenset(owners))
         with self._lock:
             self._plans[name] = plan
@@ -163,8 +173,12 @@ class BindingService:
         """The answer to one line. Raises KeyError, TypeError, ValueError for one that says
         nothing."""
         if "hello" in question:
-            self._hear_from(question["hello"]["slot"])
-            return {"welcome": True}
+            slot = question["hello"]["slot"]
+            self._hear_from(slot)
+            return {"welcome": True, "copies": self._has_copies(slot)}
+        if "copies" in question:
+            slot, done = question["copies"]["slot"], int(question["copies"]["done"])
+            return self._copies.news(slot, done) if self._copies is not None else {}
         if "ranges" in question:
             with self._lock:
                 nothing = {"ranges": {}, "since": ["", self._epoch]}
@@ -180,15 +194,17 @@ class BindingService:
             found = plan.binding.ask(asked["task"], asked["position"], asked["slot"], now_ms())
             plan.batch = int(asked["batch"])
             last = self._last_batch(asked["plan"], asked["slot"], plan.batch)
+        answer: dict[str, Any]
         match found:
             case Give(portion):
-                return {"read": {**_unpacked(plan.documents[portion]), "last": last}}
+                answer = {"read": {**_unpacked(plan.documents[portion]), "last": last}}
             case Wait(pause_ms):
-                return {"wait": pause_ms}
+                answer = {"wait": pause_ms}
             case Refuse(slots):
-                return {"refuse": slots}
+                answer = {"refuse": slots}
             case NoMoreWork():
-                return {"end": True}
+                answer = {"end": True}
+        return answer | {"copies": self._has_copies(asked["slot"])}
 
     def _last_batch(self, plan: str, slot: str, batch: int) -> int:
         """The last batch before this one that had something of a slot's, or may have had."""
@@ -200,6 +216,9 @@ class BindingService:
             if other.batch < batch and slot in other.owners:
                 return other.batch
         return batch - 1
+
+    def _has_copies(self, slot: str) -> bool:
+        return self._copies is not None and self._copies.hint(slot)
 
     def _hear_from(self, slot: str) -> None:
         if slot != NO_SLOT:

@@ -2,8 +2,8 @@
 
 `assign` moves as little as it can, and every move has a cause:
 
-- What a slot had that is gone is dealt out, and so is a partition that is new; nothing else moves
-  for it.
+- What a slot had that is gone goes to its heirs, who keep copies of its state; what has none is
+  dealt out, and so is a partition that is new; nothing else moves for it.
 - Slots that come, or have nothing left, draw their share from those that have most beside theirs,
   and no more than it: of n equal slots that become n + 1, at most 1/(n + 1) of the weight moves.
 - Where neither slots nor partitions have changed, a rebalance was asked for: those who have too
@@ -20,11 +20,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Any, Final
 
 from keyrange.errors import error
 from keyrange.members.model.balance import SLACK, Balance
-from keyrange.model.key_ranges import HASH_MAX, SPACE, KeyRange, common, merge, subtract
+from keyrange.model.key_ranges import (
+    HASH_MAX,
+    SPACE,
+    KeyRange,
+    common,
+    merge,
+    subtract,
+    write_ranges,
+)
 from keyrange.model.offsets import TopicPartition, by_partition, nested
 
 _VERSION: Final = 1
@@ -40,6 +49,15 @@ class Owned:
 
     span: KeyRange
     slot: str
+
+    @property
+    def reader(self) -> str:
+        """The slot whose tasks read the range."""
+        return self.slot
+
+
+# Who has which ranges of each partition, in order.
+Owners = Mapping[TopicPartition, Sequence[Owned]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,14 +111,8 @@ class Assignment:
         return owned[bisect_right(owned, key_hash, key=lambda each: each.span.from_hash) - 1].slot
 
     def to_json(self) -> dict[str, Any]:
-        """What `from_json` reads; ranges as `[lo, hi, slot]` with both ends included."""
-        owners = {
-            partition: [
-                [each.span.from_hash, each.span.until_hash - 1, each.slot] for each in owned
-            ]
-            for partition, owned in self.owners.items()
-        }
-        return {"version": _VERSION, "epoch": self.epoch, "owners": nested(owners)}
+        """What `from_json` reads."""
+        return {"version": _VERSION, "epoch": self.epoch, "owners": owners_to_json(self.owners)}
 
     @classmethod
     def from_json(cls, document: Any) -> Assignment:
@@ -110,14 +122,37 @@ class Assignment:
                 raise ValueError(f"it is of version {document['version']}")
             if type(document["epoch"]) is not int:
                 raise ValueError("its epoch is no whole number")
-            owners = {
-                partition: tuple(map(_read_owned, ranges))
-                for partition, ranges in by_partition(document["owners"])
-            }
-            return cls(document["epoch"], owners)
+            return cls(document["epoch"], owners_from_json(document["owners"]))
         except (KeyError, TypeError, ValueError, AttributeError) as failure:
             message = f"an assignment cannot be read: {failure!r}"
             raise error("INVALID_ASSIGNMENT", message) from None
+
+
+def owners_to_json(owners: Owners) -> dict[str, Any]:
+    """By topic, by partition, `[lo, hi, slot]` with both ends included."""
+    return nested(
+        {
+            partition: [
+                [each.span.from_hash, each.span.until_hash - 1, each.slot] for each in owned
+            ]
+            for partition, owned in owners.items()
+        }
+    )
+
+
+def owners_from_json(document: Any) -> dict[TopicPartition, tuple[Owned, ...]]:
+    """What `owners_to_json` has made. Raises ValueError, TypeError, AttributeError, KeyError."""
+    return {
+        partition: tuple(map(_read_owned, ranges)) for partition, ranges in by_partition(document)
+    }
+
+
+def ranges_by_slot(assignment: Assignment) -> dict[str, Any]:
+    """What each slot has: by topic, by partition, both ends of each range included."""
+    return {
+        slot: nested({at: write_ranges(spans) for at, spans in ranges.items()})
+        for slot, ranges in assignment.by_slot().items()
+    }
 
 
 def assign(
@@ -125,8 +160,10 @@ def assign(
     members: Mapping[str, float],
     previous: Assignment | None,
     epoch: int,
+    heirs: Owners = MappingProxyType({}),
 ) -> Assignment:
-    """Deal the hash spaces of `weights` out to slots, name to capacity, as the module says.
+    """Deal the hash spaces of `weights` out to slots, name to capacity, as the module says. `heirs`
+    says who is to have which ranges if their owner is gone.
 
     Partitions that are not in `weights` vanish; those of weight 0 are spread by number. Raises
     ValueError for no slots, for weights below 0, and for capacities that are not above 0.
@@ -146,8 +183,15 @@ def assign(
         for owned in kept:
             if owned.slot in members:
                 balance.give(owned.slot, partition, [owned.span])
-            else:
-                free.setdefault(partition, []).append(owned.span)
+                continue
+            left = [owned.span]
+            for heir in heirs.get(partition, ()):
+                span = common(heir.span, owned.span)
+                if span is not None and heir.slot in members:
+                    balance.give(heir.slot, partition, [span])
+                    left = subtract(left, [span])
+            if left:
+                free.setdefault(partition, []).extend(left)
     names = sorted(members)
     came = [name for name in names if not balance.held[name]]
     balance.deal(((each, merge(spans)) for each, spans in free.items()), names, SLACK)

@@ -8,14 +8,15 @@ from typing import Final
 
 VERSION: Final = 1
 _BYTES_MAX: Final = 4_096
-# Three texts of this length, all of characters beyond 16 bits, leave room for the rest.
+# Four texts of this length, all of characters beyond 16 bits, leave room for the rest.
 _TEXT_CHARACTERS_MAX: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
 class MemberMetadata:
     """Who a member is: the slot that it holds, where it runs, how much it can do, and where its
-    name is from. `pid` is that of the executor, or of the plain consumer."""
+    name is from. `pid` is that of the executor, or of the plain consumer; `rack` "" where nobody
+    said in which one it is."""
 
     slot: str
     host: str = ""
@@ -23,11 +24,12 @@ class MemberMetadata:
     cores: float = 1.0
     source: str = ""
     pid: int = 0
+    rack: str = ""
 
     def to_bytes(self) -> bytes:
         """JSON of ASCII, 4 KiB at the most: long texts are cut."""
         document = {"v": VERSION} | asdict(self)
-        for name in ("host", "executor", "source"):
+        for name in ("host", "executor", "source", "rack"):
             document[name] = document[name][:_TEXT_CHARACTERS_MAX]
         return json.dumps(document).encode()
 

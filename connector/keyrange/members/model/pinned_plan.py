@@ -32,16 +32,17 @@ _PORTION_BYTES_MIN: Final = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class WorkUnit:
-    """What is read in one go, and the slot that it belongs to."""
+    """What is read in one go, the slot that it belongs to, and the one whose tasks read it."""
 
     slot: str
     splits: tuple[Split, ...]
+    reader: str
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Into how many portions a slot's ranges are cut: `per_slot` of each, `other` of a slot that is
-    not named."""
+    """Into how many portions the ranges are cut that a slot reads: `per_slot` of each, `other` of a
+    slot that is not named."""
 
     per_slot: Mapping[str, int]
     other: int = 1
@@ -63,17 +64,17 @@ def plan_pinned(
     """The portions of a batch that reads `ranges`, each slot's larger ones first. `naming` makes
     names for what the portions of one slot share: whoever reads for two shares with neither."""
     pieces = _pieces({p: owners[p] for p in ranges}, shape)
-    found: dict[str, list[RangeEstimate]] = {}
+    found: dict[tuple[str, str], list[RangeEstimate]] = {}
     for partition, span in sorted(ranges.items()):
         size = span.size * bytes_per_offset[partition]
         spans = [each.span for each in pieces[partition]]
         cells = weigh(partition, spans, size, key_hashes(partition))
         for cell, each in zip(cells, pieces[partition], strict=True):
-            found.setdefault(each.slot, []).append(cell)
+            found.setdefault((each.slot, each.reader), []).append(cell)
     return [
-        WorkUnit(slot, splits)
-        for slot, cells in sorted(found.items())
-        for splits in plan_tasks(cells, ranges, shape.of(slot, _total(cells)), naming())
+        WorkUnit(slot, splits, reader)
+        for (slot, reader), cells in sorted(found.items())
+        for splits in plan_tasks(cells, ranges, shape.of(reader, _total(cells)), naming())
     ]
 
 
@@ -88,26 +89,26 @@ def plan_pinned_deliveries(
     scope: StateScope = OWN_STATE,
 ) -> list[WorkUnit] | None:
     """The portions of a batch that reads what `deliveries` hand out, in the key ranges `spans`;
-    None where one of these belongs to two slots.
+    None where one of these belongs to two slots, or is read by two.
 
     No portion begins inside one of `spans`: what becomes of a record is said by them, and of the
     records of one only a single task may speak. Partitions that share the state of keys (`scope`)
     are owned by whoever owns the one with the state.
     """
-    found: dict[str, list[RangeEstimate]] = {}
+    found: dict[tuple[str, str], list[RangeEstimate]] = {}
     for cell in delivery_splits.plan_cells(deliveries, spans, bytes_per_offset, key_hashes):
-        slot = _owner(owners[scope.home(cell.partition)], cell.span)
-        if slot is None:
+        owned = _owner(owners[scope.home(cell.partition)], cell.span)
+        if owned is None:
             return None
-        found.setdefault(slot, []).append(cell)
+        found.setdefault((owned.slot, owned.reader), []).append(cell)
     portions: list[WorkUnit] = []
-    for slot, cells in sorted(found.items()):
-        count = shape.of(slot, _total(cells))
+    for (slot, reader), cells in sorted(found.items()):
+        count = shape.of(reader, _total(cells))
         stretches = delivery_splits.cut_groups(cells, count, scope)
         planned = delivery_splits.plan_deliveries(
             stretches, deliveries, bytes_per_offset, naming(), scope
         )
-        portions += [WorkUnit(slot, splits) for splits in planned]
+        portions += [WorkUnit(slot, splits, reader) for splits in planned]
     return portions
 
 
@@ -120,22 +121,23 @@ def portion_cuts(owners: Owners, shape: Shape) -> dict[TopicPartition, tuple[int
     return {partition: each for partition, each in cuts.items() if each}
 
 
-def _owner(owned: Sequence[Owned], span: KeyRange) -> str | None:
-    """The slot that has all of a key range."""
+def _owner(owned: Sequence[Owned], span: KeyRange) -> Owned | None:
+    """Whose all of a key range is."""
     at = bisect_right(owned, span.from_hash, key=lambda each: each.span.from_hash) - 1
-    return owned[at].slot if span.until_hash <= owned[at].span.until_hash else None
+    return owned[at] if span.until_hash <= owned[at].span.until_hash else None
 
 
 def _pieces(owners: Owners, shape: Shape) -> dict[TopicPartition, list[Owned]]:
     """The owned ranges, cut further where a slot has few of them."""
-    counts: dict[str, int] = {}
+    counts: dict[tuple[str, str], int] = {}
     for owned in owners.values():
         for each in owned:
-            counts[each.slot] = counts.get(each.slot, 0) + 1
+            whose = each.slot, each.reader
+            counts[whose] = counts.get(whose, 0) + 1
 
     def cut(each: Owned) -> Iterable[Owned]:
-        wanted = shape.per_slot.get(each.slot, shape.other) * _PIECES_PER_PORTION
-        for span in split_evenly(each.span, -(-wanted // counts[each.slot])):
+        wanted = shape.per_slot.get(each.reader, shape.other) * _PIECES_PER_PORTION
+        for span in split_evenly(each.span, -(-wanted // counts[each.slot, each.reader])):
             yield replace(each, span=span)
 
     return {

@@ -18,7 +18,13 @@ import pyarrow.compute as pc
 
 from keyrange.errors import KeyrangeError, error
 from keyrange.individual_commits.table.state_rows import MS_MAX
-from keyrange.members.model.assignment import Assignment, Since
+from keyrange.members.model.assignment import (
+    Assignment,
+    Owners,
+    Since,
+    owners_from_json,
+    owners_to_json,
+)
 from keyrange.storage.stored_checksum import crc32c
 
 _TIME = pa.timestamp("us", tz="UTC")
@@ -66,6 +72,7 @@ class StoredMember:
     executor: str = ""
     cores: float = 1.0
     source: str = ""
+    rack: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +82,7 @@ class Stored:
     `run_id` is the driver's own, made up when it began. `assignment` is None while there is none
     yet; a row with the epoch of the one before says that something about the members changed.
     `since` says which assignment gave each slot the ranges that it has had without a break.
+    `standbys` are the slots that keep copies of the state of ranges that others own.
     `membership` is the state of `reassignment_timing.py` as JSON. `commands_until` is the number
     of the last command that the driver has taken, `member_group` the Kafka group of the members.
     `reached` says whether executors have reached a driver, and it is tried where a run relies on
@@ -88,6 +96,7 @@ class Stored:
     reason: str
     assignment: Assignment | None = None
     since: Mapping[str, Since] = field(default_factory=dict)
+    standbys: Owners = field(default_factory=dict)
     membership: Mapping[str, Any] = field(default_factory=dict)
     members: tuple[StoredMember, ...] = ()
     member_group: str = ""
@@ -172,6 +181,7 @@ def _assignment_json(row: Stored) -> dict[str, Any]:
         "kind": ASSIGNMENT,
         "assignment": None if row.assignment is None else row.assignment.to_json(),
         "since": {slot: [each.run, each.epoch] for slot, each in row.since.items()},
+        "standbys": owners_to_json(row.standbys),
         "membership": dict(row.membership),
         "members": [asdict(each) | {"cores": float(each.cores)} for each in row.members],
     }
@@ -187,6 +197,7 @@ _MEMBER: Final[Mapping[str, Any]] = {each.name: each.type for each in fields(Sto
 _STORED: Final[Mapping[str, Any]] = {
     **{each.name: each.type for each in fields(Stored) if each.name != "assignment"},
     "since": "dict",
+    "standbys": "dict",
     "membership": "dict",
     "members": "list",
 }
@@ -242,8 +253,9 @@ def _stored(document: dict[str, Any]) -> Stored:
     assignment = None if found is None else Assignment.from_json(found)
     values = _fields(document, _STORED)
     since = {slot: Since(*_pair(each)) for slot, each in values.pop("since").items()}
+    standbys = owners_from_json(values.pop("standbys"))
     members = tuple(StoredMember(**_fields(each, _MEMBER)) for each in values.pop("members"))
-    return Stored(**values, members=members, assignment=assignment, since=since)
+    return Stored(**values, members=members, assignment=assignment, since=since, standbys=standbys)
 
 
 def _pair(document: Any) -> tuple[str, int]:

@@ -282,6 +282,12 @@ _PLANS: Final = (
         "Work units without a present owner.",
         "members.unownedPortions",
     ),
+    (
+        "portions.standby",
+        "{portion}",
+        "Work units read by a standby, which has copies of their state.",
+        "members.standbyPortions",
+    ),
 )
 OF_PLAN: Final[tuple[tuple[Metric, OfSource], ...]] = tuple(
     (_count(*row, _SOURCE), _of_part(row[-1])) for row in _PLANS

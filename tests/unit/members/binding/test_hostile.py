@@ -119,7 +119,7 @@ def test_no_line_that_was_heard_fits_any_place_of_another_connection(
         for line in side
     ]
     assert len(recorded) == 12
-    assert any(b'{"end":true}' in line for line in recorded)
+    assert any(b'{"end":true' in line for line in recorded)
 
     for place in (("service", 0), ("service", 1), ("task", 0), ("task", 1)):
         for line in recorded:
@@ -282,7 +282,7 @@ def test_who_trickles_after_its_proof_is_cut_off_too(
         channel.within(60)
         channel.begin()
         channel.send({"hello": {"slot": "a"}})
-        assert channel.receive(1000) == {"welcome": True}
+        assert channel.receive(1000)["welcome"] is True
         began = time.monotonic()
         threading.Thread(target=lambda: quietly(trickling, sock), daemon=True).start()
         assert ended(sock)
@@ -328,7 +328,7 @@ def test_who_knows_the_secret_keeps_its_place(service: BindingService, crowd: Cr
         crowd.come(12, silent)
         time.sleep(0.1)
         channel.send({"hello": {"slot": "b"}})
-        assert channel.receive(1000) == {"welcome": True}
+        assert channel.receive(1000)["welcome"] is True
 
 
 def test_only_a_service_full_of_tasks_turns_one_away(service: BindingService, crowd: Crowd) -> None:

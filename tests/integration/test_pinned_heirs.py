@@ -1,0 +1,89 @@
+"""State that executors copy before it is theirs: when they become more, and when one is lost. Each
+has a host of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from brokers.real_broker import Record, Topics, send
+from faults.key_feeder import Feeder
+from project.forms import by_form
+from queries.pinned_cluster import BRIEF, PinnedCluster, PinnedRun, pinned_cluster
+from queries.state_moves import PARTITIONS, folded, moved_bytes, restored_by
+
+KEYS = by_form(60_000, 60_000, 600_000)
+MASTER = "local-cluster[3,1,640]"
+CONFS = {"spark.sql.streaming.numRecentProgressUpdates": "10000"}
+GIVEN = {**BRIEF, "memberNames": "static", "maxOffsetsPerTrigger": "200000"}
+
+
+class Lake:
+    """A query on one topic whose keys are sent again and again, beside a feeder."""
+
+    def __init__(self, topics: Topics, cluster: PinnedCluster, name: str) -> None:
+        self.topics, self.cluster = topics, cluster
+        self.topic = topics.create_topic(name, PARTITIONS)
+        self.records = [Record(b"", b"own-%d" % n, n % PARTITIONS) for n in range(KEYS)]
+        self.sent = 0
+
+    def send(self, records: list[Record]) -> None:
+        with self.topics.producer() as producer:
+            send(producer, self.topic, records)
+        self.sent += len(records)
+
+    def restored(self, run: PinnedRun) -> int:
+        return restored_by(run, self.sent)
+
+
+@contextmanager
+def lake(topics: Topics, home: Path, name: str) -> Iterator[tuple[Lake, Feeder]]:
+    with pinned_cluster(topics, home, MASTER, CONFS, hosts=True) as cluster:
+        made = Lake(topics, cluster, name)
+        # Members are taken in and missed between two batches.
+        with Feeder(topics, made.topic, PARTITIONS, per_second=100) as feeder:
+            cluster.has_executors(3)
+            yield made, feeder
+
+
+def test_who_comes_has_copied_its_state_before_it_gets_the_keys(
+    topics: Topics, tmp_path: Path
+) -> None:
+    with lake(topics, tmp_path, "inherited") as (at, _):
+        at.cluster.to_two(at.cluster.executors()[2])
+        run = at.cluster.start_counting("inherited", at.topic, **GIVEN)
+        two = run.settle(2)
+        at.send(at.records)
+        begun = at.restored(run)
+        at.cluster.do("executors", count=3)
+        three = run.settle(3)
+        moved = moved_bytes(run, two, three)
+        at.send(at.records[::50])
+        more = at.restored(run)
+    # What batches have changed since, and no more: without heirs all of it is read.
+    assert more - begun <= moved * 0.1
+    assert len([*tmp_path.glob("slots-*")]) == 3
+
+
+def test_a_lost_host_is_stood_for_and_then_inherited(topics: Topics, tmp_path: Path) -> None:
+    with lake(topics, tmp_path, "lost") as (at, feeder):
+        given = GIVEN | {"state.standby.replicas": "1", "slot.directory": str(at.cluster.slots)}
+        run = at.cluster.start_counting("lost", at.topic, **given)
+        three = run.settle(3)
+        at.send(at.records)
+        begun = at.restored(run)
+        at.cluster.to_two(at.cluster.executors()[0])
+        # While the group waits for it, its standbys work on its keys; then they have them.
+        run.wait(lambda: run.status()["members"].get("standbyPortions", 0) > 0)
+        at.send(at.records[::50])
+        while_away = at.restored(run)
+        run.wait(lambda: (found := run.assignment()) is not None and found.epoch > three.epoch)
+        two = run.settle(2)
+        at.send(at.records[::50])
+        after = at.restored(run)
+        moved = moved_bytes(run, three, two)
+        feeder.stop()
+        folded(run, feeder.sent + at.sent)
+    assert while_away - begun <= moved * 0.1
+    assert after - while_away <= moved * 0.1
