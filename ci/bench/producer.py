@@ -13,9 +13,11 @@ from kafka import KafkaProducer
 
 _TICK_S = 0.01
 _VALUE_BYTES = 200
+# A prime: keys come from everywhere.
+_STEP = 7_919
 
 
-def main(bootstrap_servers: str, topic: str, partitions: int, rate: int) -> None:
+def main(bootstrap_servers: str, topic: str, partitions: int, rate: int, keys: int = 1000) -> None:
     producer = KafkaProducer(bootstrap_servers=bootstrap_servers, acks=1, linger_ms=0)
     padding = "late aircraft, " * _VALUE_BYTES
     started, sent = time.monotonic(), 0
@@ -25,7 +27,7 @@ def main(bootstrap_servers: str, topic: str, partitions: int, rate: int) -> None
             head = f'{{"number":{number},"note":"{padding}'
             producer.send(
                 topic,
-                key=f"key-{number % 1000:08}".encode(),
+                key=f"key-{number * _STEP % keys:08}".encode(),
                 value=f'{head[: _VALUE_BYTES - 2]}"}}'.encode(),
                 partition=number % partitions,
                 timestamp_ms=int(time.time() * 1000),
@@ -35,4 +37,4 @@ def main(bootstrap_servers: str, topic: str, partitions: int, rate: int) -> None
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+    main(sys.argv[1], sys.argv[2], *map(int, sys.argv[3:]))

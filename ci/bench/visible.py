@@ -50,12 +50,17 @@ def latencies_ms(path: Path, seen_s: dict[int, float], counts_from: float) -> li
     return found
 
 
-def _timestamps(path: Path, version: int) -> Iterator[pa.ChunkedArray]:
+def added_files(path: Path, version: int) -> Iterator[Path]:
+    """The files that a version of a table brought."""
     for line in _entry(path / "_delta_log", version).read_text().splitlines():
         added = json.loads(line).get("add")
         if added is not None:
-            read = pq.ParquetFile(path / added["path"]).read(["timestamp"])
-            yield read.column(0).cast(pa.timestamp("us", tz="UTC"))
+            yield path / added["path"]
+
+
+def _timestamps(path: Path, version: int) -> Iterator[pa.ChunkedArray]:
+    for file in added_files(path, version):
+        yield pq.ParquetFile(file).read(["timestamp"]).column(0).cast(pa.timestamp("us", tz="UTC"))
 
 
 def _entry(log: Path, version: int) -> Path:

@@ -14,7 +14,7 @@ from keyrange.members.heirs import Heirs
 from keyrange.members.model.assignment import Assignment, assign, without
 from keyrange.members.model.copy_book import CopyOrder, KnownState
 from keyrange.members.model.reassignment_timing import Reassign
-from keyrange.members.model.standbys import Place, StoodFor, standbys, with_standbys
+from keyrange.members.model.standbys import Place, Standing, StoodFor, standbys, with_standbys
 from keyrange.model.key_ranges import SPACE, KeyRange, merge, split_evenly, subtract
 from keyrange.model.offsets import TopicPartition
 from project.forms import by_form
@@ -109,6 +109,24 @@ def test_whoever_is_away_is_stood_for_and_nobody_else(away: set[str]) -> None:
                 assert each.reader == each.slot
     if not away:
         assert found is assignment.owners
+
+
+def test_who_did_not_come_is_stood_for_until_it_comes() -> None:
+    standing = Standing(1)
+    of = [frozenset(each.split()) for each in ("a b", "a", "b", "c")]
+    both, a, b, c = of
+    standing.heard(both, a)
+    assert standing.silent == b
+    # It is wanted no more, and has not come: the next batch does not wait for it either.
+    standing.heard(a, a)
+    assert standing.silent == b
+    standing.heard(a, both)
+    assert standing.silent == frozenset()
+    standing.heard(both, both | c)
+    assert standing.silent == frozenset()
+    without = Standing(0)
+    without.heard(both, a)
+    assert without.silent == frozenset(), "nobody has copies"
 
 
 class World:

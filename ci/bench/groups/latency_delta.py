@@ -35,7 +35,7 @@ def _measure(bench: Bench, spark: SparkSession, topic: str, side: str, number: i
     end = counts_from + bench.pick(full=30.0, quick=15.0, tiny=2.0)
     seen_s: dict[int, float] = {}
     writer = _writer(bench, spark, topic, side, home)
-    with _watched(home / "table", seen_s):
+    with watched(home / "table", seen_s):
         query = writer.start()
         try:
             # A slow machine may not have written a record yet: to make a table is a version too.
@@ -70,7 +70,7 @@ def _writer(
 
 
 @contextmanager
-def _watched(table: Path, seen_s: dict[int, float]) -> Iterator[None]:
+def watched(table: Path, seen_s: dict[int, float]) -> Iterator[None]:
     """Have it said when versions of a table can be read."""
     command = [sys.executable, "-m", "bench.visible", str(table)]
     with subprocess.Popen(

@@ -171,7 +171,8 @@ class Release:
         of_record = F.max(_BATCH).over(Window.partitionBy(*partition, at))
         count = tasks_for([each for each, _ in verdicts])
         last_only = united.repartition(count, *partition).withColumn(_LAST, of_record)
-        return in_order(last_only.where(F.col(_BATCH) == F.col(_LAST)), place, count)
+        # Rows of a partition are in one of Spark's already.
+        return _sorted(last_only.where(F.col(_BATCH) == F.col(_LAST)), place)
 
 
 def _place(name: str) -> tuple[list[Column], Column]:
@@ -182,10 +183,15 @@ def _place(name: str) -> tuple[list[Column], Column]:
 
 def in_order(rows: DataFrame, place: str, count: int) -> DataFrame:
     """Rows as `released` has them, each partition in order and in one of Spark's `count`."""
+    partition, _ = _place(place)
+    return _sorted(rows.repartition(count, *partition), place)
+
+
+def _sorted(rows: DataFrame, place: str) -> DataFrame:
     partition, at = _place(place)
     kind: Any = rows.select(place).schema[0].dataType
     within = [f"{place}.row"] if "row" in kind.names else []
-    return rows.repartition(count, *partition).sortWithinPartitions(*partition, at, *within)
+    return rows.sortWithinPartitions(*partition, at, *within)
 
 
 def tasks_for(manifests: Iterable[Manifest]) -> int:

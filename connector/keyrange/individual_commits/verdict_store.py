@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 
@@ -38,9 +38,6 @@ from keyrange.individual_commits.verdict_files import Wanted
 from keyrange.model.checkpoint import Checkpoint
 from keyrange.storage.directory import Directory
 from keyrange.storage.object_store import FAILURES, is_unanswered
-
-if TYPE_CHECKING:
-    pass
 
 _MANIFEST: Final = "manifest.json"
 _RELEASED: Final = "released.json"

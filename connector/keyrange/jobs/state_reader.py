@@ -129,11 +129,6 @@ class StateReader:
         """The commit whose state is shown."""
         return self._shown.seq
 
-    @property
-    def partitions(self) -> list[TopicPartition]:
-        """Those that have state."""
-        return sorted(self._shown.blocks)
-
     def sizes(self) -> list[tuple[TopicPartition, int, int]]:
         """Of each partition about how many keys have state, and its bytes in files: a key may be in
         several runs."""
@@ -141,11 +136,6 @@ class StateReader:
             (at, sum(run.rows for run in runs), sum(run.size_bytes for run in runs))
             for at, runs in sorted(self._shown.blocks.items())
         ]
-
-    @property
-    def columns(self) -> pa.Schema:
-        """Those of `get_many` and `scan`."""
-        return table_columns(self._shown.form)
 
     def close(self) -> None:
         """Follow the commits no longer. What is shown may still be asked for."""

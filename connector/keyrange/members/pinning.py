@@ -138,7 +138,10 @@ class Pinning:
         return assign(shares, due.members, before, epoch, self._written.standbys)
 
     def follow(self, state: KnownState | None) -> None:
-        """Take in the state of keys at the last commit: who is to copy it is told."""
+        """Take in, before a batch is planned, the state of keys at the last commit: who is to copy
+        it is told. And who came for the batch before."""
+        if self._service is not None:
+            self._standing.heard(*self._service.heard(self._last_plan))
         self._heirs.follow(state, self._written.standbys)
 
     def take_in(
@@ -190,6 +193,7 @@ class Pinning:
     def _readers(self, assignment: Assignment) -> Owners:
         """The owners of key ranges, and who reads for those that are away."""
         away = frozenset(assignment.slots) - self._told.keys() - self._awaited()
+        away |= self._standing.silent & {*assignment.slots}
         return self._standing.readers(assignment, self._written.standbys, away)
 
     def pass_over(self) -> None:

@@ -164,6 +164,12 @@ class BindingService:
             found = self._plans.get(plan)
             return found.binding.counts() if found is not None else None
 
+    def heard(self, plan: str) -> tuple[frozenset[str], frozenset[str]]:
+        """The slots that are to read a plan's portions, and those whose tasks have asked so far."""
+        with self._lock:
+            found = self._plans.get(plan)
+            return found.binding.heard() if found is not None else (frozenset(), frozenset())
+
     def slots(self) -> frozenset[str]:
         """The slots that this service was reached from so far."""
         with self._lock:

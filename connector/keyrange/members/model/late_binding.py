@@ -125,6 +125,11 @@ class Binding:
             foreign += owner != reader and owner in self._present
         return WorkUnitCounts(own, foreign, unowned)
 
+    def heard(self) -> tuple[frozenset[str], frozenset[str]]:
+        """The slots that portions are for, and those whose tasks have asked."""
+        asked = (task.slot for task in self._tasks)
+        return frozenset(self._portions), frozenset(slot for slot in asked if slot)
+
     def ask(self, number: int, position: int, slot: str, now_ms: int) -> Answer:
         """What the task reads as its `position`-th portion, counted from 0, where it runs in
         `slot`, NO_SLOT for none.

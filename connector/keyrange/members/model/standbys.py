@@ -111,6 +111,15 @@ class Standing:
         self._chosen_by: tuple[Assignment | None, Mapping[str, Place]] = (None, {})
         self._read_by: tuple[Assignment, Owners, frozenset[str]] | None = None
         self._readers: Owners = {}
+        # Slots whose tasks did not come for what they were to read, and have not come since.
+        self.silent: frozenset[str] = frozenset()
+
+    def heard(self, wanted: frozenset[str], asked: frozenset[str]) -> None:
+        """Take in from which slots tasks were wanted in a batch, and from which they came. An
+        executor that is lost is in the group for session.timeout.ms: each batch of that time would
+        wait for it, and its standby has what it takes."""
+        if self._replicas:
+            self.silent = (self.silent | wanted) - asked
 
     def chosen(
         self,

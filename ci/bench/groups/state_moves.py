@@ -1,0 +1,243 @@
+"""Group `state_moves`: how long records wait when half of the key ranges of a job with state go to
+another host: to one that has no copies of it, and from one that is lost.
+
+Hosts are workers of a standalone cluster on this machine, each with a directory to itself. One side
+prepares (`warmup.timeout.ms`, `state.standby.replicas`), the other does not. A pause is the longest
+time from a record's timestamp to when the table has it, from the change until some seconds behind
+the new assignment, above the longest such time in ten seconds before. The host that key ranges
+move to has run tasks before: what an executor takes to start is Spark's, and the same for all.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+import keyrange
+from bench import spark as sparks
+from bench import standalone, topics
+from bench.figures import Figure, at_most, from_runs, ratio
+from bench.groups.latency_delta import watched
+from bench.registry import Bench, Group
+from bench.visible import added_files
+from keyrange.members.table.assignment_admin import open_members, write_command
+from keyrange.members.table.assignments import open_assignments
+
+PARTITIONS = 4
+_VALUE_BYTES = 1_024
+_RATE = 500
+_SIDES: Mapping[str, Mapping[str, str]] = {
+    "prepared": {"state.standby.replicas": "1"},
+    "cold": {"warmup.timeout.ms": "0"},
+}
+_BRIEF = {
+    # As long as it takes to see how batches are before.
+    "expansion.timeout.ms": "15000",
+    "pin.wait.ms": "1000",
+    "registration.timeout.ms": "10000",
+    "session.timeout.ms": "6000",
+    "heartbeat.interval.ms": "1000",
+}
+_PATIENCE_S = 300.0
+
+
+@dataclass
+class Pauses:
+    """In ms, by what has happened."""
+
+    move: list[float] = field(default_factory=list)
+    lost_host: list[float] = field(default_factory=list)
+
+
+def keep(record: Any, state: Any) -> Any:
+    """The last whole value of the key, and how many records it had."""
+    blob, n = state.kept.get(default=(b"", 0))
+    state.kept.update((record.value if len(record.value) == _VALUE_BYTES else blob, n + 1))
+    return record.timestamp, n
+
+
+def run(bench: Bench) -> Iterator[Figure]:
+    pauses = {side: Pauses() for side in _SIDES}
+    for number in range(bench.pick(full=3, quick=1, tiny=1)):
+        for side in sorted(_SIDES, reverse=number % 2 == 1):
+            _run(bench, side, number, pauses[side])
+    prepared, cold = pauses["prepared"], pauses["cold"]
+    for name in ("move", "lost_host"):
+        ours, theirs = getattr(prepared, name), getattr(cold, name)
+        yield ratio(f"state.{name}.pause.prepared_vs_cold", ours, theirs)
+        yield from_runs(f"state.{name}.pause.prepared.ms", ours, "ms")
+        yield from_runs(f"state.{name}.pause.cold.ms", theirs, "ms")
+
+
+def _run(bench: Bench, side: str, number: int, pauses: Pauses) -> None:
+    home = bench.directory / f"{side}-{number}"
+    home.mkdir()
+    keys = bench.pick(full=1_000_000, quick=200_000, tiny=2_000)
+    confs = {**standalone.CONFS, "spark.cores.max": "2"}
+    topic = topics.create_topic(bench.bootstrap_servers, "moves", PARTITIONS)
+    with standalone.cluster(home) as cluster:
+        for _ in range(2):
+            cluster.add_worker()
+        with sparks.session(home, cluster.master, confs=confs) as spark:
+            _load(spark, bench.bootstrap_servers, topic, keys)
+            query = _start(bench, spark, home, topic, side)
+            watch = _Watch(home, query, topic)
+            watch.until(lambda: watch.rows() >= keys)
+            with _trickle(bench, topic, keys), watched(home / "table", watch.seen_s):
+                _hurt(bench, cluster, watch, pauses, side)
+            query.stop()
+    topics.delete_topic(bench.bootstrap_servers, topic)
+    bench.progress(f"{side}: move {pauses.move[-1]:.0f} ms, lost host {pauses.lost_host[-1]:.0f}")
+
+
+def _hurt(
+    bench: Bench, cluster: standalone.Cluster, watch: _Watch, pauses: Pauses, side: str
+) -> None:
+    steady_s = bench.pick(full=10.0, quick=8.0, tiny=3.0)
+    watch.settles(2, steady_s)
+    watch.remove(cluster.names[-1])
+    watch.settles(1, 0.0)
+    # It joins again, as a new member with a new disk.
+    cluster.forget_state()
+    time.sleep(steady_s)
+    began = time.time()
+    watch.settles(2, steady_s)
+    pauses.move.append(watch.pause_ms(began))
+    if side == "prepared":
+        watch.stays(cluster.state_bytes)
+    watch.settles(2, steady_s)
+    began = time.time()
+    cluster.lose_worker()
+    watch.settles(1, steady_s)
+    pauses.lost_host.append(watch.pause_ms(began))
+
+
+def _load(spark: SparkSession, servers: str, topic: str, keys: int) -> None:
+    """A record of each key, with a value that no codec makes smaller."""
+    parts = ", ".join(f"unhex(sha2(concat(id, '-{n}'), 512))" for n in range(_VALUE_BYTES // 64))
+    records = spark.range(0, keys, 1, 2).selectExpr(
+        "concat('key-', lpad(id, 8, '0')) AS key",
+        f"concat({parts}) AS value",
+        f"CAST(id % {PARTITIONS} AS INT) AS partition",
+    )
+    topics.fill(records, servers, topic, "none")
+
+
+def _start(bench: Bench, spark: SparkSession, home: Path, topic: str, side: str) -> StreamingQuery:
+    options = {
+        "kafka.bootstrap.servers": bench.bootstrap_servers,
+        "subscribe": topic,
+        "startingOffsets": "earliest",
+        "commitMode": "individual",
+        "commitTable": str(home / "commits"),
+        "memberTable": str(home / "members"),
+        "memberGroup": topic,
+        "memberNames": "static",
+        "splitBy": "keyRange",
+        "pin": "prefer",
+        "maxOffsetsPerTrigger": "200000",
+        **_BRIEF,
+        **_SIDES[side],
+    }
+    state = {"kept": keyrange.ValueState("blob binary, n long")}
+    job = keyrange.job(options, keep, "timestamp timestamp, n long", state=state)
+    return job.into(str(home / "table"), str(home / "checkpoint"), spark=spark).start()
+
+
+@contextmanager
+def _trickle(bench: Bench, topic: str, keys: int) -> Iterator[None]:
+    command = [sys.executable, "-m", "bench.producer", bench.bootstrap_servers, topic]
+    numbers = (PARTITIONS, _RATE, keys)
+    with subprocess.Popen([*command, *map(str, numbers)], stdin=subprocess.PIPE) as process:
+        try:
+            yield
+        finally:
+            assert process.stdin is not None
+            process.stdin.close()
+
+
+class _Watch:
+    """What a query has done, by its tables."""
+
+    def __init__(self, home: Path, query: StreamingQuery, group: str) -> None:
+        self._home, self._query, self._group = home, query, group
+        # Of each version of the table when it could be read.
+        self.seen_s: dict[int, float] = {}
+
+    def rows(self) -> int:
+        files = (self._home / "table").rglob("*.parquet")
+        return sum(pq.ParquetFile(path).metadata.num_rows for path in files)
+
+    def until(self, holds: Callable[[], bool], every_s: float = 0.5) -> None:
+        end = time.monotonic() + _PATIENCE_S
+        while not holds():
+            if not self._query.isActive:
+                raise RuntimeError(f"the query ended: {self._query.exception()}")
+            if time.monotonic() > end:
+                raise RuntimeError("the query did not come so far")
+            time.sleep(every_s)
+
+    def settles(self, slots: int, steady_s: float) -> None:
+        """Until so many slots have all key ranges, and some seconds longer."""
+        table = open_assignments(str(self._home / "members"), self._group, {})
+
+        def has() -> bool:
+            last = table.last()
+            owners = last.assignment if last is not None else None
+            return owners is not None and len(owners.slots) == slots
+
+        self.until(has)
+        time.sleep(steady_s)
+        self.until(lambda: True)
+
+    def remove(self, name: str) -> None:
+        members = open_members(str(self._home / "members"), {})
+        [slot] = [each for each in members.last.assignment.slots if each.endswith(name)]
+        write_command(members, "remove", slot, "bench", "its key ranges are to come back", 0)
+
+    def stays(self, measure: Callable[[], int]) -> None:
+        """Until something has not changed by a hundredth for some seconds."""
+        last = [-1.0]
+
+        def is_same() -> bool:
+            now, before = float(measure()), last[0]
+            last[0] = now
+            return abs(now - before) <= before / 100
+
+        self.until(is_same, every_s=4.0)
+
+    def pause_ms(self, since_s: float) -> float:
+        waits = {at: self._longest_ms(version, at) for version, at in list(self.seen_s.items())}
+        before = [wait for at, wait in waits.items() if since_s - 10 <= at < since_s and wait]
+        behind = [wait for at, wait in waits.items() if at >= since_s]
+        return max(max(behind) - max(before), 1.0)
+
+    def _longest_ms(self, version: int, at: float) -> float:
+        """How long the oldest record of a version waited."""
+        longest = 0.0
+        for path in added_files(self._home / "table", version):
+            stamps = pq.ParquetFile(path).read(["timestamp"]).column(0)
+            if len(stamps):
+                longest = max(longest, at * 1e3 - min(stamps.to_pylist()).timestamp() * 1e3)
+        return longest
+
+
+GROUP = Group(
+    name="state_moves",
+    order=10,
+    run=run,
+    targets={
+        "state.move.pause.prepared_vs_cold": at_most(0.1),
+        "state.lost_host.pause.prepared_vs_cold": at_most(0.1),
+    },
+)
