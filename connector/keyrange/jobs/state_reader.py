@@ -156,16 +156,22 @@ class StateReader:
 
         State belongs to a key of a partition: raises INVALID_OPTIONS where several partitions have
         some of the key and none is named. Raises STATE_GONE, STATE_DAMAGED, STATE_UNREADABLE."""
-        shown = self._shown
-        found = [(at, rows) for at, rows in shown.found([_bytes(key)], partition) if rows.num_rows]
-        if not found:
-            return None
+        found = self.get_all(key, partition)
         if len(found) > 1:
-            places = ", ".join(str(at) for at, _ in found)
+            places = ", ".join(map(str, found))
             raise invalid_options(
                 [f"several partitions have state of the key, {places}: name one (partition)"]
             )
-        return plain_rows(found[0][1], shown.form)[0][1]
+        return next(iter(found.values()), None)
+
+    def get_all(
+        self, key: Key, partition: tuple[str, int] | None = None
+    ) -> dict[TopicPartition, dict[str, Any]]:
+        """The same of each partition that has state of the key. Raises as `get` does, but for
+        several partitions."""
+        shown = self._shown
+        found = shown.found([_bytes(key)], partition)
+        return {at: plain_rows(rows, shown.form)[0][1] for at, rows in found if rows.num_rows}
 
     def get_many(self, keys: Iterable[Key], partition: tuple[str, int] | None = None) -> pa.Table:
         """A row for each partition and key that has any state: topic, partition, key, and a column

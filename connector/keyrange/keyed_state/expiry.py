@@ -30,4 +30,4 @@ def with_state(batch: pa.RecordBatch, form: StateForm, time_ms: int) -> pa.Recor
     is_there = np.zeros(batch.num_rows, bool)
     for name in form.names:
         is_there |= batch.column(name).is_valid().to_numpy(zero_copy_only=False)
-    return batch.filter(pa.array(is_there))
+    return batch if is_there.all() else batch.filter(pa.array(is_there))

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass, fields, replace
+from functools import cache, lru_cache
 from typing import Any, Final
 
 import pyarrow as pa
@@ -169,6 +170,7 @@ def _schema(ddl: str) -> str:
     return json.dumps(document, sort_keys=True)
 
 
+@cache
 def _row_type(schema: str) -> pa.StructType:
     return struct_type(json.loads(schema))
 
@@ -233,8 +235,11 @@ class StateForm:
 def form_of(schema: pa.Schema) -> StateForm | None:
     """The variables that a file was written with."""
     told = (schema.metadata or {}).get(_META)
-    if told is None:
-        return None
+    return None if told is None else _form(told)
+
+
+@lru_cache(64)
+def _form(told: bytes) -> StateForm:
     return StateForm(tuple(Variable(*each) for each in json.loads(told)))
 
 

@@ -187,7 +187,7 @@ def test_what_cannot_be_read_is_said(
     def gone(*_: Any) -> Any:
         raise error("STATE_GONE", "a file of states that a commit names is gone", path="x")
 
-    monkeypatch.setattr(reader, "get_many", gone)
+    monkeypatch.setattr(reader, "get_all", gone)
     status, answer = ask(server, "/keys/b")
     assert status == 503
     assert b"[STATE_GONE]" in answer

@@ -20,7 +20,7 @@ from keyrange.cli.commits.commit_source import OfSource, TableArgument
 from keyrange.cli.local_server import ADDRESS, Answer, Request, serving, text_answer
 from keyrange.cli.render import document_of
 from keyrange.cli.source_options import named_options
-from keyrange.cli.state.verify import state_row
+from keyrange.cli.state.verify import jsonable, state_row
 from keyrange.cli.values import in_json, read_key
 from keyrange.errors import KeyrangeError, invalid_options
 from keyrange.model.offsets import TopicPartition
@@ -138,13 +138,10 @@ class StateAnswers:
 
     def _key(self, text: str, query: Mapping[str, str], request: Request) -> Answer:
         key = _read_key(text)
-        rows = self._reader.get_many([key], _partition(query))
         if _wants_arrow(request):
-            return _arrow(rows)
-        states = [
-            {name: each[name] for name in ("topic", "partition", "state")}
-            for each in _state_rows(rows)
-        ]
+            return _arrow(self._reader.get_many([key], _partition(query)))
+        found = self._reader.get_all(key, _partition(query))
+        states = [{**at._asdict(), "state": jsonable(state)} for at, state in found.items()]
         status = HTTPStatus.OK if states else HTTPStatus.NOT_FOUND
         told = {"table": self._table, "seq": self._reader.seq, "key": in_json(key)}
         return json_answer("state.get/1", {**told, "states": states}, status)
