@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -175,8 +176,10 @@ class _Watch:
         self.seen_s: dict[int, float] = {}
 
     def rows(self) -> int:
-        files = (self._home / "table").rglob("*.parquet")
-        return sum(pq.ParquetFile(path).metadata.num_rows for path in files)
+        table = str(self._home / "table")
+        if not DeltaTable.is_deltatable(table):
+            return 0
+        return int(DeltaTable(table).to_pyarrow_dataset().count_rows())
 
     def until(self, holds: Callable[[], bool], every_s: float = 0.5) -> None:
         end = time.monotonic() + _PATIENCE_S
