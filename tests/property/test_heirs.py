@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -11,10 +12,11 @@ from hypothesis import strategies as st
 
 from keyrange.keyed_state.model.state_runs import StateRun, clipped
 from keyrange.members.heirs import Heirs
-from keyrange.members.model.assignment import Assignment, assign, without
-from keyrange.members.model.copy_book import CopyOrder, KnownState
+from keyrange.members.model.assignment import Assignment, Owned, assign, without
+from keyrange.members.model.copy_book import CopyBook, CopyOrder, KnownState
 from keyrange.members.model.reassignment_timing import Reassign
 from keyrange.members.model.standbys import Place, Standing, StoodFor, standbys, with_standbys
+from keyrange.members.model.warm_up import WarmUp
 from keyrange.model.key_ranges import SPACE, KeyRange, merge, split_evenly, subtract
 from keyrange.model.offsets import TopicPartition
 from project.forms import by_form
@@ -146,6 +148,14 @@ class World:
         self.since_ms: int | None = None
         self.moves = self.early = 0
 
+    def restart(self) -> None:
+        """The driver starts again: what it had announced is due as before, and what hosts have
+        copied they still have."""
+        self.heirs = Heirs(TIMEOUT_MS, tells=False)
+        self.done = dict.fromkeys(NAMES, 0)
+        self.since_ms = None
+        self.follow()
+
     def commit(self) -> None:
         """A batch changes some partitions; a run of 64 MB, or a few bytes."""
         self.seq += 1
@@ -167,6 +177,8 @@ class World:
         if self.random.random() < 0.1:
             self.copied[slot].clear()
             self.done[slot] = 0
+            self.heirs.news(slot, 0)
+            return
         while True:
             news = self.heirs.news(slot, self.done[slot])
             if not news["isWanted"] or news["version"] == self.done[slot]:
@@ -231,6 +243,8 @@ def test_key_ranges_move_when_their_heirs_have_copied_or_time_is_up(seed: int) -
         if world.random.random() < 0.15:
             wanted = set(world.random.sample(NAMES, world.random.randint(1, 5)))
             present = {each for each in wanted if world.random.random() < 0.9}
+        if world.random.random() < 0.03:
+            world.restart()
         due = None
         if wanted != world.members:
             due = Reassign("test", dict.fromkeys(sorted(wanted), 1.0))
@@ -244,6 +258,57 @@ def test_key_ranges_move_when_their_heirs_have_copied_or_time_is_up(seed: int) -
                 world.copy(slot)
     assert world.moves > 3
     assert world.early > 0
+
+
+def test_changes_that_follow_one_another_put_no_move_off() -> None:
+    warm = WarmUp(TIMEOUT_MS)
+    before = assign(WEIGHTS, {"s0": 1.0}, None, 1)
+    for at, names in ((0, ["s0", "s1"]), (900, ["s0", "s1", "s2"])):
+        due = Reassign("test", dict.fromkeys(names, 1.0))
+        deal = partial(assign, WEIGHTS, due.members, before, 2)
+        warm.announce(due, before, PARTITIONS, deal, at)
+    assert not warm.moves(NAMES, {"s1"}, 999)
+    assert warm.moves(NAMES, {"s1"}, 1_000)
+
+
+def test_who_has_copies_as_a_standby_is_told_all_the_same() -> None:
+    """Its listener may have something to prepare."""
+    heirs = Heirs(TIMEOUT_MS, tells=True)
+    before = assign(WEIGHTS, {"s0": 1.0}, None, 1)
+    standing = {at: (Owned(SPACE, "s1"),) for at in PARTITIONS}
+    heirs.follow(KnownState("s", {}, str), standing)
+    done = heirs.news("s1", 0)["version"]
+    heirs.news("s1", done)
+    due = Reassign("test", {"s0": 1.0, "s1": 1.0})
+    move = partial(
+        heirs.moves, due, before, PARTITIONS, partial(assign, WEIGHTS, due.members, before, 2)
+    )
+    assert not move({"s0", "s1"}, 0)
+    heirs.follow(KnownState("s", {}, str), standing)
+    assert heirs.hint("s1")
+    assert not move({"s0", "s1"}, 0)
+    told = heirs.news("s1", done)
+    assert told["announced"]
+    heirs.news("s1", told["version"])
+    assert move({"s0", "s1"}, 0)
+
+
+def test_what_was_not_reported_as_copied_is_missing() -> None:
+    book = CopyBook()
+    run = StateRun("f", (0, 1), SPACE, 0, 1, 5, 50)
+    later = StateRun("g", (0, 1), SPACE, 1, 2, 5, 7)
+    wanted = {"a": {PARTITIONS[0]: [SPACE]}}
+    book.want(wanted, KnownState("s", {PARTITIONS[0]: (run,)}, str))
+    assert (book.missing_bytes("a"), book.size_bytes("a")) == (50, 50)
+    book.news("a", 0)
+    assert book.missing_bytes("a") == 50
+    book.news("a", book.version)
+    assert book.missing_bytes("a") == 0
+    book.want(wanted, KnownState("s", {PARTITIONS[0]: (run, later)}, str))
+    assert (book.missing_bytes("a"), book.size_bytes("a")) == (7, 57)
+    book.news("a", 0)
+    assert book.missing_bytes("a") == 57, "it has begun anew"
+    assert book.missing_bytes("b") == 0
 
 
 def test_what_is_small_is_told_once() -> None:

@@ -64,7 +64,6 @@ class Heirs:
         found = self._warm.announce(due, before, partitions, assign, now_ms)
         if found is not known:
             _log.info("%s get key ranges, and prepare for them", ", ".join(found.gains) or "none")
-            return not found.gains
         return self._warm.moves(present, self._ready(found), now_ms)
 
     def drop(self) -> None:
