@@ -62,6 +62,18 @@ def standbys(
 ) -> dict[TopicPartition, tuple[Owned, ...]]:
     """The standby of each range of an assignment, among the slots that `places` tells of; `before`
     are those that there were. A slot that is alone has none."""
+    # Each time but the first fewer slots stand by for nobody.
+    while (after := _chosen(assignment, weights, places, before)) != before:
+        before = after
+    return after
+
+
+def _chosen(
+    assignment: Assignment,
+    weights: Mapping[TopicPartition, float],
+    places: Mapping[str, Place],
+    before: Owners,
+) -> dict[TopicPartition, tuple[Owned, ...]]:
     nearby = {slot: _farthest(slot, places) for slot in assignment.slots}
     loads = dict.fromkeys(places, 0.0)
     everything = sum(weights.get(partition, 0.0) for partition in assignment.owners) * SPACE.size
