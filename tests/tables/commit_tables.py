@@ -68,6 +68,10 @@ class MemoryCommitTable(CommitTable):
             if from_seq <= commit.seq and (until_seq is None or commit.seq < until_seq):
                 yield commit
 
+    def by_hand(self, from_seq: int) -> set[int]:
+        mine = (each for each in self._mine() if each.kind is not CommitKind.BATCH)
+        return {each.seq for each in mine if each.seq >= from_seq}
+
     def last_source(self, group: str, with_states: bool = False) -> str | None:
         return last_source(self.fences(group), self._has_states if with_states else None)
 

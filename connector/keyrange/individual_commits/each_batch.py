@@ -18,11 +18,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame
 
 from keyrange.errors import KeyrangeError, error, invalid_options
-from keyrange.individual_commits import (
-    given_up_records,
-    last_batch_results,
-    state_runs_after_batch,
-)
+from keyrange.individual_commits import given_up_records, last_batch_results
 from keyrange.individual_commits.batch_counts import counts_of
 from keyrange.individual_commits.batch_deliveries import (
     BatchPlan,
@@ -57,6 +53,7 @@ from keyrange.individual_commits.model.state_columns import StateColumns
 from keyrange.individual_commits.model.verdict_columns import Outcome
 from keyrange.individual_commits.pending_errors import PendingErrors
 from keyrange.individual_commits.reported_outcomes import check_columns
+from keyrange.individual_commits.state_runs_after_batch import OldStateFiles, runs_after
 from keyrange.individual_commits.times_after_batch import times_after
 from keyrange.individual_commits.transactional_output import reached_at, released_before
 from keyrange.individual_commits.verdict_store import VerdictStore, unwritable
@@ -118,6 +115,7 @@ class _Run:
     driver: Driver
     table_of: Callable[[str], CommitTable]
     last: LastRead
+    old_files: OldStateFiles
     # Letters of batches that were not committed; None before the run's first batch.
     standing: given_up_records.Standing | None = None
     # What its batches came to.
@@ -231,7 +229,8 @@ class EachBatch:
             driver = driver_takeover.begin(
                 table_of, fence, planned.mark, how != "fail", anew=how == "ignore"
             )
-            self._run = _Run(run_id, source_id, table, driver, table_of, last)
+            old = OldStateFiles(self.options.commits)
+            self._run = _Run(run_id, source_id, table, driver, table_of, last, old)
         return self._run
 
     def _commit_of(self, planned: Planned, run_id: str, **fields: Any) -> Commit:
@@ -306,7 +305,7 @@ class EachBatch:
         whole = known.base_is_due
         before = plan.deliveries.states
         back = {p for p in by_hand if is_set_back(before[p], known.states[p])}
-        runs = state_runs_after_batch.runs_after(running, known, seq, back)
+        runs = runs_after(running, known, seq, back)
         times = times_after(running, known, states, self.time, back)
         counts = counts_of(running, judged)
         released = released_before(by_hand, judged) if plan.commits.transactional else {}
@@ -388,9 +387,8 @@ class EachBatch:
                 needed.add(planned.batch_id - 1)
             last = min(planned.batch_id - 1, planned.finished)
             store.remove_old(lambda at: at <= last and at not in needed, running.manifest)
-            state_runs_after_batch.remove_old(
-                running, run.table, commit, self.options.commits, _now_ms()
-            )
+            if running.keeps_state:
+                run.old_files.remove(run.table, commit, _now_ms())
         except KeyrangeError as failure:
             _log.warning("batch %d is committed; then: %s", planned.batch_id, failure)
 

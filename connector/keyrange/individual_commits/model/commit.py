@@ -334,6 +334,10 @@ class CommitTable(Protocol):
         """The commits in [from_seq, until_seq), oldest first."""
         ...
 
+    def by_hand(self, from_seq: int) -> set[int]:
+        """The numbers of the commits from `from_seq` on that are of no batch."""
+        ...
+
     def last_source(self, group: str, with_states: bool = False) -> str | None:
         """The source whose driver began last under a group's name, `with_states` the last one that
         then said what is done; None where there is none. No clock decides."""

@@ -15,6 +15,7 @@ import pyarrow as pa
 from keyrange.individual_commits.model.commit import (
     BASE_EVERY,
     Commit,
+    CommitKind,
     CommitTable,
     Snapshot,
     check_next,
@@ -124,6 +125,17 @@ class DeltaCommitTable(CommitTable):
     def history(self, from_seq: int = 1, until_seq: int | None = None) -> Iterator[Commit]:
         for page in pages(from_seq, until_seq, self._log.last(), _HISTORY_AT_A_TIME):
             yield from self._commits(page[0], page[-1])
+
+    def by_hand(self, from_seq: int) -> set[int]:
+        if not self._store.refresh():
+            return set()
+        own = {"source_id": (self._source_id, self._source_id), "commit_seq": (from_seq, None)}
+        found: set[int] = set()
+        for kind in CommitKind:
+            if kind is not CommitKind.BATCH:
+                bounds = own | {"kind": (kind.value, kind.value)}
+                found.update(self._store.read(bounds, ["commit_seq"])["commit_seq"].to_pylist())
+        return found
 
     def last_source(self, group: str, with_states: bool = False) -> str | None:
         return last_source(self.fences(group), self._has_states if with_states else None)
