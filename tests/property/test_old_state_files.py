@@ -10,7 +10,7 @@ import pytest
 
 from keyrange.individual_commits.model.commit import Commit, CommitKind
 from keyrange.individual_commits.model.partition_progress import fresh
-from keyrange.individual_commits.state_runs_after_batch import OldStateFiles, kept_files
+from keyrange.individual_commits.old_state_files import OldStateFiles, kept_files
 from keyrange.individual_commits.table.commit_table import LAYOUT, DeltaCommitTable
 from keyrange.keyed_state.model.state_runs import MadeRun, StateRun, after_batch, files_of
 from keyrange.model.key_ranges import SPACE, split_evenly
@@ -160,7 +160,7 @@ def test_files_are_removed_in_a_while_and_not_with_each_commit(
     old = OldStateFiles(parse_options(given, "stream").commits)
     looked: list[int] = []
     monkeypatch.setattr(
-        "keyrange.individual_commits.state_runs_after_batch.kept_files",
+        "keyrange.individual_commits.old_state_files.kept_files",
         lambda _, since_ms: looked.append(since_ms) or set(),
     )
     whole = next(each for each in history.table.history() if each.whole)

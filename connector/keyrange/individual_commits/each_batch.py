@@ -51,9 +51,10 @@ from keyrange.individual_commits.model.partition_progress import PartitionState
 from keyrange.individual_commits.model.state_before_batch import cuts_of, planned_from
 from keyrange.individual_commits.model.state_columns import StateColumns
 from keyrange.individual_commits.model.verdict_columns import Outcome
+from keyrange.individual_commits.old_state_files import OldStateFiles
 from keyrange.individual_commits.pending_errors import PendingErrors
 from keyrange.individual_commits.reported_outcomes import check_columns
-from keyrange.individual_commits.state_runs_after_batch import OldStateFiles, runs_after
+from keyrange.individual_commits.state_runs_after_batch import runs_after
 from keyrange.individual_commits.times_after_batch import times_after
 from keyrange.individual_commits.transactional_output import reached_at, released_before
 from keyrange.individual_commits.verdict_store import VerdictStore, unwritable
