@@ -67,10 +67,10 @@ class Cluster:
         """Of the workers."""
         return [f"host-{number}" for number in range(len(self._workers))]
 
-    def forget_state(self) -> None:
-        """The last one's copies are gone."""
-        for path in self._home.glob(f"{self.names[-1]}/keyrange/slots/state/*"):
-            shutil.rmtree(path)
+    def forget_state(self, number: int) -> None:
+        """The copies of a host are gone."""
+        for path in self._home.glob(f"{self.names[number]}/keyrange/slots/state/*"):
+            shutil.rmtree(path, ignore_errors=True)
 
     def lose_worker(self) -> None:
         """kill -9 of the last one, and of all that it has started."""
