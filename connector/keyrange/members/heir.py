@@ -11,8 +11,9 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
-from threading import Thread
+from threading import Thread, get_native_id
 from typing import Any, Final
 
 from keyrange.errors import KeyrangeError
@@ -30,6 +31,7 @@ from keyrange.storage.directory import Directory
 
 _log = logging.getLogger(__name__)
 
+_NICE: Final = 10
 # How long a thread waits that has copied everything.
 _PAUSE_S: Final = 0.5
 # Address of the planning process to the thread that copies for it.
@@ -70,6 +72,9 @@ class Heir:
         lock = take_lock(self._lock)
         if lock is None:
             return
+        with suppress(OSError):
+            # Linux has priorities of threads: tasks go before.
+            os.setpriority(os.PRIO_PROCESS, get_native_id(), _NICE)
         try:
             while self._step():
                 time.sleep(_PAUSE_S)
