@@ -26,6 +26,7 @@ from keyrange.keyed_state.variables import StateForm, ValueState, variables_of
 from keyrange.model.key_ranges import SPACE, hash_of
 from keyrange.model.offsets import TopicPartition
 from keyrange.storage.delta_store import DeltaStore
+from keyrange.storage.directory import Directory
 
 PARTITIONS: Final = 4
 _SOURCE: Final = "bench"
@@ -48,6 +49,16 @@ class StateWriter:
             TopicPartition("orders", number): [] for number in range(PARTITIONS)
         }
         self.seq = 0
+
+    @property
+    def runs(self) -> dict[TopicPartition, tuple[StateRun, ...]]:
+        """Where the state is after the last commit."""
+        return {at: tuple(each) for at, each in self._runs.items()}
+
+    @property
+    def directory(self) -> Directory:
+        """Where the files of the state are."""
+        return Directory(self._directory, {})
 
     def change(self, numbers: Sequence[int]) -> None:
         """Change some keys, each in the partition of its number, in a commit."""

@@ -6,6 +6,9 @@ prepares (`warmup.timeout.ms`, `state.standby.replicas`), the other does not. A 
 time from a record's timestamp to when the table has it, from the change until some seconds behind
 the new assignment, above the median of such times in ten seconds before. The host that key ranges
 move to has run tasks before: what an executor takes to start is Spark's, and the same for all.
+
+What a standby costs is measured where copies are made, in this process: CPU for a second of a query
+that changes 100,000 of a million keys in each, and commits once in a second.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import numpy as np
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
@@ -31,9 +35,13 @@ from bench import standalone, topics
 from bench.figures import Figure, at_most, from_runs, ratio
 from bench.groups.latency_delta import watched
 from bench.registry import Bench, Group
+from bench.state_writer import StateWriter
 from bench.visible import added_files
+from keyrange.keyed_state.cache import StateCache
+from keyrange.keyed_state.copying import Copying
 from keyrange.members.table.assignment_admin import open_members, write_command
 from keyrange.members.table.assignments import open_assignments
+from keyrange.model.key_ranges import SPACE
 
 PARTITIONS = 4
 _VALUE_BYTES = 1_024
@@ -79,6 +87,41 @@ def run(bench: Bench) -> Iterator[Figure]:
         yield ratio(f"state.{name}.pause.prepared_vs_cold", ours, theirs)
         yield from_runs(f"state.{name}.pause.prepared.ms", ours, "ms")
         yield from_runs(f"state.{name}.pause.cold.ms", theirs, "ms")
+    shares, sizes = _standby(bench)
+    yield from_runs("state.standby.core_share", shares, "cores")
+    yield from_runs("state.standby.mb_per_second", sizes, "MB/s")
+
+
+def _standby(bench: Bench) -> tuple[list[float], list[float]]:
+    """Of each second of some, and the bytes of files that it reads in one."""
+    keys = bench.pick(full=1_000_000, quick=1_000_000, tiny=2_000)
+    changed = bench.pick(full=100_000, quick=100_000, tiny=200)
+    writer, random = StateWriter(str(bench.directory / "standby")), np.random.default_rng(7)
+    writer.change(range(keys))
+    caches = {at: StateCache(bench.directory / "copies" / str(at)) for at in writer.runs}
+    copying = Copying(writer.directory, 0, time.sleep)
+
+    def copy() -> None:
+        for at, runs in writer.runs.items():
+            for run in runs:
+                copying.copy(caches[at], run)
+            caches[at].sweep(SPACE, runs)
+
+    copy()
+    seconds = bench.pick(full=20, quick=10, tiny=3)
+    shares, sizes = [], []
+    for _ in range(bench.runs):
+        cpu_s = read = 0.0
+        for _ in range(seconds):
+            writer.change(random.choice(keys, changed, replace=False).tolist())
+            began, before = time.thread_time(), copying.read_bytes
+            copy()
+            cpu_s += time.thread_time() - began
+            read += copying.read_bytes - before
+        shares.append(cpu_s / seconds)
+        sizes.append(read / seconds / 1e6)
+        bench.progress(f"a standby takes {shares[-1]:.3f} cores, and reads {sizes[-1]:.1f} MB/s")
+    return shares, sizes
 
 
 def _run(bench: Bench, side: str, number: int, pauses: Pauses) -> None:
@@ -246,5 +289,6 @@ GROUP = Group(
     targets={
         "state.move.pause.prepared_vs_cold": at_most(0.1),
         "state.lost_host.pause.prepared_vs_cold": at_most(0.1),
+        "state.standby.core_share": at_most(0.3),
     },
 )

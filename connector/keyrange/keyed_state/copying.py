@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -16,17 +15,9 @@ from keyrange.keyed_state.state_files import FileBlocks
 from keyrange.storage.directory import Directory
 
 
-@dataclass(slots=True)
-class Copied:
-    """What was read for copies, in compressed bytes, and how much of the time was its CPU's."""
-
-    read_bytes: int = 0
-    cpu_s: float = 0.0
-
-
 class Copying:
-    """Copies runs from a state directory, `bytes_per_second` at most, 0 for as fast as can be. One
-    row group is in memory at a time."""
+    """Copies runs from a state directory, `bytes_per_second` at most, 0 for as fast as can be: of
+    files, whose bytes are compressed. A few row groups are in memory at a time."""
 
     def __init__(
         self, directory: Directory, bytes_per_second: int, sleep: Callable[[float], None]
@@ -34,7 +25,7 @@ class Copying:
         self._directory = directory
         self._rate = bytes_per_second
         self._sleep = sleep
-        self.copied = Copied()
+        self.read_bytes = 0
 
     def copy(self, cache: StateCache, run: StateRun) -> None:
         """What the cache lacks of a run. Raises STATE_GONE, STATE_DAMAGED, STATE_UNREADABLE."""
@@ -44,12 +35,9 @@ class Copying:
             cache.keep(part, self._slowly(source), source.schema)
 
     def _slowly(self, source: FileBlocks) -> Iterator[pa.RecordBatch]:
-        began, cpu, read = time.monotonic(), time.thread_time(), 0
+        began = time.monotonic()
         for block in all_in(source):
             yield block
-            self.copied.read_bytes += source.read_bytes - read
-            read = source.read_bytes
-            self.copied.cpu_s += time.thread_time() - cpu
             if self._rate:
-                self._sleep(max(began + read / self._rate - time.monotonic(), 0.0))
-            cpu = time.thread_time()
+                self._sleep(max(began + source.read_bytes / self._rate - time.monotonic(), 0.0))
+        self.read_bytes += source.read_bytes

@@ -119,3 +119,4 @@ class Heir:
                     _log.debug("%s", failure)
             for span in order.spans:
                 cache.sweep(span, order.runs)
+        _log.debug("%d bytes of state were read for copies", copying.read_bytes)
