@@ -1,4 +1,4 @@
-"""The tables of windows, timers and Nexmark's queries, with the targets beside their figures.
+"""The tables of windows, timers, Nexmark's queries and moves of state, with the targets of figures.
 
 The groups take their targets from here: pages are made without what the groups measure.
 """
@@ -35,6 +35,23 @@ _WINDOWS = {
     "timers.worker.peak_rss.anonymous.mb": (
         "of it, what is no mapped file, while records of 200,000 of the keys come"
     ),
+}
+MOVES_TARGETS: Mapping[str, Target] = {
+    "state.move.pause.prepared_vs_cold": at_most(0.1),
+    "state.lost_host.pause.prepared_vs_cold": at_most(0.1),
+    "state.standby.core_share": at_most(0.3),
+}
+_MOVES = {
+    "state.move.pause.prepared_vs_cold": "half of the key ranges go to another host: the pause, "
+    "with copies made before, beside without",
+    "state.move.pause.prepared.ms": "with copies made before (`warmup.timeout.ms`)",
+    "state.move.pause.cold.ms": "without",
+    "state.lost_host.pause.prepared_vs_cold": "a host is lost: the pause, with a standby, beside "
+    "without",
+    "state.lost_host.pause.prepared.ms": "with a standby (`state.standby.replicas`)",
+    "state.lost_host.pause.cold.ms": "without",
+    "state.standby.core_share": "what a standby costs at 100,000 changed keys in a second",
+    "state.standby.mb_per_second": "what it reads then, of compressed files",
 }
 _RATES = {
     "windows.session.keyrange.records_per_second": "sessions",
@@ -86,4 +103,5 @@ TIME_TABLES: Mapping[str, Table] = {
     "windows": _windows(),
     "windows_rates": one_figure_a_row("windows", _RATES),
     "nexmark": _nexmark(),
+    "state_moves": one_figure_a_row("state_moves", _MOVES),
 }

@@ -28,6 +28,16 @@ def test_the_tiny_benchmark_of_state_yields_its_figures(tmp_path: Path) -> None:
     assert figures["state.restart.restored_bytes"]["value"] == 0
 
 
+@pytest.mark.broker
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_the_tiny_benchmark_of_moves_of_state_yields_its_figures(tmp_path: Path) -> None:
+    figures = tiny_figures(tmp_path, "state_moves")
+    assert {name for row in TABLES["state_moves"].rows.values() for name in row} == figures.keys()
+    assert all(each["value"] > 0 for each in figures.values())
+
+
 def test_the_tiny_benchmark_of_readers_of_state_yields_its_figures(tmp_path: Path) -> None:
     figures = tiny_figures(tmp_path, "state_reader")
     assert state_reader.GROUP.targets.keys() <= figures.keys()

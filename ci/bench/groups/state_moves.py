@@ -32,10 +32,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 import keyrange
 from bench import spark as sparks
 from bench import standalone, topics
-from bench.figures import Figure, at_most, from_runs, ratio
+from bench.figures import Figure, from_runs, ratio
 from bench.groups.latency_delta import watched
 from bench.registry import Bench, Group
 from bench.state_writer import StateWriter
+from bench.time_tables import MOVES_TARGETS
 from bench.visible import added_files
 from keyrange.keyed_state.cache import StateCache
 from keyrange.keyed_state.copying import Copying
@@ -286,9 +287,5 @@ GROUP = Group(
     name="state_moves",
     order=10,
     run=run,
-    targets={
-        "state.move.pause.prepared_vs_cold": at_most(0.1),
-        "state.lost_host.pause.prepared_vs_cold": at_most(0.1),
-        "state.standby.core_share": at_most(0.3),
-    },
+    targets=MOVES_TARGETS,
 )
