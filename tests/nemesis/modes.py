@@ -102,6 +102,8 @@ class Mode:
             # Pieces of a slot's ranges end anywhere in the hash space.
             found |= {"splitsPerCore": "2"}
             found |= {"pin": self.pin, "pin.wait.ms": "1000", "memberNames": "static"}
+            if self.has_state:
+                found |= {"state.standby.replicas": "1"}
         return found
 
 
