@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pyspark.sql.datasource import InputPartition
 
-from keyrange.errors import InvalidError, KeyrangeError
+from keyrange.errors import InvalidError, KeyrangeError, invalid_options
 from keyrange.individual_commits.model.state_before_batch import check_mode
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.cluster_view import ClusterView
@@ -77,6 +77,8 @@ class PlanningSession:
     ) -> None:
         """`works`: tasks work on what they read, and hand on what came of it. `state`: where they
         keep state for keys."""
+        if options.members.standby_replicas and state is None:
+            raise invalid_options(["state.standby.replicas is for keyrange.job with state"])
         self._options = options
         self._works = works
         self._admission = admission

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from keyrange.errors import KeyrangeError
 from keyrange.members.model.assignment import Assignment, Owned, Owners
 from keyrange.members.model.copy_book import KnownState
 from keyrange.members.model.pinned_plan import Shape, WorkUnit, portion_cuts
@@ -133,3 +134,9 @@ def test_a_batch_that_was_cut_for_other_owners_runs_anywhere() -> None:
     pinning.assignment = assignment("a", "b", "a")
     assert {task.greeting for task in tasks_of(run, end)} == {GREETING}
     assert (pinning.bound, pinning.asked) == ([], ["look", "pass_over"])
+
+
+def test_standbys_are_for_state() -> None:
+    given = {"pin": "prefer", "memberTable": "/nowhere", "state.standby.replicas": "1"}
+    with pytest.raises(KeyrangeError, match="replicas is for keyrange.job with state"):
+        planned(ScriptedPinning(), given, ScriptedCluster(5))
