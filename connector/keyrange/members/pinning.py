@@ -140,7 +140,7 @@ class Pinning:
     def follow(self, state: KnownState | None) -> None:
         """Take in, before a batch is planned, the state of keys at the last commit: who is to copy
         it is told. And who came for the batch before."""
-        if self._service is not None:
+        if self._service is not None and self._options.standby_replicas:
             self._standing.heard(*self._service.heard(self._last_plan))
         self._heirs.follow(state, self._written.standbys)
 

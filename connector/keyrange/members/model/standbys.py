@@ -130,8 +130,7 @@ class Standing:
         """Take in from which slots tasks were wanted in a batch, and from which they came. An
         executor that is lost is in the group for session.timeout.ms: each batch of that time would
         wait for it, and its standby has what it takes."""
-        if self._replicas:
-            self.silent = (self.silent | wanted) - asked
+        self.silent = (self.silent | wanted) - asked
 
     def chosen(
         self,
