@@ -45,11 +45,11 @@ _MOVES = {
     "state.move.pause.prepared_vs_cold": "half of the key ranges go to another host: the pause, "
     "with copies made before, beside without",
     "state.move.pause.prepared.ms": "with copies made before (`warmup.timeout.ms`)",
-    "state.move.pause.cold.ms": "without",
+    "state.move.pause.cold.ms": "without copies",
     "state.lost_host.pause.prepared_vs_cold": "a host is lost: the pause, with a standby, beside "
     "without",
     "state.lost_host.pause.prepared.ms": "with a standby (`state.standby.replicas`)",
-    "state.lost_host.pause.cold.ms": "without",
+    "state.lost_host.pause.cold.ms": "without a standby",
     "state.standby.core_share": "what a standby costs at 100,000 changed keys in a second",
     "state.standby.mb_per_second": "what it reads then, of compressed files",
 }
