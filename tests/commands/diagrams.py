@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from keyrange.guard.model import enforcement_states, throttle_factor
-from keyrange.members.model import group_member_states, reassignment_timing
+from keyrange.members.model import group_member_states, membership_states
 
 _DOT: Final = "[*]"
 
@@ -51,9 +51,9 @@ class Diagram:
 CHAPTERS: Final = {
     "members": (
         Diagram(
-            "A name, as the driver or the group's leader sees it (`reassignment_timing.py`)",
-            reassignment_timing.TRANSITIONS,
-            reassignment_timing.MembershipState.UNKNOWN,
+            "A name, as the driver or the group's leader sees it (`membership_states.py`)",
+            membership_states.TRANSITIONS,
+            membership_states.MembershipState.UNKNOWN,
             begins_unknown=True,
         ),
         Diagram(

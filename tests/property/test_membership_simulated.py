@@ -13,14 +13,8 @@ from typing import Any
 import pytest
 
 from keyrange.members.model.assignment import Assignment, assign, moved
-from keyrange.members.model.reassignment_timing import (
-    ASSIGNED,
-    Membership,
-    MembershipState,
-    Present,
-    Reassign,
-    Timeouts,
-)
+from keyrange.members.model.membership_states import ASSIGNED, MembershipState
+from keyrange.members.model.reassignment_timing import Membership, Present, Reassign, Timeouts
 from keyrange.model.offsets import TopicPartition
 from project.forms import by_form
 from tables.assignment_changes import changes
@@ -54,6 +48,9 @@ class World:
     missing_since: dict[str, int] = field(default_factory=dict)
     removed: set[str] = field(default_factory=set)
     forced: bool = False
+    # How many members there are to be: as the option says it, or a command since.
+    option: int | None = None
+    expected: int | None = None
     last_loss_ms: int | None = None
     last_join_ms: int | None = None
     counts: dict[str, int] = field(default_factory=dict)
@@ -129,7 +126,14 @@ class World:
     def driver_restarts(self) -> None:
         self.clock_ms += self.random.randint(-100, 3_600) * SECOND
         document = json.loads(self.stored.membership)
-        self.membership = Membership.from_json(document, TIMEOUTS, self.clock_ms)
+        if self.random.random() < 0.3:
+            self.option = self.random.choice([None, 3, 5])
+        if self.option != document["expectedByOption"]:
+            self.expected = self.option
+        else:
+            self.expected = document["expected"]
+        self.membership = Membership.from_json(document, TIMEOUTS, self.clock_ms, self.option)
+        assert self.membership.expected == self.expected
         self.passed_ms = self.stored.passed_ms
         for since in (self.seen_since, self.missing_since):
             for name in [name for name, at_ms in since.items() if at_ms > self.passed_ms]:
@@ -137,7 +141,11 @@ class World:
         self.count("restarts")
 
     def commands(self) -> None:
-        if self.random.random() < 0.5:
+        if self.random.random() < 0.4:
+            self.expected = self.random.randint(1, 8)
+            self.membership.scale(self.expected, self.clock_ms)
+            self.count("scaled")
+        elif self.random.random() < 0.5:
             self.membership.force(self.clock_ms)
             self.forced = True
         else:
@@ -164,6 +172,7 @@ class World:
         self.checks_timers()
         found = self.membership.due(self.clock_ms)
         self.checks_due(found)
+        assert found is None or self.membership.next_due_ms() == self.clock_ms
         if found is not None and self.random.random() < 0.1:
             self.driver_restarts()
             return
@@ -198,6 +207,12 @@ class World:
         due_ms = self.membership.next_due_ms()
         assert due_ms is None or due_ms >= self.clock_ms
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether as many are there as there are to be."""
+        there = self.alive.keys() - self.removed
+        return self.expected is not None and len(there) == self.expected
+
     def checks_due(self, found: Reassign | None) -> None:
         """Against the members' own history: nothing without a cause, and nothing too late."""
         before = self.assigned()
@@ -209,7 +224,11 @@ class World:
         ]
         if found is None:
             assert not (overdue and self.alive.keys() - self.removed)
+            assert not self.is_complete or before.keys() == self.alive.keys() - self.removed
             return
+        if self.is_complete:
+            assert found.members.keys() == self.alive.keys() - self.removed
+            self.count("complete")
         out = before.keys() - found.members.keys()
         joined = found.members.keys() - before.keys()
         resized = {
@@ -220,7 +239,7 @@ class World:
         assert not out & (self.alive.keys() - self.removed)
         for name in out:
             waits = name.startswith("static") and name not in self.removed and not self.forced
-            assert not waits or any(each.startswith("static") for each in overdue)
+            assert not waits or self.is_complete or any(it.startswith("static") for it in overdue)
 
     def applies(self, found: Reassign) -> None:
         before, was = self.stored.assignment, self.assigned()
@@ -266,11 +285,11 @@ class World:
         out = was.keys() - found.members.keys()
         lost = {name for name in out - self.removed if name.startswith("static")}
         joined = found.members.keys() - was.keys()
-        if lost and not self.forced:
+        if lost and not self.forced and not self.is_complete:
             if self.last_loss_ms is not None:
                 assert self.passed_ms - self.last_loss_ms >= TIMEOUTS.registration_ms
             self.count("losses")
-        if joined and not out and not self.forced:
+        if joined and not out and not self.forced and not self.is_complete:
             if self.last_join_ms is not None:
                 assert self.passed_ms - self.last_join_ms >= TIMEOUTS.expansion_ms
             self.count("joins")
@@ -303,6 +322,8 @@ def test_the_simulation_goes_everywhere() -> None:
         "losses",
         "growth",
         "shrinking",
+        "scaled",
+        "complete",
     }
 
 

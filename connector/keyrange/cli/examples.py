@@ -57,6 +57,7 @@ keyrange members list /lake/orders_members
 keyrange members list /lake/orders_members --live --bootstrap-servers broker:9092
 keyrange members history /lake/orders_members --since 2h
 keyrange members rebalance /lake/orders_members --why "a rack was added" --confirm
+keyrange members scale /lake/orders_members 3 --why "a third host is coming" --confirm
 keyrange members remove /lake/orders_members orders-3 --why "the host is gone" --confirm
 keyrange ranges plan --bootstrap-servers broker:9092 --topic orders \
     --option parallelism=32

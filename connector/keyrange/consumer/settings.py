@@ -36,6 +36,7 @@ _SHARED: Final = frozenset(
         *("memberTable", "memberGroup", "memberNames", "member.name", "member.name.env"),
         *("member.name.file", "slot.directory", "session.timeout.ms", "heartbeat.interval.ms"),
         *("max.poll.interval.ms", "registration.timeout.ms", "expansion.timeout.ms"),
+        *("members.expected", "warmup.timeout.ms"),
         *("valueFormat", "valueSchema", "valueMessage", "keyFormat", "keySchema", "keyMessage"),
         *("badValues", "rescuedData", "timeZone"),
         *(row.name for row in rows_of(RegistrySettings)),

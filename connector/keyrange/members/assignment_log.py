@@ -12,6 +12,7 @@ import logging
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from keyrange.members.model.assignment import Assignment, Owners, Since, unbroken
 from keyrange.members.model.join_metadata import MemberMetadata
@@ -49,10 +50,11 @@ class AssignmentLog:
         self._run = run
         self._takes_turns = not run
         self._timeouts = Timeouts(options.registration_timeout_ms, options.expansion_timeout_ms)
+        self._expected = options.expected or None
         self._is_loaded = False
         self._pending: tuple[Stored, Membership] | None = None
         self.stored: Stored | None = None
-        self.membership = Membership(self._timeouts)
+        self.membership = self._nobody()
 
     @property
     def assignment(self) -> Assignment | None:
@@ -73,8 +75,7 @@ class AssignmentLog:
         if not self._is_loaded:
             self.stored = self._table.last()
             if self.stored is not None:
-                document = self.stored.membership
-                self.membership = Membership.from_json(document, self._timeouts, passed_ms)
+                self.membership = self._read(self.stored.membership, passed_ms)
             self._is_loaded = True
         self._write_pending()
 
@@ -85,14 +86,20 @@ class AssignmentLog:
         before, self.stored = self.stored, table.last()
         last = self.stored
         if last is not None and (before is None or last.run_id != before.run_id):
-            self.membership = Membership(self._timeouts)
+            self.membership = self._nobody()
             if last.membership:
-                self.membership = Membership.from_json(last.membership, self._timeouts, passed_ms)
+                self.membership = self._read(last.membership, passed_ms)
         return last
 
     def forget(self) -> None:
         """What was decided is not written: it is decided anew, from what is."""
-        self.stored, self.membership = None, Membership(self._timeouts)
+        self.stored, self.membership = None, self._nobody()
+
+    def _nobody(self) -> Membership:
+        return Membership(self._timeouts, self._expected)
+
+    def _read(self, document: Mapping[str, Any], passed_ms: int) -> Membership:
+        return Membership.from_json(document, self._timeouts, passed_ms, self._expected)
 
     def take_commands(
         self, passed_ms: int, removed: Callable[[str], None] = lambda _: None
@@ -104,10 +111,12 @@ class AssignmentLog:
             if command.action == "remove":
                 self.membership.remove(command.name, passed_ms)
                 removed(command.name)
+            elif command.action == "scale":
+                self.membership.scale(command.members, passed_ms)
             else:
                 self.membership.force(passed_ms)
             taken = command.number
-            _log.info("%s %s, as %s asked for", command.action, command.name, command.who)
+            _log.info("%s, as %s asked for", command.text, command.who)
         return taken
 
     @property

@@ -171,6 +171,15 @@ class MemberOptions:
         "the first one.",
         default="45000",
     )
+    expected: int = option(
+        "members.expected",
+        int_between(0, 100_000, "a number of members"),
+        "How many members there are to be. As soon as so many are there, the driver assigns key "
+        "ranges to them, in one reassignment and without a wait for registration.timeout.ms or "
+        "expansion.timeout.ms. `keyrange members scale` says another number while the query runs. "
+        "0: nobody says.",
+        default="0",
+    )
     warmup_timeout_ms: int = option(
         "warmup.timeout.ms",
         duration_or_ms,

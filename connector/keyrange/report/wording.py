@@ -69,7 +69,7 @@ def slot_marks(slots: Iterable[str]) -> dict[str, str]:
 
 def command_text(row: Row) -> str:
     """What somebody asked of the driver, and why."""
-    asked = " ".join(filter(None, (row["action"], row["name"])))
+    asked = " ".join(str(each) for each in (row["action"], row["name"], row["members"]) if each)
     return f"{asked}, by {row['who']}: {row['why']}"
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -191,7 +192,13 @@ def test_an_event_says_what_changed() -> None:
 
 
 @pytest.mark.parametrize(
-    "given", [("rebalance", ()), ("remove", ("orders-1",)), ("remove", ("dynamic-7f3a",))]
+    "given",
+    [
+        ("rebalance", ()),
+        ("scale", (3,)),
+        ("remove", ("orders-1",)),
+        ("remove", ("dynamic-7f3a",)),
+    ],
 )
 def test_nothing_is_written_without_confirm(path: Path, given: tuple[str, Any]) -> None:
     action, names = given
@@ -223,6 +230,20 @@ def test_a_command_says_who_and_why(path: Path) -> None:
     assert [each["number"] for each in waiting] == [2, 3, 4]
 
 
+def test_how_many_there_are_to_be_is_asked_for_and_shown(path: Path) -> None:
+    found = document("members", "scale", path, 4, *WHY, "--who", "ann", "--confirm")
+    assert found["written"] == 3
+    [asked] = table_at(path).commands(2)
+    assert (asked.action, asked.name, asked.members) == ("scale", "", 4)
+    assert "waiting: scale 4, by ann: the rack burnt" in run("members", "list", path).stdout
+    last = table_at(path).last()
+    assert last is not None
+    membership = {**last.membership, "expected": 4}
+    table_at(path).append(replace(last, seq=last.seq + 1, membership=membership))
+    assert document("members", "list", path)["expected"] == 4
+    assert "4 members, 3 are there" in run("members", "list", path).stdout
+
+
 def test_text_that_is_no_utf8_does_not_stop_a_command(path: Path) -> None:
     result = run("members", "rebalance", path, "--why", "caf\udce9", "--confirm")
     assert result.exit_code == 0, result.exception
@@ -244,6 +265,8 @@ def test_who_is_not_known_cannot_be_removed(path: Path) -> None:
     [
         ("rebalance", "TABLE"),
         ("remove", "TABLE", *WHY),
+        ("scale", "TABLE", "0", *WHY),
+        ("scale", "TABLE", *WHY),
         ("list",),
         ("list", "TABLE", "--live"),
         ("history", "TABLE", "--limit", "0"),

@@ -131,6 +131,7 @@ MISTAKES: list[tuple[tuple[str, ...], int, str]] = [
     (("deadletters", "list", "{missing}", "--since", "yesterday"), WRONG_LINE, "--since"),
     (("members", "list", "{members}", "--live"), WRONG_LINE, "--bootstrap-servers"),
     (("members", "remove", "{members}", "nobody", *WHY), FAILED, "nobody"),
+    (("members", "scale", "{members}", "0", *WHY), WRONG_LINE, "MEMBERS"),
     (("members", "rebalance", "{members}"), WRONG_LINE, "--why"),
     (("ranges", "owner", "--key", "a"), WRONG_LINE, "--topic"),
     (("ranges", "owner", "--key", "hex:zz", "--topic", "t"), WRONG_LINE, "hex"),

@@ -41,7 +41,9 @@ def printed() -> set[str]:
             )
         )
     [either] = [each for each in found if "{action}" in each]
-    return found - {either} | {either.format(action=each) for each in ("rebalance", "remove")}
+    return found - {either} | {
+        either.format(action=each) for each in ("rebalance", "remove", "scale")
+    }
 
 
 def test_every_document_has_a_schema_and_every_schema_a_document() -> None:
@@ -115,7 +117,7 @@ def test_what_documents_share_refuses_what_is_wrong_in_each_of_them() -> None:
     listed = {"schema": "keyrange.members.list/1", "table": "t", "group": "g", "seq": 1}
     listed |= {"member_group": None, "epoch": 1, "at": "2026-05-01T12:00:00Z", "age_ms": 1}
     listed |= {"reason": "", "run_id": "", "next": None, "live": None, "partitions": []}
-    listed |= {"waiting": []}
+    listed |= {"waiting": [], "expected": None}
     for given in (removal, listed):
         assert validator.is_valid({**given, "members": [member]})
         for wrong in ({"share": "half"}, {"name": None}, {"ranges": 1.5}, {"live": "yes"}):

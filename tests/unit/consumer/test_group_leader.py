@@ -167,6 +167,33 @@ def test_who_is_away_keeps_its_ranges_until_the_timeout(stage: Stage) -> None:
     assert stage.due(leader) is None
 
 
+def test_where_as_many_are_there_as_are_to_be_nobody_is_waited_for(stage: Stage) -> None:
+    leader = stage.leader(**{"members.expected": "3"})
+    stage.deal(leader, "a", minute=-1)
+    # One that joins is gathered, and with the third one the number is complete.
+    assert hashes(stage.deal(leader, "a", "b")["a"]) == 4 * SPACE.size
+    assert stage.due(leader) == 5
+    three = stage.deal(leader, "a", "b", "c", minute=1)
+    assert {share.epoch for share in three.values()} == {2}
+    assert stage.due(leader) is None
+    # One that is away is waited for, until somebody says that there are to be two.
+    assert stage.deal(leader, "a", "b", minute=2)["a"].ranges == three["a"].ranges
+    assert stage.due(leader) == 17
+    members = open_members(f"{stage.path}_members", {})
+    write_command(members, "scale", "", "ann", "two more will come", 1, 5)
+    assert stage.deal(leader, "a", "b", minute=2)["a"].ranges == three["a"].ranges
+    assert stage.due(leader) == 17
+    write_command(members, "scale", "", "ann", "c is not needed", 1, 2)
+    leader.look()
+    assert stage.due(leader) == 2
+    two = stage.deal(leader, "a", "b", minute=2)
+    assert hashes(two["a"]) + hashes(two["b"]) == 4 * SPACE.size
+    # Another leader goes on with that number, and not with the option.
+    other = stage.leader("b", **{"members.expected": "3"})
+    assert hashes(stage.deal(other, "b", minute=3)["b"]) < 4 * SPACE.size
+    assert stage.due(other) == 18
+
+
 def test_a_dynamic_one_that_leaves_loses_its_ranges_at_once(stage: Stage) -> None:
     leader = stage.leader()
     settled(stage, leader, "a", "~x")

@@ -130,6 +130,27 @@ def test_partitions_without_a_record_belong_to_somebody_too(stage: Stage) -> Non
     assert pinning.assignment.epoch == 1
 
 
+def test_how_many_there_are_to_be_is_kept_over_reassignments(stage: Stage) -> None:
+    pinning = stage.pinning()
+    pinning.take_in(SIZES, PARTITIONS)
+    stage.look(pinning, "a")
+    stage.look(pinning, "a", after_ms=1_000)
+    members = open_members(str(stage.table), {})
+    write_command(members, "scale", "", why="a second one", who="somebody", now_ms=1, count=2)
+    stage.look(pinning, "a", after_ms=1)
+    stage.look(pinning, "a", "b", after_ms=1)
+    assert pinning.assignment is not None
+    assert pinning.assignment.slots == ["a", "b"], "nobody was waited for"
+    stage.look(pinning, "a", after_ms=1)
+    stage.look(pinning, "a", "c", after_ms=1)
+    assert pinning.assignment.slots == ["a", "c"]
+    again = stage.pinning()
+    stage.look(again, "a", "c", after_ms=1)
+    stage.look(again, "a", "d", after_ms=1)
+    assert again.assignment is not None
+    assert again.assignment.slots == ["a", "d"]
+
+
 def test_commands_are_taken_between_batches(stage: Stage) -> None:
     pinning = assigned(stage, "a", "b")
     table = open_members(str(stage.table), {})

@@ -9,16 +9,13 @@ from typing import Any
 import pytest
 
 from keyrange.errors import KeyrangeError
-from keyrange.members.model.reassignment_timing import (
+from keyrange.members.model.membership_states import (
     ASSIGNED,
     TRANSITIONS,
     MemberEvent,
-    Membership,
     MembershipState,
-    Present,
-    Reassign,
-    Timeouts,
 )
+from keyrange.members.model.reassignment_timing import Membership, Present, Reassign, Timeouts
 
 MINUTE = 60_000
 # The proposal's: 15 minutes for who is away, 5 minutes for who joins.

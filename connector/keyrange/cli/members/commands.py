@@ -41,6 +41,7 @@ from keyrange.cli.source_options import (
     named_options,
 )
 from keyrange.cli.values import SinceOption, now, read_since
+from keyrange.members.model.membership_states import PRESENT
 from keyrange.model.key_ranges import SPACE, KeyRange, split_evenly
 from keyrange.report.page_parts import partition_name
 from keyrange.report.wording import command_text, event_text, moved_text, slot_marks
@@ -93,7 +94,26 @@ def remove(
     _ask(table, "remove", name, request)
 
 
-def _ask(table: str, action: str, name: str, request: Request) -> None:
+@app.command()
+def scale(
+    table: MembersTableArgument,
+    members: Annotated[
+        int, typer.Argument(metavar="MEMBERS", min=1, help="How many there are to be.")
+    ],
+    request: Request,
+) -> None:
+    """Say how many members there are to be.
+
+    As soon as so many are there, the driver assigns the key ranges to them, at once: it waits for
+    no timeout, neither for those that join nor for those that are absent.
+
+    Until then everything is as before: nobody who is there loses its key ranges by the number, and
+    a member that never comes does not hold up the others.
+    """
+    _ask(table, "scale", "", request, members)
+
+
+def _ask(table: str, action: str, name: str, request: Request, count: int = 0) -> None:
     from keyrange.individual_commits.table.commit_admin import user_name
     from keyrange.members.table.assignment_admin import check_known, write_command
 
@@ -102,7 +122,7 @@ def _ask(table: str, action: str, name: str, request: Request) -> None:
         check_known(members, name)
     number, who = None, request.who or user_name()
     if request.confirm:
-        number = write_command(members, action, name, who, request.why, now()).number
+        number = write_command(members, action, name, who, request.why, now(), count).number
     document = describe(members.last, members.waiting, now(), None)
     rows = [each for each in document["members"] if name in ("", each["name"], each["slot"])]
     kept = {each: document[each] for each in ("group", "seq", "epoch", "waiting")}
@@ -180,6 +200,7 @@ def _show(document: Mapping[str, Any], most: int) -> None:
             "written": f"{moment(document['at'])} UTC, {span(document['age_ms'])} ago, "
             f"as row {document['seq']}",
             "because": one_line(document["reason"]),
+            **({"expected": _expected_text(document)} if document["expected"] else {}),
             **({"next": _next_text(document["next"])} if document["next"] else {}),
             **({"broker": f"{live['state']}, {live['members']} members"} if live else {}),
         },
@@ -202,6 +223,11 @@ def _show(document: Mapping[str, Any], most: int) -> None:
     for each in document["waiting"]:
         print_words(f"waiting: {command_text(each)}")
     _show_space(document["partitions"], marks, most)
+
+
+def _expected_text(document: Mapping[str, Any]) -> str:
+    there = sum(each["state"] in PRESENT for each in document["members"])
+    return f"{document['expected']:,} members, {there:,} are there"
 
 
 def _next_text(due: Mapping[str, Any]) -> str:

@@ -7,6 +7,11 @@ once. Members that join are gathered for `expansion_ms` from the first of them, 
 together; so is one whose capacity has changed. A reassignment for whatever reason takes in all that
 have joined. Nobody loses anything while no member is there to take it.
 
+Where somebody has said how many members there are to be, and so many are there, nobody is waited
+for: who joins is taken in, and who is missing loses its ranges, in one reassignment. Any other
+number changes nothing: a member that never comes does not hold up the others, and who is there is
+not put out.
+
 Times are ms of any clock that the caller reads. What counts is how much of it passes: a step back
 adds nothing to a timer and takes nothing from it, and the time between `to_json` and `from_json`
 does not count either. After a restart of the driver members may need their time to come back.
@@ -16,76 +21,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from typing import Any, Final
 
 from keyrange.errors import error
-from keyrange.text.transitions import transitions
+from keyrange.members.model.membership_states import (
+    ASSIGNED,
+    GATHERED,
+    PRESENT,
+    TRANSITIONS,
+    MemberEvent,
+    MembershipState,
+)
 
 _VERSION: Final = 1
 _NAME_CHARACTERS_MAX: Final = 249
-
-
-class MembershipState(StrEnum):
-    """UNKNOWN is what no name that is kept has: the diagram's begin and end."""
-
-    UNKNOWN = "UNKNOWN"
-    JOINING = "JOINING"
-    ASSIGNED = "ASSIGNED"
-    RESIZED = "RESIZED"
-    ABSENT = "ABSENT"
-    REMOVED = "REMOVED"
-
-
-class MemberEvent(StrEnum):
-    """What is learned of a name; the text is what the diagram says."""
-
-    SEEN = "seen"
-    SEEN_RESIZED = "seen with another capacity"
-    MISSING = "missing"
-    REMOVE = "removed by command"
-    TAKEN_IN = "in a reassignment"
-    LEFT_OUT = "not in a reassignment"
-
-
-# In the group at this time, as far as is known.
-PRESENT: Final = frozenset(
-    {MembershipState.JOINING, MembershipState.ASSIGNED, MembershipState.RESIZED}
-)
-# These have key ranges.
-ASSIGNED: Final = frozenset(
-    {
-        MembershipState.ASSIGNED,
-        MembershipState.RESIZED,
-        MembershipState.ABSENT,
-        MembershipState.REMOVED,
-    }
-)
-# These wait together for the expansion timeout.
-GATHERED: Final = frozenset({MembershipState.JOINING, MembershipState.RESIZED})
-
-# The state moves by this table alone; `tests/commands/diagrams.py` draws it.
-TRANSITIONS: Final = transitions(
-    MembershipState,
-    MemberEvent,
-    """
-    SEEN: UNKNOWN JOINING -> JOINING
-    SEEN: ASSIGNED RESIZED ABSENT -> ASSIGNED
-    SEEN_RESIZED: ASSIGNED RESIZED ABSENT -> RESIZED
-    MISSING: JOINING -> UNKNOWN
-    MISSING: ASSIGNED RESIZED ABSENT -> ABSENT
-    REMOVE: JOINING -> UNKNOWN
-    REMOVE: ASSIGNED RESIZED ABSENT -> REMOVED
-    # A command is carried out, whoever comes back in between: it joins afterwards.
-    SEEN SEEN_RESIZED MISSING REMOVE TAKEN_IN: REMOVED -> REMOVED
-    TAKEN_IN: JOINING ASSIGNED RESIZED -> ASSIGNED
-    # It joined, and was gone again before the reassignment was written.
-    TAKEN_IN: UNKNOWN ABSENT -> ABSENT
-    # From ASSIGNED: it came back between the decision and its writing.
-    LEFT_OUT: JOINING ASSIGNED RESIZED -> JOINING
-    LEFT_OUT: ABSENT REMOVED -> UNKNOWN
-    """,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +82,12 @@ class Membership:
     and then say `applied`.
     """
 
-    def __init__(self, timeouts: Timeouts) -> None:
+    def __init__(self, timeouts: Timeouts, expected: int | None = None) -> None:
+        """`expected`: how many members there are to be by the options; None where these do not."""
         self._timeouts = timeouts
+        self._option = expected
+        # What counts: a command may have said another number.
+        self.expected = expected
         # Their since_ms is time that has passed here, not the caller's.
         self._states: dict[str, MemberState] = {}
         self._forced = False
@@ -192,6 +145,15 @@ class Membership:
         self._pass(now_ms)
         self._forced = True
 
+    def scale(self, expected: int, now_ms: int) -> None:
+        """Say how many members there are to be, by command."""
+        self._pass(now_ms)
+        self.expected = expected
+
+    @property
+    def _is_complete(self) -> bool:
+        return self.expected is not None and len(self._named(PRESENT)) == self.expected
+
     def due(self, now_ms: int) -> Reassign | None:
         """The reassignment whose time has come; the same one until it is `applied`."""
         self._pass(now_ms)
@@ -203,10 +165,10 @@ class Membership:
             states[name].is_static and states[name].standing is MembershipState.ABSENT
             for name in lost
         )
-        if self._forced or is_overdue:
+        if self._forced or is_overdue or self._is_complete:
             lost = self._leaving()
         joined = [name for name in self._named(GATHERED) if name not in lost]
-        gathered = joined and self._gathered_ms() <= self._passed_ms
+        gathered = joined and (self._is_complete or self._gathered_ms() <= self._passed_ms)
         if not (self._forced or lost or gathered):
             return None
         stay = sorted(states.keys() - set(lost))
@@ -232,7 +194,8 @@ class Membership:
 
     def copy(self) -> Membership:
         """One that goes on from here by itself."""
-        made = Membership(self._timeouts)
+        made = Membership(self._timeouts, self._option)
+        made.expected = self.expected
         made._states = dict(self._states)
         made._forced, made._passed_ms = self._forced, self._passed_ms
         made._now_ms = self._now_ms
@@ -249,6 +212,8 @@ class Membership:
             times.append(self._passed_ms)
         if not times:
             return None
+        if self._is_complete:
+            return self._now_ms
         return self._now_ms + max(min(times) - self._passed_ms, 0)
 
     def to_json(self) -> dict[str, Any]:
@@ -268,14 +233,19 @@ class Membership:
         return {
             "version": _VERSION,
             "forced": self._forced,
+            "expected": self.expected,
+            "expectedByOption": self._option,
             "members": members,
             "dueInMs": None if due_ms is None else due_ms - (self._now_ms or 0),
         }
 
     @classmethod
-    def from_json(cls, document: Any, timeouts: Timeouts, now_ms: int) -> Membership:
-        """Go on from `now_ms` with timers as they stood; raises INVALID_ASSIGNMENT."""
-        membership = cls(timeouts)
+    def from_json(
+        cls, document: Any, timeouts: Timeouts, now_ms: int, expected: int | None = None
+    ) -> Membership:
+        """Go on from `now_ms` with timers as they stood; raises INVALID_ASSIGNMENT. What a command
+        has said of the number of members counts until the option `expected` is another one."""
+        membership = cls(timeouts, expected)
         try:
             if document["version"] != _VERSION:
                 raise ValueError(f"it is of version {document['version']}")
@@ -283,12 +253,15 @@ class Membership:
             states = {_read_name(name): _read_state(each) for name, each in members.items()}
             if not isinstance(forced, bool):
                 raise ValueError("'forced' is neither true nor false")
+            counts = _read_count(document["expected"]), _read_count(document["expectedByOption"])
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as failure:
             raise error(
                 "INVALID_ASSIGNMENT", f"the membership's state cannot be read: {failure!r}"
             ) from None
         membership._forced = forced
         membership._states = states
+        if counts[1] == expected:
+            membership.expected = counts[0]
         membership._now_ms = now_ms
         return membership
 
@@ -362,6 +335,12 @@ def _read_name(name: Any) -> str:
     if not isinstance(name, str) or not 0 < len(name) <= _NAME_CHARACTERS_MAX:
         raise ValueError(f"{str(name)[:80]!r} is no name")
     return name
+
+
+def _read_count(document: Any) -> int | None:
+    if document is not None and (type(document) is not int or document < 1):
+        raise ValueError(f"{str(document)[:80]!r} is no number of members")
+    return document
 
 
 def _read_state(document: Any) -> MemberState:

@@ -40,9 +40,10 @@ def open_members(path: str, storage: Mapping[str, str]) -> Members:
 
 
 def write_command(
-    members: Members, action: str, name: str, who: str, why: str, now_ms: int
+    members: Members, action: str, name: str, who: str, why: str, now_ms: int, count: int = 0
 ) -> Command:
-    """Ask the driver for something; `name` is the member that is to be removed.
+    """Ask the driver for something; `name` is the member that is to be removed, `count` how many
+    there are to be.
 
     Returns the command with its number. Raises INVALID_OPTIONS for a member that is not known.
     """
@@ -53,6 +54,7 @@ def write_command(
         run_id=str(uuid.uuid4()),
         action=action,
         name=name,
+        members=count,
         at_ms=now_ms,
         who=_storable(who),
         why=_storable(why),

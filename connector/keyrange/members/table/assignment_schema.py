@@ -46,7 +46,7 @@ SCHEMA: Final = pa.schema(
 )
 ASSIGNMENT: Final = "assignment"
 COMMAND: Final = "command"
-ACTIONS: Final = ("rebalance", "remove")
+ACTIONS: Final = ("rebalance", "remove", "scale")
 
 REACHED: Final = "yes"
 TRIED: Final = "tried"
@@ -110,7 +110,8 @@ class Stored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """What somebody asks of the driver: `rebalance`, or `remove` the member `name`.
+    """What somebody asks of the driver: `rebalance`, `remove` the member `name`, or `scale`: say
+    that there are to be so many `members`, 0 for other actions.
 
     `run_id` is made up for each command. `number` 0 stands for one that is not written yet.
     """
@@ -122,11 +123,19 @@ class Command:
     who: str
     why: str
     name: str = ""
+    members: int = 0
     number: int = 0
 
     def __post_init__(self) -> None:
-        if self.action not in ACTIONS or (self.action == "remove") != bool(self.name):
-            raise ValueError(f"{self.action} of {self.name!r} is no command")
+        fits = (self.action == "remove") == bool(self.name)
+        fits = fits and (self.action == "scale") == (self.members > 0)
+        if self.action not in ACTIONS or not fits:
+            raise ValueError(f"{self.action} of {self.name!r}, {self.members} is no command")
+
+    @property
+    def text(self) -> str:
+        """The action and what it is of."""
+        return " ".join(filter(None, (self.action, self.name, str(self.members or ""))))
 
 
 def rows_of(row: Stored | Command) -> pa.Table:
@@ -163,8 +172,7 @@ def _columns(row: Stored | Command) -> dict[str, Any]:
     if isinstance(row, Stored):
         more = {"epoch": row.epoch, "reason": row.reason, "who": None, "why": None}
         return {**common, "kind": ASSIGNMENT, **more}
-    reason = " ".join(filter(None, (row.action, row.name)))
-    more = {"epoch": None, "reason": reason, "who": row.who, "why": row.why}
+    more = {"epoch": None, "reason": row.text, "who": row.who, "why": row.why}
     return {**common, "kind": COMMAND, **more}
 
 
