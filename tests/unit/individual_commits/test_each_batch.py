@@ -29,6 +29,7 @@ from keyrange.individual_commits.model.partition_progress import (
 )
 from keyrange.individual_commits.model.state_columns import columns_of, spread
 from keyrange.individual_commits.model.verdict_manifest import Manifest, planned
+from keyrange.individual_commits.old_state_files import OldStateFiles
 from keyrange.individual_commits.reported_outcomes import ReportedResults
 from keyrange.individual_commits.table_output import BatchOutput, TableOutput
 from keyrange.individual_commits.verdict_store import VerdictStore
@@ -181,7 +182,8 @@ def test_what_is_staged_of_a_partition_that_is_absent_stays(tmp_path: Path) -> N
     commit_states(table.store, "s", {PLACE: state, there: fresh(ids["u"], 5)})
     given = GIVEN | {"commit.isolation": "transactional"}
     writer = EachBatch(lambda *_: None, parse_options(given, "stream"), "/c")
-    run = _Run("run", "s", table, Driver("s", 1), lambda _: table, LastRead())
+    old = OldStateFiles(writer.options.commits)
+    run = _Run("run", "s", table, Driver("s", 1), lambda _: table, LastRead(), old)
     plan = writer._plan(run, Planned("q", 1, before, after, 0), table.known())
     assert list(plan.deliveries) == [there]
     assert [each.batch_id for each in BatchRun(NOTHING, plan, store, 5).staged()] == [0]
@@ -199,7 +201,8 @@ def test_who_resumes_commits_the_state_of_what_is_away() -> None:
     writer = EachBatch(lambda *_: None, parse_options(GIVEN, "stream"), "/c")
     own = MemoryCommitTable("new", table.store)
     tables = {"new": own, "old": table}
-    run = _Run("run", "new", own, Driver("new", 1), tables.__getitem__, LastRead())
+    old = OldStateFiles(writer.options.commits)
+    run = _Run("run", "new", own, Driver("new", 1), tables.__getitem__, LastRead(), old)
     plan = writer._plan(run, Planned("q", 0, start, end, -1), run.table.known())
     judged = plan.judge(ReportedResults(), 5)
     commit = writer._commit(run, BatchRun(NOTHING, plan, NOTHING, 5), run.table.known(), judged)
