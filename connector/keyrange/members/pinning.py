@@ -193,7 +193,8 @@ class Pinning:
     def _readers(self, assignment: Assignment) -> Owners:
         """The owners of key ranges, and who reads for those that are away."""
         away = frozenset(assignment.slots) - self._told.keys() - self._awaited()
-        away |= self._standing.silent & {*assignment.slots}
+        if not self._rule.strict:
+            away |= self._standing.silent & {*assignment.slots}
         return self._standing.readers(assignment, self._written.standbys, away)
 
     def pass_over(self) -> None:

@@ -80,6 +80,16 @@ def test_who_did_not_come_for_a_batch_is_stood_for_in_the_next(stage: Stage) -> 
     assert readers(pinning) == {"a": {"a"}, "b": {"b"}}
 
 
+def test_strictly_pinned_ranges_are_their_owners_while_it_is_in_the_group(stage: Stage) -> None:
+    pinning = assigned(stage, "a", "b", **STANDBY, pin="strict")
+    for slot in ("a", "b"):
+        greet(pinning.greeting().address, slot)
+    batch(pinning, "a")
+    assert readers(pinning) == {"a": {"a"}, "b": {"b"}}
+    stage.look(pinning, "a", after_ms=1)
+    assert readers(pinning) == {"a": {"a"}, "b": {"a"}}
+
+
 def test_without_standbys_nobody_reads_for_another(stage: Stage) -> None:
     pinning = assigned(stage, "a", "b")
     for slot in ("a", "b"):
