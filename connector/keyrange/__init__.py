@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from keyrange.source.data_source import register
     from keyrange.windowing.whole_records import deduplicate, last
     from keyrange.work.job_time import EventTime, ProcessingTime
-    from keyrange.work.record_timer import RecordTimeout
+    from keyrange.work.record_alarm import RecordTimeout
 
 __all__ = [
     "Consumer",
@@ -81,7 +81,7 @@ _PLACES = {
     "MapState": "keyrange.keyed_state.variables",
     "ProcessingTime": "keyrange.work.job_time",
     "ProgressListener": "keyrange.observing.listener",
-    "RecordTimeout": "keyrange.work.record_timer",
+    "RecordTimeout": "keyrange.work.record_alarm",
     "Slot": "keyrange.members.slot_directories",
     "Topic": "keyrange.jobs.topic",
     "TopicPartition": "keyrange.model.offsets",

@@ -28,7 +28,7 @@ from keyrange.work.model.outcome import Cause, RecordOutcome
 from keyrange.work.model.work_order import TaskPartition, WorkSettings
 from keyrange.work.task_context import Job
 from samples import strategies  # noqa: F401  registers the hypothesis profiles
-from samples.working import OUTPUT, Sent, VirtualHands, batches_of, run
+from samples.working import OUTPUT, Sent, VirtualAlarm, batches_of, run
 from tables.commit_model import apply_verdict
 from tables.delivered import delivered
 
@@ -85,7 +85,7 @@ class Query:
         not_done: list[RecordOutcome] = []
         handed_back: list[tuple[KeyRange, int]] = []
         for records in self._tasks(portions):
-            told = run(self._job(work), batches_of(records, 3), VirtualHands(self._cost_ms))
+            told = run(self._job(work), batches_of(records, 3), VirtualAlarm(self._cost_ms))
             self.output += told.output
             handed_back += told.handed_back.items()
             not_done += [

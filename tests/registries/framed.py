@@ -1,4 +1,4 @@
-"""A format for the tests of framing: its columns say by which schema a payload was read."""
+"""A format for the tests of framed payloads: its columns say by which schema a payload was read."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from keyrange.formats.payloads import Payloads
 from keyrange.model.value_forms import ReadSettings
 from keyrange.options.registry import RegistrySettings
 from keyrange.ranges.sharing import shared_directory
-from keyrange.registry.framing import framed_decoder
+from keyrange.registry.framed_decoder import framed_decoder
 from keyrange.registry.reader_schemas import reader_schema
 from registries.confluent import Messages, avro, json_schema, protobuf
 from registries.contract import CITY, PLACE, VISIT, refers, register

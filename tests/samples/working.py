@@ -1,4 +1,4 @@
-"""Records for a task without Spark, and hands with a clock of their own."""
+"""Records for a task without Spark, and alarm with a clock of their own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from keyrange.model.key_ranges import KeyRange
 from keyrange.model.offsets import TopicPartition
 from keyrange.work.model.outcome import Cause
 from keyrange.work.outcome_rows import HIDDEN
-from keyrange.work.record_timer import RecordTimeout
+from keyrange.work.record_alarm import RecordTimeout
 from keyrange.work.task_context import Job, Task
 from keyrange.work.task_run import run_task
 
@@ -50,7 +50,7 @@ def batches_of(records: Sequence[Sent], rows: int) -> Iterator[pa.RecordBatch]:
         yield batch_of(records[at : at + rows])
 
 
-class VirtualHands:
+class VirtualAlarm:
     """A clock that moves by what calls cost; a call that costs more than it may is interrupted."""
 
     def __init__(self, cost_ms: Callable[[Any], float] = lambda argument: 0) -> None:
@@ -85,10 +85,10 @@ class Told:
         return [row["offset"] for row in self.rows]
 
 
-def run(job: Job, batches: Iterable[pa.RecordBatch], hands: Any = None) -> Told:
+def run(job: Job, batches: Iterable[pa.RecordBatch], alarm: Any = None) -> Told:
     """Work as one task would."""
     told = Told([], {}, {}, {}, 0, 0)
-    for batch in run_task(Task(job, hands or VirtualHands()), batches):
+    for batch in run_task(Task(job, alarm or VirtualAlarm()), batches):
         for row in batch.to_pylist():
             said = {member: each for member, each in (row.pop(HIDDEN) or {}).items() if each}
             assert len(said) <= 1

@@ -23,7 +23,7 @@ from keyrange.members.model.join_metadata import MemberMetadata
 from keyrange.members.status import MemberStatus, now_ms
 from keyrange.options import parse_options
 from keyrange.ranges.sharing.shared_directory import HostSettings
-from keyrange.work.record_timer import RecordTimeout
+from keyrange.work.record_alarm import RecordTimeout
 from simulation import frames
 from simulation.clock import Clock
 from simulation.faults import Faults
@@ -137,12 +137,12 @@ class _Client(SimulatedCluster):
         return World.now.faults
 
 
-class _Timer:
+class _Alarm:
     """Calls functions, whose time is up where the clock says so afterwards."""
 
     def __init__(self, needed: bool = True) -> None: ...
 
-    def __enter__(self) -> _Timer:
+    def __enter__(self) -> _Alarm:
         return self
 
     def __exit__(self, *_: object) -> None: ...
@@ -210,7 +210,7 @@ _OTHERS = {
     "keyrange.consumer.member:MemberThread": SimulatedMember,
     "keyrange.storage.delta_store:DeltaStore": _open_store,
     "keyrange.options:parse_options": _parse,
-    "keyrange.work.record_timer:RecordTimer": _Timer,
+    "keyrange.work.record_alarm:RecordAlarm": _Alarm,
     "keyrange.ranges.sharing.shared_directory:usual_settings": _host,
     "keyrange.members.launch:ensure_member": _status,
     "keyrange.members.status:read_status": _status,

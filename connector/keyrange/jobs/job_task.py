@@ -34,7 +34,7 @@ from keyrange.work.appended_files import Target, write_output
 from keyrange.work.column_workers import own_columns
 from keyrange.work.model.work_order import StateOrder, WorkOrder
 from keyrange.work.outcome_rows import member_rows, other_rows
-from keyrange.work.record_timer import RecordTimer
+from keyrange.work.record_alarm import RecordAlarm
 from keyrange.work.task_context import Job, RowsOf, Task
 from keyrange.work.task_run import run_task
 
@@ -59,8 +59,8 @@ class JobTask:
             if first is None and not self._has_timers:
                 return
             order = self._orders[0]
-            with RecordTimer(order.settings.has_limits) as timer:
-                self._task = Task(self._job(order), timer)
+            with RecordAlarm(order.settings.has_limits) as alarm:
+                self._task = Task(self._job(order), alarm)
                 for each in self._orders[1:]:
                     self._task.begin(each.partitions)
                 records = read if first is None else chain([first], read)

@@ -179,7 +179,7 @@ def _decoder(form: ColumnForm, registry: RegistrySettings) -> _Decode:
     if not form.framed:
         decoder = format_.unframed_decoder(form.schema, form.writers, form.settings)
         return lambda payloads, _: decoder.read(payloads)
-    from keyrange.registry.framing import framed_decoder
+    from keyrange.registry.framed_decoder import framed_decoder
     from keyrange.registry.registered_schemas import RegisteredSchema
 
     reader = RegisteredSchema(form.schema_id, _schema_type(form), form.schema)

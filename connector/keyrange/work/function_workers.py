@@ -16,8 +16,8 @@ from keyrange.errors import KeyrangeError
 from keyrange.work.model.outcome import UNFIT_TEXT, Cause
 from keyrange.work.model.time_limits import ANY_TIME, Interruption
 from keyrange.work.outcome_rows import OutcomeRows
+from keyrange.work.record_alarm import RecordTimeout
 from keyrange.work.record_stretches import Numbers, RecordStretch
-from keyrange.work.record_timer import RecordTimeout
 from keyrange.work.records import UNFIT, Columns, Record, Row, WrongResult
 from keyrange.work.table_forms import form_of
 from keyrange.work.task_context import Task
@@ -41,7 +41,7 @@ class RecordWorker:
         self._owned: Callable[[Sequence[Row]], Sequence[Row]] = self._form.owned
 
     def work(self, stretch: RecordStretch, not_done: OutcomeRows) -> Iterator[pa.RecordBatch]:
-        task, hands, function = self._task, self._task.hands, self._function
+        task, alarm, function = self._task, self._task.alarm, self._function
         limits, limited = task.limits, task.job.terms.has_limits
         columns = Columns(stretch, task.deliveries(stretch.partition))
         held, key_hashes = task.held_in(stretch), stretch.key_hashes.tolist()
@@ -57,19 +57,19 @@ class RecordWorker:
                 task.refuse(stretch, at, not_done)
                 continue
             if limited:
-                allowance = limits.allowance(hands.now_ms())
+                allowance = limits.allowance(alarm.now_ms())
                 if limits.spent:
                     task.hand_back(stretch, slice(at, None))
                     break
             try:
                 record = Record(columns, at)
                 if limited:
-                    result = hands.call(function, record, allowance.timeout_ms)
+                    result = alarm.call(function, record, allowance.timeout_ms)
                     limits.settled()
                 else:
                     result = function(record)
             except RecordTimeout as failure:
-                what = limits.interrupted(allowance, 1, hands.now_ms())
+                what = limits.interrupted(allowance, 1, alarm.now_ms())
                 if what is Interruption.HAND_BACK:
                     self._take_back(at)
                     task.hand_back(stretch, slice(at, None))
@@ -160,15 +160,15 @@ class ArrowWorker:
         rows = task.free_rows(stretch, rows, not_done)
         if not len(rows):
             return
-        allowance = limits.allowance(task.hands.now_ms())
+        allowance = limits.allowance(task.alarm.now_ms())
         if limits.spent:
             task.hand_back(stretch, rows)
             return
         try:
             piece = stretch.at(rows)
-            parts = task.hands.call(self._call, piece, allowance.timeout_ms)
+            parts = task.alarm.call(self._call, piece, allowance.timeout_ms)
         except RecordTimeout as failure:
-            what = limits.interrupted(allowance, len(rows), task.hands.now_ms())
+            what = limits.interrupted(allowance, len(rows), task.alarm.now_ms())
             if what is Interruption.HAND_BACK:
                 task.hand_back(stretch, rows)
             elif what is Interruption.TIMED_OUT:

@@ -30,8 +30,8 @@ from keyrange.work.keyed_states import NO_KEY, States, clock_of, numbered
 from keyrange.work.model.outcome import Cause
 from keyrange.work.model.time_limits import Interruption
 from keyrange.work.outcome_rows import OutcomeRows
+from keyrange.work.record_alarm import RecordTimeout
 from keyrange.work.record_stretches import RecordStretch
-from keyrange.work.record_timer import RecordTimeout
 from keyrange.work.records import WrongResult
 from keyrange.work.task_context import Task
 from keyrange.work.user_errors import FAILURES, Said, overtime, said_of
@@ -119,15 +119,15 @@ class KeyedArrowWorker(ArrowWorker):
         fewer keys where it fails; of one key the first timer alone."""
         task, limits = self._task, self._task.limits
         self._ahead = None
-        allowance = limits.allowance(task.hands.now_ms())
+        allowance = limits.allowance(task.alarm.now_ms())
         if limits.spent:
             self._leave(rows, offset)
             return
         count = rows.num_rows
         try:
-            parts = task.hands.call(self._call_for_timers, rows, allowance.timeout_ms)
+            parts = task.alarm.call(self._call_for_timers, rows, allowance.timeout_ms)
         except RecordTimeout as failure:
-            what = limits.interrupted(allowance, count, task.hands.now_ms())
+            what = limits.interrupted(allowance, count, task.alarm.now_ms())
             if what is Interruption.HAND_BACK:
                 self._leave(rows, offset)
                 return

@@ -22,7 +22,7 @@ from keyrange.work.keyed_states import States
 from keyrange.work.keys_ahead import KeysAhead
 from keyrange.work.model.outcome import Cause
 from keyrange.work.model.time_limits import ANY_TIME, Interruption
-from keyrange.work.record_timer import RecordTimeout
+from keyrange.work.record_alarm import RecordTimeout
 from keyrange.work.records import Place, Row, WrongResult
 from keyrange.work.table_forms import form_of
 from keyrange.work.task_context import Task
@@ -145,21 +145,21 @@ class RecordTimers:
         """The rows of a timer, one of those that were due at `until_us`; None where it has not
         fired."""
         task, keys = self._task, self._keys
-        limits, hands = task.limits, task.hands
+        limits, alarm = task.limits, task.alarm
         limited = task.job.terms.has_limits
-        allowance = limits.allowance(hands.now_ms()) if limited else ANY_TIME
+        allowance = limits.allowance(alarm.now_ms()) if limited else ANY_TIME
         if limits.spent:
             return None
         keys.begin(group)
         keys.current.before = keys.current.entry[:]
         self._take_off(keys.current.entry)
         try:
-            made = hands.call(partial(self._answer, group), at_us, allowance.timeout_ms)
+            made = alarm.call(partial(self._answer, group), at_us, allowance.timeout_ms)
             rows = [made] if isinstance(made, tuple) and made and self._form.width else list(made)
             if self._has_keys:
                 self._form.parts(rows)
         except RecordTimeout as failure:
-            if limits.interrupted(allowance, 1, hands.now_ms()) is Interruption.HAND_BACK:
+            if limits.interrupted(allowance, 1, alarm.now_ms()) is Interruption.HAND_BACK:
                 keys.current.take_back()
                 return None
             why = overtime(failure, allowance.timeout_ms)

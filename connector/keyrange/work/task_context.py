@@ -29,8 +29,8 @@ from keyrange.work.outcome_rows import (
     output_rows,
     rows_for,
 )
+from keyrange.work.record_alarm import RecordAlarm
 from keyrange.work.record_stretches import Numbers, OrderCheck, RecordStretch
-from keyrange.work.record_timer import RecordTimer
 from keyrange.work.reported_offsets import Blocks
 from keyrange.work.topic_rows import TopicRows
 from keyrange.work.user_errors import Said, said
@@ -103,9 +103,9 @@ class Job:
 class Task:
     """What one task has of its job, and what it has come to."""
 
-    def __init__(self, job: Job, hands: RecordTimer) -> None:
+    def __init__(self, job: Job, alarm: RecordAlarm) -> None:
         self.job = job
-        self.hands = hands
+        self.alarm = alarm
         self._home = job.scope.home
         # The hashes of the keys that wait: a record of theirs is not done, and comes again. Records
         # without a key never wait. By the partition under which their state stands, as all that

@@ -15,7 +15,7 @@ from keyrange.work.column_workers import ColumnWorker
 from keyrange.work.function_workers import ArrowWorker, RecordWorker, Worker
 from keyrange.work.outcome_rows import OutcomeRows
 from keyrange.work.rare_collections import rare_collections
-from keyrange.work.record_timer import RecordTimer
+from keyrange.work.record_alarm import RecordAlarm
 from keyrange.work.task_context import Job, Task
 from keyrange.work.task_records import last_rows, outcomes, stretches
 
@@ -30,7 +30,7 @@ def work_of(
     `states` behind the last row."""
 
     def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with RecordTimer(job.terms.has_limits) as alarm:
+        with RecordAlarm(job.terms.has_limits) as alarm:
             yield from run_task(Task(job, alarm), batches, states)
 
     return work

@@ -22,7 +22,7 @@ from keyrange.work.model.work_order import TaskPartition, WorkSettings
 from keyrange.work.state_in_memory import FoldedState, outcomes_in, told_in
 from keyrange.work.task_context import Job, Task
 from keyrange.work.task_run import run_task
-from samples.working import VirtualHands
+from samples.working import VirtualAlarm
 
 AT = TopicPartition("t", 0)
 KEY = b"k"
@@ -77,7 +77,7 @@ class Key:
         ]
         batches = [pa.RecordBatch.from_pylist(rows, RECORDS)] if rows else []
         said: dict[int, Cause] = {}
-        for found in run_task(Task(job, VirtualHands(lambda _: 0)), batches, self.states):
+        for found in run_task(Task(job, VirtualAlarm(lambda _: 0)), batches, self.states):
             said |= {told["offset"]: Cause(told["cause"]) for told in outcomes_in(found)}
             self.failed += told_in(found, "failed_timer")
         return said

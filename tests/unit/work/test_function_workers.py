@@ -18,11 +18,11 @@ from keyrange.model.offsets import TopicPartition
 from keyrange.work.model.outcome import Cause
 from keyrange.work.model.work_order import TaskPartition, WorkSettings
 from keyrange.work.outcome_rows import HIDDEN
-from keyrange.work.record_timer import RecordTimeout, RecordTimer
+from keyrange.work.record_alarm import RecordAlarm, RecordTimeout
 from keyrange.work.task_context import Job, Task
 from keyrange.work.task_run import run_task
 from keyrange.work.user_errors import ERROR_BYTES_MAX
-from samples.working import OUTPUT, PLACE, Sent, VirtualHands, batch_of, batches_of, run
+from samples.working import OUTPUT, PLACE, Sent, VirtualAlarm, batch_of, batches_of, run
 
 EVERYTHING = {PLACE: TaskPartition((SPACE,))}
 
@@ -196,7 +196,7 @@ def test_the_record_is_kept_when_it_is_given_up() -> None:
 
     works = {PLACE: TaskPartition((SPACE,), deliveries={2: 4})}
     batch = batch_of([Sent(2, 1, b"k2", b"v2"), Sent(3, 2, b"k3", b"v3")])
-    [rows, *_] = run_task(Task(job(function, works=works), VirtualHands()), [batch])
+    [rows, *_] = run_task(Task(job(function, works=works), VirtualAlarm()), [batch])
     outcomes = rows.column(HIDDEN).field("outcome").to_pylist()
     kept = {each["offset"]: each["record"] for each in outcomes}
     assert kept[2] == {"key": b"k2", "value": b"v2", "timestamp_ms": None, "headers": None}
@@ -210,7 +210,7 @@ def test_columns_that_the_job_changed_are_not_taken_for_the_record() -> None:
     batch = batch_of([Sent(2, 1)])
     batch = batch.set_column(1, "value", pa.array([17]))
     job_ = job(function, terms=WorkSettings(deliveries_max=1))
-    [rows, *_] = run_task(Task(job_, VirtualHands()), [batch])
+    [rows, *_] = run_task(Task(job_, VirtualAlarm()), [batch])
     assert rows.column(HIDDEN).field("outcome").to_pylist()[0]["record"] is None
 
 
@@ -259,7 +259,7 @@ def test_output_says_what_record_it_is_of_where_that_counts() -> None:
         return [row(record), row(record)] if record.offset != 2 else None
 
     batches = batches_of([Sent(1, 1), Sent(2, 2), Sent(3, 3)], 10)
-    [rows, _] = run_task(Task(job(twice, keeps_offsets=True), VirtualHands()), batches)
+    [rows, _] = run_task(Task(job(twice, keeps_offsets=True), VirtualAlarm()), batches)
     of = rows.column(HIDDEN).field("location").to_pylist()
     assert [(each["topic"], each["offset"]) for each in of] == [
         ("t", 1),
@@ -271,7 +271,7 @@ def test_output_says_what_record_it_is_of_where_that_counts() -> None:
 
 def test_the_alarm_interrupts_and_is_gone_afterwards() -> None:
     before = signal.getsignal(signal.SIGALRM)
-    with RecordTimer() as alarm:
+    with RecordAlarm() as alarm:
         begun = time.monotonic()
         with pytest.raises(RecordTimeout):
             alarm.call(lambda _: time.sleep(60), None, 50)
@@ -284,7 +284,7 @@ def test_the_alarm_interrupts_and_is_gone_afterwards() -> None:
 
 def test_the_alarm_is_of_the_call_that_runs() -> None:
     """It is left to run from call to call, and each has its own time."""
-    with RecordTimer() as alarm:
+    with RecordAlarm() as alarm:
         # Together they take longer than one may, and each has half a second for a busy machine.
         for _ in range(3):
             assert alarm.call(lambda _: time.sleep(0.4), None, 1_000) is None
@@ -305,7 +305,7 @@ def test_a_function_that_catches_everything_is_interrupted_all_the_same() -> Non
             except Exception:  # noqa: S112
                 continue
 
-    with RecordTimer() as alarm, pytest.raises(RecordTimeout):
+    with RecordAlarm() as alarm, pytest.raises(RecordTimeout):
         alarm.call(stubborn, None, 50)
 
 
@@ -313,7 +313,7 @@ def test_without_a_limit_no_signal_is_touched() -> None:
     found: list[Any] = []
 
     def work() -> None:
-        with RecordTimer(needed=False) as alarm:
+        with RecordAlarm(needed=False) as alarm:
             found.append(alarm.call(lambda argument: argument, 1, None))
 
     thread = threading.Thread(target=work)
@@ -327,7 +327,7 @@ def test_alarms_need_the_main_thread() -> None:
 
     def work() -> None:
         try:
-            with RecordTimer():
+            with RecordAlarm():
                 pass
         except KeyrangeError as failure:
             found.append(failure.condition.name)
@@ -351,7 +351,7 @@ def test_a_column_of_errors_is_a_verdict() -> None:
 
 def test_no_rows_make_nothing() -> None:
     assert run(job(row), [batch_of([])]).rows == []
-    assert np.array(list(run_task(Task(job(row), VirtualHands()), [])), object).size == 0
+    assert np.array(list(run_task(Task(job(row), VirtualAlarm()), [])), object).size == 0
 
 
 def test_rows_that_nobody_says_the_verdict_of_yet_need_no_order() -> None:
@@ -360,11 +360,11 @@ def test_rows_that_nobody_says_the_verdict_of_yet_need_no_order() -> None:
     batch = batch_of([Sent(3, 5), Sent(3, 5), Sent(1, 6), Sent(2, 7)])
     schema = batch.schema.remove(batch.schema.get_field_index("value"))
     left = Job(held, WorkSettings(), "column", schema)
-    found = list(run_task(Task(left, VirtualHands()), [batch]))
+    found = list(run_task(Task(left, VirtualAlarm()), [batch]))
     assert [row["offset"] for each in found for row in each.to_pylist()][:3] == [3, 3, 1]
     judged = Job(held, WorkSettings(), "column", schema, error_column="value")
     with pytest.raises(KeyrangeError, match="RECORDS_OUT_OF_ORDER"):
-        list(run_task(Task(judged, VirtualHands()), [batch]))
+        list(run_task(Task(judged, VirtualAlarm()), [batch]))
 
 
 def test_a_time_that_python_does_not_have_fails_its_own_record_only() -> None:

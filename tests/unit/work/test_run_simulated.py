@@ -15,7 +15,7 @@ from keyrange.work.model.work_order import TaskPartition, WorkSettings
 from keyrange.work.record_stretches import RecordStretch
 from keyrange.work.task_context import Job
 from project.forms import by_form
-from samples.working import OUTPUT, PLACE, Sent, VirtualHands, batches_of, run
+from samples.working import OUTPUT, PLACE, Sent, VirtualAlarm, batches_of, run
 
 pytestmark = pytest.mark.ordinary
 
@@ -52,13 +52,13 @@ class Case:
         function = one if mode == "record" else many
         return Job({PLACE: work}, self.terms, mode, OUTPUT, function)
 
-    def hands(self) -> VirtualHands:
+    def alarm(self) -> VirtualAlarm:
         def cost_ms(argument: Any) -> float:
             if isinstance(argument, RecordStretch):
                 return sum(self.cost_ms[at] for at in argument.offsets.tolist())
             return self.cost_ms[argument.offset]
 
-        return VirtualHands(cost_ms)
+        return VirtualAlarm(cost_ms)
 
 
 def make_case(seed: int, limits: bool) -> Case:
@@ -156,7 +156,7 @@ def expect(case: Case) -> Expected:
 def test_records_one_by_one_are_treated_as_the_plain_list_says(limits: bool) -> None:
     for seed in range(SEEDS):
         case = make_case(seed, limits)
-        told = run(case.job("record"), batches_of(case.records, case.rows), case.hands())
+        told = run(case.job("record"), batches_of(case.records, case.rows), case.alarm())
         expected = expect(case)
         assert told.output == expected.done, seed
         assert told.causes == expected.causes, seed
@@ -168,7 +168,7 @@ def test_batches_of_one_record_are_treated_as_records_are() -> None:
     for seed in range(SEEDS):
         case = make_case(seed, limits=seed % 2 == 0)
         case.rows = 1
-        told = run(case.job("arrow"), batches_of(case.records, case.rows), case.hands())
+        told = run(case.job("arrow"), batches_of(case.records, case.rows), case.alarm())
         expected = expect(case)
         assert (told.output, told.causes) == (expected.done, expected.causes), seed
 
@@ -176,7 +176,7 @@ def test_batches_of_one_record_are_treated_as_records_are() -> None:
 def test_only_the_culprits_of_a_batch_are_rejected() -> None:
     for seed in range(SEEDS):
         case = make_case(seed, limits=False)
-        told = run(case.job("arrow"), batches_of(case.records, case.rows), case.hands())
+        told = run(case.job("arrow"), batches_of(case.records, case.rows), case.alarm())
         rejected = {at for at, cause in told.causes.items() if cause is Cause.REJECTED}
         waiting = {at for at, cause in told.causes.items() if cause is Cause.HELD_BACK}
         assert rejected == case.fails - waiting, seed
@@ -186,7 +186,7 @@ def test_only_the_culprits_of_a_batch_are_rejected() -> None:
 def test_batches_leave_no_record_out_and_keep_the_order_of_keys(limits: bool) -> None:
     for seed in range(SEEDS):
         case = make_case(seed, limits)
-        told = run(case.job("arrow"), batches_of(case.records, case.rows), case.hands())
+        told = run(case.job("arrow"), batches_of(case.records, case.rows), case.alarm())
         failed: set[int] = set()
         for each in case.records:
             [cell] = [cell for cell in case.cells if cell.contains(each.key_hash)]
@@ -209,5 +209,5 @@ def test_a_task_always_gets_on() -> None:
     for mode in ("record", "arrow"):
         for seed in range(SEEDS):
             case = make_case(seed, limits=True)
-            told = run(case.job(mode), batches_of(case.records, case.rows), case.hands())
+            told = run(case.job(mode), batches_of(case.records, case.rows), case.alarm())
             assert told.output or told.causes, (mode, seed)

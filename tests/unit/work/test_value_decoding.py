@@ -20,7 +20,7 @@ from keyrange.work.model.work_order import TaskPartition, WorkSettings
 from keyrange.work.outcome_rows import HIDDEN
 from keyrange.work.task_context import Job, Task
 from keyrange.work.task_run import run_task
-from samples.working import PLACE, Sent, Told, VirtualHands, batch_of, run
+from samples.working import PLACE, Sent, Told, VirtualAlarm, batch_of, run
 
 OUTPUT = pa.schema([pa.field("id", pa.int64()), pa.field("offset", pa.int64())])
 
@@ -69,7 +69,7 @@ def test_dead_letters_are_whole_and_nothing_waits_for_them() -> None:
     assert ids(told) == [(7, 0), (8, 3)]
     assert told.done == 2
     assert told.causes == {1: Cause.UNREADABLE, 2: Cause.UNREADABLE}
-    task = Task(job("deadLetter"), VirtualHands())
+    task = Task(job("deadLetter"), VirtualAlarm())
     rows = pa.Table.from_batches(list(run_task(task, [GOOD_AND_BAD]))).to_pylist()
     kept = [row[HIDDEN]["outcome"]["record"] for row in rows if (row[HIDDEN] or {}).get("outcome")]
     assert [each["value"] for each in kept] == [b'{"id": "x"}', b"{"]
@@ -111,7 +111,7 @@ class TestRecordsOfTypedDataFrames:
             raise ValueError
 
         job = Job({PLACE: ALL}, WorkSettings(deliveries_max=1), "record", OUTPUT, fails)
-        rows = pa.Table.from_batches(list(run_task(Task(job, VirtualHands()), [batch]))).to_pylist()
+        rows = pa.Table.from_batches(list(run_task(Task(job, VirtualAlarm()), [batch]))).to_pylist()
         return [row[HIDDEN]["outcome"] for row in rows if (row[HIDDEN] or {}).get("outcome")]
 
     def test_are_given_up_as_kafka_has_them(self) -> None:

@@ -23,7 +23,7 @@ from keyrange.work.model.work_order import TaskPartition, WorkSettings
 from keyrange.work.state_in_memory import FoldedState, told_in
 from keyrange.work.task_context import Job, Task
 from keyrange.work.task_run import run_task
-from samples.working import VirtualHands
+from samples.working import VirtualAlarm
 
 AT = TopicPartition("t", 0)
 KEY = b"k"
@@ -86,7 +86,7 @@ def worked_on(
         # Records take most of the time that there is, and timers more than that.
         return 20 if argument is None or isinstance(argument, pa.RecordBatch) else 9
 
-    task = Task(job, VirtualHands(cost_ms))
+    task = Task(job, VirtualAlarm(cost_ms))
     return [
         SeenTimers.of_flat([*told.values()][2:])
         for batch in run_task(task, batches, states)

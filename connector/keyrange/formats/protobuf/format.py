@@ -45,7 +45,7 @@ class _Protobuf(WrittenFormat):
         return serialized(schema)
 
     def message_at(self, schema: Schema, indexes: tuple[int, ...]) -> str:
-        """The full name of a message, as `keyrange.registry.framing` asks for it."""
+        """The full name of a message, as `keyrange.registry.framed_decoder` asks for it."""
         from keyrange.formats.protobuf.descriptors import message_at
 
         return message_at(schema, indexes)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from keyrange.formats.payloads import Payloads
 from keyrange.model.value_forms import ReadSettings, Schema
-from keyrange.registry.framing import FramedDecoder
+from keyrange.registry.framed_decoder import FramedDecoder
 from keyrange.registry.prefixes import BadPrefix, prefix_sizes, read_prefix
 from keyrange.registry.registered_schemas import RegisteredSchema
 from registries.framed import COLUMN, HEADER, UNFIT, Known, ToldFormat, prefix, zigzag

@@ -19,7 +19,7 @@ class RecordTimeout(BaseException):
     """
 
 
-class RecordTimer:
+class RecordAlarm:
     """Calls functions with a limit of time, as a context manager: SIGALRM is its own meanwhile.
 
     Code that does not come back to the interpreter is interrupted only when it does.
@@ -28,12 +28,12 @@ class RecordTimer:
     def __init__(self, needed: bool = True) -> None:
         self._needed = needed
         self._running = False
-        # When the call's time is up, and when the timer rings next; in s of the monotonic clock.
+        # When the call's time is up, and when the alarm rings next; in s of the monotonic clock.
         self._until_s = 0.0
         self._rings_at_s = float("inf")
         self._before: Any = None
 
-    def __enter__(self) -> RecordTimer:
+    def __enter__(self) -> RecordAlarm:
         if self._needed:
             if threading.current_thread() is not threading.main_thread():
                 raise error("NO_ALARM", "records are not worked on in the worker's main thread")
@@ -56,7 +56,7 @@ class RecordTimer:
         self._until_s = now_s + max(timeout_ms / 1000, 0.001)
         try:
             self._running = True
-            # The timer is left to run from call to call: to set it costs more than most functions.
+            # The alarm is left to run from call to call: to set it costs more than most functions.
             if self._until_s < self._rings_at_s:
                 self._set(now_s, self._until_s)
             return function(argument)
