@@ -48,6 +48,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 import keyrange
 from keyrange import ProgressListener, register
 from keyrange.cli.arguments import named_values
+from keyrange.cli.exit_codes import ExitCode
 from keyrange.embedded.jars import java_executable
 from keyrange.errors import KeyrangeError, invalid_options
 from keyrange.jobs.delta_jars import check_delta
@@ -64,8 +65,6 @@ _Writer = TypeVar("_Writer", DataStreamWriter, TableWriter)
 Started = tuple[StreamingQuery, str]
 
 POLL_S = 0.5
-# The exit code of a run that left records neither done nor dead, or gave up all it worked on.
-NOT_DONE = 3
 # How long to wait for what Spark still has to tell of a query that has ended.
 TOLD_S = 10.0
 TABLE_FLAGS = "--partition-by, --compression and --optimize-every"
@@ -335,7 +334,7 @@ def run_query(name: str, arguments: argparse.Namespace, start: Start) -> int:
             check_delta()
     except KeyrangeError as failure:
         log.error("%s", failure)
-        return 1
+        return ExitCode.ERROR
     spark = (
         SparkSession.builder.appName(name)
         .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
@@ -359,26 +358,26 @@ def run_query(name: str, arguments: argparse.Namespace, start: Start) -> int:
         # What is stopped from outside is not to come to an end.
         nothing_done = follower.dead and not follower.done
         if (pending or nothing_done) and arguments.available_now and not stopping:
-            return NOT_DONE
+            return ExitCode.NOT_DONE
     except (PySparkException, KeyrangeError, Py4JJavaError) as failure:
         # A class that the JVM lacks, or has in another version, is an error of Py4J.
         try:
             log.error("%s", cause_of(str(failure)) or "the query failed without a message")
         except Py4JError as gone:
             return stopped(gone)
-        return 1
+        return ExitCode.ERROR
     except (Py4JError, OSError) as failure:
         return stopped(failure)
     finally:
         with suppress(Py4JError, OSError):
             spark.stop()
-    return 0
+    return ExitCode.SUCCESS
 
 
 def stopped(failure: Exception) -> int:
     """spark-submit's JVM is gone: it was stopped, and the checkpoint tells where to go on."""
     log.info("stopped with the driver's JVM (%s)", type(failure).__name__)
-    return 143
+    return ExitCode.TERMINATED
 
 
 def made_follower(arguments: argparse.Namespace) -> Follower:

@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from keyrange.cli.exit_codes import NO_BROKER
+from keyrange.cli.exit_codes import ExitCode
 from keyrange.cli.render import OutputFormat, OutputOption, note, print_as, print_record, print_text
 
 app = typer.Typer(no_args_is_help=True, help="Run a Kafka broker on this machine, to try keyrange.")
@@ -71,5 +71,5 @@ def status(directory: DirectoryOption = None, output: OutputOption = OutputForma
     running = daemon.status(_directory(directory))
     if running is None:
         note("no broker is running")
-        raise typer.Exit(NO_BROKER)
+        raise typer.Exit(ExitCode.NO_BROKER)
     print_as(output, "broker.status/1", asdict(running), partial(print_record, "broker"))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from keyrange.cli.arguments import named_values
-from keyrange.cli.exit_codes import FINDING
+from keyrange.cli.exit_codes import ExitCode
 from keyrange.cli.render import OutputFormat, OutputOption, by_name, print_as, print_table, table_of
 from keyrange.cli.values import now
 from keyrange.errors import KeyrangeError
@@ -64,7 +64,7 @@ def doctor(
         findings += _all("cluster", partial(_cluster, options, topic))
     print_as(output, "doctor/1", {"findings": findings}, _show)
     if any(finding["state"] == FAILED for finding in findings):
-        raise typer.Exit(FINDING)
+        raise typer.Exit(ExitCode.FINDING)
 
 
 def _line(check: str, state: str, detail: str) -> CheckResult:

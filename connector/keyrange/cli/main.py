@@ -7,6 +7,7 @@ before their commands run.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from io import TextIOWrapper
 from typing import Annotated, Any, Final
@@ -19,7 +20,7 @@ from keyrange.cli.checkpoint import commands as checkpoint
 from keyrange.cli.commits import commands as commits
 from keyrange.cli.deadletters import commands as deadletters
 from keyrange.cli.examples import Pages, add_examples
-from keyrange.cli.exit_codes import ERROR, INTERRUPTED, SUCCESS
+from keyrange.cli.exit_codes import ExitCode
 from keyrange.cli.members import commands as members
 from keyrange.cli.ranges import commands as ranges
 from keyrange.cli.render import note, print_text, say_failure
@@ -85,6 +86,9 @@ add_examples(app)
 
 def main() -> None:
     """Run the command line, and end this process with its exit code."""
+    # What has it ignored stays ignored.
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _terminate)
     code = _run()
     if "deltalake" in sys.modules:
         # Arrow's threads may still let go of files that Python opened for them. While the
@@ -94,28 +98,33 @@ def main() -> None:
     sys.exit(code)
 
 
+def _terminate(*_: object) -> None:
+    """SIGTERM ends a command as Ctrl-C does: it gives the terminal back and closes what is open."""
+    raise SystemExit(ExitCode.TERMINATED)
+
+
 def _run() -> int:
     if isinstance(sys.stdout, TextIOWrapper):
         # A terminal of another encoding than UTF-8 shows what it can.
         sys.stdout.reconfigure(errors="replace")
     follow_environment()
     try:
-        code = app(prog_name="keyrange", standalone_mode=False) or SUCCESS
+        code = app(prog_name="keyrange", standalone_mode=False) or ExitCode.SUCCESS
     except _UsageError as failure:
         code = _say_usage(failure)
     except SystemExit as ending:
         code = ending.code if isinstance(ending.code, int) else int(ending.code is not None)
     except KeyrangeError as failure:
         say_failure(" ".join(str(failure).split()), failure.condition.name)
-        code = ERROR
+        code = ExitCode.ERROR
     except KeyboardInterrupt:
-        code = INTERRUPTED
+        code = ExitCode.INTERRUPTED
     except BrokenPipeError:
         return _leave_pipe()
     except OSError as failure:
         # A place that cannot be read or written, or has no room: the text names it.
         say_failure(str(failure), type(failure).__name__)
-        code = ERROR
+        code = ExitCode.ERROR
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -133,13 +142,13 @@ def _say_usage(failure: Any) -> int:
         note(failure.ctx.get_usage())
         note(f"Try '{failure.ctx.command_path} --help' for help.")
         say_failure(said, type(failure).__name__)
-    return int(failure.exit_code)
+    return ExitCode.USAGE
 
 
 def _leave_pipe() -> int:
     """The reader has seen enough. Without this, Python complains of the pipe when it ends."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return ERROR  # as typer does where it is the one to notice
+    return ExitCode.ERROR  # as typer does where it is the one to notice
 
 
 if __name__ == "__main__":

@@ -159,8 +159,12 @@ def test_a_closed_pipe_is_silent() -> None:
     assert process.wait(timeout=120) == 1
 
 
-def test_ctrl_c_ends_with_130_and_no_traceback() -> None:
-    command = run_main("import time\nprint('ready', flush=True)\ntime.sleep(60)")
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_a_command_with_its_code_once_all_is_closed(number: int, code: int) -> None:
+    command = run_main(
+        "import time\ntry:\n    print('ready', flush=True)\n    time.sleep(60)\n"
+        "finally:\n    print('closed', flush=True)"
+    )
     process = subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
@@ -172,8 +176,9 @@ def test_ctrl_c_ends_with_130_and_no_traceback() -> None:
     assert process.stderr is not None
     assert process.stdout.readline() == b"ready\n"
     time.sleep(0.1)
-    process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=120) == 130
+    process.send_signal(number)
+    assert process.wait(timeout=120) == code
+    assert process.stdout.read() == b"closed\n"
     assert b"Traceback" not in process.stderr.read()
 
 

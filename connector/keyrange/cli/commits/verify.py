@@ -19,7 +19,7 @@ from keyrange.cli.commits.commit_source import (
     ask,
     first_commits,
 )
-from keyrange.cli.exit_codes import FINDING
+from keyrange.cli.exit_codes import ExitCode
 from keyrange.cli.render import (
     Columns,
     Waiting,
@@ -123,7 +123,7 @@ def verify(
     }
     print_as(of.output, "commits.verify/1", document, lambda it: _print(it, live, may_miss))
     if not agrees:
-        raise typer.Exit(FINDING)
+        raise typer.Exit(ExitCode.FINDING)
 
 
 def _contradictions(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from keyrange.cli.commits.commit_source import GroupOption
-from keyrange.cli.exit_codes import FINDING
+from keyrange.cli.exit_codes import ExitCode
 from keyrange.cli.render import note
 from keyrange.cli.source_options import ServersOption, SourceOptionsOption, named_options
 from keyrange.cli.values import read_pause
@@ -93,7 +93,7 @@ def report(
     if failures := failures_of(sources):
         for text in failures:
             note(text)
-        raise typer.Exit(FINDING)
+        raise typer.Exit(ExitCode.FINDING)
 
 
 def load_library() -> str:

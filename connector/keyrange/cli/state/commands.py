@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from keyrange.cli.commits.commit_source import AtOption, Chosen, OfSource, OfSourceShown, known_at
-from keyrange.cli.exit_codes import FINDING
+from keyrange.cli.exit_codes import ExitCode
 from keyrange.cli.render import (
     Columns,
     LimitOption,
@@ -332,7 +332,7 @@ def verify(
         if made is not None:
             print_fold(made)
     if wrong or (made is not None and (made["differing"] or made["failed"])):
-        raise typer.Exit(FINDING)
+        raise typer.Exit(ExitCode.FINDING)
 
 
 def _opened(chosen: Chosen, at: int | None, of: OfSource) -> tuple[Snapshot, StoredState, Commits]:

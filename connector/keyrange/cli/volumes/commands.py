@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from keyrange.cli.exit_codes import FINDING
+from keyrange.cli.exit_codes import ExitCode
 from keyrange.cli.render import (
     Columns,
     OutputFormat,
@@ -176,7 +176,7 @@ def show(
             print_as(output, "volumes.show/1", document, _print)
         if last:
             if document["failure"]:
-                raise typer.Exit(FINDING)
+                raise typer.Exit(ExitCode.FINDING)
             return
 
 

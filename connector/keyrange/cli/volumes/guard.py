@@ -18,7 +18,7 @@ import typer
 
 from keyrange.cli.arguments import named_values
 from keyrange.cli.commits.reset import ConfirmOption
-from keyrange.cli.exit_codes import THROTTLED
+from keyrange.cli.exit_codes import ExitCode
 from keyrange.cli.render import note, print_document
 from keyrange.cli.source_options import SourceOptionsOption
 from keyrange.cli.values import iso, now
@@ -95,7 +95,7 @@ def guard(
         stop.wait()
     if not is_free:
         note("what is held could not be released in time: run `keyrange volumes reap`")
-        raise typer.Exit(THROTTLED)
+        raise typer.Exit(ExitCode.THROTTLED)
     if speaker.is_unheard:
         raise BrokenPipeError
 
@@ -112,7 +112,7 @@ def reap(given: GivenCluster) -> None:
     options = given.options(needs_limit=False)
     with _cluster(options) as cluster:
         if not reap_dead(QuotaStore(cluster), options.lease_ms, Speaker()):
-            raise typer.Exit(THROTTLED)
+            raise typer.Exit(ExitCode.THROTTLED)
 
 
 def release(given: GivenCluster, confirm: ConfirmOption = False) -> None:
@@ -138,7 +138,7 @@ def release(given: GivenCluster, confirm: ConfirmOption = False) -> None:
                 say("nothing is held", {})
         elif not release_all(store, options.lease_ms, Speaker()):
             note("something is held still: stop the guard, then release again")
-            raise typer.Exit(THROTTLED)
+            raise typer.Exit(ExitCode.THROTTLED)
 
 
 def say(what: str, details: dict[str, Any]) -> None:

@@ -7,7 +7,6 @@ in `document`, why it is held up in `reasons`, and how it looks in `view`.
 from __future__ import annotations
 
 import logging
-import signal
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from keyrange.cli.commits.commit_source import GroupOption
-from keyrange.cli.exit_codes import FINDING
+from keyrange.cli.exit_codes import ExitCode
 from keyrange.cli.render import (
     OutputFormat,
     OutputOption,
@@ -92,7 +91,7 @@ def watch(
             document = Watcher(where).look(_WAIT_ONCE_S)
             print_as(output, "watch/1", document, lambda it: print_drawn(_once(it)))
             if document["failures"]:
-                raise typer.Exit(FINDING)
+                raise typer.Exit(ExitCode.FINDING)
             return
         looks = _looks(where, every_ms)
         if output is OutputFormat.TEXT and sys.stdout.isatty():
@@ -201,23 +200,9 @@ def _live(looks: Iterator[dict[str, Any]]) -> None:
     console = make_console(highlight=False)
     last: dict[str, Any] | None = None
     try:
-        with _ending(), Live(console=console, screen=True, auto_refresh=False) as live:
+        with Live(console=console, screen=True, auto_refresh=False) as live:
             for last in looks:
                 live.update(screen(console, last, LIVE_HELP), refresh=True)
     finally:
         if last is not None:
             console.print(screen(console, last))
-
-
-@contextmanager
-def _ending() -> Iterator[None]:
-    """SIGTERM gives the terminal back, as Ctrl-C does."""
-
-    def end(*_: object) -> None:
-        raise SystemExit(128 + signal.SIGTERM)
-
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
