@@ -165,7 +165,7 @@ def test_a_query_that_has_begun_takes_no_other_beginning(
 
 def imported(job: TableJob, home: Path, *more: object, group: str = "default") -> list[object]:
     where = ("--topic", job.topic, "--bootstrap-servers", job.topics.cluster.bootstrap_servers)
-    return ["state", "import", home / "commits", "--group", group, *where, *more]
+    return ["state", "import", home / "commits", "--group", group, *where, *more, "--confirm"]
 
 
 def test_a_command_imports_files_and_tables(job: TableJob, tmp_path: Path) -> None:
@@ -173,7 +173,12 @@ def test_a_command_imports_files_and_tables(job: TableJob, tmp_path: Path) -> No
     rows = pa.table({"key": [f"k{n}" for n in range(40)], "total": range(40)})
     write_deltalake(tmp_path / "given", rows)
     variable = ("--variable", "total: value of n long")
+    *trial, _ = imported(job, tmp_path, "--from", tmp_path / "given", *variable)
+    would = document(*trial)
+    assert not (tmp_path / "commits").exists()
+    assert not (tmp_path / "commits_state").exists()
     told = document(*imported(job, tmp_path, "--from", tmp_path / "given", *variable))
+    assert would == {**told, "written": None}
     assert (told["keys"], told["without_value"], told["topics"][0]["partitions"]) == (40, 0, 3)
     shown = document("state", "show", tmp_path / "commits")
     assert {each["partition"]: each["keys"] for each in shown["partitions"]} == {

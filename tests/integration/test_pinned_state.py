@@ -63,7 +63,7 @@ def test_imported_state_goes_to_who_owns_its_keys(topics: Topics, tmp_path: Path
     succeed(
         *("state", "import", tmp_path / "counted" / "commits"),
         *("--from", tmp_path / "given.parquet", "--variable", "total: value of n long"),
-        *("--topic", topic, "--bootstrap-servers", topics.cluster.bootstrap_servers),
+        *("--topic", topic, "--bootstrap-servers", topics.cluster.bootstrap_servers, "--confirm"),
     )
     path = tmp_path / "counted" / "table"
     with pinned_cluster(topics, tmp_path) as cluster:

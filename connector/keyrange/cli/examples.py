@@ -76,7 +76,7 @@ keyrange state history /lake/orders_commits --key customer-7 --limit 50
 keyrange state diff /lake/orders_commits --from 118 --at 120
 keyrange state export /lake/orders_commits --to state.parquet
 keyrange state import /lake/new_commits --from state.parquet \
-    --topic orders --bootstrap-servers broker:9092
+    --topic orders --bootstrap-servers broker:9092 --confirm
 keyrange state serve /lake/orders_commits --port 8700
 keyrange state serve /lake/orders_commits --address 0.0.0.0 --token-file /run/secrets/token
 keyrange state verify commits --function orders:count --bootstrap-servers b:9092

@@ -95,6 +95,13 @@ def test_examples_are_taken(words: str, monkeypatch: pytest.MonkeyPatch) -> None
         assert called == [words], example
 
 
+def test_what_the_history_says_of_somebody_was_confirmed() -> None:
+    options = {words: {o for p in each.params for o in p.opts} for words, each in COMMANDS.items()}
+    named = {words for words, own in options.items() if "--who" in own}
+    assert "commits reset" in named
+    assert {words for words in named if "--confirm" not in options[words]} == set()
+
+
 def test_the_exit_codes_stand_in_the_help() -> None:
     shown = " ".join(help_of().split())
     for code, meaning in EXIT_CODES:

@@ -1,7 +1,7 @@
 """`keyrange state import`: what a query's keys have before its first batch.
 
-Rule of this file: it reads what it is given, writes files of states and one commit, and asks the
-broker for topics; no Spark.
+Rule of this file: it reads what it is given, asks the broker for topics, and with --confirm alone
+writes files of states and one commit; no Spark.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from keyrange.cli.commits.commit_source import GroupOption, TableArgument
+from keyrange.cli.commits.reset import ConfirmOption, WhoOption
 from keyrange.cli.render import (
     Advance,
     Columns,
@@ -67,7 +68,8 @@ def import_state(
     source: FromOption,
     variable: VariableOption = None,
     group: GroupOption = "",
-    who: Annotated[str, typer.Option(help="The name for the history. Default: the user's.")] = "",
+    who: WhoOption = "",
+    confirm: ConfirmOption = False,
     *,
     given: GivenSource,
     output: OutputOption = OutputFormat.TEXT,
@@ -77,11 +79,13 @@ def import_state(
     Rows have a column key (binary, or a text) and a column for each variable. The command puts each
     key into the partition that Kafka's default partitioner chooses; a column partition says
     otherwise, and a column topic where there are several. It refuses a group that has commits.
+    Without --confirm it checks all rows and prints what it would import.
     """
     from keyrange.cli.state.given_variables import form_of_rows
     from keyrange.individual_commits.table.commit_admin import user_name
-    from keyrange.individual_commits.table.initial_import import Import, import_rows
+    from keyrange.individual_commits.table.initial_import import Import, import_rows, try_rows
     from keyrange.keyed_state.initial_rows import InitialRows
+    from keyrange.keyed_state.initial_runs import SEQ
     from keyrange.storage.given_rows import given_rows
 
     named = given.named()
@@ -95,15 +99,22 @@ def import_state(
     at = now()
     counts = {name: each.partitions for name, each in topics.items()}
     reader = InitialRows(form, rows.columns, counts, at)
-    said = Import(who or user_name(), ", ".join(source), at)
-    with waiting(output) as bars, bars.step("importing", rows.count) as advance:
-        batches = _counted(rows.batches(), advance)
-        done = import_rows(state, reader, topics, batches, rows.count, rows.size_bytes, said)
+    with waiting(output) as bars, bars.step("reading", rows.count) as advance:
+        told = (_counted(rows.batches(), advance), rows.count, rows.size_bytes)
+        if confirm:
+            said = Import(who or user_name(), ", ".join(source), at)
+            done = import_rows(state, reader, topics, *told, said)
+        else:
+            done = try_rows(state, reader, *told, at)
     variables = [
         {"name": each.name, "kind": each.kind, "type": each.ddl, "ttl_ms": each.ttl_ms}
         for each in form.variables
     ]
-    document = {**_document(table, state, topics, done), "variables": variables}
+    document = {
+        **_document(table, state, topics, done),
+        "variables": variables,
+        "written": SEQ if confirm else None,
+    }
     print_as(output, "state.import/1", document, _show)
 
 
@@ -174,8 +185,11 @@ _COLUMNS: Final[Columns] = {
 
 def _show(document: Mapping[str, Any]) -> None:
     keys, group = counted(document["keys"], "key"), document["group"]
-    print_words(f"Imported {keys} for group {group} into {document['directory']}")
+    did = "Would import" if document["written"] is None else "Imported"
+    print_words(f"{did} {keys} for group {group} into {document['directory']}")
     rows: Sequence[Mapping[str, Any]] = document["partitions"]
     print_table("Partitions", *table_of(_COLUMNS, rows))
     if document["without_value"]:
         note(f"{counted(document['without_value'], 'row')} had a key and no value: left out")
+    if document["written"] is None:
+        note("nothing was written: --confirm does it")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -49,17 +50,48 @@ def import_rows(
     import has begun. Raises INITIAL_STATE_UNFIT, STATE_UNWRITABLE, COMMITS_FENCED."""
     files = Directory(state.directory, state.storage)
     file = InitialFile(files, state.source_id, rows.form, said.now_ms)
-    buckets = buckets_of(rows, count)
-    found = sorted_rows(rows, batches, buckets, count, size_bytes)
-    imported = Imported(file.write(by_bucket(found, buckets, rows.form)), file.empty)
+    imported = _written(file, rows, batches, count, size_bytes)
     finish(state, topics, imported, said)
     return imported
+
+
+def try_rows(
+    state: InitialState,
+    rows: InitialRows,
+    batches: Iterable[pa.RecordBatch],
+    count: int,
+    size_bytes: int,
+    now_ms: int,
+) -> Imported:
+    """What `import_rows` would import. The runs are written to this machine for a while, and
+    nowhere else. Raises INITIAL_STATE_UNFIT, STATE_UNWRITABLE."""
+    with tempfile.TemporaryDirectory(prefix="keyrange-import-") as home:
+        file = InitialFile(Directory(home), state.source_id, rows.form, now_ms)
+        imported = _written(file, rows, batches, count, size_bytes)
+    _check_any(imported)
+    return imported
+
+
+def _written(
+    file: InitialFile,
+    rows: InitialRows,
+    batches: Iterable[pa.RecordBatch],
+    count: int,
+    size_bytes: int,
+) -> Imported:
+    buckets = buckets_of(rows, count)
+    found = sorted_rows(rows, batches, buckets, count, size_bytes)
+    return Imported(file.write(by_bucket(found, buckets, rows.form)), file.empty)
 
 
 def finish(
     state: InitialState, topics: Mapping[str, InitialTopic], imported: Imported, said: Import
 ) -> None:
     """Let an import count. Raises INITIAL_STATE_UNFIT where there is no key, COMMITS_FENCED."""
+    _check_any(imported)
+    state.commit(imported.runs, topics, said.who, said.why, said.now_ms)
+
+
+def _check_any(imported: Imported) -> None:
     if not imported.runs:
         raise unfit(f"{imported.empty or 'no'} rows, and none of a key that has a value")
-    state.commit(imported.runs, topics, said.who, said.why, said.now_ms)
