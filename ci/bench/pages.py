@@ -1,8 +1,9 @@
 """`python -m bench.pages FILE...`: write the tables of the pages from the JSON of runs.
 
 A section of a page begins with `<!-- figures: NAME -->` and ends with `<!-- end of figures -->`;
-NAME is a table of `bench.tables`. With `--check` nothing is written, and pages that differ from the
-files are named. `connector/guides/figures/` keeps the files that the pages are made from.
+NAME is a table of `bench.tables`. Within a line `<!-- figure: GROUP NAME -->` and `<!-- end -->`
+stand around the value of one figure. With `--check` nothing is written, and pages that differ from
+the files are named. `connector/guides/figures/` keeps the files that the pages are made from.
 """
 
 from __future__ import annotations
@@ -19,14 +20,13 @@ from typing import Any
 from bench.tables import TABLES, Table
 
 ROOT = Path(__file__).parents[2]
-PAGES = (
-    ROOT / "README.md",
-    ROOT / "connector" / "guides" / "figures.md",
-    ROOT / "connector" / "guides" / "tuning.md",
-)
-KEPT = ROOT / "connector" / "guides" / "figures"
+_GUIDES = ROOT / "connector" / "guides"
+PAGES = (ROOT / "README.md", *sorted(_GUIDES.glob("*.md")))
+KEPT = _GUIDES / "figures"
 _SECTION = re.compile(r"(<!-- figures: (\w+) -->\n)(.*?)(<!-- end of figures -->)", re.DOTALL)
 _MARK = re.compile(r"<!-- (?:figures: .*|end of figures) -->")
+_FIGURE = re.compile(r"(<!-- figure: (\S+) (\S+) -->)(.*?)(<!-- end -->)")
+_FIGURE_MARK = re.compile(r"<!-- (?:figure:.*?|end) -->")
 _UNMEASURED = "No run of this group is kept; `bash ci/bench.sh --only {}` measures it.\n"
 _UNITS = {
     "ratio": "{} times",
@@ -99,9 +99,16 @@ def _made(page: Path, text: str, groups: dict[str, Measured]) -> str:
             raise RefusedError(f"{page.name}: no table is called {match[2]}")
         return f"{match[1]}\n{_section(TABLES[match[2]], groups)}\n{match[4]}"
 
+    def figure(match: re.Match[str]) -> str:
+        if match[2] not in groups:
+            raise RefusedError(f"{page.name}: no file has group {match[2]}, of figure {match[3]}")
+        return f"{match[1]}{_value(_figure(match[2], groups[match[2]], match[3]))}{match[5]}"
+
     if len(_MARK.findall(text)) != 2 * len(_SECTION.findall(text)):
         raise RefusedError(f"{page.name}: a section of figures has no beginning or no end")
-    return _SECTION.sub(section, text)
+    if len(_FIGURE_MARK.findall(text)) != 2 * len(_FIGURE.findall(text)):
+        raise RefusedError(f"{page.name}: a figure in a line has no beginning, no name or no end")
+    return _FIGURE.sub(figure, _SECTION.sub(section, text))
 
 
 def _section(table: Table, groups: dict[str, Measured]) -> str:
@@ -111,10 +118,8 @@ def _section(table: Table, groups: dict[str, Measured]) -> str:
     lines = [_origin(table.group, group.document), ""]
     lines += [_row(table.columns), "|" + "---|" * len(table.columns)]
     for label, names in table.rows.items():
-        missing = [name for name in names if name not in group.figures]
-        if missing:
-            raise RefusedError(f"group {table.group} was run and has no figure {missing[0]}")
-        lines.append(_row((label, *(_text(group, name) for name in names))))
+        found = [_figure(table.group, group, name) for name in names]
+        lines.append(_row((label, *(_text(group, each) for each in found))))
     return "\n".join(lines) + "\n"
 
 
@@ -137,15 +142,23 @@ def _row(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _text(group: Measured, name: str) -> str:
-    figure = group.figures[name]
-    value = _UNITS.get(figure["unit"], f"{{}} {figure['unit']}").format(_number(figure["value"]))
-    runs = figure["runs"]
+def _figure(group: str, measured: Measured, name: str) -> dict[str, Any]:
+    if name not in measured.figures:
+        raise RefusedError(f"group {group} was run and has no figure {name}")
+    return measured.figures[name]
+
+
+def _text(group: Measured, figure: dict[str, Any]) -> str:
+    value, runs = _value(figure), figure["runs"]
     if runs == 1:
         return f"{value} (one run)"
     spread = f"{_number(figure['min'])} to {_number(figure['max'])}"
     often = "" if runs == group.document["run"]["repetitions"] else f", {runs} runs"
     return f"{value} ({spread}{often})"
+
+
+def _value(figure: dict[str, Any]) -> str:
+    return _UNITS.get(figure["unit"], f"{{}} {figure['unit']}").format(_number(figure["value"]))
 
 
 def _number(number: float) -> str:

@@ -97,6 +97,38 @@ def test_files_that_do_not_prove_a_table_are_refused(
         made(tmp_path, *documents)
 
 
+MARK = "<!-- figure: plan plan.10k.seconds -->"
+
+
+def in_a_line(text: str) -> str:
+    figures = {each["name"]: each for each in document()["figures"]}
+    groups = {"plan": pages.Measured(document(), figures)}
+    return pages.made_pages({PAGE: text}, groups)[PAGE]
+
+
+def test_a_line_has_the_value_of_a_figure_between_its_marks() -> None:
+    text = f"It plans in {MARK}9 s<!-- end -->, and again in {MARK}<!-- end -->.\n"
+    made = f"It plans in {MARK}0.432 s<!-- end -->, and again in {MARK}0.432 s<!-- end -->.\n"
+    assert in_a_line(text) == made
+    assert in_a_line(made) == made
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (f"{MARK}9 s", "no end"),
+        ("9 s<!-- end -->", "no beginning"),
+        (f"{MARK}9\ns<!-- end -->", "no end"),
+        ("<!-- figure: plan -->9 s<!-- end -->", "no name"),
+        ("<!-- figure: plan plan.nothing -->9 s<!-- end -->", r"no figure plan\.nothing"),
+        ("<!-- figure: other plan.10k.seconds -->9 s<!-- end -->", "no file has group other"),
+    ],
+)
+def test_a_figure_that_no_run_proves_is_refused(text: str, reason: str) -> None:
+    with pytest.raises(pages.RefusedError, match=reason):
+        in_a_line(text)
+
+
 @pytest.mark.parametrize("text", [BEGIN, f"<!-- figures: nothing -->\n{END}", END])
 def test_a_section_that_cannot_be_made_is_refused(text: str) -> None:
     with pytest.raises(pages.RefusedError, match=r"page\.md"):
