@@ -21,6 +21,9 @@ BELOW_MODELS = {"errors", "text"}
 # What users import. Everything else is in a room.
 PUBLIC = {"__init__.py", "__main__.py", "testing.py", "volumes.py", "windows.py"}
 
+# Rooms of which the map names every file.
+WHOLE = {"consumer", "individual_commits"}
+
 
 @cache
 def modules() -> dict[str, Path]:
@@ -49,10 +52,14 @@ def packages() -> set[str]:
     return {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()}
 
 
-def rooms_of_the_map() -> list[str]:
-    """From those that call to those that are called, as ARCHITECTURE.md lists them."""
+def the_map() -> dict[str, str]:
+    """What ARCHITECTURE.md says of each room, from those that call to those that are called."""
     text = (ROOT / "ARCHITECTURE.md").read_text().split("## Rooms")[1].split("\n## ")[0]
-    return re.findall(r"^\| `(\w+)/`", text, re.M)
+    return dict(re.findall(r"^\| `(\w+)/` \| (.*)$", text, re.M))
+
+
+def rooms_of_the_map() -> list[str]:
+    return list(the_map())
 
 
 def test_everything_but_what_users_import_is_in_a_room() -> None:
@@ -61,6 +68,17 @@ def test_everything_but_what_users_import_is_in_a_room() -> None:
         room for room in packages() if not ast.get_docstring(parsed(PACKAGE / room / "__init__.py"))
     ]
     assert without_text == []
+
+
+def test_the_map_names_what_is_in_a_room() -> None:
+    for room, said in the_map().items():
+        files = {path.relative_to(PACKAGE / room) for path in (PACKAGE / room).rglob("*.py")}
+        here = {file.stem for file in files} | {str(file.with_suffix("")) for file in files}
+        here |= {part for file in files for part in file.parts[:-1]}
+        named = {name.rstrip("/") for name in re.findall(r"`([a-z_/]+)(?:\.py)?`", said)}
+        assert named - here - packages() <= {"keyrange"}, room
+        if room in WHOLE:
+            assert {file.stem for file in files} - {"__init__"} <= named, room
 
 
 def test_no_room_hides_what_users_import() -> None:
