@@ -40,7 +40,7 @@ from keyrange.jobs.output_tables import (
     written_by,
 )
 from keyrange.jobs.query_table import manifests_of_whole_batches
-from keyrange.jobs.record_columns import columns_read, own_schema
+from keyrange.jobs.record_columns import columns_read, schema_without_function
 from keyrange.jobs.table_schemas import Schema, table_schemas
 from keyrange.jobs.table_writer import TableWriter, WithoutTable
 from keyrange.jobs.topic import (
@@ -139,7 +139,7 @@ def job(
         schemas = table_schemas(schema, kept)
         begins = checked_initial(parsed, initial_state, state=kept)
         return TableJob(options, parsed, schemas, mode, functions, kept, goes_by, begins)
-    return TableJob(options, parsed, {"": own_schema(parsed)}, "arrow")
+    return TableJob(options, parsed, {"": schema_without_function(parsed)}, "arrow")
 
 
 # Options may hold secrets: they are not shown.
@@ -249,7 +249,7 @@ class TableJob(WithoutTable):
             forms=rows_after(self._options.forms, named),
             columns=self._options.columns or ("value",),
         )
-        return replace(self, _options=options, _schemas={"": own_schema(options)})
+        return replace(self, _options=options, _schemas={"": schema_without_function(options)})
 
     def _into(
         self,

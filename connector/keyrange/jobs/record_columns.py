@@ -10,7 +10,7 @@ from keyrange.options import SourceOptions
 from keyrange.source.schema import source_schema, typed_schema
 
 
-def own_schema(options: SourceOptions) -> StructType:
+def schema_without_function(options: SourceOptions) -> StructType:
     """The columns of a table that takes records as they are, or what is in their values."""
     fields: list[StructField] = []
     for field in typed_schema(source_schema(columns_read(options)), options.forms):

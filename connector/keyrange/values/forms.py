@@ -105,10 +105,10 @@ def _registered(options: SourceOptions, form: ColumnForm) -> ColumnForm:
 
 def _said(options: SourceOptions, form: ColumnForm) -> ColumnForm:
     """The form with what the topic's own records say of it."""
-    from keyrange.values.own_schemas import own_schema
+    from keyrange.values.schemas_in_records import schema_in_records
 
     try:
-        schema = own_schema(options, form.column, form.format)
+        schema = schema_in_records(options, form.column, form.format)
     except UnfitSchema as failure:
         raise invalid_options([f"option '{form.column}Schema' has to say it: {failure}"]) from None
     return replace(form, schema=schema)

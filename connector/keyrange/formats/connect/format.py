@@ -36,7 +36,7 @@ class _Connect(Format):
         return ConnectDecoder(columns_of(reader, settings.time_zone))
 
     def said_by(self, payload: bytes) -> Schema | None:
-        from keyrange.formats.connect.own_schemas import columns_said_by
+        from keyrange.formats.connect.schema_columns import columns_said_by
 
         return columns_said_by(payload)
 
@@ -80,7 +80,7 @@ def _written(schema: Schema) -> AvroType:
 def columns_of(schema: Schema, time_zone: str = "UTC") -> pa.StructType:
     """The columns of Spark's JSON, decimals of any size among them as `DIGITS`."""
     from keyrange.formats.connect.columns import DIGITS
-    from keyrange.formats.connect.own_schemas import DIGITS_MARK
+    from keyrange.formats.connect.schema_columns import DIGITS_MARK
 
     document: dict[str, Any] = json.loads(schema.text)
     kind = struct_type(document, time_zone)

@@ -40,7 +40,7 @@ class _Debezium(ChangeFormat):
         return EnvelopeDecoder(ConnectDecoder(_envelope(columns_of(reader, settings.time_zone))))
 
     def said_by(self, payload: bytes) -> Schema | None:
-        from keyrange.formats.connect.own_schemas import columns_said_by
+        from keyrange.formats.connect.schema_columns import columns_said_by
 
         return columns_said_by(payload, ("after",))
 

@@ -28,7 +28,7 @@ _MOST: Final = 8_192
 _PARTITIONS_MAX: Final = 32
 
 
-def own_schema(options: SourceOptions, column: Side, format_name: str) -> Schema:
+def schema_in_records(options: SourceOptions, column: Side, format_name: str) -> Schema:
     """The schema of the youngest record that brings one, among the last of each partition.
 
     Raises INVALID_OPTIONS where none does, UnfitSchema, and what reading raises.
