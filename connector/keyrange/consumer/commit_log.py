@@ -45,6 +45,7 @@ from keyrange.individual_commits.model.range_claims import (
 )
 from keyrange.individual_commits.model.state_before_batch import check_group_terms
 from keyrange.individual_commits.table.commit_table import DeltaCommitTable
+from keyrange.kafka.model.loss_policy import raise_or_warn
 from keyrange.model.offsets import Positions, TopicPartition
 
 _log = logging.getLogger(__name__)
@@ -308,9 +309,7 @@ class CommitLog(ClaimLog):
 
     def _lose(self, name: str, what: str, so: str) -> None:
         failure = error(f"KAFKA_DATA_LOSS.{name}", f"some data may have been lost: {what}")
-        if self._fail_on_data_loss:
-            raise failure
-        _log.warning("%s %s", failure, so)
+        raise_or_warn(failure, self._fail_on_data_loss, _log.warning, so)
 
     def _of_partition(self, claims: Claims, partition: TopicPartition) -> dict[str, PartitionState]:
         """The states of a partition, by the source that has one."""

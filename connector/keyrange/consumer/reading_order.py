@@ -26,6 +26,7 @@ from keyrange.kafka.cluster_view import ClusterView
 from keyrange.kafka.fetching.fetch import SplitReader
 from keyrange.kafka.fetching.read_settings import ReadSettings
 from keyrange.kafka.groups import epoch_ends
+from keyrange.kafka.model.loss_policy import raise_or_warn, recreated
 from keyrange.members.status import now_ms as passed_ms
 from keyrange.model.key_ranges import KeyRange
 from keyrange.model.offset_splits import Delivery, Split
@@ -87,9 +88,7 @@ class OwnedRangeReader:
             "KAFKA_DATA_LOSS.LOG_TRUNCATED",
             f"the log of {partition} ends at {end}, and was read up to {work.position}",
         )
-        if self._fail_on_data_loss:
-            raise failure
-        _log.warning("%s Going on with what is left.", failure)
+        raise_or_warn(failure, self._fail_on_data_loss, _log.warning)
         self.cut_back[partition] = OffsetRange(end, work.position)
         work.cut_back(end)
 
@@ -114,11 +113,7 @@ class OwnedRangeReader:
         for topic in sorted(topics):
             now, before = found.get(topic), known.get(topic)
             if now and before and now != before:
-                raise error(
-                    "KAFKA_DATA_LOSS.TOPIC_RECREATED",
-                    f"some data may have been lost: topic {topic} was deleted and created anew, "
-                    f"its id was {before} and is {now}",
-                )
+                raise recreated(topic, before, now)
 
     def round(self, works: Works, now_ms: int, again_only: bool = False) -> Iterator[Batch] | None:
         """One pass over what is there now, or over what comes again; None where that is nothing.

@@ -11,6 +11,7 @@ from keyrange.errors import KeyrangeError, error
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.cluster_view import ClusterView
 from keyrange.kafka.groups import epoch_ends
+from keyrange.kafka.model.loss_policy import raise_or_warn
 from keyrange.kafka.position_lookup import earliest
 from keyrange.model.checkpoint import Checkpoint
 from keyrange.model.lost_offset_counts import Lost, LostOffsets, left_behind, passed_over
@@ -153,10 +154,7 @@ class DataLossCheck:
                 _log.warning("offsets %s are lost, %d in all: %s", lost, lost.span.size, why)
 
     def _lose(self, failure: KeyrangeError) -> None:
-        """Raise a loss, or with failOnDataLoss=false warn of it, once."""
-        if self._options.fail_on_data_loss:
-            raise failure
-        self._warn(f"{failure} Going on with what is left.")
+        raise_or_warn(failure, self._options.fail_on_data_loss, self._warn)
 
     def _warn(self, text: str) -> None:
         if text not in self._warned:

@@ -16,6 +16,7 @@ from keyrange.kafka.connection import ConnectionLost
 from keyrange.kafka.fetching.cursor import Cursor
 from keyrange.kafka.fetching.read_settings import ReadSettings
 from keyrange.kafka.groups import epoch_ends
+from keyrange.kafka.model.loss_policy import raise_or_warn, recreated
 from keyrange.model.offsets import EARLIEST, LATEST, READ_UNCOMMITTED, OffsetRange, TopicPartition
 
 _log = logging.getLogger(__name__)
@@ -103,11 +104,7 @@ class LostRecords:
         if not (planned_id and now and planned_id != now):
             return False
         if self._settings.raises_recreated:
-            raise error(
-                "KAFKA_DATA_LOSS.TOPIC_RECREATED",
-                f"some data may have been lost: topic {split.topic} was deleted and created "
-                f"anew, its id was {planned_id} and is {now}",
-            )
+            raise recreated(split.topic, planned_id, now)
         self._lose_rest(cursor, f"the topic was recreated, its id was {planned_id} and is {now}")
         return True
 
@@ -116,10 +113,7 @@ class LostRecords:
         self._lose_rest(cursor, "the topic was deleted")
 
     def _tell(self, failure: KeyrangeError) -> None:
-        """Raise a loss, or with failOnDataLoss=false warn about it."""
-        if self._settings.fail_on_data_loss:
-            raise failure
-        _log.warning("%s Going on with what is left.", failure)
+        raise_or_warn(failure, self._settings.fail_on_data_loss, _log.warning)
 
     def _lose_rest(self, cursor: Cursor, what: str) -> None:
         split = cursor.split
