@@ -136,7 +136,7 @@ def job(
         if (mistake := call_mistake(function, mode, bool(kept))) is not None:
             raise invalid_options([mistake])
         functions = pickled(JobFunctions(function, on_timer))
-        schemas = table_schemas(schema, kept)
+        schemas = table_schemas(schema)
         begins = checked_initial(parsed, initial_state, state=kept)
         return TableJob(options, parsed, schemas, mode, functions, kept, goes_by, begins)
     return TableJob(options, parsed, {"": schema_without_function(parsed)}, "arrow")

@@ -9,14 +9,11 @@ from pyspark.sql.types import StructType
 from keyrange.errors import invalid_options
 from keyrange.formats.schema_document import struct_type
 from keyrange.individual_commits.reported_outcomes import schema_of
-from keyrange.keyed_state.variables import Variable
 
 Schema = str | StructType
 
 
-def table_schemas(
-    schema: Schema | Mapping[str, Schema], state: tuple[Variable, ...]
-) -> dict[str, StructType]:
+def table_schemas(schema: Schema | Mapping[str, Schema]) -> dict[str, StructType]:
     """The columns of each table by its name, "" of the only one."""
     if not isinstance(schema, Mapping):
         return {"": _table_columns(schema)}
@@ -26,8 +23,6 @@ def table_schemas(
         for name in schema
         if not isinstance(name, str) or not name
     ]
-    if state:
-        wrong.append("a job with state writes one table, and schema names several")
     if wrong:
         raise invalid_options(wrong)
     return {name: _table_columns(each) for name, each in schema.items()}

@@ -18,6 +18,7 @@ from keyrange.keyed_state.variables import TIMER_RETRY, TIMERS
 NO_ON_TIMER: Final = (
     "the job has no on_timer: give keyrange.job the function that is called when a timer is due"
 )
+Undo = list[Callable[[], object]]
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 
@@ -32,15 +33,20 @@ class Current:
         self.time_ms = time_ms
         self.entry: Entry = []
         self.before: Entry | None = None
-        self.undo: list[Callable[[], object]] = []
+        self.undo: Undo = []
 
     def take_back(self) -> None:
-        for each in reversed(self.undo):
-            each()
-        self.undo.clear()
-        if self.before is not None:
-            self.entry[:] = self.before
-            self.before = None
+        take_back(self.entry, self.before, self.undo)
+        self.before = None
+
+
+def take_back(entry: Entry, before: Entry | None, undo: Undo) -> None:
+    """Let an entry be what it was; `before` of one that was not changed is None."""
+    for each in reversed(undo):
+        each()
+    undo.clear()
+    if before is not None:
+        entry[:] = before
 
 
 class _Handle:

@@ -18,7 +18,7 @@ from keyrange.work.model.time_limits import ANY_TIME, Interruption
 from keyrange.work.outcome_rows import OutcomeRows
 from keyrange.work.record_alarm import RecordTimeout
 from keyrange.work.record_stretches import Numbers, RecordStretch
-from keyrange.work.records import UNFIT, Columns, Record, Row, WrongResult
+from keyrange.work.records import UNFIT, Columns, Place, Record, Row, WrongResult
 from keyrange.work.table_forms import form_of
 from keyrange.work.task_context import Task
 from keyrange.work.user_errors import FAILURES, Said, overtime, said, said_of
@@ -39,6 +39,7 @@ class RecordWorker:
         self._function = task.job.function
         self._form = form_of(task.job)
         self._owned: Callable[[Sequence[Row]], Sequence[Row]] = self._form.owned
+        self._rows_of: Callable[[Any, Place], Sequence[Row]] = self._form.rows_of
 
     def work(self, stretch: RecordStretch, not_done: OutcomeRows) -> Iterator[pa.RecordBatch]:
         task, alarm, function = self._task, self._task.alarm, self._function
@@ -89,7 +90,7 @@ class RecordWorker:
                     rows += self._owned((result,))
                     owners.append(at)
                 elif result is not None:
-                    answered = self._owned(self._form.rows_of(result, record.place))
+                    answered = self._owned(self._rows_of(result, record.place))
                     rows += answered
                     owners += [at] * len(answered)
         try:
@@ -117,6 +118,11 @@ class RecordWorker:
         self._take_back(at)
         self._task.fail(stretch, at, cause, why, not_done)
 
+    def _refused(self, stretch: RecordStretch, at: int, why: Said, not_done: OutcomeRows) -> bool:
+        """The rows of a record do not fit; whether those of its key behind it are not done either,
+        of which the function has made rows already."""
+        return self._task.fail(stretch, at, Cause.REJECTED, why, not_done)
+
     def _that_fit(
         self, stretch: RecordStretch, answers: dict[int, list[Row]], not_done: OutcomeRows
     ) -> dict[int, list[Row]]:
@@ -128,6 +134,7 @@ class RecordWorker:
         for at, rows in answers.items():
             key_hash = int(stretch.key_hashes[at])
             if key_hash in waiting and stretch.row_has_key(at):
+                self._task.held_in(stretch).add(key_hash)
                 not_done.add(at, Cause.HELD_BACK)
                 continue
             try:
@@ -136,7 +143,7 @@ class RecordWorker:
                 place = {"partition": stretch.partition, "offset": int(stretch.offsets[at])}
                 self._form.check_types(rows, place)
                 why = said(f"{UNFIT_TEXT}: {failure}")
-                if self._task.fail(stretch, at, Cause.REJECTED, why, not_done):
+                if self._refused(stretch, at, why, not_done):
                     waiting.add(key_hash)
             else:
                 fit[at] = rows

@@ -25,7 +25,7 @@ from keyrange.work.outcome_rows import OutcomeRows
 from keyrange.work.record_stretches import RecordStretch
 from keyrange.work.record_timers import FiredTimer, RecordTimers
 from keyrange.work.records import UNFIT, Record, Row, WrongResult
-from keyrange.work.task_context import Task
+from keyrange.work.task_context import Job, Task
 from keyrange.work.user_errors import Said
 
 # Of how many keys with timers that are due the state is Python's at once.
@@ -39,12 +39,12 @@ class KeyedRecordWorker(RecordWorker):
         super().__init__(task)
         self._of_record_and_state: Callable[..., Any] = self._function
         self._function = self._answer
-        # The rows are converted when the function has answered.
+        # The rows are made and converted when the function has answered.
         self._owned = lambda rows: rows
+        self._rows_of = lambda rows, _: rows
         self._states = states
-        self._convert = row_converter_of(task.job.schema.types)
-        self._width = len(task.job.schema)
-        self._keys = KeysAhead(states, task.job.on_timer is not None)
+        self._convert = _converter_of(task.job)
+        self._keys = KeysAhead(states, task.job.on_timer is not None, self._form.may_refuse)
         self._timers = (
             RecordTimers(task, states, self._keys, self.checked) if states.form.has_timers else None
         )
@@ -101,7 +101,7 @@ class KeyedRecordWorker(RecordWorker):
         if self._has_key is not None and not self._has_key[row]:
             keys.settle()
             raise LookupError(NO_KEY.text)
-        keys.begin(self._groups[row])
+        keys.begin(self._groups[row], row)
         answered = self._of_record_and_state(record, keys.state)
         return None if answered is None else self.checked(record, answered)
 
@@ -117,9 +117,15 @@ class KeyedRecordWorker(RecordWorker):
         if at == self._row:
             self._keys.current.take_back()
 
+    def _refused(self, stretch: RecordStretch, at: int, why: Said, not_done: OutcomeRows) -> bool:
+        """What was made of later records of the key rests on a state that is not."""
+        self._keys.take_back_since(at, self._groups[at])
+        self._task.fail(stretch, at, Cause.REJECTED, why, not_done)
+        return True
+
     def checked(self, given: Record | FiredTimer, answered: Any) -> Any:
         """The rows of an answer that fit the schema. Raises one of UNFIT, and WrongResult."""
-        if type(answered) is tuple and len(answered) == self._width:
+        if type(answered) is tuple and len(answered) == self._form.width:
             return self._converted(given, answered)
         try:
             rows = self._form.rows_of(answered, given.place)
@@ -143,3 +149,16 @@ class KeyedRecordWorker(RecordWorker):
     def finish(self) -> None:
         """What was changed goes to where states are."""
         self._keys.finish()
+
+
+def _converter_of(job: Job) -> Callable[[Row], Row]:
+    """Of the rows of `Form`."""
+    if len(job.outputs) <= 1:
+        return row_converter_of(job.schema.types)
+    of_tables = [row_converter_of(each.schema.types) for each in job.outputs]
+
+    def converted(row: Row) -> Row:
+        at, own = row
+        return at, of_tables[at](own)
+
+    return converted

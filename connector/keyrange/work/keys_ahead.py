@@ -3,16 +3,25 @@ other."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 
 from keyrange.keyed_state.state_entries import Entries, Entry
-from keyrange.keyed_state.state_handles import Current, KeyState
+from keyrange.keyed_state.state_handles import Current, KeyState, Undo, take_back
 from keyrange.keyed_state.variables import KEY, KEY_HASH
 from keyrange.model.offsets import TopicPartition
 from keyrange.model.watermarks import BEGIN
 from keyrange.work.keyed_states import States
+
+
+class Settled(NamedTuple):
+    """What a record in `row` has changed of a key, and how that is taken back."""
+
+    row: int
+    number: int
+    before: Entry
+    undo: Undo
 
 
 class KeysAhead:
@@ -23,8 +32,9 @@ class KeysAhead:
     microseconds since 1970.
     """
 
-    def __init__(self, states: States, fires: bool) -> None:
-        """`fires` as of `TimersHandle`."""
+    def __init__(self, states: States, fires: bool, keeps_undo: bool) -> None:
+        """`fires` as of `TimersHandle`. `keeps_undo`: what records have changed can be taken back
+        when it is settled."""
         self._states: Final = states
         self._entries: Final = Entries(states.form)
         self.current: Final = Current(states.time_ms)
@@ -36,6 +46,9 @@ class KeysAhead:
         self.entries: list[Entry] = []
         self.changed: set[int] = set()
         self._number = 0
+        self._row: int | None = None
+        # In the order of the records; None where nothing settled is taken back.
+        self._settled: list[Settled] | None = [] if keeps_undo else None
 
     def take(self, partition: TopicPartition, clock_us: int, found: pa.RecordBatch) -> None:
         """Take in the state of some keys, when those before are finished."""
@@ -44,12 +57,13 @@ class KeysAhead:
         self.hashes = found.column(KEY_HASH).to_pylist()
         self.entries = self._entries.read(found)
 
-    def begin(self, number: int) -> None:
-        """What is changed from now on is of this key, until that is settled or taken back."""
+    def begin(self, number: int, row: int | None = None) -> None:
+        """What is changed from now on is of this key, until that is settled or taken back: by the
+        record in `row`, or by a timer."""
         current = self.current
         if current.before is not None:
             self.settle()
-        self._number = number
+        self._number, self._row = number, row
         current.entry = self.entries[number]
 
     def settle(self) -> None:
@@ -57,8 +71,22 @@ class KeysAhead:
         current = self.current
         if current.before is not None:
             self.changed.add(self._number)
+            if self._settled is not None and self._row is not None:
+                undo, current.undo = current.undo, []
+                self._settled.append(Settled(self._row, self._number, current.before, undo))
             current.before = None
             current.undo.clear()
+
+    def take_back_since(self, row: int, number: int) -> None:
+        """What the record in `row` and later ones have changed of a key is not done."""
+        assert self._settled is not None
+        self.settle()
+        for each in reversed(self._settled):
+            if each.row < row:
+                break
+            if each.number == number:
+                take_back(self.entries[number], each.before, each.undo)
+        self._settled = [e for e in self._settled if e.row < row or e.number != number]
 
     def finish(self) -> None:
         """What was changed goes to where states are: as objects of Python it would be looked
@@ -74,3 +102,5 @@ class KeysAhead:
             rows = pa.RecordBatch.from_arrays(columns, schema=self._states.form.schema)
             self._states.change(self.partition, rows)
         self.changed = set()
+        if self._settled:
+            self._settled = []

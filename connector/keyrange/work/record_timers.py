@@ -64,7 +64,6 @@ class RecordTimers:
         names = states.form.names
         self._timers, self._retry = names.index(TIMERS), names.index(TIMER_RETRY)
         self._form = form_of(task.job)
-        self._has_keys = any(each.keys for each in task.job.outputs)
         # Keys whose timers are due and wait for a record.
         self._waiting: list[int] = []
         # The keys as records have them; made when a timer fires.
@@ -156,7 +155,7 @@ class RecordTimers:
         try:
             made = alarm.call(partial(self._answer, group), at_us, allowance.timeout_ms)
             rows = [made] if isinstance(made, tuple) and made and self._form.width else list(made)
-            if self._has_keys:
+            if self._form.may_refuse:
                 self._form.parts(rows)
         except RecordTimeout as failure:
             if limits.interrupted(allowance, 1, alarm.now_ms()) is Interruption.HAND_BACK:

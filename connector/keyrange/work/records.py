@@ -215,6 +215,8 @@ class RowForm:
         self.schema = schema
         self._topic = topic
         self._keys = [at for at, name in enumerate(schema.names) if name in keys]
+        # Whether a row may fit its columns and not what it is for.
+        self.may_refuse = bool(self._keys) or topic is not None
         self._names = tuple(schema.names)
         self._known = frozenset(schema.names)
         self._columns = [

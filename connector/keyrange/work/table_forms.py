@@ -20,8 +20,13 @@ class Form(Protocol):
     """What a function answers with, as Arrow columns of the tables of its job."""
 
     @property
-    def width(self) -> int:
-        """The fields of a tuple that is a row by itself; 0 where none is."""
+    def width(self) -> int | None:
+        """The fields of a tuple that is a row by itself; None where none is."""
+        ...
+
+    @property
+    def may_refuse(self) -> bool:
+        """Whether a row may fit its columns and not the table or topic that it is for."""
         ...
 
     def rows_of(self, result: Any, place: Place) -> Sequence[Row]: ...
@@ -54,11 +59,12 @@ class OneForm(RowForm):
 class TableForms:
     """The rows of a job with several tables. A row is kept as (number of its table, row)."""
 
-    width = 0
+    width = None
 
     def __init__(self, job: Job) -> None:
         self._names = [each.name for each in job.outputs]
         self._forms = [RowForm(each.schema, each.keys, each.topic) for each in job.outputs]
+        self.may_refuse = any(each.may_refuse for each in self._forms)
 
     def rows_of(self, result: Any, place: Place) -> Sequence[Row]:
         """The rows of an answer that is not None. Raises WRONG_RESULT."""

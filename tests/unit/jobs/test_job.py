@@ -311,8 +311,3 @@ def test_several_tables_are_named_rightly(schemas: Any, into: dict[str, Any], sa
         given = {"table": "/lake/t", **into}
     with pytest.raises(KeyrangeError, match=said):
         keyrange.job(OPTIONS, of_record, schemas).into(checkpoint="/lake/c", spark=SESSION, **given)
-
-
-def test_a_job_with_state_writes_one_table() -> None:
-    with pytest.raises(KeyrangeError, match="a job with state writes one table"):
-        keyrange.job(KEYED, of_state, TWO, state=TOTAL)
