@@ -32,12 +32,12 @@ def test_a_second_attempt_reads_the_same(
     topic = topics.create_topic("speculated", 2)
     produce_by_key(topics, topic, count)
     with (
-        standalone_cluster(tmp_path) as (master, workers),
+        standalone_cluster(tmp_path) as cluster,
         ingest(
-            topics, topic, tmp_path, master, *SPLIT, "--available-now", confs=SPECULATION
+            topics, topic, tmp_path, cluster.master, *SPLIT, "--available-now", confs=SPECULATION
         ) as run,
     ):
-        stopped = stop_a_reader(run, workers)
+        stopped = stop_a_reader(run, cluster.worker_pids)
         code = run.wait(250)
         logs = "".join(path.read_text(errors="replace") for path in tmp_path.rglob("stderr"))
 

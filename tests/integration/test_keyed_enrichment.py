@@ -204,8 +204,8 @@ def test_it_runs_on_a_cluster(topics: Topics, tmp_path: Path, service: Service) 
     (tmp_path / "token").write_text("Bearer of the token\n")
     given = more(tmp_path, service.url, "parallelism=2")
     with (
-        standalone_cluster(tmp_path) as (master, _),
-        ingest(topics, topic, tmp_path, master, *given, confs=ON_LOOPBACK, job=JOB) as run,
+        standalone_cluster(tmp_path) as cluster,
+        ingest(topics, topic, tmp_path, cluster.master, *given, confs=ON_LOOPBACK, job=JOB) as run,
     ):
         assert run.wait(400) == 0, run.text()[-3000:]
     check(tmp_path, service)

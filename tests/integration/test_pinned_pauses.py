@@ -63,8 +63,8 @@ def test_who_comes_back_late_changes_nothing(topics: Topics, tmp_path: Path) -> 
     for nothing; it is a member again when it has joined anew."""
     topic = topics.create_topic("paused", PARTITIONS)
     with (
-        standalone_cluster(tmp_path) as (master, workers),
-        pinned_cluster(topics, tmp_path, master, SPECULATION, workers) as cluster,
+        standalone_cluster(tmp_path) as spark,
+        pinned_cluster(topics, tmp_path, spark.master, SPECULATION, spark.worker_pids) as cluster,
     ):
         with Feeder(topics, topic, PARTITIONS) as feeder:
             run = cluster.start("paused", topic, pause_s=0.2, **MOVING)
@@ -95,8 +95,8 @@ def test_who_comes_back_to_a_name_that_was_taken_reads_nothing(
     topic = topics.create_topic("taken", PARTITIONS)
     confs = {**SPECULATION, "spark.task.maxFailures": "3"}
     with (
-        standalone_cluster(tmp_path) as (master, workers),
-        pinned_cluster(topics, tmp_path, master, confs, workers) as cluster,
+        standalone_cluster(tmp_path) as spark,
+        pinned_cluster(topics, tmp_path, spark.master, confs, spark.worker_pids) as cluster,
         Feeder(topics, topic, PARTITIONS),
     ):
         run = cluster.start("taken", topic, pause_s=0.2, **MOVING)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from nemesis import broker_faults, faults, operations, registry_faults, store_faults
+from nemesis import broker_faults, faults, host_faults, operations, registry_faults, store_faults
 from nemesis.driver import Supervisor
 from nemesis.faults import Heal
 from nemesis.schedule import Fault
@@ -18,6 +18,9 @@ ACTS: Final[dict[str, Act]] = {
     "kill-executor": faults.killed("executor"),
     "kill-executors": faults.killed("executor", every=True),
     "kill-worker": faults.killed("worker"),
+    "roll-executors": host_faults.roll_executors,
+    "add-host": host_faults.add_host,
+    "lose-host": host_faults.lose_host,
     "kill-member": faults.killed("member"),
     "kill-consumer": faults.killed("consumer"),
     "pause-driver": faults.paused("driver"),

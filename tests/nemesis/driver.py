@@ -17,11 +17,11 @@ from nemesis.kinds import KINDS
 from nemesis.schedule import Met, explained
 from nemesis.tables import newest_version
 from nemesis.victims import MARK, everyone, send
-from nemesis.windows import TIMED_SCHEMA
-from nemesis.work import COUNTED_SCHEMA, SCHEMA, evolved_schema
+from nemesis.work import SCHEMA
 from nemesis.world import World
 from queries.ingesting import JOBS, TESTS, Ingest
 from spark import jvms
+from spark.standalone import StandaloneCluster
 from spark.worker_python import WORKER_PYTHON
 
 _PAUSE_S = 2.0
@@ -42,8 +42,10 @@ _CONFS = {
 class Supervisor:
     """Keeps one driver running, and says how each one ended."""
 
-    def __init__(self, world: World, master: str, met: Sequence[Met]) -> None:
-        self._world, self._master = world, master
+    def __init__(self, world: World, cluster: StandaloneCluster | None, met: Sequence[Met]) -> None:
+        """Without a cluster each driver has executors of its own."""
+        self._world, self.cluster = world, cluster
+        self._master = "local-cluster[2,1,1024]" if cluster is None else cluster.master
         self._met = met
         self.running: list[Ingest] = []
         self._began_s: dict[Path, float] = {}
@@ -64,7 +66,10 @@ class Supervisor:
         options |= {"commitTable.onFreshStart": "resume"} if world.mode.individual else {}
         if world.mode.pinned:
             options |= {"memberTable": world.store.uri("members"), "memberGroup": world.run}
-            options |= {"slot.directory": str(world.slots), "pin.driver.host": "127.0.0.1"}
+            options |= {"pin.driver.host": "127.0.0.1"}
+        if (world.mode.pinned or world.mode.has_state) and self.cluster is None:
+            # Hosts of a cluster have each its own.
+            options |= {"slot.directory": str(world.slots)}
         options |= self.changes | dict(world.values.options)
         fields = world.values.fields
         start = Start(newest_version(world.store.seen("table")), fields, alone=not self.running)
@@ -171,23 +176,15 @@ class Supervisor:
 def _function(world: World) -> list[str]:
     """What the job makes of records."""
     mode, more = world.mode, list[str]()
-    if mode.has_state:
-        more += ["--option", f"slot.directory={world.slots}"]
+    if mode.writer != "tasks":
+        return ["--function", "nemesis.work:work", "--schema", SCHEMA]
     if mode.time != "none":
         more += ["--time", mode.time]
-    if not mode.has_rows:
-        return more
-    function, schema = "nemesis.work:work", SCHEMA
-    if mode.keeps_state:
-        function, schema = "nemesis.work:count", COUNTED_SCHEMA
-        more += ["--keeps-state"]
+    more += ["--rows"] if mode.has_rows else []
+    more += ["--keeps-state"] if mode.keeps_state else []
     if mode.values == "avro":
-        fields = world.values.fields if mode.evolves else 0
-        function, schema = "nemesis.work:evolved", evolved_schema(fields)
-        more += ["--fields", str(fields)]
-    if mode.time == "timers":
-        function, schema = "nemesis.windows:remember", TIMED_SCHEMA
-    return [*more, "--function", function, "--schema", schema]
+        more += ["--fields", str(world.values.fields if mode.evolves else 0)]
+    return more
 
 
 def own_environment(world: World) -> dict[str, str]:

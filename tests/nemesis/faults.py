@@ -89,7 +89,9 @@ def empty_memory(world: World, supervisor: Supervisor, fault: Fault) -> None:
 
 
 def remove_slots(world: World, supervisor: Supervisor, fault: Fault) -> None:
-    for path in world.slots.iterdir():
+    cluster = supervisor.cluster
+    homes = [world.slots] if cluster is None else map(cluster.state, cluster.hosts)
+    for path in (each for home in homes for each in home.iterdir()):
         shutil.rmtree(path, ignore_errors=True)
 
 

@@ -39,6 +39,8 @@ def _kind(
 # Shorter and longer than the session of the members, which is 10 s.
 _SHORT: Final = (1.0, 6.0)
 _LONG: Final = (13.0, 20.0)
+# Long enough for key ranges to move.
+_AWAY: Final = (15.0, 50.0)
 # A table or a checkpoint that cannot be written ends a query: nothing else can be done.
 _UNWRITABLE: Final = (
     "COMMITS_UNWRITABLE SINK_UNWRITABLE VERDICT_UNWRITABLE STATE_UNWRITABLE NO_SPACE"
@@ -57,6 +59,9 @@ KINDS: Final[dict[str, Kind]] = {
     "kill-executor": _kind("executors"),
     "kill-executors": _kind("executors"),
     "kill-worker": _kind("executors"),
+    "roll-executors": _kind("executors"),
+    "add-host": _kind("hosts", hold_s=_AWAY),
+    "lose-host": _kind("hosts", hold_s=_AWAY),
     "kill-member": _kind("members"),
     "kill-consumer": _kind("consumers"),
     "pause-driver": _kind("spark", hold_s=_SHORT),

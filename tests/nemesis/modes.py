@@ -64,6 +64,7 @@ class Mode:
         `store` is what keeps its tables."""
         found = {"proxy"} if self.nodes == 1 else {"three"}
         found |= {"consumers"} if self.job == "consumer" else {"spark", "executors"}
+        found |= {"hosts"} if self.executors == "standalone" else set()
         found |= {"members"} if self.pinned else set()
         found |= {"individual"} if self.individual else set()
         found |= {"private"} if private else set()
@@ -145,6 +146,19 @@ MODES: Final = {
         Mode("pinned-windows-job", writer="tasks", pin="prefer", values="json", time="session"),
         Mode("timers-job", writer="tasks", time="timers"),
         Mode("pinned-timers-job", writer="tasks", pin="prefer", time="timers"),
+        Mode(
+            "everything",
+            writer="tasks",
+            pin="prefer",
+            executors="standalone",
+            keeps_state=True,
+            tables=("last",),
+            merges="delta-rs",
+            values="avro",
+            evolves=True,
+            time="timers",
+            copies_topic=True,
+        ),
         Mode("consumer", job="consumer"),
         Mode("consumer-of-three", job="consumer", nodes=3),
     )

@@ -121,10 +121,10 @@ class Run:
     def _supervisor(self, stack: ExitStack) -> Any:
         if self.mode.job == "consumer":
             return Consumers(self.world, self._met)
-        master = "local-cluster[2,1,1024]"
+        cluster = None
         if self.mode.executors == "standalone":
-            master, _ = stack.enter_context(standalone_cluster(self.world.logs))
-        return Supervisor(self.world, master, self._met)
+            cluster = stack.enter_context(standalone_cluster(self.world.logs))
+        return Supervisor(self.world, cluster, self._met)
 
     def say(self, text: str) -> None:
         pending = len(self.world.feeder.sent) - self.world.feeder.done

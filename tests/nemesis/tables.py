@@ -19,7 +19,7 @@ from keyrange.members.table.assignments import open_assignments
 from keyrange.options.commits import CommitOptions
 from nemesis.facts import Batch, Letter, Place, Position, ResetCommit, Row, Version
 from nemesis.windows import PLACES
-from nemesis.work import SCHEMA, Content, content
+from nemesis.work import Content, content
 from nemesis.world import PARTITIONS, World
 from spark.sources import committed, planned_offsets
 
@@ -199,11 +199,9 @@ def copied_rows(world: World) -> list[Row] | None:
 
 def _sent_rows(world: World) -> Iterator[Row]:
     """With their offsets as versions."""
-    names = [field.split()[0] for field in SCHEMA.split(", ")]
     for records in committed_records(world.topics, world.copies_topic, PARTITIONS):
         for each in records:
-            row = dict(zip(names, json.loads(each.value), strict=True))
-            yield _worked_on(row, each.offset)
+            yield _worked_on(json.loads(each.value), each.offset)
 
 
 def open_transactions(world: World) -> bool:

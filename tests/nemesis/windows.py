@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import random
 import tempfile
-import time
 import zlib
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -17,7 +16,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 import keyrange
-from nemesis.work import SCHEMA, content, work
+from nemesis.work import content_of
 
 # Event times in ms since 1970: of the first record; of the last one of each partition, by which all
 # windows before it are over; and of a clock that is wrong, which no watermark follows.
@@ -45,9 +44,8 @@ _STATE: Final = (
     "count bigint, total bigint, numbers array<bigint>, partitions array<int>, "
     "offsets array<bigint>"
 )
-# Rows of records, and rows of windows, which name another topic.
-TIMED_SCHEMA: Final = f"{SCHEMA}, window_start timestamp, window_end timestamp, {_STATE}"
-_NO_WINDOW: Final = (None,) * 7
+# The columns of a row that are a window's.
+WINDOW_SCHEMA: Final = f"window_start timestamp, window_end timestamp, {_STATE}"
 
 
 def event_ms(n: int, chance: random.Random) -> int:
@@ -70,13 +68,14 @@ def weight(mark: str) -> int | str:
 
 
 def job_of(kind: str) -> dict[str, Any]:
-    """What `keyrange.job` is given beside its options; of "timers" without function and schema."""
+    """What `keyrange.job` is given beside its options; of "timers" without what it calls."""
     column = "at" if kind == "session" else "timestamp"
     time = keyrange.EventTime(column, delay=f"{DELAY_MS}ms", late="deadLetter")
-    if kind == "session":
-        return {"function": sessions(), "time": time}
-    state = {"windows": keyrange.MapState("start timestamp", _STATE)}
-    return {"state": state, "time": time, "on_timer": over}
+    return {"function": sessions(), "time": time} if kind == "session" else {"time": time}
+
+
+def window_state() -> dict[str, Any]:
+    return {"windows": keyrange.MapState("start timestamp", _STATE)}
 
 
 def sessions() -> Any:
@@ -95,24 +94,22 @@ def checked(rows: pa.RecordBatch, groups: pa.Array, windows: pa.RecordBatch) -> 
     return pa.RecordBatch.from_arrays([pa.array(totals, pa.int64())], names=["checked"])
 
 
-def remember(record: Any, state: Any) -> Any:
-    """The record's row; it goes into the window of its time, unless it fails."""
-    n, place = content(record.value).n, (record.partition, record.offset)
+def remember(record: Any, state: Any) -> None:
+    """A record goes into the window of its time."""
+    n, place = content_of(record).n, (record.partition, record.offset)
     start = record.timestamp - (record.timestamp - _EPOCH) % _SIZE
     count, total, *places = state.windows.get(start, _EMPTY)
     more = ([*known, new] for known, new in zip(places, (n, *place), strict=True))
     state.windows.update(start, (count + 1, total + n, *more))
     state.timers.set(start + _SIZE)
-    return (*work(record), *_NO_WINDOW)
 
 
-def over(key: bytes, at: datetime, state: Any) -> Any:
-    """The row of a window: one that is not there has no records."""
+def closed(key: bytes, at: datetime, state: Any) -> tuple[Any, ...]:
+    """What a row says of a window that is over: one that is not there has no records."""
     found = state.windows.get(at - _SIZE, _EMPTY)
     state.windows.remove(at - _SIZE)
     may_fail(key, at - _SIZE)
-    row = ("windows", 0, 0, key.decode(), None, None, time.monotonic_ns(), None)
-    return (*row, at - _SIZE, at, *found)
+    return (at - _SIZE, at, *found)
 
 
 def may_fail(key: bytes, start: datetime) -> None:

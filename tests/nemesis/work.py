@@ -21,7 +21,6 @@ SCHEMA = (
 # Where key and number are in a row.
 KEY, N = 3, 4
 
-COUNTED_SCHEMA = f"{SCHEMA}, seen bigint"
 # What an added field is where its writer does not know it yet.
 ADDED_DEFAULT = -1
 
@@ -46,11 +45,6 @@ def added(n: int, number: int) -> int:
     return n * 100 + number
 
 
-def evolved_schema(fields: int) -> str:
-    """Of the rows of values with so many added fields."""
-    return ", ".join([SCHEMA, "writer int", *(f"f{at} bigint" for at in range(1, fields + 1))])
-
-
 def is_copied(n: int) -> bool:
     """Whether a record has a row in the table `copies` too."""
     return n % 3 != 0
@@ -61,20 +55,14 @@ def deletes(n: int) -> bool:
     return n % 7 == 0
 
 
-def evolved(record: Any, fields: int) -> Any:
-    """What `work` makes of a value that has fields, with so many of the added ones."""
-    value = record.value
-    return (
-        *work(record),
-        value.writer,
-        *(getattr(value, f"f{at}") for at in range(1, fields + 1)),
-    )
+def content_of(record: Any) -> Any:
+    """What a record says, read by the source where its values have fields."""
+    return content(record.value) if isinstance(record.value, bytes) else record.value
 
 
 def work(record: Any) -> Any:
     """A row that says when this was: the clock is the same for all processes of a machine."""
-    at = time.monotonic_ns()
-    found = content(record.value) if isinstance(record.value, bytes) else record.value
+    at, found = time.monotonic_ns(), content_of(record)
     time.sleep(0.0005)
     if found.mark == "!" or (found.mark == "?" and random.random() < 0.5):
         raise ValueError(f"no {found.n}")
@@ -88,10 +76,3 @@ def work(record: Any) -> Any:
         at,
         record.deliveries,
     )
-
-
-def count(record: Any, state: Any) -> Any:
-    """The same row, with how many records of its key are done, itself among them."""
-    seen = state.seen.get(default=0) + 1
-    state.seen.update(seen)
-    return (*work(record), seen)

@@ -1,4 +1,4 @@
-"""A standalone cluster of two workers on two addresses of the loopback interface: Spark starts no
+"""A standalone cluster whose workers are on addresses of the loopback interface: Spark starts no
 second attempt of a task on the host of the first."""
 
 from __future__ import annotations
@@ -34,47 +34,84 @@ SPECULATION = ON_LOOPBACK | {
 }
 
 
-@contextmanager
-def standalone_cluster(home: Path) -> Iterator[tuple[str, list[int]]]:
-    """A master and two workers of one core; its URL, and the workers' processes."""
-    [port] = free_ports(1)
-    master = f"spark://{HOSTS[0]}:{port}"
-    log = home / "cluster.log"
-    started: list[subprocess.Popen[bytes]] = []
+class StandaloneCluster:
+    """A master, and workers of one core each on hosts of their own, which come and go. A host has a
+    directory of its own for what outlives its executors."""
 
-    def start(name: str, *arguments: str) -> None:
-        with log.open("ab") as output:
-            started.append(
-                subprocess.Popen(
-                    [
-                        str(Path(pyspark.__file__).parent / "bin" / "spark-class"),
-                        f"org.apache.spark.deploy.{name}",
-                        *("--webui-port", "0", *arguments),
-                    ],
-                    stdout=output,
-                    stderr=output,
-                    cwd=home,
-                    env={**os.environ, "PYSPARK_PYTHON": WORKER_PYTHON},
-                    start_new_session=True,
-                )
+    def __init__(self, home: Path) -> None:
+        self._home, self._log = home, home / "cluster.log"
+        [port] = free_ports(1)
+        self.master = f"spark://{HOSTS[0]}:{port}"
+        # By their hosts.
+        self._workers: dict[str, subprocess.Popen[bytes]] = {}
+        self._registered_count = 0
+        self._master = self._start("master.Master", "--host", HOSTS[0], "--port", str(port))
+        self._wait("I have been elected leader", 1)
+
+    @property
+    def worker_pids(self) -> list[int]:
+        return [process.pid for process in self._workers.values()]
+
+    @property
+    def hosts(self) -> list[str]:
+        return list(self._workers)
+
+    def add_workers(self, *hosts: str) -> None:
+        """Returns when the master knows them: an application that runs gets their executors."""
+        for host in hosts:
+            work = ("--work-dir", str(self._home / f"work-{host}"))
+            words = ("--host", host, "--cores", "1", "--memory", "1g", *work, self.master)
+            state = {"XDG_STATE_HOME": str(self.state(host))}
+            self._workers[host] = self._start("worker.Worker", *words, **state)
+        self._registered_count += len(hosts)
+        self._wait("Successfully registered with master", self._registered_count)
+
+    def state(self, host: str) -> Path:
+        path = self._home / f"state-{host}"
+        path.mkdir(mode=0o700, exist_ok=True)
+        return path
+
+    def lose_worker(self, host: str) -> None:
+        """kill -9 of the worker on a host, and of all that it has started."""
+        _kill(self._workers.pop(host))
+
+    def close(self) -> None:
+        for process in (*reversed(self._workers.values()), self._master):
+            _kill(process)
+
+    def _start(self, name: str, *arguments: str, **environment: str) -> subprocess.Popen[bytes]:
+        spark_class = Path(pyspark.__file__).parent / "bin" / "spark-class"
+        words = [str(spark_class), f"org.apache.spark.deploy.{name}", "--webui-port", "0"]
+        with self._log.open("ab") as output:
+            return subprocess.Popen(
+                [*words, *arguments],
+                stdout=output,
+                stderr=output,
+                cwd=self._home,
+                env={**os.environ, "PYSPARK_PYTHON": WORKER_PYTHON, **environment},
+                start_new_session=True,
             )
 
+    def _wait(self, text: str, times: int) -> None:
+        wait_until(lambda: self._log.read_text(errors="replace").count(text) >= times)
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    family = [process.pid]
+    with suppress(psutil.NoSuchProcess):
+        family += [each.pid for each in psutil.Process(process.pid).children(recursive=True)]
+    for pid in family:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    process.wait(120)
+
+
+@contextmanager
+def standalone_cluster(home: Path) -> Iterator[StandaloneCluster]:
+    """With workers on all of `HOSTS`."""
+    cluster = StandaloneCluster(home)
     try:
-        start("master.Master", "--host", HOSTS[0], "--port", str(port))
-        wait_until(lambda: "I have been elected leader" in log.read_text(errors="replace"))
-        for host in HOSTS:
-            work = ("--work-dir", str(home / f"work-{host}"))
-            start("worker.Worker", "--host", host, "--cores", "1", "--memory", "1g", *work, master)
-        registered = "Successfully registered with master"
-        wait_until(lambda: log.read_text(errors="replace").count(registered) == len(HOSTS))
-        yield master, [each.pid for each in started[1:]]
+        cluster.add_workers(*HOSTS)
+        yield cluster
     finally:
-        for process in reversed(started):
-            family = [
-                process.pid,
-                *(each.pid for each in psutil.Process(process.pid).children(True)),
-            ]
-            for pid in family:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            process.wait(120)
+        cluster.close()

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
-from collections.abc import Callable, Sequence
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 import keyrange
 from ingest import Started, run_query, source_arguments
+from nemesis.rows import Parts, calls
 from nemesis.windows import job_of
-from nemesis.work import KEY, N, deletes, is_copied
-from process import find_function
 
 
 def parse_arguments() -> argparse.Namespace:
     parser = source_arguments(__doc__ or "")
-    parser.add_argument("--function")
-    parser.add_argument("--schema")
     parser.add_argument("--commit-table")
-    parser.add_argument("--keeps-state", action="store_true")
+    parser.add_argument("--rows", action="store_true", help="a row of each record")
+    parser.add_argument("--keeps-state", action="store_true", help="records of a key are counted")
     parser.add_argument("--time", choices=("session", "timers"), help="which windows to make")
     parser.add_argument("--fields", type=int, help="of the values' added ones, how many to take")
     parser.add_argument("--copies", help="one more table, with the rows of some records")
@@ -34,28 +30,19 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def start(spark: SparkSession, arguments: argparse.Namespace, options: dict[str, str]) -> Started:
-    given, function, schema = dict(options), None, None
-    if arguments.function is not None:
-        function, schema = of_a_record(arguments), arguments.schema
+    given = dict(options)
     if arguments.commit_table is not None:
         given |= {"commitMode": "individual", "commitTable": arguments.commit_table}
-    parts: dict[str, Any] = {}
-    if arguments.keeps_state:
-        parts = {"state": {"seen": keyrange.ValueState("n long")}}
-    if arguments.time is not None:
-        parts = job_of(arguments.time)
+    called = {} if arguments.time is None else job_of(arguments.time)
     table, more = arguments.table, {"evolve": arguments.evolve}
-    if (beside := tables_beside(arguments)) and function is not None:
-        table = {"rows": table, **beside}
-        schema = dict.fromkeys(table, schema)
-        if arguments.copies_topic:
-            schema["copies"] = "key string, value string"
-        if "last" in table:
-            schema["last"] += ", gone boolean"
+    if arguments.rows:
+        parts = Parts(arguments.keeps_state, arguments.time == "timers", arguments.fields)
+        if beside := tables_beside(arguments):
+            table = {"rows": table, **beside}
+        if "last" in beside:
             more |= {"keys": {"last": ["key"]}, "deletes": {"last": "gone"}}
-        function = spread(function, list(table), bool(arguments.copies_topic))
-    job = keyrange.job(given, **{"function": function, "schema": schema, **parts})
-    writer = job.into(table, arguments.checkpoint, spark=spark, **more)
+        called |= calls(parts, list(beside), bool(arguments.copies_topic))
+    writer = keyrange.job(given, **called).into(table, arguments.checkpoint, spark=spark, **more)
     return writer.trigger(processingTime=arguments.trigger).start(), writer.written_by
 
 
@@ -65,30 +52,6 @@ def tables_beside(arguments: argparse.Namespace) -> dict[str, Any]:
     if arguments.copies_topic:
         given["copies"] = keyrange.Topic(arguments.copies_topic)
     return {name: path for name, path in given.items() if path is not None}
-
-
-def of_a_record(arguments: argparse.Namespace) -> Callable[..., Any]:
-    function = find_function(arguments.function)
-    fields = arguments.fields
-    if fields is None:
-        return function
-    return lambda record: function(record, fields)
-
-
-def spread(
-    function: Callable[[Any], Any], tables: Sequence[str], to_topic: bool
-) -> Callable[[Any], Any]:
-    """A row for each record, with what becomes of it in the tables beside, or in a topic."""
-
-    def rows(record: Any) -> Any:
-        row = function(record)
-        n = row[N]
-        found = {"rows": row, "last": (*row, deletes(n))}
-        if is_copied(n):
-            found["copies"] = (row[KEY], json.dumps(row)) if to_topic else row
-        return {name: each for name, each in found.items() if name in tables}
-
-    return rows
 
 
 if __name__ == "__main__":

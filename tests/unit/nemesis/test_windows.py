@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from keyrange.testing import StateHarness
 from nemesis import windows
 from nemesis.facts import Facts, Timed
+from nemesis.rows import Parts, calls
 from nemesis.time_tables import window_of
 from nemesis.values import values_of
 from nemesis.window_checks import miswritten
@@ -45,13 +45,13 @@ def test_windows_are_what_their_records_say(
     monkeypatch.setattr(windows, "may_fail", lambda *_: None)
     chance = random.Random(3)
     writer = values_of(values, "run", "orders")
-    parts = windows.job_of(kind)
-    function: Any = parts.pop("function", windows.remember)
-    schema = windows.TIMED_SCHEMA if kind == "timers" else None
+    called = windows.job_of(kind)
+    if kind == "timers":
+        called |= calls(Parts(timers=True), [], to_topic=False)
     options = {**writer.options, "valueFormat": values}
     # The harness has no table of dead letters.
     options.pop("badValues", None)
-    harness = StateHarness(function, schema, options=options, **parts)
+    harness = StateHarness(options=options, **called)
     # The harness keeps no rows of a batch with late records.
     times_ms = {n: windows.BEGAN_MS + n * 30_000 - chance.randrange(60_000) for n in range(300)}
     rows = []

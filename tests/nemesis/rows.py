@@ -1,0 +1,98 @@
+"""What a job makes of a record: one row, of the parts that its mode asks for, for one table or for
+several."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+import keyrange
+from nemesis.windows import WINDOW_SCHEMA, closed, remember, window_state
+from nemesis.work import KEY, SCHEMA, N, deletes, is_copied, work
+
+_NO_WINDOW: Final = [None] * len(WINDOW_SCHEMA.split(", "))
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Which parts a row has: always what `work` says. With `counts` how many records of its key are
+    done; with `timers` those of a window, of which a timer writes a row of its own; with `fields`
+    so many of the added ones of a value that has fields, None where values have none."""
+
+    counts: bool = False
+    timers: bool = False
+    fields: int | None = None
+
+    @property
+    def schema(self) -> str:
+        more = ["seen bigint"] if self.counts else []
+        more += [WINDOW_SCHEMA] if self.timers else []
+        if self.fields is not None:
+            more += ["writer int", *(f"f{at} bigint" for at in range(1, self.fields + 1))]
+        return ", ".join([SCHEMA, *more])
+
+    def row(self, record: Any, *state: Any) -> tuple[Any, ...]:
+        """Of a record: what it does to state is done where its work fails too, and taken back."""
+        more: list[Any] = []
+        if self.counts:
+            [kept] = state
+            more.append(kept.seen.get(default=0) + 1)
+            kept.seen.update(more[0])
+        if self.timers:
+            remember(record, *state)
+            more += _NO_WINDOW
+        if self.fields is not None:
+            more.append(record.value.writer)
+            more += (getattr(record.value, f"f{at}") for at in range(1, self.fields + 1))
+        return (*work(record), *more)
+
+    def window_row(self, key: bytes, at: datetime, state: Any) -> tuple[Any, ...]:
+        """Of a window that is over: it names another topic."""
+        said = closed(key, at, state)
+        before = [None] if self.counts else []
+        behind = [] if self.fields is None else [None] * (1 + self.fields)
+        own = ("windows", 0, 0, key.decode(), None, None, time.monotonic_ns(), None)
+        return (*own, *before, *said, *behind)
+
+
+def calls(parts: Parts, beside: Sequence[str], to_topic: bool) -> dict[str, Any]:
+    """What `keyrange.job` is given for rows of these parts."""
+    found: dict[str, Any] = {"function": parts.row, "schema": parts.schema}
+    if parts.timers:
+        found["on_timer"] = parts.window_row
+    if beside:
+        found = spread(parts, beside, to_topic)
+    state = window_state() if parts.timers else {}
+    if parts.counts:
+        state["seen"] = keyrange.ValueState("n long")
+    return found | {"state": state} if state else found
+
+
+def spread(parts: Parts, beside: Sequence[str], to_topic: bool) -> dict[str, Any]:
+    """A row for each record, with what becomes of it in the tables beside, or in a topic. The rows
+    of windows are in the first table alone."""
+    names = [field.split()[0] for field in parts.schema.split(", ")]
+    schema = dict.fromkeys(["rows", *beside], parts.schema)
+    if to_topic:
+        schema["copies"] = "key string, value string"
+    if "last" in beside:
+        schema["last"] += ", gone boolean"
+
+    def rows(record: Any, *state: Any) -> dict[str, Any]:
+        row = parts.row(record, *state)
+        n = row[N]
+        found = {"rows": row, "last": (*row, deletes(n))}
+        if is_copied(n):
+            text = json.dumps(dict(zip(names, row, strict=True)))
+            found["copies"] = (row[KEY], text) if to_topic else row
+        return {name: each for name, each in found.items() if name in schema}
+
+    def window_row(key: bytes, at: datetime, state: Any) -> dict[str, Any]:
+        return {"rows": parts.window_row(key, at, state)}
+
+    found = {"function": rows, "schema": schema}
+    return found | {"on_timer": window_row} if parts.timers else found
