@@ -379,6 +379,7 @@ TABLES: Mapping[str, Table] = {
             "state.reader.get.p50.ms": "`keyrange.state_reader`: a key of a million, p50",
             "state.reader.get.p99.ms": "the same, p99",
             "state.serve.requests_per_second": "`keyrange state serve`: requests for a key",
+            "state.serve.requests_per_core_second": "the same for a second of the server's CPU",
         },
     ),
     "volumes": _list(

@@ -196,6 +196,7 @@ VALUES = {
 }
 STATE_READER = {
     *("state.reader.get.p50.ms", "state.reader.get.p99.ms", "state.serve.requests_per_second"),
+    "state.serve.requests_per_core_second",
 }
 # Groups of which every figure is above nothing.
 PROMISED = {

@@ -17,6 +17,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
+
 import keyrange
 from bench.figures import Figure, at_least, at_most, from_runs, percentile
 from bench.registry import Bench, Group
@@ -37,9 +39,11 @@ def run(bench: Bench) -> Iterator[Figure]:
             p99.append(percentile(found, 0.99))
         yield from_runs("state.reader.get.p50.ms", p50, "ms")
         yield from_runs("state.reader.get.p99.ms", p99, "ms")
-        with _served(table, bench.directory / "served") as port:
-            rates = [_requests_per_second(bench, port, keys) for _ in range(bench.runs)]
-        yield from_runs("state.serve.requests_per_second", rates, "requests/s")
+        with _served(table, bench.directory / "served") as (port, server):
+            rates = [_requests(bench, port, keys, server) for _ in range(bench.runs)]
+        wall, cpu = zip(*rates, strict=True)
+        yield from_runs("state.serve.requests_per_second", wall, "requests/s")
+        yield from_runs("state.serve.requests_per_core_second", cpu, "requests/s of CPU")
 
 
 @contextmanager
@@ -86,7 +90,7 @@ def _latencies_ms(bench: Bench, table: Path, keys: int, number: int) -> list[flo
 
 
 @contextmanager
-def _served(table: Path, copies: Path) -> Iterator[int]:
+def _served(table: Path, copies: Path) -> Iterator[tuple[int, psutil.Process]]:
     command = [sys.executable, "-m", "keyrange.cli.main", "state", "serve", str(table)]
     with subprocess.Popen(
         [*command, "--port", "0", "--copies", str(copies)], stderr=subprocess.PIPE, text=True
@@ -97,13 +101,15 @@ def _served(table: Path, copies: Path) -> Iterator[int]:
         if not said:
             raise RuntimeError("nothing is served")
         try:
-            yield int(said.partition("/ until")[0].rpartition(":")[2])
+            port = int(said.partition("/ until")[0].rpartition(":")[2])
+            yield port, psutil.Process(process.pid)
         finally:
             process.terminate()
 
 
-def _requests_per_second(bench: Bench, port: int, keys: int) -> float:
-    """Of connections that ask again as soon as they are answered."""
+def _requests(bench: Bench, port: int, keys: int, server: psutil.Process) -> tuple[float, float]:
+    """How many requests are answered in a second, and in a second of the server's CPU, over
+    connections that ask again as soon as they are answered."""
     sockets = [socket.create_connection(("127.0.0.1", port)) for _ in range(_CONNECTIONS)]
     chosen, left = random.Random(port), dict.fromkeys(sockets, b"")
 
@@ -114,7 +120,7 @@ def _requests_per_second(bench: Bench, port: int, keys: int) -> float:
     for each in sockets:
         each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         ask(each)
-    answered, began = 0, time.perf_counter()
+    answered, began, cpu_began = 0, time.perf_counter(), sum(server.cpu_times()[:2])
     end = began + bench.pick(full=5.0, quick=3.0, tiny=0.5)
     while time.perf_counter() < end:
         for each in select.select(sockets, [], [], 5)[0]:
@@ -126,10 +132,10 @@ def _requests_per_second(bench: Bench, port: int, keys: int) -> float:
                 answered += 1
                 left[each] = b""
                 ask(each)
-    taken = time.perf_counter() - began
+    taken, cpu_taken = time.perf_counter() - began, sum(server.cpu_times()[:2]) - cpu_began
     for each in sockets:
         each.close()
-    return answered / taken
+    return answered / taken, answered / cpu_taken
 
 
 GROUP = Group(
