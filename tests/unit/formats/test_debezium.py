@@ -149,3 +149,32 @@ def test_a_decimal_has_a_scale_of_its_own() -> None:
     price = {"scale": 1, "value": base64_of(-125)}
     found = read(change("c", schema, after=row(price=price)))
     assert found.column[0]["after"]["price"].as_py() == Decimal("-12.50")
+
+
+def of_scale(scale: int | str, unscaled: str = "AQ==", variable: bool = False) -> bytes:
+    """A change of a row whose price is 1 at this scale."""
+    if variable:
+        schema = connect_schema(price="io.debezium.data.VariableScaleDecimal")
+        return change(schema=schema, after=row(price={"scale": scale, "value": unscaled}))
+    schema = connect_schema()
+    for side in schema["fields"][:2]:
+        [price] = [each for each in side["fields"] if each["field"] == "price"]
+        price["parameters"] = {"scale": str(scale)}
+    return change(schema=schema, after=row(price=unscaled))
+
+
+@pytest.mark.parametrize("variable", [False, True])
+@pytest.mark.parametrize(
+    "scale", [20, -8, 77, -77, 16_384, 2**31 - 1, -(2**31), 10**30, "9" * 5_000]
+)
+def test_a_scale_that_no_decimal_has_makes_its_row_bad_alone(scale: Any, variable: bool) -> None:
+    """Arrow takes any for a type, and crashes, or reads what is none of its numbers."""
+    found = read(of_scale(scale, variable=variable), of_scale(2, variable=variable))
+    assert found.bad.rows.tolist() == [0]
+    assert found.column[1].as_py()["after"]["price"] == Decimal("0.01")
+
+
+def test_zeros_behind_the_point_are_no_digits_that_are_lost() -> None:
+    zeros = base64.b64encode((10**100).to_bytes(48, "big")).decode()
+    [one] = read(of_scale(100, zeros, variable=True)).column.to_pylist()
+    assert one["after"]["price"] == Decimal("1.00")

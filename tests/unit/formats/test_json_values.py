@@ -92,6 +92,20 @@ def test_deep_values_do_no_harm(depth: int, ends: bool) -> None:
     assert (bad == []) == (ends and depth < 300)
 
 
+@pytest.mark.parametrize("depth", [10, 450, 990])
+@pytest.mark.parametrize("opens", ["[", '{"a":'])
+def test_deep_values_of_text_columns_do_no_harm(depth: int, opens: str) -> None:
+    closes = {"[": "]"}.get(opens, "}")
+    deep = f'{{"a":{opens * depth}1{closes * depth}}}'.encode()
+    read, bad = decode(pa.string(), deep, b'{"a":"x"}')
+    assert bad in ([], [0])
+    assert read[1] == "x"
+    others = JsonDecoder(pa.struct([("b", pa.int64())]), rescues=True)
+    found = others.read(Payloads.of(pa.array([deep, b'{"b":1}'])))
+    assert found.column[1].as_py() == {"b": 1}
+    assert found.bad.rows.tolist() in ([], [0])
+
+
 def test_fields_are_found_in_any_order_and_depth() -> None:
     inner = pa.struct([("x", pa.string()), ("y", pa.decimal128(5, 1))])
     schema = pa.schema([("a", pa.int32()), ("s", inner), ("m", pa.map_(pa.string(), inner))])

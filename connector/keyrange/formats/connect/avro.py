@@ -161,5 +161,9 @@ def _digits(column: pa.Array, path: str, bad: dict[int, str]) -> pa.Array:
             bad.setdefault(row, f"field {path}: a decimal without its scale or value")
             found.append(None)
         else:
-            found.append(f"{scaled(each['value'], each['scale']):f}")
+            try:
+                found.append(f"{scaled(each['value'], each['scale']):f}")
+            except ValueError:
+                bad.setdefault(row, f"field {path}: a decimal without bytes, or of a scale of none")
+                found.append(None)
     return pa.array(found, pa.string())

@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from decimal import Decimal
+from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
 from typing import Any, Final
 
 import numpy as np
@@ -27,6 +27,12 @@ _TIMES: Final = {
     "io.debezium.time.MicroTimestamp": 1,
     "io.debezium.time.NanoTimestamp": -1000,
 }
+# The most digits that a database which Debezium reads has behind the point (PostgreSQL). A scale of
+# Java's may be anything up to 2^31, and digits without end would be made of a few bytes.
+SCALE_MAX: Final = 16_383
+_ARROWS_SCALE_MAX: Final = 38
+_ARROWS_DIGITS_MAX: Final = 76
+_EXACTLY: Final = Context(prec=MAX_PREC, Emin=MIN_EMIN, Emax=MAX_EMAX)
 _DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
 VARIABLE_DECIMAL: Final = "io.debezium.data.VariableScaleDecimal"
 _QUOTE: Final = 34
@@ -35,6 +41,8 @@ _DATE_ZONE: Final = re.compile(r'(?<=\d\d-\d\d)(Z|[+-]\d\d:\d\d)"$')
 _TIME: Final = r'^"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?'
 _ZONED: Final = _TIME + r'(Z|[+-]\d\d:\d\d)"$'
 _IN_UTC: Final = _TIME + r'Z"$'
+# What reading a value of a hostile form raises.
+_UNREADABLE: Final = (ValueError, ArithmeticError, TypeError, LookupError, RecursionError)
 # The type of a decimal of any size, whose column is the text of its digits.
 DIGITS: Final = pa.large_binary()
 
@@ -76,7 +84,7 @@ def read_column(
         except _Unclear as failure:
             bad[row] = str(failure)
             found.append(None)
-        except (ValueError, ArithmeticError, TypeError, LookupError):
+        except _UNREADABLE:
             bad[row] = f"it is no {_shown(kind)}, or out of its range"
             found.append(None)
     return pa.array(found, _shown(kind)), bad
@@ -126,13 +134,14 @@ def _of_decimals(written: pa.Array, kind: pa.DataType, meaning: Meaning | None) 
     if not pa.types.is_decimal(kind) or meaning is None:
         return None
     try:
-        if meaning.name == _DECIMAL:
+        # Arrow takes any scale of a type, and reads past its table of powers.
+        if meaning.name == _DECIMAL and 0 <= meaning.scale <= _ARROWS_SCALE_MAX:
             return _of_scale(written, kind, meaning.scale)
         if meaning.name == VARIABLE_DECIMAL:
             texts = written.to_pylist()
             found = [None if text is None else _of_bytes(text, meaning) for text in texts]
-            return pa.array(found, kind)
-    except (ValueError, ArithmeticError, TypeError, LookupError):
+            return pa.array([_holdable(each) for each in found], kind)
+    except _UNREADABLE:
         pass
     return None
 
@@ -229,8 +238,9 @@ def _of_bytes(text: str, meaning: Meaning | None) -> Decimal | None:
 
 
 def scaled(unscaled: bytes, scale: int) -> Decimal:
-    """A decimal of any size, exactly. Raises ValueError where there is no byte of it, as Java."""
-    if not unscaled:
+    """A decimal of any size, exactly. Raises ValueError where there is no byte of it, as Java, and
+    where the scale is no database's."""
+    if not unscaled or abs(scale) > SCALE_MAX:
         raise ValueError
     number = int.from_bytes(unscaled, "big", signed=True)
     return Decimal((int(number < 0), tuple(map(int, str(abs(number)))), -scale))
@@ -238,4 +248,22 @@ def scaled(unscaled: bytes, scale: int) -> Decimal:
 
 def _fitted(value: Decimal, kind: pa.Decimal128Type) -> Decimal:
     """Raises ArithmeticError or ValueError where digits would be lost."""
-    return pa.scalar(value).cast(kind).as_py()  # type: ignore[no-any-return]
+    return pa.scalar(_holdable(value)).cast(kind).as_py()  # type: ignore[no-any-return]
+
+
+def _holdable(value: Decimal | None) -> Decimal | None:
+    """A decimal that Arrow can be asked to hold: it crashes at the exponents of others. Raises
+    ValueError for one that it cannot hold."""
+    if value is None:
+        return None
+    if abs(_exponent(value)) <= _ARROWS_DIGITS_MAX:
+        return value
+    # Zeros at the end are no digits.
+    shorter = value.normalize(_EXACTLY)
+    if abs(_exponent(shorter)) > _ARROWS_DIGITS_MAX:
+        raise ValueError
+    return shorter
+
+
+def _exponent(value: Decimal) -> int:
+    return int(value.as_tuple().exponent)

@@ -23,6 +23,8 @@ from keyrange.formats.slow_rows import replaced
 
 _Array = np.ndarray[Any, Any]
 _NOTHING: Final = Meaning("")
+# What is longer is the scale of no decimal.
+_SCALE_DIGITS: Final = 12
 
 
 class ConnectDecoder:
@@ -144,6 +146,6 @@ def meaning_of(schema: Any) -> Meaning:
         if isinstance(each, dict) and isinstance(each.get("field"), str)
     }
     name = schema.get("name")
-    text = str(scale)
+    text = str(scale)[:_SCALE_DIGITS]
     plain = text.removeprefix("-").isdecimal()
     return Meaning(name if isinstance(name, str) else "", int(text) if plain else 0, named)

@@ -31,6 +31,7 @@ _NOT_FINITE = {
     **dict.fromkeys(("Infinity", "+Infinity", "+INF"), "Infinity"),
     **dict.fromkeys(("-Infinity", "-INF"), "-Infinity"),
 }
+_TOO_DEEP = "not JSON: it is nested too deeply"
 _INTEGER_BITS = {pa.int8(): 8, pa.int16(): 16, pa.int32(): 32, pa.int64(): 64}
 
 
@@ -76,11 +77,14 @@ def rescue_row(value: bytes, root: pa.StructType) -> tuple[dict[str, Any] | None
     text = _decoded(value)
     if text is None:
         return None, None
-    members = _parsed(text)
-    if type(members) is not _Members:
-        raise _misfit(members, root, "")
-    row, left = _rescued(members, root, "")
-    return row, None if left is None else _exactly(left)
+    try:
+        members = _parsed(text)
+        if type(members) is not _Members:
+            raise _misfit(members, root, "")
+        row, left = _rescued(members, root, "")
+        return row, None if left is None else _exactly(left)
+    except RecursionError as failure:
+        raise BadValue(_TOO_DEEP) from failure
 
 
 def _decoded(value: bytes) -> str | None:
@@ -93,7 +97,10 @@ def _decoded(value: bytes) -> str | None:
 
 def read_cell(text: str, kind: pa.DataType) -> Any:
     """One field that was found in a row. Raises BadValue."""
-    return _read(_parsed(text), kind, "")
+    try:
+        return _read(_parsed(text), kind, "")
+    except RecursionError as failure:
+        raise BadValue(_TOO_DEEP) from failure
 
 
 def _parsed(text: str) -> Any:
@@ -101,8 +108,6 @@ def _parsed(text: str) -> Any:
         return _decoder.decode(text)
     except json.JSONDecodeError as failure:
         raise BadValue("not JSON") from failure
-    except RecursionError as failure:
-        raise BadValue("not JSON: it is nested too deeply") from failure
 
 
 def _read(value: Any, kind: pa.DataType, path: str) -> Any:
