@@ -23,7 +23,7 @@ from keyrange.work.state_in_memory import FoldedState, outcomes_in
 from keyrange.work.task_context import Job, RowsOf, Task
 from keyrange.work.task_run import run_task
 from keyrange.work.topic_rows import TopicRows
-from samples.working import PLACE, Sent, VirtualHands, batches_of
+from samples.working import PLACE, Sent, VirtualAlarm, batches_of
 
 _DELIVERIES_MAX = 2
 _TOO_LARGE = 2_000
@@ -136,4 +136,4 @@ def _batch(
     settings = WorkSettings(deliveries_max=_DELIVERIES_MAX)
     job = Job({PLACE: work}, settings, "record", outputs[0].schema, function, outputs=outputs)
     sent = [Sent(at, hash_of(records[at][0]), records[at][0], b"%d" % at) for at in handed]
-    yield from run_task(Task(job, VirtualHands()), batches_of(sent, stretch_rows), states)
+    yield from run_task(Task(job, VirtualAlarm()), batches_of(sent, stretch_rows), states)
