@@ -29,6 +29,9 @@ STORAGE_PREFIX: Final = "objectstore."
 DEAD_LETTERS: Final = "_dead_letters"
 IS_PATH: Final = re.compile(r"^(/|[A-Za-z][A-Za-z0-9+.-]*:/)")
 _ESCAPE: Final = re.compile("%[0-9A-Fa-f]{2}")
+# Delta's libraries take a backslash for a slash, let a path end at ? and #, and have no files with
+# the others in their names.
+_IN_NO_NAME: Final = re.compile(r"[\\?#\x00-\x1f\x7f]")
 # What a pending record takes of a stored state at the most: its offset, place, deliveries, times
 # and cause.
 PENDING_BYTES_MAX: Final = 40
@@ -52,6 +55,8 @@ def path_mistake(path: str) -> str | None:
         return "must be a path of Databricks' own files such as /Volumes/..., and no dbfs:/ URI"
     if _ESCAPE.search(path):
         return f"must not have {_ESCAPE.findall(path)[0]} in it: Delta takes it for one character"
+    if found := _IN_NO_NAME.search(path):
+        return f"must not have {found[0]!r} in it: Delta has no files of such names"
     return None
 
 

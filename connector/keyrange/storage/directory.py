@@ -56,8 +56,8 @@ class Directory:
         self._uri = uri = as_object_store_names(location).rstrip("/")
         # None in a store of objects.
         self._path: Path | None = None
-        if "://" not in uri or uri.startswith("file://"):
-            self._path = Path(uri.removeprefix("file://") or "/").expanduser().resolve()
+        if "://" not in uri:
+            self._path = Path(uri or "/").expanduser().resolve()
         self._prefix = f"{self._path}/".lstrip("/") if self._path else ""
         self._store: Any = LocalStore("/") if self._path else open_store(uri, self._settings)
 

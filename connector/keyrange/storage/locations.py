@@ -6,10 +6,11 @@ import re
 
 
 def as_object_store_names(location: str) -> str:
-    """A path or URI by the schemes that obstore and delta-rs know: Hadoop's `s3a://` and `s3n://`
-    are `s3://`, and `file:/x`, as Java writes it, is `file:///x`.
+    """A path or URI as obstore and delta-rs know it: Hadoop's `s3a://` and `s3n://` are `s3://`.
+    `file:/x` and `file:///x` are the path, which Hadoop takes as it is written: delta-rs would
+    decode it, and a table lie in two directories.
     """
-    return re.sub(r"^s3[an]://", "s3://", re.sub(r"^file:/(?!/)", "file:///", location))
+    return re.sub(r"^s3[an]://", "s3://", re.sub(r"^file:(//)?(?=/)", "", location))
 
 
 def as_spark_names(location: str, checkpoint: str) -> str:

@@ -12,7 +12,7 @@ from keyrange.options.commits import CommitOptions
 from project.forms import by_form
 from tables.commit_contract import SOURCE, CommitTableContract, OpenTable, append_all
 from tables.commit_tables import MemoryCommitTable
-from tables.delta_commits import COMMITS
+from tables.delta_commits import COMMITS, table_at
 from tables.memory_store import MemoryStore, Shared
 
 
@@ -42,3 +42,12 @@ def test_the_state_at_the_last_commit_that_was_seen_takes_no_look() -> None:
     assert called == []
     assert table.known().seq == 3
     assert called == ["refresh"]
+
+
+@pytest.mark.parametrize("name", ["a b", "a+b", "100%", "\u00e9"])
+def test_a_path_and_its_uri_are_one_place(tmp_path: Path, name: str) -> None:
+    """delta-rs decodes a URI, where Hadoop takes it as it is."""
+    place = tmp_path / name
+    append_all(table_at(f"file://{place}"), COMMITS)
+    assert table_at(str(place)).known().seq == table_at(f"file:{place}").known().seq == len(COMMITS)
+    assert [each.name for each in tmp_path.iterdir()] == [name]
