@@ -61,15 +61,17 @@ def _as_it_is(node: int, key: int, frame: bytes) -> bytes | None:
 class LoopbackCluster:
     """Brokers by node id, and topic t, whose partition p is led by node p modulo their number.
 
-    `script` is (node, partition, offset) of a fetch to its answer; `spoil` is (node, api key,
-    framed answer) to the bytes that are sent, None closes the connection. `advertised` is where
-    metadata say that a node is. `asked` notes each request as (node, api key, request).
+    `script` is (node, partition, offset) of a fetch to its answer; `change` changes any other
+    answer, by its api key; `spoil` is (node, api key, framed answer) to the bytes that are sent,
+    None closes the connection. `advertised` is where metadata say that a node is. `asked` notes
+    each request as (node, api key, request).
     """
 
     partitions: int = 1
     latest: int = 1_000
     script: Callable[[int, int, int], Fetched] = lambda node, partition, offset: Fetched()
     spoil: Callable[[int, int, bytes], bytes | None] = _as_it_is
+    change: Callable[[int, Any], None] = lambda key, answer: None
     versions: dict[int, tuple[int, int]] = field(
         default_factory=lambda: {
             API_VERSIONS: (0, 3),
@@ -158,6 +160,7 @@ def _answer(cluster: LoopbackCluster, node: int, key: int, version: int, request
         number = partition.partition
         return encode(number, cluster.script(node, number, partition.fetch_offset))
     made: Any = _MADE[key](cluster, request)
+    cluster.change(key, made)
     return bytes(made.encode(version=version))
 
 

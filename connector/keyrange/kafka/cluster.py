@@ -42,6 +42,9 @@ _BEFORE_BROKERS: Final = frozenset(("KDC_UNREACHABLE", "TOKEN_ENDPOINT_UNREACHAB
 # A last try is given so long, also where its deadline is nearer.
 _LAST_TRY_MS: Final = 100
 _UNREACHABLE: Final = "cannot be reached: "
+_LEFT_OUT: Final = "the answer says nothing of it"
+# There is no record at or behind a timestamp.
+_NO_OFFSET: Final = -1
 
 
 # Makes the message from the view and the leader's part of what is wanted.
@@ -111,17 +114,20 @@ class Cluster:
         UNKNOWN_TOPIC_OR_PARTITION that names every other missing topic, AUTHORIZATION_FAILED,
         UNSUPPORTED_BROKER, BROKER_UNREACHABLE that names every address that was tried.
         """
-        names = sorted(topics)
+        names = sorted(set(topics))
         if faults := list(filter(None, map(topic_name_fault, names))):
             raise error("UNKNOWN_TOPIC_OR_PARTITION", "; ".join(faults))
-        return self._describe(names, None, timeout_ms, may_miss)
+        return self._describe(names, lambda topic: topic.name in names, timeout_ms, may_miss)
 
     def topic(self, name: str) -> Topic:
         """One topic, also where partitions have no leader at the moment. Raises as `describe`
         does."""
         if fault := topic_name_fault(name):
             raise error("UNKNOWN_TOPIC_OR_PARTITION", fault)
-        return self._describe([name], None, None, (), needs_leaders=False).topics[name]
+        view = self._describe(
+            [name], lambda topic: topic.name == name, None, (), needs_leaders=False
+        )
+        return view.topics[name]
 
     def describe_matching(self, matches: Callable[[str], bool]) -> ClusterView:
         """The same of all topics whose name `matches` accepts, Kafka's internal ones left out. No
@@ -146,6 +152,8 @@ class Cluster:
             view, missing, unready = read_metadata(answer, wanted)
             if names is None:
                 missing = []
+            elif left_out := set(names).difference(each.name for each in answer.topics):
+                unready += [f"{name} ({_LEFT_OUT})" for name in sorted(left_out)]
             elif not needs_leaders and view.topics.keys() >= set(names):
                 unready = []
             self._brokers = dict(view.brokers)
@@ -215,6 +223,9 @@ class Cluster:
         read = partial(read_numbers, "name", "partition_index", "offset", "leader_epoch")
         found = self.ask_leaders(view, wanted, request, read, timeout_ms)
         self.contacted = True
+        for partition, (offset, _) in found.items():
+            if offset < 0 and (wanted[partition] < 0 or offset != _NO_OFFSET):
+                raise error("BROKER_ERROR", f"the broker says that {partition} is at {offset}")
         return found
 
     def ask_leaders(
@@ -290,7 +301,12 @@ class Cluster:
                     raise
                 failures.update(dict.fromkeys(partitions, str(failure)))
                 continue
-            failures.update(read(answer, found))
+            told: Answers = {}
+            why = read(answer, told)
+            # What nobody asked for says nothing, and what was left out is asked for again.
+            found.update({each: told[each] for each in partitions if each in told})
+            unanswered = (each for each in partitions if each not in told)
+            failures.update({each: why.get(each, _LEFT_OUT) for each in unanswered})
         return failures
 
     def deadline(self, timeout_ms: float | None) -> Deadline:

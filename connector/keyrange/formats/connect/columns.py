@@ -224,7 +224,10 @@ def _decimal(text: str, kind: pa.Decimal128Type, meaning: Meaning | None) -> Dec
 def _digits(text: str, meaning: Meaning | None) -> str:
     found = _of_bytes(text, meaning)
     # Without a meaning the connector writes it as a text or a number.
-    return f"{found:f}" if found is not None else str(json.loads(text, parse_float=str))
+    if found is not None:
+        return f"{found:f}"
+    # Half of a surrogate pair, which UTF-8 does not have, becomes a question mark.
+    return str(json.loads(text, parse_float=str)).encode("utf-8", "replace").decode()
 
 
 def _of_bytes(text: str, meaning: Meaning | None) -> Decimal | None:

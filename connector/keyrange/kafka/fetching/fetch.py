@@ -269,9 +269,12 @@ class SplitReader:
 
     def _go_to_replica(self, cursor: Cursor, node_id: int) -> None:
         """The leader names a replica in the client's rack (KIP-392)."""
-        if node_id in self._avoided:
+        if cursor.replica >= 0:
+            # A replica names none.
+            self._again(cursor, f"replica {cursor.replica} names replica {node_id}")
+        elif node_id in self._avoided:
             cursor.near = False
-        elif node_id in self._view.brokers and node_id != cursor.replica:
+        elif node_id in self._view.brokers:
             cursor.replica = node_id
         else:
             self._again(cursor, f"the leader names replica {node_id}, which is not known")

@@ -285,6 +285,17 @@ def test_a_replica_that_the_client_is_not_told_of_is_left_for_the_leader() -> No
     assert offsets(reader(world, client_rack="b"), SPLIT) == list(range(20))
 
 
+def test_replicas_that_name_one_another_are_left_for_the_leader() -> None:
+    """Only a leader names a replica: who followed each would ask for ever."""
+
+    def script(node: int, partition: int, offset: int) -> Fetched:
+        return Fetched(replica=3 - node) if world.racks[-1] else Fetched(log(offset))
+
+    world = World(script, epoch=3)
+    assert offsets(reader(world, client_rack="b"), SPLIT) == list(range(20))
+    assert len(world.asked) < 10
+
+
 def test_damage_of_a_replica_nearby_is_read_again_from_the_leader() -> None:
     """What comes behind it is read nearby again."""
     world = nearby(lambda offset: damaged(offset) if offset == 5 else log(offset))
