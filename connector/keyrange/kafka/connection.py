@@ -32,6 +32,8 @@ _log = logging.getLogger(__name__)
 
 # Answers other than to a fetch: metadata of 100,000 partitions is about 10 MB.
 _ANSWER_BYTES_MAX: Final = 256 * 1024 * 1024
+# Who has not proven yet who he is says what he speaks, and how to log in.
+_FIRST_BYTES_MAX: Final = 1024 * 1024
 
 
 class Connection:
@@ -215,7 +217,9 @@ class Connection:
     def answer(self, by: float | None = None) -> Any:
         """The decoded answer to the oldest unanswered request; `by` as in `receive`."""
         sent = next(iter(self._sent), None)
-        frame = self.receive(ReceiveBuffer(), _ANSWER_BYTES_MAX, by)
+        is_ready = self._ready_by == float("inf")
+        most = _ANSWER_BYTES_MAX if is_ready else _FIRST_BYTES_MAX
+        frame = self.receive(ReceiveBuffer(), most, by)
         try:
             return protocol.decode(sent, frame)
         except Exception as failure:

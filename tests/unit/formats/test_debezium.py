@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from keyrange.formats.connect import decoder
 from keyrange.formats.debezium.format import FORMAT
 from keyrange.formats.payloads import Payloads, ReadValues
 from keyrange.model.ddl import parse_ddl
@@ -165,13 +166,32 @@ def of_scale(scale: int | str, unscaled: str = "AQ==", variable: bool = False) -
 
 @pytest.mark.parametrize("variable", [False, True])
 @pytest.mark.parametrize(
-    "scale", [20, -8, 77, -77, 16_384, 2**31 - 1, -(2**31), 10**30, "9" * 5_000]
+    "scale", [20, -8, 77, -77, 16_384, 2**31 - 1, -(2**31), 10**30, "9" * 5_000, " 2", None]
 )
 def test_a_scale_that_no_decimal_has_makes_its_row_bad_alone(scale: Any, variable: bool) -> None:
     """Arrow takes any for a type, and crashes, or reads what is none of its numbers."""
     found = read(of_scale(scale, variable=variable), of_scale(2, variable=variable))
     assert found.bad.rows.tolist() == [0]
     assert found.column[1].as_py()["after"]["price"] == Decimal("0.01")
+
+
+def test_a_schema_in_each_record_costs_what_one_costs() -> None:
+    def change_of(n: int) -> bytes:
+        return change(schema=connect_schema() | {"version": n}, after=row(id=n))
+
+    calls: list[None] = []
+    converted = decoder._converted
+
+    def counted(*given: Any) -> pa.Array:
+        calls.append(None)
+        return converted(*given)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(decoder, "_converted", counted)
+        found = read(*map(change_of, range(1_000)))
+    assert [each["after"]["id"] for each in found.column.to_pylist()] == [*range(1_000)]
+    # One for each column of the only meaning.
+    assert len(calls) < 50
 
 
 def test_zeros_behind_the_point_are_no_digits_that_are_lost() -> None:

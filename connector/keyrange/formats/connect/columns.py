@@ -49,11 +49,11 @@ DIGITS: Final = pa.large_binary()
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """The semantic type of a field, "" for the plain one, the scale of a decimal, and what the
-    fields of a struct mean."""
+    """The semantic type of a field, "" for the plain one, the scale of a decimal, None where there
+    is none that could be one, and what the fields of a struct mean."""
 
     name: str
-    scale: int = 0
+    scale: int | None = None
     fields: Mapping[str, Meaning] = field(default_factory=dict)
 
 
@@ -135,8 +135,9 @@ def _of_decimals(written: pa.Array, kind: pa.DataType, meaning: Meaning | None) 
         return None
     try:
         # Arrow takes any scale of a type, and reads past its table of powers.
-        if meaning.name == _DECIMAL and 0 <= meaning.scale <= _ARROWS_SCALE_MAX:
-            return _of_scale(written, kind, meaning.scale)
+        scale = meaning.scale
+        if meaning.name == _DECIMAL and scale is not None and 0 <= scale <= _ARROWS_SCALE_MAX:
+            return _of_scale(written, kind, scale)
         if meaning.name == VARIABLE_DECIMAL:
             texts = written.to_pylist()
             found = [None if text is None else _of_bytes(text, meaning) for text in texts]
@@ -236,14 +237,14 @@ def _of_bytes(text: str, meaning: Meaning | None) -> Decimal | None:
         return scaled(base64.b64decode(json.loads(text), validate=True), meaning.scale)
     if meaning is not None and meaning.name == VARIABLE_DECIMAL:
         parts = json.loads(text)
-        return scaled(base64.b64decode(parts["value"], validate=True), int(parts["scale"]))
+        return scaled(base64.b64decode(parts["value"], validate=True), parts["scale"])
     return None
 
 
-def scaled(unscaled: bytes, scale: int) -> Decimal:
+def scaled(unscaled: bytes, scale: Any) -> Decimal:
     """A decimal of any size, exactly. Raises ValueError where there is no byte of it, as Java, and
-    where the scale is no database's."""
-    if not unscaled or abs(scale) > SCALE_MAX:
+    where the scale is none, or no database's."""
+    if not unscaled or type(scale) is not int or abs(scale) > SCALE_MAX:
         raise ValueError
     number = int.from_bytes(unscaled, "big", signed=True)
     return Decimal((int(number < 0), tuple(map(int, str(abs(number)))), -scale))

@@ -23,6 +23,8 @@ from keyrange.formats.slow_rows import replaced
 
 _Array = np.ndarray[Any, Any]
 _NOTHING: Final = Meaning("")
+# A topic has a few schemas; somebody may write one with each record.
+_MEANINGS_MAX: Final = 1_000
 # What is longer is the scale of no decimal.
 _SCALE_DIGITS: Final = 12
 
@@ -59,18 +61,28 @@ class ConnectDecoder:
     def _by_schema(
         self, schemas: pa.Array, documents: pa.StructArray, why: dict[int, str]
     ) -> pa.StructArray:
-        """The documents, each of which means what its schema says; usually there is one schema."""
+        """The documents, each of which means what its schema says; usually there is one schema, and
+        of several the meaning is the same."""
         encoded = schemas.dictionary_encode()
         numbers = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-        texts = [*encoded.dictionary.to_pylist(), ""]
+        # By what they say: two of the same meaning are equal as texts, and cannot be hashed.
+        said: dict[str, int] = {}
+        meanings: list[Meaning] = []
+        which = []
+        for text in (*encoded.dictionary.to_pylist(), ""):
+            meaning = self._meaning(text)
+            number = said.setdefault(repr(meaning), len(meanings))
+            if number == len(meanings):
+                meanings.append(meaning)
+            which.append(number)
+        numbers = np.array(which)[numbers]
         parts, order = [], np.empty(len(documents), np.int64)
         done = 0
         for number in np.unique(numbers).tolist():
             rows = np.flatnonzero(numbers == number)
             own = documents if len(rows) == len(documents) else documents.take(pa.array(rows))
             bad: dict[int, str] = {}
-            meaning = self._meaning(texts[number])
-            parts.append(_converted(own, self._kind, meaning, "", bad))
+            parts.append(_converted(own, self._kind, meanings[number], "", bad))
             order[rows] = done + np.arange(len(rows))
             done += len(rows)
             for row, text in bad.items():
@@ -81,6 +93,8 @@ class ConnectDecoder:
 
     def _meaning(self, schema: str) -> Meaning:
         if schema not in self._meanings:
+            if len(self._meanings) >= _MEANINGS_MAX:
+                self._meanings.clear()
             self._meanings[schema] = meaning_of(json.loads(schema)) if schema else _NOTHING
         return self._meanings[schema]
 
@@ -138,7 +152,7 @@ def meaning_of(schema: Any) -> Meaning:
     if not isinstance(schema, dict):
         return _NOTHING
     parameters = schema.get("parameters")
-    scale = parameters.get("scale") if isinstance(parameters, dict) else None
+    scale = parameters.get("scale") if isinstance(parameters, dict) else ""
     fields = schema.get("fields")
     named = {
         each["field"]: meaning_of(each)
@@ -148,4 +162,4 @@ def meaning_of(schema: Any) -> Meaning:
     name = schema.get("name")
     text = str(scale)[:_SCALE_DIGITS]
     plain = text.removeprefix("-").isdecimal()
-    return Meaning(name if isinstance(name, str) else "", int(text) if plain else 0, named)
+    return Meaning(name if isinstance(name, str) else "", int(text) if plain else None, named)
