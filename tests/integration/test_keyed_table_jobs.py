@@ -296,13 +296,33 @@ def test_what_the_next_run_may_not_change(
     job = crashing
     job.produce("a")
     job.crash(monkeypatch, SinkTable, "write", True, keys=["at"])
-    text = failure_of(job.start())
-    assert "[BATCH_UNFINISHED]" in text
-    assert "was made by keys at, and is to be written without keys" in text
-    text = failure_of(job.start(keys=["at", "text"]))
-    assert "was made by keys at, and is to be written by keys at, text" in text
+    for keys, now in (({}, "without keys"), ({"keys": ["at", "text"]}, "by keys at, text")):
+        with pytest.raises(KeyrangeError, match=rf"OTHER_KEYS.* by keys at, and .* there {now}"):
+            job.start(**keys)
     job.run("2", keys=["at"])
     assert job.rows() == {0: "a"}
+
+
+@pytest.mark.parametrize("commits", ["batch", "individual"])
+def test_a_query_goes_on_with_its_own_keys_alone(
+    spark: SparkSession, topics: Topics, tmp_path: Path, commits: str
+) -> None:
+    """Without keys it would append what it has merged so far; by others, merge other rows."""
+    given = individual(tmp_path) if commits == "individual" else {}
+    job = TableJob(spark, topics, tmp_path)
+    job.produce(Record(b"a", b"k"))
+    job.run(last_text, SCHEMA, into=INTO, **given)
+    job.produce(Record(b"b", b"k"))
+    others: list[tuple[dict[str, Any], str]] = [
+        ({}, "by keys id, and is to write there without keys"),
+        ({"keys": ["n"], "deletes": "gone"}, "by keys id, and is to write there by keys n"),
+        ({"keys": ["id", "n"], "deletes": "gone"}, "there by keys id, n"),
+    ]
+    for into, text in others:
+        with pytest.raises(KeyrangeError, match=rf"\[OTHER_KEYS\] .*{text}"):
+            job.run(last_text, SCHEMA, into={**into, "evolve": "add"}, **given)
+    job.run(last_text, SCHEMA, into=INTO, **given)
+    assert [row["text"] for row in job.rows()] == ["b"]
 
 
 @pytest.mark.parametrize("merger", ["delta-rs"], indirect=True)

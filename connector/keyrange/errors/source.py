@@ -199,6 +199,15 @@ SOURCE_CONDITIONS: Final = (
         "batch was written.",
         "both paths in the message, and `DESCRIBE HISTORY` of the table",
     ),
+    _table_jobs.invalid(
+        "OTHER_KEYS",
+        "give into(..., keys=...) the columns that the message names first; for other keys, or "
+        "none, begin with another table and a new checkpoint",
+        "The table holds the last row of each key. Written by other keys, or without any, it would "
+        "get further rows of keys that it has, and rows of different keys would become one. "
+        "Nothing of the batch was written.",
+        "the arguments of into() now and when the query was started before",
+    ),
     _table_jobs.unavailable(
         "WORKER_CRASHED",
         "read the end of the executor's log (stderr): os._exit, a native library that crashes or "

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from keyrange.errors import error
 from keyrange.individual_commits.batch_in_checkpoint import LastRead, Planned, read_offsets
-from keyrange.individual_commits.model.verdict_manifest import Manifest, topic_text
+from keyrange.individual_commits.model.verdict_manifest import Manifest, keys_text, topic_text
 from keyrange.individual_commits.verdict_store import VerdictStore
 from keyrange.storage.directory import Directory
 from keyrange.storage.sink_history import history_of, made_again, restored_at, rows_in, writers_of
@@ -68,7 +68,7 @@ def check_places(
     topics: Mapping[str, TopicAddress],
 ) -> None:
     """Raises OTHER_TABLE where a batch has its output in other tables, or in one of these paths
-    that was deleted or made again, OTHER_TOPIC likewise."""
+    that was deleted or made again, OTHER_KEYS where it was written by other keys, OTHER_TOPIC."""
     # One without either is of a job that Spark wrote for (`keyrange.process`).
     if manifest is None or not manifest.is_of_job:
         return
@@ -101,6 +101,13 @@ def check_places(
             raise error(
                 "OTHER_TABLE",
                 f"the query has written to {made.uri}, and is to write to {sink.uri}",
+                batch=manifest.batch_id,
+            )
+        if set(made.keys) != set(sink.keys):
+            was, now = map(keys_text, (made.keys, sink.keys))
+            raise error(
+                "OTHER_KEYS",
+                f"the query has written to {sink.uri} {was}, and is to write there {now}",
                 batch=manifest.batch_id,
             )
         if made.uri == sink.uri and made.table_id not in ("", sink.table_id()):

@@ -224,8 +224,8 @@ def check_output(
     topics: Mapping[str, ManifestTopic] = MappingProxyType({}),
 ) -> None:
     """Raises BATCH_UNFINISHED where a verdict that was made before has its output elsewhere
-    than in `tables` and `topics`, or for other keys, or of other columns, but for those of the
-    tables that are `evolving`."""
+    than in `tables` and `topics`, or of other columns, but for those of the tables that are
+    `evolving`."""
 
     def refused(was: str, is_now: str) -> KeyrangeError:
         text = f"the output of a batch that is not finished {was}, and is to {is_now}"
@@ -234,14 +234,6 @@ def check_output(
     places = [_places(manifest.tables, manifest.topics), _places(tables, topics)]
     if places[0] != places[1]:
         raise refused(f"was made for {_told(places[0])}", f"go to {_told(places[1])}")
-    for name, now in tables.items():
-        made = manifest.tables[name]
-        if made.keys != now.keys:
-            keys = [
-                f"by keys {', '.join(each)}" if each else "without keys"
-                for each in (made.keys, now.keys)
-            ]
-            raise refused(f"was made {keys[0]}", f"be written {keys[1]}")
     was: Mapping[str, Any] = {**manifest.tables, **manifest.topics}
     outputs: Mapping[str, Any] = {**tables, **topics}
     for name, each in outputs.items():
@@ -254,6 +246,11 @@ def _places(
 ) -> dict[str, str]:
     places = {name: f"table {each.uri}" for name, each in tables.items()}
     return places | {name: topic_text(each.topic) for name, each in topics.items()}
+
+
+def keys_text(keys: Collection[str]) -> str:
+    """How messages say that a table is written by keys."""
+    return f"by keys {', '.join(keys)}" if keys else "without keys"
 
 
 def topic_text(topic: str) -> str:
