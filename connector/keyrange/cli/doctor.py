@@ -21,7 +21,7 @@ from keyrange.errors import KeyrangeError
 from keyrange.model.offsets import EARLIEST, LATEST
 from keyrange.model.subscription import Subscribe
 from keyrange.options import check_names, parse_options
-from keyrange.text.packages import install_line
+from keyrange.text.packages import install_line, unfit_delta
 
 if TYPE_CHECKING:
     from keyrange.kafka.cluster import Cluster
@@ -123,6 +123,9 @@ def _jars() -> Iterator[CheckResult]:
     for jar_set in (jars.kafka(), jars.delta()):
         path = jars.cache_dir() / "jars" / f"{jar_set.name}-{jar_set.version}"
         there = (OK, str(path)) if path.is_dir() else (MISSING, "resolved when first needed")
+        # pip knows of no jars, and they say nothing before a table is read.
+        if unfit := unfit_delta(jar_set.modules[0].name, version("pyspark")):
+            there = (MISSING, f"{unfit}: {install_line('spark,delta')} brings one that fits")
         yield _line(f"jars: {jar_set.name} {jar_set.version}", *there)
 
 

@@ -252,9 +252,10 @@ SOURCE_CONDITIONS: Final = (
     _reading.invalid(
         "DELTA_NOT_FOUND",
         "submit the job with the --packages that the message names, or with these jars by --jars; "
-        "or let keyrange write the table: --written-by keyrange needs no jars",
-        "A job whose table Spark writes was started without the jars of Delta. No query was "
-        "started.",
+        "in the Spark that they are for, which extra delta brings; or let keyrange write the "
+        "table: --written-by keyrange needs no jars",
+        "A job whose table Spark writes was started without the jars of Delta, or with those for "
+        "another version of Spark. No query was started.",
         "the arguments of spark-submit, and `spark.jars.packages`",
     ),
     # Checkpoints: model/checkpoint.py, storage/checkpoint_files.py

@@ -1,14 +1,16 @@
-"""Whether the JVM of a job has Delta, where Spark is to write a table."""
+"""Whether the JVM of a job has a Delta that fits it, where Spark is to write a table."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
+import pyspark
 from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
 
 from keyrange.embedded import jars
 from keyrange.errors import error
+from keyrange.text.packages import unfit_delta
 
 _CATALOG: Final = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 
@@ -19,7 +21,8 @@ def check_delta(jvm: Any = None) -> None:
         SparkContext._ensure_initialized()
         jvm = SparkContext._jvm
     try:
-        jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(_CATALOG)
+        loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+        source = loader.loadClass(_CATALOG).getProtectionDomain().getCodeSource()
     except Py4JJavaError:
         [module] = jars.delta().modules
         coordinates = f"{module.organisation}:{module.name}:{module.revision}"
@@ -28,3 +31,6 @@ def check_delta(jvm: Any = None) -> None:
             f"Spark is to write the table, and its JVM has no class {_CATALOG}, which "
             f"--packages {coordinates} brings",
         ) from None
+    unfit = unfit_delta(source.getLocation().toString(), pyspark.__version__)
+    if unfit is not None:
+        raise error("DELTA_NOT_FOUND", f"Spark is to write the table, and {unfit}")

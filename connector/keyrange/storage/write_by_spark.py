@@ -5,6 +5,7 @@ writes once."""
 from __future__ import annotations
 
 import json
+import logging
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -18,7 +19,12 @@ from keyrange.storage.refused_rows import is_refusal, quoted, refused
 from keyrange.storage.sink_history import NOTE_IN_SPARK
 from keyrange.storage.staged import VALUES_MAX, Staged, condition, updates
 from keyrange.storage.table_store import Conflict
+from keyrange.text.packages import unfit_delta
 
+_log = logging.getLogger(__name__)
+
+# Where a session says which jars it was given.
+_JARS: Final = ("spark.jars.packages", "spark.jars")
 _EXTENSIONS: Final = "spark.sql.extensions"
 _CATALOG: Final = "spark.sql.catalog.spark_catalog"
 _APPLICATION: Final = "spark.databricks.delta.write.txnAppId"
@@ -28,9 +34,15 @@ _CONFLICTS: Final = ("DELTA_CONCURRENT", "Concurrent", "MetadataChanged", "Proto
 
 
 def has_delta(session: Any) -> bool:
-    """Whether a session of Spark has Delta, which writes tables."""
+    """Whether a session of Spark has Delta, to write tables: jars for another Spark are none."""
     named = [session.conf.get(name, None) or "" for name in (_EXTENSIONS, _CATALOG)]
-    return all("delta" in each.lower() for each in named)
+    if not all("delta" in each.lower() for each in named):
+        return False
+    jars = ",".join(session.conf.get(name, None) or "" for name in _JARS)
+    unfit = unfit_delta(jars, session.version)
+    if unfit is not None:
+        _log.warning("Spark writes no table: %s", unfit)
+    return unfit is None
 
 
 class SparkWriter:
