@@ -137,26 +137,18 @@ class BatchRun:
         output.prepare({}, self.plan.planned.batch_id)
         output.stop_others(self._driver)
         at = self.plan.planned
-        manifest = self.store.manifest(at.batch_id, at.start, at.end)
-        found = None
-        if manifest is None:
-            output.mark(at.application, at, self._driver)
-            with self.store.writing():
-                found = reported_outcomes.handed_on(self.batch)
-        # A driver that was replaced makes no verdict: the function may be another one by now.
-        self.appended_at = self._check()
-        if found is not None:
-            manifest = self._publish(**output.as_told(), **verdict_manifest.of_tasks(found))
-        assert manifest is not None
-        output.check(manifest)
+        given = (self.store, self.batch, at, self._publish, self._check_append, self._driver)
+        manifest, is_made = output.manifest(*given)
         self._check_options(manifest)
         self.manifest = manifest
         self.when_decided()
         # Another driver may take over from here on, with a checkpoint and transactions of its own.
-        is_made, written = found is not None, manifest
-        if manifest.is_held:
-            written = self._released(manifest, output)
+        written = self._released(manifest, output) if manifest.is_held else manifest
         output.write(self.store, written, at.application, at, is_made, self._driver)
+
+    def _check_append(self) -> None:
+        """A driver that was replaced makes no verdict: the function may be another one by now."""
+        self.appended_at = self._check()
 
     def _released(self, manifest: Manifest, output: BatchOutput) -> Manifest:
         """What the batch writes of output that is held, its own and that of earlier ones."""

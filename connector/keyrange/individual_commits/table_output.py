@@ -3,7 +3,7 @@ a table's log, or their rows are written into it by the session's Delta or by de
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -11,13 +11,14 @@ import pyarrow as pa
 
 from keyrange.errors import error
 from keyrange.formats.schema_document import struct_type
-from keyrange.individual_commits import last_batch_results
+from keyrange.individual_commits import last_batch_results, reported_outcomes
 from keyrange.individual_commits.batch_in_checkpoint import Planned
 from keyrange.individual_commits.held_output import HeldOutput
 from keyrange.individual_commits.model.verdict_manifest import (
     Manifest,
     ManifestTable,
     check_output,
+    of_tasks,
     topic_text,
 )
 from keyrange.individual_commits.topic_output import TopicOutput
@@ -31,6 +32,8 @@ from keyrange.storage.write_by_spark import SparkWriter, has_delta
 from keyrange.work import appended_files
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
     from keyrange.storage.sink_table import SinkTable
 
 
@@ -106,6 +109,32 @@ class BatchOutput:
         or otherwise. Tables that evolve take the columns of an earlier run too."""
         evolving = {name for name, each in self.tables.items() if each.sink.evolves}
         check_output(manifest, **self.as_told(), evolving=evolving)
+
+    def manifest(
+        self,
+        store: VerdictStore,
+        batch: DataFrame,
+        at: Planned,
+        publish: Callable[..., Manifest],
+        check: Callable[[], object] = lambda: None,
+        driver: Driver | None = None,
+    ) -> tuple[Manifest, bool]:
+        """The manifest of a batch, and whether this run has made it: by `publish`, of the fields
+        that say what tasks hand on in `batch` and where that goes. `check` comes before it, also
+        where there is a manifest already.
+
+        Raises as `VerdictStore`, `mark`, both functions, and `check` of this class do."""
+        manifest, found = store.manifest(at.batch_id, at.start, at.end), None
+        if manifest is None:
+            self.mark(at.application, at, driver)
+            with store.writing():
+                found = reported_outcomes.handed_on(batch)
+        check()
+        if found is not None:
+            manifest = publish(**self.as_told(), **of_tasks(found))
+        assert manifest is not None
+        self.check(manifest)
+        return manifest, found is not None
 
     def release(
         self, store: VerdictStore, held: Sequence[Manifest], release: Release

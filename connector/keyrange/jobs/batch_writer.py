@@ -7,7 +7,7 @@ import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
@@ -15,12 +15,11 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from keyrange.errors import error
-from keyrange.individual_commits import reported_outcomes
 from keyrange.individual_commits.batch_in_checkpoint import LastRead, Planned, read_offsets
 from keyrange.individual_commits.batch_run import current
 from keyrange.individual_commits.dead_letter_sink import LettersOfWholeBatches
 from keyrange.individual_commits.held_output import HeldOutput
-from keyrange.individual_commits.model.verdict_manifest import Manifest, of_tasks, planned
+from keyrange.individual_commits.model.verdict_manifest import Manifest, planned
 from keyrange.individual_commits.table.initial_state import import_source
 from keyrange.individual_commits.table_output import BatchOutput, TableOutput
 from keyrange.individual_commits.topic_output import TopicOutput
@@ -272,30 +271,19 @@ class WriteWhole:
         store = self._store(at.end.source_id)
         application = at.application
         output = self.tables.prepare(store, application, at, batch)
-        manifest = store.manifest(batch_id, at.start, at.end)
-        is_made = manifest is None
-        if manifest is None:
-            output.mark(application, at)
-            with store.writing():
-                found = reported_outcomes.handed_on(batch)
-            offsets = planned(at.start, at.end)
-            made = Manifest(
-                batch_id,
-                **of_tasks(found),
-                start=offsets[0],
-                end=offsets[1],
-                **output.as_told(),
-                terms=self.letters.terms,
-            )
-            self.letters.check(store, made)
-            manifest = store.publish(made, at.start, at.end)
-        output.check(manifest)
+        manifest, is_made = output.manifest(store, batch, at, partial(self._publish, store, at))
         letters = self.letters.write(store, manifest, at)
         output.write(store, manifest, application, at, is_made)
         self.letters.finish(letters, manifest, at)
         self.tables.warn(manifest)
         store.remove_old(lambda other: other < batch_id and other <= at.finished, manifest)
         self.tables.optimize(batch, batch_id)
+
+    def _publish(self, store: VerdictStore, at: Planned, **told: Any) -> Manifest:
+        start, end = planned(at.start, at.end)
+        made = Manifest(at.batch_id, **told, start=start, end=end, terms=self.letters.terms)
+        self.letters.check(store, made)
+        return store.publish(made, at.start, at.end)
 
     def _store(self, source_id: str) -> VerdictStore:
         if source_id not in self._stores:
