@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from keyrange.errors import KeyrangeError
+from keyrange.work.limited_calls import called
 from keyrange.work.model.outcome import UNFIT_TEXT, Cause
 from keyrange.work.model.time_limits import ANY_TIME, Interruption
 from keyrange.work.outcome_rows import OutcomeRows
@@ -171,32 +172,20 @@ class ArrowWorker:
         if limits.spent:
             task.hand_back(stretch, rows)
             return
-        try:
-            piece = stretch.at(rows)
-            parts = task.alarm.call(self._call, piece, allowance.timeout_ms)
-        except RecordTimeout as failure:
-            what = limits.interrupted(allowance, len(rows), task.alarm.now_ms())
-            if what is Interruption.HAND_BACK:
-                task.hand_back(stretch, rows)
-            elif what is Interruption.TIMED_OUT:
-                why = overtime(failure, allowance.timeout_ms)
-                task.fail(stretch, int(rows[0]), Cause.TIMED_OUT, why, not_done)
-            else:
-                yield from self._halves(stretch, rows, not_done)
-        except WrongResult as failure:
-            raise failure.error from None
-        except FAILURES as failure:
-            if len(rows) == 1:
-                task.fail(stretch, int(rows[0]), Cause.REJECTED, said_of(failure), not_done)
-            else:
-                yield from self._halves(stretch, rows, not_done)
-        else:
-            limits.settled()
+        piece = stretch.at(rows)
+        parts, failed = called(task, self._call, piece, len(rows), allowance)
+        if failed is None:
             self._keep()
             task.count(stretch.partition, len(rows))
             for table, output in parts:
                 if output.num_rows:
                     yield task.output_of_call(output, piece.raw, table)
+        elif failed.cause is None:
+            task.hand_back(stretch, rows)
+        elif len(rows) == 1:
+            task.fail(stretch, int(rows[0]), failed.cause, failed.why, not_done)
+        else:
+            yield from self._halves(stretch, rows, not_done)
 
     def _halves(
         self, stretch: RecordStretch, rows: Numbers, not_done: OutcomeRows

@@ -27,14 +27,13 @@ from keyrange.model.timers import NEVER
 from keyrange.model.watermarks import BEGIN
 from keyrange.work.function_workers import ArrowWorker
 from keyrange.work.keyed_states import NO_KEY, States, clock_of, numbered
+from keyrange.work.limited_calls import called
 from keyrange.work.model.outcome import Cause
-from keyrange.work.model.time_limits import Interruption
 from keyrange.work.outcome_rows import OutcomeRows
-from keyrange.work.record_alarm import RecordTimeout
 from keyrange.work.record_stretches import RecordStretch
 from keyrange.work.records import WrongResult
 from keyrange.work.task_context import Task
-from keyrange.work.user_errors import FAILURES, Said, overtime, said_of
+from keyrange.work.user_errors import Said
 
 
 class KeyedArrowWorker(ArrowWorker):
@@ -124,36 +123,24 @@ class KeyedArrowWorker(ArrowWorker):
             self._leave(rows, offset)
             return
         count = rows.num_rows
-        try:
-            parts = task.alarm.call(self._call_for_timers, rows, allowance.timeout_ms)
-        except RecordTimeout as failure:
-            what = limits.interrupted(allowance, count, task.alarm.now_ms())
-            if what is Interruption.HAND_BACK:
-                self._leave(rows, offset)
-                return
-            cause, why = Cause.TIMED_OUT, overtime(failure, allowance.timeout_ms)
-        except WrongResult as failure:
-            raise failure.error from None
-        except FAILURES as failure:
-            cause, why = Cause.REJECTED, said_of(failure)
-        else:
-            limits.settled()
+        parts, failed = called(task, self._call_for_timers, rows, count, allowance)
+        if failed is None:
             self._keep()
             self._states.figures.timers_fired += self._fired_count
             for table, output in parts:
                 if output.num_rows:
-                    latest = self._clock_us
-                    times_us = [latest] * output.num_rows
+                    times_us = [self._clock_us] * output.num_rows
                     places = task.timer_places(self._partition, times_us, offset)
                     yield task.output(output, places, None, table)
-            return
-        if count > 1:
+        elif failed.cause is None:
+            self._leave(rows, offset)
+        elif count > 1:
             yield from self._fired(rows.slice(0, count // 2), offset)
             yield from self._fired(rows.slice(count // 2), offset)
         elif self._fired_count > 1:
             yield from self._one_by_one(rows, offset)
         else:
-            self._failed_timer(rows, cause, why)
+            self._failed_timer(rows, failed.cause, failed.why)
 
     def _one_by_one(self, rows: pa.RecordBatch, offset: int | None) -> Iterator[pa.RecordBatch]:
         """The output of the timers of one key, the first of them alone and then the others, unless
@@ -222,14 +209,11 @@ class KeyedArrowWorker(ArrowWorker):
         [timers], [retry] = rows.column(TIMERS).to_pylist(), rows.column(TIMER_RETRY).to_pylist()
         deliveries = 1 if retry is None else retry["deliveries"] + 1
         told: Any = {"deliveries": deliveries, "clock_us": int(self._until_us(rows)[0])}
-        told["due_ms"] = task.due_again_ms(deliveries, self._states.time_ms)
-        first_us = microseconds(timers[0])
         self._states.figures.timers_failed += 1
-        failed = (self._partition, key, key_hash, first_us, deliveries)
-        if task.gives_up_timer(*failed, cause, why):
+        failed = (self._partition, (key, key_hash), microseconds(timers[0]), deliveries)
+        told["due_ms"] = task.fail_timer(*failed, self._states.time_ms, cause, why)
+        if told["due_ms"] is None:
             timers, told = timers[1:] or None, None
-        else:
-            task.hold(self._partition, key_hash)
         for name, value in ((TIMERS, timers), (TIMER_RETRY, told)):
             rows = form.with_column(rows, name, pa.array([value], form.schema.field(name).type))
         self._states.change(self._partition, rows)

@@ -20,13 +20,13 @@ from keyrange.model.watermarks import BEGIN
 from keyrange.values.python_rows import python_values
 from keyrange.work.keyed_states import States
 from keyrange.work.keys_ahead import KeysAhead
+from keyrange.work.limited_calls import called
 from keyrange.work.model.outcome import Cause
-from keyrange.work.model.time_limits import ANY_TIME, Interruption
-from keyrange.work.record_alarm import RecordTimeout
-from keyrange.work.records import Place, Row, WrongResult
+from keyrange.work.model.time_limits import ANY_TIME
+from keyrange.work.records import Place, Row
 from keyrange.work.table_forms import form_of
 from keyrange.work.task_context import Task
-from keyrange.work.user_errors import FAILURES, Said, overtime, said_of
+from keyrange.work.user_errors import Said
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,32 +144,30 @@ class RecordTimers:
         """The rows of a timer, one of those that were due at `until_us`; None where it has not
         fired."""
         task, keys = self._task, self._keys
-        limits, alarm = task.limits, task.alarm
         limited = task.job.terms.has_limits
-        allowance = limits.allowance(alarm.now_ms()) if limited else ANY_TIME
-        if limits.spent:
+        allowance = task.limits.allowance(task.alarm.now_ms()) if limited else ANY_TIME
+        if task.limits.spent:
             return None
         keys.begin(group)
         keys.current.before = keys.current.entry[:]
         self._take_off(keys.current.entry)
-        try:
-            made = alarm.call(partial(self._answer, group), at_us, allowance.timeout_ms)
-            rows = [made] if isinstance(made, tuple) and made and self._form.width else list(made)
-            if self._form.may_refuse:
-                self._form.parts(rows)
-        except RecordTimeout as failure:
-            if limits.interrupted(allowance, 1, alarm.now_ms()) is Interruption.HAND_BACK:
-                keys.current.take_back()
-                return None
-            why = overtime(failure, allowance.timeout_ms)
-            return self._failed(group, at_us, until_us, Cause.TIMED_OUT, why)
-        except WrongResult as failure:
-            raise failure.error from None
-        except FAILURES as failure:
-            return self._failed(group, at_us, until_us, Cause.REJECTED, said_of(failure))
-        limits.settled()
-        keys.settle()
-        self._figures.timers_fired += 1
+        made, failed = called(task, partial(self._rows, group), at_us, 1, allowance)
+        if failed is None:
+            keys.settle()
+            self._figures.timers_fired += 1
+            rows: list[Row] = made
+            return rows
+        if failed.cause is None:
+            keys.current.take_back()
+            return None
+        return self._failed(group, at_us, until_us, failed.cause, failed.why)
+
+    def _rows(self, group: int, at_us: int) -> list[Row]:
+        """The rows of a timer. Raises as `_answer`, and one of UNFIT where what they are for may refuse them."""
+        made = self._answer(group, at_us)
+        rows = [made] if isinstance(made, tuple) and made and self._form.width else list(made)
+        if self._form.may_refuse:
+            self._form.parts(rows)
         return rows
 
     def _answer(self, group: int, at_us: int) -> Any:
@@ -207,10 +205,10 @@ class RecordTimers:
         deliveries = 1 if retry is ABSENT else retry[0] + 1
         keys.changed.add(group)
         task.limits.settled()
-        if task.gives_up_timer(keys.partition, key, key_hash, at_us, deliveries, cause, why):
+        failed = (keys.partition, (key, key_hash), at_us, deliveries)
+        due_ms = task.fail_timer(*failed, self._time_ms, cause, why)
+        if due_ms is None:
             self._take_off(entry)
             return ()
-        due_ms = task.due_again_ms(deliveries, self._time_ms)
         entry[self._retry] = (deliveries, due_ms, until_us)
-        task.hold(keys.partition, key_hash)
         return None

@@ -208,29 +208,28 @@ class Task:
                 if offset in again:
                     awaited[again[offset]] -= 1
 
-    def due_again_ms(self, deliveries: int, now_ms: int) -> int:
-        """When a timer is tried again that failed for the `deliveries`th time."""
-        terms = self.job.terms
-        policy = RedeliveryPolicy(terms.deliveries_max, terms.backoff_ms, terms.backoff_max_ms)
-        return policy.due_ms(deliveries, now_ms)
-
-    def gives_up_timer(
+    def fail_timer(
         self,
         partition: TopicPartition,
-        key: bytes,
-        key_hash: int,
+        key: tuple[bytes, int],
         at_us: int,
         deliveries: int,
+        now_ms: int,
         cause: Cause,
         why: Said,
-    ) -> bool:
-        """Whether a timer that failed is given up: it fires no more, and goes to the dead
-        letters."""
-        is_last = cause.is_given_up(deliveries, self.job.terms.deliveries_max)
+    ) -> int | None:
+        """A timer of a key, which is given with its hash, has failed for the `deliveries`th time.
+        When it is tried again, and the key's records wait for it; None where it is given up: it
+        fires no more, and goes to the dead letters."""
+        terms = self.job.terms
+        is_last = cause.is_given_up(deliveries, terms.deliveries_max)
         said = (int(cause), why.text, list(why.frames))
-        row = (*partition, key, key_hash, at_us, deliveries, *said, is_last)
-        self._failed_timers.append(row)
-        return is_last
+        self._failed_timers.append((*partition, *key, at_us, deliveries, *said, is_last))
+        if is_last:
+            return None
+        self.hold(partition, key[1])
+        policy = RedeliveryPolicy(terms.deliveries_max, terms.backoff_ms, terms.backoff_max_ms)
+        return policy.due_ms(deliveries, now_ms)
 
     def hand_back(self, stretch: RecordStretch, rows: Any = slice(None)) -> None:
         """Rows were not worked on, and nothing behind them in their key ranges is."""
