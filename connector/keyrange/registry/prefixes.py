@@ -16,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from keyrange.formats.payloads import Payloads
+from keyrange.formats.varints import zigzag
 from keyrange.registry.registered_schemas import SchemaId
 
 _Array = np.ndarray[Any, Any]
@@ -72,16 +73,10 @@ def read_prefix(data: bytes, indexed: bool) -> Prefix:
 
 def prefix_of(id: int, indexes: Sequence[int]) -> bytes:
     """The bytes of a schema's number and, where the format has them, of message indexes."""
-    found = bytearray(b"\0" + id.to_bytes(4, "big"))
+    found = b"\0" + id.to_bytes(4, "big")
     if tuple(indexes) == _FIRST_MESSAGE:
-        return bytes(found) + b"\0"
-    for number in (len(indexes), *indexes) if indexes else ():
-        left = number << 1
-        while left > 0x7F:
-            found.append(left & 0x7F | 0x80)
-            left >>= 7
-        found.append(left)
-    return bytes(found)
+        return found + b"\0"
+    return found + b"".join(map(zigzag, (len(indexes), *indexes) if indexes else ()))
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:

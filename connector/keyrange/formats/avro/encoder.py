@@ -19,6 +19,7 @@ from keyrange.formats.avro.schemas import MISSING, AvroField, AvroType
 from keyrange.formats.avro.types import arrow_type, members
 from keyrange.formats.column_kinds import below, is_bytes, is_list, is_text, part_at
 from keyrange.formats.payloads import Encoder
+from keyrange.formats.varints import zigzag
 from keyrange.formats.written_cells import (
     ReadSlots,
     read_booleans,
@@ -45,15 +46,6 @@ def encoder_of(kind: pa.DataType, schema: AvroType, prefix: bytes) -> Encoder:
     return compiler.assembler.writer(prefix)
 
 
-def varint(number: int) -> bytes:
-    """A number that is not negative, as Avro writes it."""
-    left, found = number << 1, bytearray()
-    while left > 127:
-        found.append(left & 127 | 128)
-        left >>= 7
-    return bytes([*found, left])
-
-
 class _Compiler:
     def __init__(self) -> None:
         self.assembler = Assembler()
@@ -64,7 +56,7 @@ class _Compiler:
             self._add(schema, kind, parent, part, path, b"", None)
             return
         branches = [each.kind for each in schema.branches]
-        null = varint(branches.index("null")) if "null" in branches else None
+        null = zigzag(branches.index("null")) if "null" in branches else None
         held = members(schema)
         if not isinstance(held, AvroType):
             self._choose(schema, held, kind, parent, part, path, null)
@@ -72,7 +64,7 @@ class _Compiler:
             self._add(held, kind, parent, part, path, b"", b"\0")
         else:
             at = branches.index(held.kind)
-            self._add(schema.branches[at], kind, parent, part, path, varint(at), null)
+            self._add(schema.branches[at], kind, parent, part, path, zigzag(at), null)
 
     def _add(
         self,
@@ -177,7 +169,7 @@ class _Compiler:
         jumps = []
         for at, each in enumerate(held):
             assembler.land(chosen, at)
-            lead = varint(schema.branches.index(each))
+            lead = zigzag(schema.branches.index(each))
             where = below(path, names[at])
             member = self._add(each, kind[at].type, node, at, where, lead, None)
             assembler.table[chosen.a + 2 * at] = member

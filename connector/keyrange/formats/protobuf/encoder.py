@@ -18,6 +18,7 @@ from keyrange.formats import written_kernels as kernels
 from keyrange.formats.column_kinds import below, is_bytes, is_list, is_text, part_at
 from keyrange.formats.payloads import Encoder
 from keyrange.formats.protobuf.messages import Enum, Field, Message
+from keyrange.formats.varints import varint
 from keyrange.formats.written_cells import (
     ReadSlots,
     read_booleans,
@@ -57,15 +58,6 @@ def encoder_of(kind: pa.DataType, message: Message, prefix: bytes) -> Encoder:
     with compiler.assembler.struct(node, b"", b""):
         compiler.add(message, kind, node, "")
     return compiler.assembler.writer(prefix)
-
-
-def varint(number: int) -> bytes:
-    """A number that is not negative."""
-    found = bytearray()
-    while number > 127:
-        found.append(number & 127 | 128)
-        number >>= 7
-    return bytes([*found, number])
 
 
 class _Compiler:
