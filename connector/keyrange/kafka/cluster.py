@@ -25,6 +25,13 @@ from keyrange.kafka.cluster_view import (
     read_numbers,
 )
 from keyrange.kafka.connection import Connection, ConnectionLost
+from keyrange.kafka.leader_answers import (
+    LEFT_OUT,
+    UNREACHABLE,
+    check_offsets,
+    no_answer,
+    unanswered,
+)
 from keyrange.kafka.messages import protocol
 from keyrange.kafka.retry_deadline import Deadline
 from keyrange.model.offsets import TopicPartition, by_topic, topic_name_fault
@@ -41,10 +48,6 @@ _MISSING_TOPIC_MS: Final = 3_000
 _BEFORE_BROKERS: Final = frozenset(("KDC_UNREACHABLE", "TOKEN_ENDPOINT_UNREACHABLE"))
 # A last try is given so long, also where its deadline is nearer.
 _LAST_TRY_MS: Final = 100
-_UNREACHABLE: Final = "cannot be reached: "
-_LEFT_OUT: Final = "the answer says nothing of it"
-# There is no record at or behind a timestamp.
-_NO_OFFSET: Final = -1
 
 
 # Makes the message from the view and the leader's part of what is wanted.
@@ -117,17 +120,14 @@ class Cluster:
         names = sorted(set(topics))
         if faults := list(filter(None, map(topic_name_fault, names))):
             raise error("UNKNOWN_TOPIC_OR_PARTITION", "; ".join(faults))
-        return self._describe(names, lambda topic: topic.name in names, timeout_ms, may_miss)
+        return self._describe(names, None, timeout_ms, may_miss)
 
     def topic(self, name: str) -> Topic:
         """One topic, also where partitions have no leader at the moment. Raises as `describe`
         does."""
         if fault := topic_name_fault(name):
             raise error("UNKNOWN_TOPIC_OR_PARTITION", fault)
-        view = self._describe(
-            [name], lambda topic: topic.name == name, None, (), needs_leaders=False
-        )
-        return view.topics[name]
+        return self._describe([name], None, None, (), needs_leaders=False).topics[name]
 
     def describe_matching(self, matches: Callable[[str], bool]) -> ClusterView:
         """The same of all topics whose name `matches` accepts, Kafka's internal ones left out. No
@@ -145,16 +145,16 @@ class Cluster:
         may_miss: Collection[str],
         needs_leaders: bool = True,
     ) -> ClusterView:
-        deadline = self.deadline(timeout_ms)
+        deadline, asked = self.deadline(timeout_ms), set(names or ())
         missing_for: Deadline | None = None
         while True:
             answer = self._from_any_broker(lambda broker: _ask_metadata(broker, names), deadline)
-            view, missing, unready = read_metadata(answer, wanted)
+            view, missing, unready = read_metadata(answer, wanted or (lambda t: t.name in asked))
             if names is None:
                 missing = []
-            elif left_out := set(names).difference(each.name for each in answer.topics):
-                unready += [f"{name} ({_LEFT_OUT})" for name in sorted(left_out)]
-            elif not needs_leaders and view.topics.keys() >= set(names):
+            elif left_out := asked.difference(each.name for each in answer.topics):
+                unready += [f"{name} ({LEFT_OUT})" for name in sorted(left_out)]
+            elif not needs_leaders and view.topics.keys() >= asked:
                 unready = []
             self._brokers = dict(view.brokers)
             if not missing and not unready:
@@ -223,10 +223,7 @@ class Cluster:
         read = partial(read_numbers, "name", "partition_index", "offset", "leader_epoch")
         found = self.ask_leaders(view, wanted, request, read, timeout_ms)
         self.contacted = True
-        for partition, (offset, _) in found.items():
-            if offset < 0 and (wanted[partition] < 0 or offset != _NO_OFFSET):
-                raise error("BROKER_ERROR", f"the broker says that {partition} is at {offset}")
-        return found
+        return check_offsets(found, wanted)
 
     def ask_leaders(
         self,
@@ -253,7 +250,7 @@ class Cluster:
             if not left:
                 return found
             if deadline.passed:
-                raise _no_answer(failures)
+                raise no_answer(failures)
             deadline.pause()
             view = self.describe(sorted({p.topic for p in left}), max(deadline.left_ms, 1))
 
@@ -284,7 +281,7 @@ class Cluster:
             except KeyrangeError as failure:
                 if not failure.retriable:
                     raise
-                failures.update(dict.fromkeys(partitions, _UNREACHABLE + failure.message))
+                failures.update(dict.fromkeys(partitions, UNREACHABLE + failure.message))
         # One deadline for all: leaders that are silent do not add up.
         limit_ms = float(self.settings.request_timeout_ms)
         if not is_first:
@@ -302,11 +299,8 @@ class Cluster:
                 failures.update(dict.fromkeys(partitions, str(failure)))
                 continue
             told: Answers = {}
-            why = read(answer, told)
-            # What nobody asked for says nothing, and what was left out is asked for again.
+            failures.update(unanswered(read(answer, told), told, partitions))
             found.update({each: told[each] for each in partitions if each in told})
-            unanswered = (each for each in partitions if each not in told)
-            failures.update({each: why.get(each, _LEFT_OUT) for each in unanswered})
         return failures
 
     def deadline(self, timeout_ms: float | None) -> Deadline:
@@ -403,12 +397,3 @@ def _ask_metadata(connection: Connection, names: list[str] | None) -> Any:
     # A broker that is too old for the executors is refused here, where a query starts.
     connection.fetch_version()
     return connection.call(protocol.metadata(names))
-
-
-def _no_answer(failures: Failures) -> KeyrangeError:
-    shown = ", ".join(f"{partition}: {why}" for partition, why in sorted(failures.items())[:10])
-    # A cluster that answers at its bootstrap address and names leaders that cannot be reached has
-    # the wrong listeners advertised, or a network in between.
-    unreachable = all(why.startswith(_UNREACHABLE) for why in failures.values())
-    condition = "BROKER_UNREACHABLE" if unreachable else "BROKER_ERROR"
-    return error(condition, f"no offsets for {len(failures)} partitions ({shown})")

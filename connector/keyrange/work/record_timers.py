@@ -163,7 +163,8 @@ class RecordTimers:
         return self._failed(group, at_us, until_us, failed.cause, failed.why)
 
     def _rows(self, group: int, at_us: int) -> list[Row]:
-        """The rows of a timer. Raises as `_answer`, and one of UNFIT where what they are for may refuse them."""
+        """The rows of a timer. Raises as `_answer`, and one of UNFIT where table or topic refuses
+        one."""
         made = self._answer(group, at_us)
         rows = [made] if isinstance(made, tuple) and made and self._form.width else list(made)
         if self._form.may_refuse:

@@ -33,7 +33,7 @@ from keyrange.storage.directory import no_place
 COLUMNS = StructType([StructField("id", LongType()), StructField("name", StringType())])
 OPTIONS = {"kafka.bootstrap.servers": "broker:9092", "subscribe": "orders"}
 KEYED = OPTIONS | {"splitBy": "keyRange", "commitMode": "individual", "commitTable": "/lake/c"}
-SESSION: Any = SimpleNamespace(conf=SimpleNamespace(get=lambda *_: None))
+SESSION: Any = SimpleNamespace(conf=SimpleNamespace(get=lambda *_: None), version="4.2.0")
 TOTAL = {"total": keyrange.ValueState("n long")}
 
 

@@ -18,7 +18,9 @@ def session(**told: Any) -> Any:
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     }
-    return SimpleNamespace(conf=conf, sql=lambda _: SimpleNamespace(collect=lambda: [row]))
+    return SimpleNamespace(
+        conf=conf, version="4.2.0", sql=lambda _: SimpleNamespace(collect=lambda: [row])
+    )
 
 
 def test_the_place_of_a_table() -> None:
