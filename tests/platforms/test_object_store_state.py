@@ -23,7 +23,6 @@ from commands.commanding import document, succeed
 from keyrange.errors import UnavailableError
 from keyrange.individual_commits.model.verdict_manifest import Manifest, planned
 from keyrange.individual_commits.verdict_store import VerdictStore
-from keyrange.keyed_state.model.state_runs import StateRun
 from keyrange.keyed_state.state_files import FileBlocks, StateFileWriter
 from keyrange.keyed_state.variables import KEY_HASH, StateForm, variables_of
 from keyrange.model.checkpoint import Checkpoint, CommitMark
@@ -61,7 +60,7 @@ def test_state_of_few_keys_is_read_from_a_store_that_fails(
     block = states([b"k"])
     assert writer.add([block])
     _, written = writer.finish()
-    run = StateRun(writer.name, written.groups, SPACE, 0, 1, written.rows, written.size_bytes)
+    run = written.as_run(writer.name, SPACE, 0).committed(0)
     s3.set_faults(**{fault: 1.0, "matching": "^GET "})
     assert FileBlocks(directory, run, FORM).block(0) == block
     assert s3.happened()[fault] >= 2
@@ -72,7 +71,7 @@ def test_a_store_that_refuses_is_no_damage(s3: S3Server) -> None:
     writer = StateFileWriter(directory, "s", FORM)
     assert writer.add([states([b"k"])])
     [written] = writer.finish()
-    run = StateRun(writer.name, written.groups, SPACE, 0, 1, written.rows, written.size_bytes)
+    run = written.as_run(writer.name, SPACE, 0).committed(0)
     store = VerdictStore("s3://lake/refused", "s")
     made = Manifest(3, "a", {"part-0": 9}, {}, *planned(END, END))
     s3.set_faults(denied=1.0, most=1 << 30)

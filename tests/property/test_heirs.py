@@ -161,7 +161,7 @@ class World:
             size = self.random.choice([100, 100, 64 << 20])
             spans = split_evenly(SPACE, self.random.choice([1, 2, 5]))
             new = tuple(
-                StateRun(f"{self.seq}-{partition}", (at, at + 1), span, *since, 1, size)
+                StateRun(f"{self.seq}-{partition}", (at, at + 1), span, *since, 1, size, 0)
                 for at, span in enumerate(spans)
             )
             self.runs = self.runs | {partition: (*self.runs[partition][-3:], *new)}
@@ -292,8 +292,8 @@ def test_who_has_copies_as_a_standby_is_told_all_the_same() -> None:
 
 def test_what_was_not_reported_as_copied_is_missing() -> None:
     book = CopyBook()
-    run = StateRun("f", (0, 1), SPACE, 0, 1, 5, 50)
-    later = StateRun("g", (0, 1), SPACE, 1, 2, 5, 7)
+    run = StateRun("f", (0, 1), SPACE, 0, 1, 5, 50, 0)
+    later = StateRun("g", (0, 1), SPACE, 1, 2, 5, 7, 0)
     wanted = {"a": {PARTITIONS[0]: [SPACE]}}
     book.want(wanted, KnownState("s", {PARTITIONS[0]: (run,)}, str))
     assert (book.missing_bytes("a"), book.size_bytes("a")) == (50, 50)
@@ -311,13 +311,13 @@ def test_what_was_not_reported_as_copied_is_missing() -> None:
 def test_what_is_small_is_told_once() -> None:
     """A partition that has not changed is not told again."""
     heirs = Heirs(TIMEOUT_MS, tells=False)
-    run = StateRun("f", (0, 1), SPACE, 0, 1, 5, 50)
+    run = StateRun("f", (0, 1), SPACE, 0, 1, 5, 50, 0)
     runs = dict.fromkeys(PARTITIONS, (run,))
     standing = {at: assign({at: 1.0}, {"b": 1.0}, None, 1).owners[at] for at in PARTITIONS}
     heirs.follow(KnownState("s", runs, str), standing)
     first = heirs.news("b", 0)
     assert [each[1] for each in first["orders"]] == [0, 1, 2, 3]
-    more = runs | {PARTITIONS[2]: (run, StateRun("g", (0, 1), KeyRange(0, 9), 1, 2, 1, 7))}
+    more = runs | {PARTITIONS[2]: (run, StateRun("g", (0, 1), KeyRange(0, 9), 1, 2, 1, 7, 0))}
     heirs.follow(KnownState("s", more, str), standing)
     assert heirs.hint("b")
     second = heirs.news("b", first["version"])

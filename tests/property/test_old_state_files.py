@@ -66,7 +66,7 @@ class History:
             spans = self.random.choice([[SPACE], split_evenly(SPACE, 3)])
             # Some supersede what is there, from a commit on.
             since = self.random.choice([self.seq, self.seq, max(self.seq - 3, 0), 0])
-            made = [MadeRun(name, (at, at + 1), span, since, 1, 1) for at, span in enumerate(spans)]
+            made = [MadeRun(name, (n, n + 1), span, since, 1, 1, 0) for n, span in enumerate(spans)]
             found[partition] = tuple(after_batch(self.runs[partition], made, self.seq + 1))
         self.commit(CommitKind.BATCH, found)
 

@@ -78,7 +78,7 @@ class World:
     def _write(self, span: KeyRange, from_seq: int, rows: dict[int, int]) -> MadeRun:
         name = f"s/{len(self.files)}.parquet"
         self.files[name] = rows
-        return MadeRun(name, (0, 1), span, from_seq, len(rows), 10 * len(rows))
+        return MadeRun(name, (0, 1), span, from_seq, len(rows), 10 * len(rows), 0)
 
     def read(self, key: int) -> int | None:
         for run in newest_first(self.runs):

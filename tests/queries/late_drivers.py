@@ -200,7 +200,7 @@ class Drivers:
         assert writer.add([pa.RecordBatch.from_pylist(rows, FORM.schema)])
         [written] = writer.finish()
         where = ("t", 0, writer.name, *written.groups, SPACE.from_hash, SPACE.until_hash - 1)
-        return (*where, 0, written.rows, written.size_bytes)
+        return (*where, 0, written.rows, written.size_bytes, written.footer_crc)
 
     def rows(self) -> list[int]:
         return sorted(DeltaTable(self.table).to_pyarrow_table().column("at").to_pylist())

@@ -231,7 +231,7 @@ def state_rows(
         for partition, run in made:
             bounds = (run.span.from_hash, run.span.until_hash - 1)
             row = (*partition, run.file, *run.groups, *bounds, run.from_seq)
-            rows.append((*row, run.rows, run.size_bytes))
+            rows.append((*row, run.rows, run.size_bytes, run.footer_crc))
         yield member_rows("state_run", rows)
     told = {name: round(value) for name, value in asdict(figures).items()}
     yield member_rows("state_work", [told])

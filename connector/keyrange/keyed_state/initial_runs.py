@@ -71,15 +71,15 @@ class InitialRun:
 
     def flat(self) -> tuple[Any, ...]:
         run, timer = self.run, self.next_timer
-        told = (*self.partition, run.file, *run.groups, run.rows, run.size_bytes)
+        told = (*self.partition, run.file, *run.groups, run.rows, run.size_bytes, run.footer_crc)
         return (*told, run.span.from_hash, run.span.until_hash - 1, timer.timer_us, timer.retry_ms)
 
     @classmethod
     def of_flat(cls, values: Iterable[Any]) -> InitialRun:
         """What `flat` has made."""
-        topic, number, file, first, until, rows, size, lo, hi, timer_us, retry_ms = values
+        topic, number, file, first, until, rows, size, crc, lo, hi, timer_us, retry_ms = values
         span = KeyRange(lo, hi + 1)
-        made = MadeRun(file, (first, until), span, SEQ, rows, size)
+        made = MadeRun(file, (first, until), span, SEQ, rows, size, crc)
         return cls(TopicPartition(topic, number), made, NextTimer(span, timer_us, retry_ms))
 
 
@@ -114,7 +114,7 @@ class InitialFile:
             writer.abandon()
             raise
         return [
-            InitialRun(p, MadeRun(writer.name, w.groups, s, SEQ, w.rows, w.size_bytes), timer)
+            InitialRun(p, w.as_run(writer.name, s, SEQ), timer)
             for (p, s, timer), w in zip(begun, written, strict=True)
         ]
 

@@ -41,7 +41,7 @@ class RunFile:
         found, name = [], self.writer.name
         for begun, written in zip(self._begun, self.writer.finish(), strict=True):
             partition, span, from_seq, copy = begun
-            made = MadeRun(name, written.groups, span, from_seq, written.rows, written.size_bytes)
+            made = written.as_run(name, span, from_seq)
             if copy is not None:
                 # The number of the commit is in no name.
                 copy.keep(made.committed(max(from_seq, 1)))

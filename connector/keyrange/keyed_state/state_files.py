@@ -3,7 +3,9 @@ its own."""
 
 from __future__ import annotations
 
+import io
 import uuid
+import zlib
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -14,22 +16,36 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from keyrange.errors import KeyrangeError, error
-from keyrange.keyed_state.model.state_runs import StateRun
+from keyrange.keyed_state.model.state_runs import MadeRun, StateRun
 from keyrange.keyed_state.sorted_blocks import Numbers, within
 from keyrange.keyed_state.variables import KEY_HASH, StateForm
+from keyrange.model.key_ranges import KeyRange
 from keyrange.storage.directory import Directory
 from keyrange.storage.object_store import FAILURES, failing_as, is_unanswered, let_go
 
 _BLOCKS_KEPT: Final = 4
+# Of the footer: the file's own name.
+_NAME: Final = b"keyrange.file"
+_MAGIC: Final = b"PAR1"
+# Behind the footer: its size and the magic bytes.
+_END_BYTES: Final = 8
+# Most footers are smaller.
+_FOOTER_BYTES: Final = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A run in a file: its row groups [first, until), its rows, and their bytes in the file."""
+    """A run in a file: its row groups [first, until), its rows, their bytes in the file, and the
+    CRC-32 of the file's footer."""
 
     groups: tuple[int, int]
     rows: int
     size_bytes: int
+    footer_crc: int
+
+    def as_run(self, file: str, span: KeyRange, from_seq: int) -> MadeRun:
+        told = (self.rows, self.size_bytes, self.footer_crc)
+        return MadeRun(file, self.groups, span, from_seq, *told)
 
 
 class StateFileWriter:
@@ -65,7 +81,10 @@ class StateFileWriter:
             self._writer.close()
             self._stream.close()
         [metadata] = self._told
-        return [_written(metadata, groups) for groups in self._runs]
+        footer = io.BytesIO()
+        metadata.write_metadata_file(footer)
+        crc = zlib.crc32(_footer_of(footer.getvalue()))
+        return [_written(metadata, groups, crc) for groups in self._runs]
 
     def abandon(self) -> None:
         let_go(self._writer, self._stream)
@@ -74,9 +93,10 @@ class StateFileWriter:
         if self._writer is None:
             self._told: list[pq.FileMetaData] = []
             self._stream = self._directory.create(self.name)
+            metadata = self._form.schema.metadata or {}
             self._writer = pq.ParquetWriter(
                 self._stream,
-                self._form.schema,
+                self._form.schema.with_metadata(metadata | {_NAME: self.name.encode()}),
                 compression="zstd",
                 compression_level=1,
                 use_dictionary=False,
@@ -92,12 +112,31 @@ class StateFileWriter:
         return failing_as("STATE_UNWRITABLE", "state cannot be kept", path=path)
 
 
-def _written(metadata: pq.FileMetaData, groups: tuple[int, int]) -> Written:
+def _written(metadata: pq.FileMetaData, groups: tuple[int, int], footer_crc: int) -> Written:
     told = [metadata.row_group(number) for number in range(*groups)]
     size = sum(
         group.column(at).total_compressed_size for group in told for at in range(group.num_columns)
     )
-    return Written(groups, sum(group.num_rows for group in told), size)
+    return Written(groups, sum(group.num_rows for group in told), size, footer_crc)
+
+
+def _footer_of(data: bytes) -> bytes:
+    """The footer that a Parquet file ends with (parquet.apache.org/docs/file-format). Raises
+    ValueError where there is none, or not all of it."""
+    size = int.from_bytes(data[-_END_BYTES:-4], "little")
+    if len(data) < size + _END_BYTES or not data.endswith(_MAGIC):
+        raise ValueError("it does not end as a file of Parquet does")
+    return data[-size - _END_BYTES : -_END_BYTES]
+
+
+def _read_footer(source: pa.NativeFile) -> bytes:
+    """Raises ValueError where there is none."""
+    size = source.size()
+    end = source.read_at(min(size, _FOOTER_BYTES), max(size - _FOOTER_BYTES, 0))
+    told = int.from_bytes(end[-_END_BYTES:-4], "little") + _END_BYTES
+    if len(end) < told <= size:
+        end = source.read_at(told, size - told)
+    return _footer_of(end)
 
 
 class FileBlocks:
@@ -112,7 +151,14 @@ class FileBlocks:
         self._kept: dict[int, pa.RecordBatch] = {}
         try:
             source = directory.open(run.file)
-            self._file = pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=True)
+            footer = _read_footer(source)
+            if zlib.crc32(footer) != run.footer_crc:
+                raise ValueError("its end is not the one that was written")
+            end = len(footer).to_bytes(4, "little") + _MAGIC
+            told = pq.read_metadata(pa.BufferReader(_MAGIC + footer + end))
+            self._file = pq.ParquetFile(
+                source, metadata=told, page_checksum_verification=True, pre_buffer=True
+            )
         except FileNotFoundError:
             raise error(
                 "STATE_GONE", "a file of states that a commit names is gone", path=self._uri

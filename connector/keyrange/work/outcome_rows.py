@@ -59,7 +59,7 @@ _MEMBERS: Final = {
     "partition_values array<struct<column string, value string>>, target string",
     "outcome_file": "attempt string, name string, size_bytes long, data binary",
     "state_run": f"{_PARTITION}, file string, first_group int, until_group int, "
-    "from_hash long, last_hash long, from_seq long, rows long, size_bytes long",
+    "from_hash long, last_hash long, from_seq long, rows long, size_bytes long, footer_crc long",
     "event_time": f"{_PARTITION}, latest_us long",
     "timers": f"{_PARTITION}, from_hash long, last_hash long, timer_us long, retry_ms long, "
     "exact boolean",

@@ -52,7 +52,7 @@ def key_of(is_kept: bool) -> str:
 @pytest.fixture
 def members(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A query's members; its commits have state of some keys."""
-    run = StateRun(f"{SOURCE}/a.parquet", (0, 1), KEPT, 1, 2, 10, 100)
+    run = StateRun(f"{SOURCE}/a.parquet", (0, 1), KEPT, 1, 2, 10, 100, 0)
     query = Query().run(1, 10)
     query.table.store[-1] = replace(query.table.store[-1], runs={AT: (run,)})
     put_in_place(monkeypatch, query)

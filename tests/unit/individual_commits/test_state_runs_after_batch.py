@@ -27,7 +27,7 @@ from keyrange.model.offsets import TopicPartition
 from keyrange.ranges.model.range_plan import even_ranges
 
 AT = TopicPartition("t", 0)
-RUN = StateRun("s/a.parquet", (0, 1), SPACE, 1, 2, 1, 1)
+RUN = StateRun("s/a.parquet", (0, 1), SPACE, 1, 2, 1, 1, 0)
 
 
 def commit(seq: int, runs: Any) -> Commit:
@@ -74,8 +74,8 @@ def test_where_nobody_kept_state_a_commit_says_nothing_of_it() -> None:
 def test_what_a_reset_has_not_set_back_keeps_its_state() -> None:
     """A reset to where one key range of two stood: the batch that ran meanwhile has its records."""
     low, high = even_ranges(2)
-    old = StateRun("s/old.parquet", (0, 1), SPACE, 1, 2, 1, 1)
-    ahead = StateRun("s/ahead.parquet", (0, 1), low, 2, 3, 1, 1)
+    old = StateRun("s/old.parquet", (0, 1), SPACE, 1, 2, 1, 1, 0)
+    ahead = StateRun("s/ahead.parquet", (0, 1), low, 2, 3, 1, 1, 0)
     pieces = (KeyRangeState(low, 1_000), KeyRangeState(high, 500))
     planned = Commit(
         *(2, CommitKind.BATCH, "g", "s", "q", "r", 1, 1),
@@ -110,7 +110,7 @@ def test_what_a_reset_has_not_set_back_keeps_its_state() -> None:
 def test_a_key_range_that_was_set_back_without_a_change_of_state_gets_none_of_the_batch() -> None:
     """All of its records that come again have failed: the runs are those of before."""
     low, high = even_ranges(2)
-    old = StateRun("s/old.parquet", (0, 1), SPACE, 1, 2, 1, 1)
+    old = StateRun("s/old.parquet", (0, 1), SPACE, 1, 2, 1, 1, 0)
     state = PartitionState("id", 1_000, (KeyRangeState(low, 1_000), KeyRangeState(high, 500)))
     planned = replace(commit(1, {AT: (old,)}), states={AT: state})
     running = stateless(known_at([planned], 1), is_empty=False)
@@ -124,4 +124,4 @@ def test_a_key_range_that_was_set_back_without_a_change_of_state_gets_none_of_th
 
 
 def _row(span: KeyRange, name: str) -> tuple[Any, ...]:
-    return ("t", 0, f"s/{name}.parquet", 0, 1, span.from_hash, span.until_hash - 1, 3, 1, 1)
+    return ("t", 0, f"s/{name}.parquet", 0, 1, span.from_hash, span.until_hash - 1, 3, 1, 1, 0)

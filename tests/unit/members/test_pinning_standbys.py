@@ -19,7 +19,7 @@ from keyrange.model.offsets import OffsetRange
 from queries.pinning_stage import PARTITIONS, Stage, assigned, staged
 
 STANDBY = {"state.standby.replicas": "1"}
-RUN = StateRun("source/a.parquet", (0, 1), SPACE, 0, 1, 1_000, 100_000_000)
+RUN = StateRun("source/a.parquet", (0, 1), SPACE, 0, 1, 1_000, 100_000_000, 0)
 STATE = KnownState("source", dict.fromkeys(PARTITIONS, (RUN,)), str)
 
 

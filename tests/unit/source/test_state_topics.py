@@ -37,7 +37,7 @@ KNOWN = Snapshot(
     1,
     columns_of({each: fresh(IDS[each.topic], 5) for each in PARTITIONS}),
     terms=CommitSettings(state_topic="t"),
-    runs={PARTITIONS[0]: (StateRun("f", (0, 1), SPACE, 1, 2, 1, 1),)},
+    runs={PARTITIONS[0]: (StateRun("f", (0, 1), SPACE, 1, 2, 1, 1, 0),)},
 )
 
 

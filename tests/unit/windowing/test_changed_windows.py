@@ -11,7 +11,6 @@ import pytest
 import keyrange
 from keyrange.errors import KeyrangeError
 from keyrange.jobs.state_check import check_variables
-from keyrange.keyed_state.model.state_runs import StateRun
 from keyrange.keyed_state.state_files import StateFileWriter
 from keyrange.keyed_state.variables import (
     KEY,
@@ -99,7 +98,7 @@ def test_a_job_is_refused_by_the_file_that_was_written_last(tmp_path: Path) -> N
     row = dict.fromkeys(form.schema.names) | {form.schema.names[0]: 1, KEY: b"k"}
     writer.add([pa.RecordBatch.from_pylist([row], schema=form.schema)])
     [written] = writer.finish()
-    run = StateRun(writer.name, written.groups, SPACE, 0, 1, 1, 1)
+    run = written.as_run(writer.name, SPACE, 0).committed(0)
     check_variables(variables(was), [run], options)
     check_variables(variables(now), [], options)
     with pytest.raises(KeyrangeError, match="STATE_SCHEMA_CHANGED"):

@@ -57,6 +57,7 @@ _RUN: Final = pa.struct(
         ("until_seq", pa.int64()),
         ("rows", pa.int64()),
         ("size_bytes", pa.int64()),
+        ("footer_crc", pa.int64()),
     ]
 )
 _TIMER: Final = pa.struct(

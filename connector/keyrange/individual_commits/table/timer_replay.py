@@ -188,8 +188,7 @@ def write_timers(stored: StoredState, known: Snapshot, source_id: str, replay: T
     for (partition, span), each in zip(begun, written, strict=True):
         before = known.runs.get(partition, ())
         seq = max(known.seq, last_seq(before, 0)) + 1
-        place = (writer.name, each.groups, span, seq, seq + 1)
-        found[partition] = (*before, StateRun(*place, each.rows, each.size_bytes))
+        found[partition] = (*before, each.as_run(writer.name, span, seq).committed(seq))
     return found
 
 

@@ -26,7 +26,9 @@ _GROWTH: Final = 1
 @dataclass(frozen=True, slots=True, order=True)
 class StateRun:
     """A stretch of a file. `file`: its path below the state directory. `groups`: its row groups
-    [first, until). `rows` and `size_bytes` are estimates where the run was cut."""
+    [first, until). `rows` and `size_bytes` are estimates where the run was cut. `footer_crc`: the
+    CRC-32 of the file's footer, which says where its rows are, which hashes they have, and the
+    file's name: another file in its place, or one that was changed, is told apart."""
 
     file: str
     groups: tuple[int, int]
@@ -35,6 +37,7 @@ class StateRun:
     until_seq: int
     rows: int
     size_bytes: int
+    footer_crc: int
 
     def __post_init__(self) -> None:
         if not (0 <= self.from_seq < self.until_seq and 0 <= self.groups[0] < self.groups[1]):
@@ -44,7 +47,8 @@ class StateRun:
         """Its values one after the other, with both ends of the key range in it."""
         span = (self.span.from_hash, self.span.until_hash - 1)
         since = (self.from_seq, self.until_seq)
-        return (self.file, *self.groups, *span, *since, self.rows, self.size_bytes)
+        told = (self.rows, self.size_bytes, self.footer_crc)
+        return (self.file, *self.groups, *span, *since, *told)
 
     @classmethod
     def of_flat(cls, values: Iterable[Any]) -> StateRun:
@@ -129,11 +133,13 @@ class MadeRun:
     from_seq: int
     rows: int
     size_bytes: int
+    footer_crc: int
 
     def committed(self, seq: int) -> StateRun:
         """The run as commit `seq` names it."""
         since = (self.from_seq, seq + 1)
-        return StateRun(self.file, self.groups, self.span, *since, self.rows, self.size_bytes)
+        told = (self.rows, self.size_bytes, self.footer_crc)
+        return StateRun(self.file, self.groups, self.span, *since, *told)
 
 
 def last_seq(runs: Iterable[StateRun], seq: int) -> int:

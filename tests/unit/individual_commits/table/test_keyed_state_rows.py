@@ -48,7 +48,7 @@ class History:
                 *(seq, kind, "g", "s", "q", "r", -1 if by_hand else seq, 1),
                 states={AT: PartitionState("id", position, (piece,))},
                 cut_back=cut_back,
-                runs={AT: (StateRun(f"s/{seq}", (0, 1), SPACE, seq, seq + 1, 1, 1),)},
+                runs={AT: (StateRun(f"s/{seq}", (0, 1), SPACE, seq, seq + 1, 1, 1, 0),)},
             )
         )
 

@@ -68,7 +68,7 @@ class Query:
         writer.add(blocks_of(sorted_by_hash(pa.RecordBatch.from_pylist(rows, FORM.schema))))
         [written] = writer.finish()
         place = (writer.name, written.groups, SPACE, seq, seq + 1)
-        run = StateRun(*place, written.rows, written.size_bytes)
+        run = StateRun(*place, written.rows, written.size_bytes, written.footer_crc)
         times = {AT: PartitionTime(Watermark(AT_US, 0))}
         runs = {AT: (*known.runs.get(AT, ()), run)}
         states = {AT: fresh("id", seq)}
