@@ -149,3 +149,26 @@ def test_models_and_wire_read_no_clock_and_roll_no_dice() -> None:
     found = {file: sorted(those & CLOCKS_AND_CHANCE) for file, those in roots.items()}
     assert {file: those for file, those in found.items() if those} == {}
     assert [name(path) for path in pure if "np.random" in text_of(path)] == []
+
+
+def unsafe_starts(text: str) -> list[int]:
+    """The lines that name this Python other than as the head of a command that leaves the
+    directory it runs in out of its path."""
+    tree, safe = ast.parse(text), set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.List | ast.Tuple) and len(node.elts) > 1:
+            head, option = node.elts[:2]
+            if isinstance(option, ast.Constant) and option.value in ("-P", "-I"):
+                safe.add(head)
+    return [
+        node.lineno
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and node.attr == "executable" and node not in safe
+    ]
+
+
+def test_what_starts_a_python_runs_nothing_of_the_working_directory() -> None:
+    """A folder with the name of a package would be imported in its place."""
+    assert unsafe_starts("[sys.executable, '-m', 'x']\nrun([sys.executable, '-P', 'x'])") == [1]
+    found = {name(path): unsafe_starts(text_of(path)) for path in SOURCES}
+    assert {file: lines for file, lines in found.items() if lines} == {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import base64
 import json
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -59,6 +60,18 @@ def read(text: str, *payloads: bytes | None, rescues: bool = False) -> ReadValue
     found.column.validate(full=True)
     assert found.column.type == decoder.type == type_of(schema)
     return found
+
+
+def test_the_compiler_is_not_taken_from_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "grpc_tools").mkdir()
+    (tmp_path / "grpc_tools" / "__init__.py").touch()
+    (tmp_path / "grpc_tools" / "protoc.py").write_text("open('ran', 'w').close()\n")
+    monkeypatch.chdir(tmp_path)
+    schema = Schema('syntax = "proto3"; message Elsewhere { int32 a = 1; }')
+    assert type_of(schema) == pa.struct([("a", pa.int32())])
+    assert not (tmp_path / "ran").exists()
 
 
 def values(text: str, *payloads: bytes | None) -> list[Any]:

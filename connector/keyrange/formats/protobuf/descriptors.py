@@ -193,7 +193,7 @@ def _compiled(schema: Schema) -> tuple[Any, ...]:
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(text, encoding="utf-8")
         answer = Path(directory, "keyrange_descriptors")
-        command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{directory}"]
+        command = [sys.executable, "-P", "-m", "grpc_tools.protoc", f"-I{directory}"]
         command += ["--include_imports", f"--descriptor_set_out={answer}", _MAIN]
         try:
             done = subprocess.run(
