@@ -34,7 +34,8 @@ _PLAIN: Final = {
 }
 _DECIMAL: Final = ("decimal", "dec", "numeric")
 _PRECISION_MAX: Final = 38
-_DEPTH_MAX: Final = 50
+# Of types within types.
+DEPTH_MAX: Final = 50
 
 
 def parse_ddl(text: str) -> dict[str, Any]:
@@ -136,8 +137,8 @@ class _Reader:
     def _nested(self, word: str) -> Any:
         self._at += 1
         self._depth += 1
-        if self._depth > _DEPTH_MAX:
-            raise ValueError(f"must not hold types in more than {_DEPTH_MAX} others")
+        if self._depth > DEPTH_MAX:
+            raise ValueError(f"must not hold types in more than {DEPTH_MAX} others")
         self._expect("<")
         made: Any
         if word == "struct":

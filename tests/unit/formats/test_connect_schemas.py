@@ -124,7 +124,65 @@ def test_what_brings_no_schema(payload: bytes) -> None:
     assert DEBEZIUM.said_by(payload) is None
 
 
+def within(kind: dict[str, Any], depth: int) -> dict[str, Any]:
+    for _ in range(depth):
+        kind = {"type": "array", "items": kind}
+    return kind
+
+
+NO_STRUCT: dict[str, Any] = {"type": "struct", "fields": None}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"a": decimal("x", "2")},
+        {"a": decimal("9", "x")},
+        {"a": decimal("9", "9" * 5_000)},
+        {"a": decimal("9", "2") | {"parameters": [1]}},
+        {"a": {"type": ["int32"]}},
+        {"a": {"type": "int32", "name": ["x"]}},
+        {"a": {"type": "int32", "field": {"b": 1}}},
+        {"a": {"type": "int32", "field": None}},
+        {"\ud800": {"type": "int32"}},
+        {"a": NO_STRUCT},
+        {"a": {"type": "array", "items": NO_STRUCT}},
+        {"a": {"type": "array"}},
+        {"a": {"type": "map", "keys": {"type": "string"}}},
+        {"a": within({"type": "int32"}, 51)},
+        {"a": within({"type": "int32"}, 300)},
+    ],
+)
+def test_what_kafka_connect_never_writes_is_no_schema(fields: dict[str, Any]) -> None:
+    told = [{"field": name, **kind} for name, kind in fields.items()]
+    for schema in ({"fields": told}, {"type": "struct", "fields": told}):
+        assert CONNECT.said_by(json.dumps({"schema": schema}).encode()) is None
+        after = {"type": "struct", "fields": [{"field": "after", **schema}]}
+        assert DEBEZIUM.said_by(json.dumps({"schema": after}).encode()) is None
+
+
+@pytest.mark.parametrize("fields", [7, "ab", {"a": 1}, [7], [{}], [{"type": "int32"}]])
+def test_fields_that_are_none(fields: Any) -> None:
+    document = {"schema": {"type": "struct", "fields": fields}, "payload": {}}
+    assert CONNECT.said_by(json.dumps(document).encode()) is None
+    assert DEBEZIUM.said_by(json.dumps(document).encode()) is None
+
+
+def test_what_is_nested_as_deep_as_columns_are() -> None:
+    found = CONNECT.said_by(document({}, a=within({"type": "int32"}, 49)))
+    assert found is not None
+    assert pa.types.is_list(CONNECT.type_of(found, SETTINGS).field("a").type)
+
+
+def test_a_decimal_of_no_digits_is_written_as_text() -> None:
+    found = CONNECT.said_by(document({}, a=decimal("0", "0")))
+    assert found is not None
+    assert CONNECT.type_of(found, SETTINGS).field("a").type == pa.string()
+
+
 def test_what_is_not_known() -> None:
+    with pytest.raises(UnfitSchema, match="a struct has no fields"):
+        CONNECT.said_by(document({}, a={"type": "struct", "fields": []}))
     with pytest.raises(UnfitSchema, match='not known: "int128"'):
         CONNECT.said_by(document({}, a={"type": "int128"}))
     inner = {"type": "struct", "fields": [{"field": "b", **decimal("65", "2")}]}

@@ -76,6 +76,9 @@ def test_the_youngest_record_says_the_columns(broker: LoopbackCluster, log: Log)
     # Of one partition the last one.
     log.values = {(0, END - 9): change("long"), (0, END - 2): change("string")}
     assert type_in(forms(broker)) == "string"
+    # One that Kafka Connect has not written is none.
+    log.values[0, END - 1] = change("string").replace(b'"string"', b'["string"]')
+    assert type_in(forms(broker)) == "string"
     # What a query selects says nothing of it.
     assert type_in(forms(broker, keys='["no such key"]', columns="offset")) == "string"
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Any, Final
 
 from keyrange.formats.connect.columns import VARIABLE_DECIMAL
-from keyrange.model.ddl import array_of, column_of, map_of
+from keyrange.model.ddl import DEPTH_MAX, array_of, column_of, map_of
 from keyrange.model.value_forms import Schema, UnfitSchema
 
 # In the metadata of a column, a text: it holds decimals of any size.
 DIGITS_MARK: Final = "keyrange.digits"
 _DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
 _DIGITS_MAX: Final = 38
+_NUMBER: Final = re.compile(r"-?[0-9]{1,9}")
+_SURROGATE: Final = re.compile(r"[\ud800-\udfff]")
 # By the names of Kafka Connect and Debezium.
 _NAMED: Final = {
     "io.debezium.time.Date": "date",
@@ -40,21 +43,57 @@ _PLAIN: Final = {
 
 
 def columns_said_by(payload: bytes, path: Sequence[str] = ()) -> Schema | None:
-    """The columns of the struct at a path of a document's schema; None where it brings none. Raises
-    UnfitSchema."""
+    """The columns of the struct at a path of a document's schema; None where it brings none, or
+    none that Kafka Connect could have written. Raises UnfitSchema for one that has no columns."""
     try:
         document = json.loads(payload)
     except (ValueError, RecursionError):
         return None
     said = document.get("schema") if isinstance(document, dict) else None
     for name in path:
-        said = next((each for each in _fields(said) if each["field"] == name), None)
-    return Schema(json.dumps(_struct(said))) if said and _fields(said) else None
+        said = next((each for each in _fields(said) if each.get("field") == name), None)
+    if said is None or not _fields(said) or not _is_written(said):
+        return None
+    return Schema(json.dumps(_struct(said)))
 
 
 def _fields(said: Any) -> list[dict[str, Any]]:
     fields = said.get("fields") if isinstance(said, dict) else None
-    return [each for each in fields or () if isinstance(each, dict) and "field" in each]
+    return [each for each in fields if isinstance(each, dict)] if isinstance(fields, list) else []
+
+
+def _is_written(said: Any, depth: int = 0) -> bool:
+    """Whether the converter could have written this as a schema: a producer may write anything."""
+    if not isinstance(said, dict) or depth > DEPTH_MAX:
+        return False
+    kind, name, parameters = (said.get(key) for key in ("type", "name", "parameters"))
+    if not isinstance(kind, str) or not isinstance(name, str | None):
+        return False
+    if not isinstance(parameters, dict | None):
+        return False
+    if name == _DECIMAL and not all(map(_NUMBER.fullmatch, map(str, _decimal(said)))):
+        return False
+    within = {"array": ("items",), "map": ("keys", "values")}.get(kind, ())
+    if not all(_is_written(said.get(key), depth + 1) for key in within):
+        return False
+    if kind != "struct" or name == VARIABLE_DECIMAL:
+        return True
+    fields = said.get("fields")
+    return isinstance(fields, list) and all(
+        _is_written(each, depth + 1) and _is_named(each) for each in fields
+    )
+
+
+def _is_named(said: dict[str, Any]) -> bool:
+    name = said.get("field")
+    return isinstance(name, str) and not _SURROGATE.search(name)
+
+
+def _decimal(said: dict[str, Any]) -> tuple[Any, Any]:
+    """Precision and scale."""
+    parameters = said.get("parameters") or {}
+    precision = parameters.get("connect.decimal.precision") or _DIGITS_MAX
+    return precision, parameters.get("scale") or 0
 
 
 def _struct(said: dict[str, Any], is_root: bool = True) -> dict[str, Any]:
@@ -72,16 +111,16 @@ def _type(said: Any, is_root: bool, is_field: bool = True) -> Any:
     kind = said.get("type") if isinstance(said, dict) else None
     name = said.get("name") if isinstance(said, dict) and is_field else None
     if name == _DECIMAL:
-        parameters = said.get("parameters") or {}
-        precision = int(parameters.get("connect.decimal.precision") or _DIGITS_MAX)
-        scale = int(parameters.get("scale") or 0)
-        fits = 0 <= scale <= precision <= _DIGITS_MAX
+        precision, scale = map(int, _decimal(said))
+        fits = 0 <= scale <= precision <= _DIGITS_MAX and precision
         return f"decimal({precision},{scale})" if fits else _digits(is_root)
     if name == VARIABLE_DECIMAL and is_root:
         return ""
     if name in _NAMED:
         return _NAMED[name]
     if kind == "struct":
+        if not _fields(said):
+            raise UnfitSchema("a struct has no fields")
         return _struct(said, is_root=False)
     if kind == "array":
         element = _type(said.get("items"), False, is_field=False)
