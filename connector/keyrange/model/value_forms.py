@@ -17,6 +17,8 @@ WRITTEN: Final = ("json", "avro", "protobuf")
 REGISTERED: Final = ("avro", "protobuf", "json", "connect", "debezium")
 # Of these the records may bring it with them.
 SELF_DESCRIBED: Final = ("connect", "debezium")
+# Types that are used again and again make columns without end out of a short text.
+COLUMNS_MAX: Final = 10_000
 # The column of what could not be read, with badValues=column.
 BAD_COLUMN: Final = "_bad_value"
 # The columns with the bytes of keys and values that are read, where dead letters may need them.

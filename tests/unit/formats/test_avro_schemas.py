@@ -131,6 +131,18 @@ def test_a_schema_of_columns_without_end_is_refused() -> None:
     assert found.column.to_pylist() == [{"k": 7}]
 
 
+def test_unions_of_records_of_unions_without_end_are_refused() -> None:
+    """Each branch of the writer's reads into the same record of the reader's."""
+    writer: Any = ["null", "int"]
+    reader: Any = "int"
+    for at in range(40):
+        again = [each if isinstance(each, str) else each["name"] for each in writer]
+        writer = [record(("x", writer), name=f"a{at}"), record(("x", again), name=f"b{at}")]
+        reader = record(("x", reader), name=f"r{at}")
+    with pytest.raises(UnfitSchema, match="make more than 100000 pairs of types"):
+        AVRO.decoder(schema(reader), schema(writer), SETTINGS)
+
+
 MISFITS = [
     ("string", "int", "the writer's string is no int"),
     (record(("a", "long")), record(("a", "int")), "field a: the writer's long is no int"),

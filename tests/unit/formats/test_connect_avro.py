@@ -140,6 +140,18 @@ def test_what_is_no_time_is_bad() -> None:
     assert "field a: it is no timestamp" in found.bad.errors[0]
 
 
+def test_records_without_end_are_refused() -> None:
+    schema: Any = {"type": "record", "name": "d0", "fields": [{"name": "x", "type": "int"}]}
+    for at in range(1, 40):
+        fields = [{"name": "x", "type": schema}, {"name": "y", "type": f"d{at - 1}"}]
+        schema = {"type": "record", "name": f"d{at}", "fields": fields}
+    with pytest.raises(UnfitSchema, match="makes more than 10000 columns"):
+        CONNECT.type_of(Schema(json.dumps(schema)), SETTINGS)
+    itself = {"type": "record", "name": "d", "fields": [{"name": "x", "type": ["null", "d"]}]}
+    with pytest.raises(UnfitSchema, match="record d is in itself"):
+        CONNECT.type_of(Schema(json.dumps(itself)), SETTINGS)
+
+
 def test_columns_that_another_schema_lacks_are_null() -> None:
     """Also such as have no default in the schema: an older row does not say them."""
     older = record(("id", "long"), ("gone", "string"))

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from keyrange.formats.json.format import FORMAT
 from keyrange.formats.json.json_schema import columns_of
-from keyrange.model.value_forms import Schema, UnfitSchema
+from keyrange.model.value_forms import ReadSettings, Schema, UnfitSchema
 
 DECIMAL = "org.apache.kafka.connect.data.Decimal"
 
@@ -118,3 +119,48 @@ def test_columns_stand_as_connect_numbers_them() -> None:
 def test_what_has_no_columns(text: str, why: str) -> None:
     with pytest.raises(UnfitSchema, match=why):
         columns_of(Schema(text))
+
+
+def doubled(number: int, inner: Any) -> dict[str, Any]:
+    """Definitions that each use the one before twice."""
+    found: dict[str, Any] = {"d0": {"type": "object", "properties": {"x": {"type": "integer"}}}}
+    for at in range(1, number):
+        found[f"d{at}"] = inner({"$ref": f"#/definitions/d{at - 1}"})
+    last = {"$ref": f"#/definitions/d{number - 1}"}
+    return {"type": "object", "properties": {"a": last}, "definitions": found}
+
+
+@pytest.mark.parametrize(
+    "inner",
+    [
+        lambda ref: {"type": "object", "properties": {"x": ref, "y": ref}},
+        lambda ref: {"allOf": [ref, ref]},
+    ],
+)
+def test_schemas_without_end_are_refused(inner: Any) -> None:
+    with pytest.raises(UnfitSchema, match="has more than 40000 schemas in it"):
+        columns_of(Schema(json.dumps(doubled(40, inner))))
+
+
+def test_schemas_that_are_nested_deep_are_refused() -> None:
+    schema: Any = {"type": "integer"}
+    for depth in range(1, 301):
+        schema = {"type": "object", "properties": {"a": schema}}
+        if depth == 50:
+            assert "struct" in columns_of(Schema(json.dumps(schema)))
+        if depth in (51, 300):
+            with pytest.raises(UnfitSchema, match="nests more than 50 types"):
+                columns_of(Schema(json.dumps(schema)))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"type": "struct"}',
+        '{"type": "struct", "fields": [{"name": "a", "type": "x", "metadata": {}}]}',
+        '{"type": "object", "properties": {"\\ud800": {"type": "integer"}}}',
+    ],
+)
+def test_what_a_registry_gives_for_columns_is_no_error_of_pythons(text: str) -> None:
+    with pytest.raises(UnfitSchema, match="columns that cannot be read"):
+        FORMAT.type_of(Schema(text), ReadSettings())

@@ -62,6 +62,14 @@ def read(text: str, *payloads: bytes | None, rescues: bool = False) -> ReadValue
     return found
 
 
+def test_messages_without_end_are_refused() -> None:
+    text = 'syntax = "proto3"; message D0 { int32 x = 1; }'
+    twice = [f"message D{n} {{ D{n - 1} x = 1; D{n - 1} y = 2; }}" for n in range(1, 40)]
+    assert unfit(text + "".join(twice), "D39") == "makes more than 10000 columns"
+    once = [f"message D{n} {{ D{n - 1} x = 1; }}" for n in range(1, 400)]
+    assert unfit(text + "".join(once), "D399") == "nests more than 100 messages"
+
+
 def test_the_compiler_is_not_taken_from_the_working_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

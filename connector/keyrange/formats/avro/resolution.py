@@ -19,7 +19,7 @@ from keyrange.formats.avro.schemas import MISSING, NAMED, AvroField, AvroType, u
 from keyrange.formats.avro.types import members, where
 from keyrange.formats.cells import UNSET, Node
 from keyrange.formats.column_kinds import below
-from keyrange.model.value_forms import UnfitSchema
+from keyrange.model.value_forms import COLUMNS_MAX, UnfitSchema
 
 PROMOTED: Final = {
     "int": ("long", "float", "double"),
@@ -33,6 +33,7 @@ _FAMILIES: Final = (
     ("timestamp-millis", "timestamp-micros"),
     ("local-timestamp-millis", "local-timestamp-micros"),
 )
+_PAIRS_MAX: Final = 10 * COLUMNS_MAX
 _NUMBERS: Final = ("int", "long", "float", "double")
 
 
@@ -110,7 +111,9 @@ def resolve(writer: AvroType, reader: AvroType, root: Node) -> Action:
     A field that the writer has not becomes a constant of its node, unless another branch of the
     writer's reads into the same record.
     """
-    action = _resolved(writer, reader, root, "")
+    resolver = _Resolver()
+    action = resolver.resolved(writer, reader, root, "")
+    resolver.check()
     records: dict[int, list[Record]] = {}
     _collect(action, records)
     for record, *others in records.values():
@@ -140,36 +143,115 @@ def reads_defaults(record: Record) -> bool:
     return any(record.node.children[at].constant is UNSET for at, _ in record.defaults)
 
 
-def _resolved(writer: AvroType, reader: AvroType, node: Node, path: str) -> Action:
-    if writer.kind == "union":
-        return _of_writers_union(writer, reader, node, path)
-    if reader.kind == "union":
-        return _to_readers_union(writer, reader, node, path)
-    if writer.kind != reader.kind:
-        if reader.kind not in PROMOTED.get(writer.kind, ()):
+class _Resolver:
+    """Goes through two schemas side by side. Unions within unions' branches make pairs without end
+    out of short ones."""
+
+    def __init__(self) -> None:
+        self._read = 0
+
+    def check(self) -> None:
+        """What does not resolve within a union is passed over there."""
+        if self._read > _PAIRS_MAX:
+            raise UnfitSchema(f"the schemas make more than {_PAIRS_MAX} pairs of types")
+
+    def resolved(self, writer: AvroType, reader: AvroType, node: Node, path: str) -> Action:
+        self._read += 1
+        self.check()
+        if writer.kind == "union":
+            return self._of_writers_union(writer, reader, node, path)
+        if reader.kind == "union":
+            return self._to_readers_union(writer, reader, node, path)
+        if writer.kind != reader.kind:
+            if reader.kind not in PROMOTED.get(writer.kind, ()):
+                raise _misfit(writer, reader, path)
+            return _read(writer, reader, node, path)
+        if writer.kind in ("enum", "fixed") and not _same_name(writer, reader):
             raise _misfit(writer, reader, path)
+        match writer.kind:
+            case "null":
+                return Nothing()
+            case "record":
+                return self._record(writer, reader, node, path)
+            case "array" | "map":
+                mark = "[]" if writer.kind == "array" else "{}"
+                element = self.resolved(
+                    writer.element, reader.element, node.children[-1], path + mark
+                )
+                return Repeat(writer, node, element)
+            case "enum":
+                known = {each: each for each in reader.symbols}
+                symbols = tuple(known.get(each, reader.default) for each in writer.symbols)
+                return Read(writer, reader, node, symbols)
+            case "fixed" if writer.size != reader.size:
+                raise UnfitSchema(
+                    f"{where(path)}the writer's {writer} has {writer.size} bytes, the reader's "
+                    f"{reader.size}"
+                )
         return _read(writer, reader, node, path)
-    if writer.kind in ("enum", "fixed") and not _same_name(writer, reader):
+
+    def _of_writers_union(
+        self, writer: AvroType, reader: AvroType, node: Node, path: str
+    ) -> Branches:
+        actions: list[Action] = []
+        first: UnfitSchema | None = None
+        fits = False
+        for each in writer.branches:
+            try:
+                actions.append(self.resolved(each, reader, node, path))
+                fits = fits or each.kind != "null"
+            except UnfitSchema as failure:
+                actions.append(Misfit(str(failure)))
+                first = first if each.kind == "null" else first or failure
+        if first is not None and not fits:
+            raise first
+        return Branches(tuple(actions))
+
+    def _to_readers_union(
+        self, writer: AvroType, reader: AvroType, node: Node, path: str
+    ) -> Action:
+        if writer.kind == "null":
+            if any(each.kind == "null" for each in reader.branches):
+                return Nothing()
+            raise _misfit(writer, reader, path)
+        held = members(reader)
+        if isinstance(held, AvroType):
+            return self.resolved(writer, held, node, path)
+        same = [at for at, each in enumerate(held) if each.kind == writer.kind]
+        named = writer.kind in NAMED
+        ranked = [at for at in same if held[at].name == writer.name]
+        ranked += [at for at in same if named and _same_name(writer, held[at])]
+        # As Java's Avro: a record of another name that has the fields.
+        ranked += [at for at in same if writer.kind == "record"]
+        ranked += [at for at, each in enumerate(held) if each.kind in PROMOTED.get(writer.kind, ())]
+        for at in dict.fromkeys(ranked):
+            try:
+                return Member(node, at, self.resolved(writer, held[at], node.children[at], path))
+            except UnfitSchema:
+                continue
         raise _misfit(writer, reader, path)
-    match writer.kind:
-        case "null":
-            return Nothing()
-        case "record":
-            return _record(writer, reader, node, path)
-        case "array" | "map":
-            mark = "[]" if writer.kind == "array" else "{}"
-            element = _resolved(writer.element, reader.element, node.children[-1], path + mark)
-            return Repeat(writer, node, element)
-        case "enum":
-            known = {each: each for each in reader.symbols}
-            symbols = tuple(known.get(each, reader.default) for each in writer.symbols)
-            return Read(writer, reader, node, symbols)
-        case "fixed" if writer.size != reader.size:
-            raise UnfitSchema(
-                f"{where(path)}the writer's {writer} has {writer.size} bytes, the reader's "
-                f"{reader.size}"
-            )
-    return _read(writer, reader, node, path)
+
+    def _record(self, writer: AvroType, reader: AvroType, node: Node, path: str) -> Record:
+        written = {each.name for each in writer.fields}
+        places: dict[str, int] = {each.name: at for at, each in enumerate(reader.fields)}
+        for at, each in enumerate(reader.fields):
+            if each.name not in written:
+                for alias in each.aliases:
+                    places.setdefault(alias, at)
+        steps: list[tuple[str, Action]] = []
+        taken: set[int] = set()
+        for each in writer.fields:
+            at = places.get(each.name, -1)
+            if at < 0 or at in taken:
+                steps.append((each.name, Skip(each.type)))
+                continue
+            taken.add(at)
+            field = reader.fields[at]
+            inner = self.resolved(each.type, field.type, node.children[at], below(path, field.name))
+            steps.append((field.name, inner))
+        missing = [at for at in range(len(reader.fields)) if at not in taken]
+        defaults = tuple((at, _default(reader.fields[at], path)) for at in missing)
+        return Record(node, tuple(steps), defaults)
 
 
 def _read(writer: AvroType, reader: AvroType, node: Node, path: str) -> Read:
@@ -186,68 +268,6 @@ def _read(writer: AvroType, reader: AvroType, node: Node, path: str) -> Read:
     if ours == "decimal" and reader.kind == "string":
         raise _misfit(writer, reader, path)
     return Read(writer, reader, node)
-
-
-def _of_writers_union(writer: AvroType, reader: AvroType, node: Node, path: str) -> Branches:
-    actions: list[Action] = []
-    first: UnfitSchema | None = None
-    fits = False
-    for each in writer.branches:
-        try:
-            actions.append(_resolved(each, reader, node, path))
-            fits = fits or each.kind != "null"
-        except UnfitSchema as failure:
-            actions.append(Misfit(str(failure)))
-            first = first if each.kind == "null" else first or failure
-    if first is not None and not fits:
-        raise first
-    return Branches(tuple(actions))
-
-
-def _to_readers_union(writer: AvroType, reader: AvroType, node: Node, path: str) -> Action:
-    if writer.kind == "null":
-        if any(each.kind == "null" for each in reader.branches):
-            return Nothing()
-        raise _misfit(writer, reader, path)
-    held = members(reader)
-    if isinstance(held, AvroType):
-        return _resolved(writer, held, node, path)
-    same = [at for at, each in enumerate(held) if each.kind == writer.kind]
-    named = writer.kind in NAMED
-    ranked = [at for at in same if held[at].name == writer.name]
-    ranked += [at for at in same if named and _same_name(writer, held[at])]
-    # As Java's Avro: a record of another name that has the fields.
-    ranked += [at for at in same if writer.kind == "record"]
-    ranked += [at for at, each in enumerate(held) if each.kind in PROMOTED.get(writer.kind, ())]
-    for at in dict.fromkeys(ranked):
-        try:
-            return Member(node, at, _resolved(writer, held[at], node.children[at], path))
-        except UnfitSchema:
-            continue
-    raise _misfit(writer, reader, path)
-
-
-def _record(writer: AvroType, reader: AvroType, node: Node, path: str) -> Record:
-    written = {each.name for each in writer.fields}
-    places: dict[str, int] = {each.name: at for at, each in enumerate(reader.fields)}
-    for at, each in enumerate(reader.fields):
-        if each.name not in written:
-            for alias in each.aliases:
-                places.setdefault(alias, at)
-    steps: list[tuple[str, Action]] = []
-    taken: set[int] = set()
-    for each in writer.fields:
-        at = places.get(each.name, -1)
-        if at < 0 or at in taken:
-            steps.append((each.name, Skip(each.type)))
-            continue
-        taken.add(at)
-        field = reader.fields[at]
-        inner = _resolved(each.type, field.type, node.children[at], below(path, field.name))
-        steps.append((field.name, inner))
-    missing = [at for at in range(len(reader.fields)) if at not in taken]
-    defaults = tuple((at, _default(reader.fields[at], path)) for at in missing)
-    return Record(node, tuple(steps), defaults)
 
 
 def _default(field: AvroField, path: str) -> Any:

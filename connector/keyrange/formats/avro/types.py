@@ -13,11 +13,9 @@ import pyarrow as pa
 
 from keyrange.formats.avro.schemas import DEPTH_MAX, AvroType
 from keyrange.formats.column_kinds import below
-from keyrange.model.value_forms import UnfitSchema
+from keyrange.model.value_forms import COLUMNS_MAX, UnfitSchema
 
 DECIMAL_DIGITS_MAX: Final = 38
-# Records that are used again and again make columns without end out of a short text.
-COLUMNS_MAX: Final = 10_000
 
 _LONG, _DOUBLE, _NULL = AvroType("long"), AvroType("double"), AvroType("null")
 _PLAIN: Final = {

@@ -70,16 +70,25 @@ def _with_logical(said: Any) -> Any:
 def read_type(written: AvroType, fields: Collection[str] = ()) -> AvroType:
     """The columns of a schema, where given those of these `fields` alone: a field that another
     schema lacks is null."""
+    return _read(written, fields, {})
+
+
+def _read(written: AvroType, fields: Collection[str], known: dict[AvroType, AvroType]) -> AvroType:
+    """`known` are the records so far: one may be used again and again, or be in itself."""
+    if written in known:
+        return known[written]
     if written.kind == "union":
-        return replace(written, branches=tuple(map(read_type, written.branches)))
+        return replace(written, branches=tuple(_read(each, (), known) for each in written.branches))
     if written.kind != "record":
         return written
+    made = known[written] = replace(written, fields=())
     kept = (each for each in written.fields if not fields or each.name in fields)
-    return replace(written, fields=tuple(map(_nullable, kept)))
+    made.fields = tuple(_nullable(each, known) for each in kept)
+    return made
 
 
-def _nullable(field: AvroField) -> AvroField:
-    found = read_type(field.type)
+def _nullable(field: AvroField, known: dict[AvroType, AvroType]) -> AvroField:
+    found = _read(field.type, (), known)
     branches = found.branches if found.kind == "union" else (found,)
     others = (each for each in branches if each.kind != "null")
     return replace(field, type=AvroType("union", branches=(_NULL, *others)), default=None)

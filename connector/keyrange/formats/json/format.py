@@ -10,7 +10,7 @@ import pyarrow as pa
 from keyrange.formats.format import WrittenFormat
 from keyrange.formats.json.json_schema import columns_of
 from keyrange.formats.schema_document import in_utc, struct_type
-from keyrange.model.value_forms import ReadSettings, Schema
+from keyrange.model.value_forms import ReadSettings, Schema, UnfitSchema
 
 if TYPE_CHECKING:
     from keyrange.formats.payloads import Decoder, Encoder
@@ -21,7 +21,13 @@ class _Json(WrittenFormat):
     what wrote a value has no say in how it is read."""
 
     def type_of(self, schema: Schema, settings: ReadSettings) -> pa.DataType:  # noqa: ARG002
-        return in_utc(struct_type(json.loads(self.told(schema).text)))
+        document = json.loads(self.told(schema).text)
+        try:
+            return in_utc(struct_type(document))
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as failure:
+            # A registry may answer with what looks like the columns that Spark writes.
+            message = f"the schema has columns that cannot be read: {str(failure)[:100]}"
+            raise UnfitSchema(message) from None
 
     def told(self, schema: Schema) -> Schema:
         return schema if _has_columns(schema) else Schema(columns_of(schema))

@@ -11,14 +11,16 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from keyrange.model.ddl import array_of, column_of, map_of
-from keyrange.model.value_forms import Schema, UnfitSchema
+from keyrange.model.ddl import DEPTH_MAX, array_of, column_of, map_of
+from keyrange.model.value_forms import COLUMNS_MAX, Schema, UnfitSchema
 
 _TEXT: Final = "string"
 _INTEGERS: Final = {"int8": "byte", "int16": "short", "int32": "integer", "int64": "long"}
 _FORMATS: Final = {"date": "date", "date-time": "timestamp"}
 _DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
 _DIGITS_MAX: Final = 38
+# A column may be a reference to alternatives of which one is a reference.
+_SCHEMAS_MAX: Final = 4 * COLUMNS_MAX
 
 
 def columns_of(schema: Schema) -> str:
@@ -27,6 +29,8 @@ def columns_of(schema: Schema) -> str:
         documents = {name: json.loads(text) for name, text in schema.references}
         root = json.loads(schema.text)
         found = _Reader({**documents, "": root}).type_of(root, "", ("#",))
+    except UnfitSchema:
+        raise
     except (ValueError, RecursionError) as failure:
         why = "it is nested too deeply" if isinstance(failure, RecursionError) else str(failure)
         raise UnfitSchema(f"the JSON Schema cannot be read: {why}") from None
@@ -40,10 +44,18 @@ class _Reader:
 
     def __init__(self, documents: Mapping[str, Any]) -> None:
         self._documents = documents
+        self._read = 0
+        self._depth = 0
 
     def type_of(self, schema: Any, base: str, within: tuple[str, ...]) -> Any:
         """Spark's JSON of a type. `base` names the document that the schema is in, `within` are the
         references that have led to it."""
+        self._read += 1
+        if self._read > _SCHEMAS_MAX:
+            raise UnfitSchema(
+                f"the JSON Schema has more than {_SCHEMAS_MAX} schemas in it, each as often as it "
+                "is referred to"
+            )
         if not isinstance(schema, dict):
             return _TEXT
         if "$ref" in schema:
@@ -59,8 +71,17 @@ class _Reader:
         if kinds[0] == "object":
             return self._object(schema, base, within)
         if kinds[0] == "array":
-            return array_of(self.type_of(schema.get("items"), base, within))
+            return array_of(self._inner(schema.get("items"), base, within))
         return _plain(kinds[0], schema)
+
+    def _inner(self, schema: Any, base: str, within: tuple[str, ...]) -> Any:
+        """Of what is in a column."""
+        self._depth += 1
+        if self._depth > DEPTH_MAX:
+            raise UnfitSchema(f"the JSON Schema nests more than {DEPTH_MAX} types")
+        found = self.type_of(schema, base, within)
+        self._depth -= 1
+        return found
 
     def _referred(self, reference: str, base: str, within: tuple[str, ...]) -> Any:
         name, _, pointer = reference.partition("#")
@@ -98,14 +119,14 @@ class _Reader:
         properties = schema.get("properties")
         if isinstance(properties, dict) and properties and schema.get("connect.type") != "map":
             fields = [
-                column_of(name, self.type_of(each, base, within))
+                column_of(name, self._inner(each, base, within))
                 for name, each in sorted(properties.items(), key=_place)
             ]
             return {"type": "struct", "fields": fields}
         values = schema.get("additionalProperties")
         if not isinstance(values, dict):
             return _TEXT
-        return map_of("string", self.type_of(values, base, within))
+        return map_of("string", self._inner(values, base, within))
 
 
 def _place(member: tuple[str, Any]) -> int:
@@ -160,4 +181,5 @@ def _decimal(parameters: Any) -> str:
     except (TypeError, ValueError):
         return _TEXT
     # A number has its digits as text too.
-    return f"decimal({precision},{scale})" if 0 <= scale <= precision <= _DIGITS_MAX else _TEXT
+    fits = 0 <= scale <= precision <= _DIGITS_MAX and precision
+    return f"decimal({precision},{scale})" if fits else _TEXT

@@ -20,8 +20,10 @@ from typing import Any, Final
 import pyarrow as pa
 from google.protobuf.descriptor import FieldDescriptor
 
-from keyrange.model.value_forms import UnfitSchema
+from keyrange.model.value_forms import COLUMNS_MAX, UnfitSchema
 
+# As deep as Protobuf's own readers go.
+_DEPTH_MAX: Final = 100
 # By Protobuf's number of a type: its word, and the type of its column.
 _SCALARS: Final[dict[int, tuple[str, pa.DataType]]] = {
     FieldDescriptor.TYPE_DOUBLE: ("double", pa.float64()),
@@ -101,54 +103,65 @@ class Message:
 
 def message_columns(descriptor: Any) -> Message:
     """Raises UnfitSchema for what has no columns."""
-    found = _message(descriptor, (descriptor.full_name,))
+    found = _Reader().message(descriptor, (descriptor.full_name,))
     if not found.columns:
         raise UnfitSchema(f"has no columns: message {found.name} has no fields")
     return found
 
 
-def _message(descriptor: Any, within: tuple[str, ...]) -> Message:
-    fields = tuple(_field(each, within) for each in descriptor.fields)
-    columns = [pa.field(each.name, each.type) for each in fields if each.type is not None]
-    return Message(descriptor.full_name, fields, pa.struct(columns))
+class _Reader:
+    """Reads the messages of a descriptor, each as often as it is used."""
 
+    def __init__(self) -> None:
+        self._made = 0
 
-def _field(descriptor: Any, within: tuple[str, ...]) -> Field:
-    kind, element, message, enum = "", None, None, None
-    is_map = False
-    if descriptor.type in _SCALARS:
-        kind, element = _SCALARS[descriptor.type]
-        enum = _enum(descriptor.enum_type) if kind == "enum" else None
-    elif _is_timestamp(descriptor.message_type):
-        kind, element = "timestamp", pa.timestamp("us", "UTC")
-    else:
-        kind = "group" if descriptor.type == FieldDescriptor.TYPE_GROUP else "message"
-        name = descriptor.message_type.full_name
-        if name in within:
-            raise UnfitSchema(
-                f"has no columns: field {descriptor.full_name} is in a message {name} and is one"
-            )
-        message = _message(descriptor.message_type, (*within, name))
-        is_map = descriptor.is_repeated and descriptor.message_type.GetOptions().map_entry
-        if len(message.columns) >= (2 if is_map else 1):
-            element = message.type
-    oneof = descriptor.containing_oneof
-    return Field(
-        descriptor.name,
-        descriptor.number,
-        kind,
-        _column_type(element, descriptor.is_repeated, is_map),
-        descriptor.is_repeated,
-        descriptor.is_required,
-        not descriptor.has_presence,
-        # That of a proto3 `optional` has one member.
-        oneof.name if oneof is not None and len(oneof.fields) > 1 else "",
-        descriptor.default_value if descriptor.has_default_value else None,
-        enum,
-        message,
-        is_map,
-        element,
-    )
+    def message(self, descriptor: Any, within: tuple[str, ...]) -> Message:
+        fields = tuple(self._field(each, within) for each in descriptor.fields)
+        columns = [pa.field(each.name, each.type) for each in fields if each.type is not None]
+        return Message(descriptor.full_name, fields, pa.struct(columns))
+
+    def _field(self, descriptor: Any, within: tuple[str, ...]) -> Field:
+        self._made += 1
+        if self._made > COLUMNS_MAX:
+            raise UnfitSchema(f"makes more than {COLUMNS_MAX} columns")
+        kind, element, message, enum = "", None, None, None
+        is_map = False
+        if descriptor.type in _SCALARS:
+            kind, element = _SCALARS[descriptor.type]
+            enum = _enum(descriptor.enum_type) if kind == "enum" else None
+        elif _is_timestamp(descriptor.message_type):
+            kind, element = "timestamp", pa.timestamp("us", "UTC")
+        else:
+            kind = "group" if descriptor.type == FieldDescriptor.TYPE_GROUP else "message"
+            name = descriptor.message_type.full_name
+            if len(within) >= _DEPTH_MAX:
+                raise UnfitSchema(f"nests more than {_DEPTH_MAX} messages")
+            if name in within:
+                raise UnfitSchema(
+                    f"has no columns: field {descriptor.full_name} is in a message {name} and "
+                    "is one"
+                )
+            message = self.message(descriptor.message_type, (*within, name))
+            is_map = descriptor.is_repeated and descriptor.message_type.GetOptions().map_entry
+            if len(message.columns) >= (2 if is_map else 1):
+                element = message.type
+        oneof = descriptor.containing_oneof
+        return Field(
+            descriptor.name,
+            descriptor.number,
+            kind,
+            _column_type(element, descriptor.is_repeated, is_map),
+            descriptor.is_repeated,
+            descriptor.is_required,
+            not descriptor.has_presence,
+            # That of a proto3 `optional` has one member.
+            oneof.name if oneof is not None and len(oneof.fields) > 1 else "",
+            descriptor.default_value if descriptor.has_default_value else None,
+            enum,
+            message,
+            is_map,
+            element,
+        )
 
 
 def _column_type(element: pa.DataType | None, repeated: bool, is_map: bool) -> pa.DataType | None:
