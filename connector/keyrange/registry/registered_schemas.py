@@ -58,6 +58,8 @@ def read_document(answer: Mapping[str, Any]) -> SchemaDocument:
     text, kind, number = answer.get("schema"), answer.get("schemaType") or "AVRO", answer.get("id")
     if not isinstance(text, str) or not isinstance(kind, str):
         raise ValueError("it has no text of a schema")
+    if not _is_unicode(text):
+        raise ValueError("the schema's text is not Unicode")
     if number is not None and (type(number) is not int or number < 0):
         raise ValueError("its id is no number")
     named = answer.get("references") or []
@@ -81,7 +83,18 @@ def _reference(named: Any) -> Reference:
         raise ValueError("a reference has no name, subject or version") from None
     if (type(found.name), type(found.subject), type(found.version)) != (str, str, int):
         raise ValueError("a reference has no name, subject or version")
+    if not _is_unicode(found.name + found.subject):
+        raise ValueError("a reference's name or subject is not Unicode")
     return found
+
+
+def _is_unicode(text: str) -> bool:
+    """JSON may have halves of characters, which are in no file and no address."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def with_references(

@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 
 def type_of(form: ColumnForm) -> pa.DataType:
     """That of a column when it is read. Raises UnfitSchema."""
-    return format_of(form.format).type_of(form.schema, form.settings)
+    try:
+        return format_of(form.format).type_of(form.schema, form.settings)
+    except UnicodeEncodeError:
+        raise UnfitSchema("has a name that is not Unicode") from None
 
 
 def told(form: ColumnForm) -> ColumnForm:

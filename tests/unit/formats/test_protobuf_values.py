@@ -167,6 +167,47 @@ def test_references_are_known_by_the_names_of_imports() -> None:
         assert "no name of a file" in unfit(text, "", (name, money))
 
 
+N = 'syntax = "proto3"; message N { int32 b = 1; }'
+M = "message M { optional int32 a = 1; }"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "why"),
+    [
+        ("a" * 300, N, "for protoc: File name too long"),
+        ("a/" * 3_000 + "b", N, "for protoc: File name too long"),
+        ("a\0b", N, "no name of a file"),
+        ("/a.proto", N, "no name of a file"),
+        ("a/../../b.proto", N, "no name of a file"),
+        ("keyrange_schema.proto/x", N, "no name of a file"),
+        ("keyrange_schema.proto", N, "for protoc: File exists"),
+        ("\ud800.proto", N, "it is not Unicode"),
+        ("x.proto", "\ud800", "it is not Unicode"),
+    ],
+)
+def test_what_a_registry_calls_imports_is_no_error_of_pythons(
+    name: str, text: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "scratch").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "scratch"))
+    assert why in unfit(M, "", (name, text))
+    # Neither beside the directory of one schema nor left in it.
+    assert [each.name for each in tmp_path.rglob("*")] == ["scratch"]
+
+
+@pytest.mark.parametrize("name", ["descriptors", "keyrange_descriptors", "sources/a"])
+def test_what_protoc_writes_is_beside_what_it_reads(name: str) -> None:
+    schema = Schema(f'import "{name}"; ' + M, references=((name, N),))
+    assert type_of(schema) == pa.struct([("a", pa.int32())])
+
+
+def test_half_a_character_in_the_name_of_descriptors_is_no_error_of_pythons() -> None:
+    file = descriptor_pb2.FileDescriptorProto(name="a")
+    file.message_type.add(name="A")
+    text = base64.b64encode(file.SerializeToString()).decode()
+    assert "not Unicode" in unfit(text, "", ("\ud800", text))
+
+
 def test_what_has_no_columns_is_refused_with_its_field() -> None:
     tree = fields("message T { int32 a = 1; U u = 2; } message U { map<string, T> more = 1; }")
     assert "field U.MoreEntry.value is in a message T" in unfit(tree)

@@ -121,6 +121,9 @@ def test_what_is_no_registrys_answer_is_told_at_once(registry: Registry, fault: 
         {"schema": "a", "references": {"name": "x"}},
         {"schema": "a", "references": [{"name": "x"}]},
         {"schema": "a", "references": [{"name": "x", "subject": "s", "version": "1"}]},
+        {"schema": "\ud800"},
+        {"schema": "a", "references": [{"name": "\ud800", "subject": "s", "version": 1}]},
+        {"schema": "a", "references": [{"name": "x", "subject": "\ud800", "version": 1}]},
     ],
 )
 def test_json_that_is_no_schema(registry: Registry, document: dict[str, Any]) -> None:

@@ -61,3 +61,11 @@ def test_names_that_differ_in_their_case_alone_are_refused(
     said = rf"option 'valueSchema' has fields 'id' and 'ID' in {path}: "
     with pytest.raises(InvalidError, match=said):
         value_forms(parse_options(given | {"valueFormat": form, "valueSchema": schema}))
+
+
+@pytest.mark.parametrize("form", ["avro", "connect"])
+def test_a_name_with_half_a_character_is_refused(form: str) -> None:
+    given = {"kafka.bootstrap.servers": "h:9", "subscribe": "t", "valueFormat": form}
+    schema = json.dumps(_record("Order", ("\ud800", "long")))
+    with pytest.raises(InvalidError, match="'valueSchema' has a name that is not Unicode"):
+        value_forms(parse_options(given | {"valueSchema": schema}))

@@ -148,7 +148,10 @@ def _files(schema: Schema) -> tuple[Any, ...]:
         if (read := _decoded(text)) is None:
             raise UnfitSchema("is in base64, and what it imports is not: give all in one form")
         found = _of_base64(read)
-        found[-1].name = name
+        try:
+            found[-1].name = name
+        except ValueError:
+            raise UnfitSchema(f"imports {name[:200]!r}, which is not Unicode") from None
         files = [*found, *files]
     return tuple(files)
 
@@ -182,17 +185,15 @@ def _of_base64(data: bytes) -> list[Any]:
 
 def _compiled(schema: Schema) -> tuple[Any, ...]:
     """The files of a source and of what it imports, as protoc has them."""
-    with tempfile.TemporaryDirectory(prefix="keyrange-proto-") as directory:
-        for name, text in (*schema.references, (_MAIN, schema.text)):
-            path = PurePosixPath(name)
-            if path.is_absolute() or ".." in path.parts or not path.parts:
-                raise UnfitSchema(f"imports {name[:200]!r}, which is no name of a file")
-            if _decoded(text) is not None and text is not schema.text:
+    with tempfile.TemporaryDirectory(prefix="keyrange-proto-") as scratch:
+        # What protoc reads, and beside it what it writes.
+        directory, answer = Path(scratch, "sources"), Path(scratch, "descriptors")
+        directory.mkdir()
+        for name, text in schema.references:
+            if _decoded(text) is not None:
                 raise UnfitSchema("is source, and what it imports is not: give all in one form")
-            target = Path(directory, path)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_text(text, encoding="utf-8")
-        answer = Path(directory, "keyrange_descriptors")
+            _write(directory, name, text)
+        _write(directory, _MAIN, schema.text)
         command = [sys.executable, "-P", "-m", "grpc_tools.protoc", f"-I{directory}"]
         command += ["--include_imports", f"--descriptor_set_out={answer}", _MAIN]
         try:
@@ -206,6 +207,23 @@ def _compiled(schema: Schema) -> tuple[Any, ...]:
                 _complaint(done.stderr.decode("utf-8", "replace").replace(f"{directory}/", ""))
             )
         return tuple(descriptor_pb2.FileDescriptorSet.FromString(answer.read_bytes()).file)
+
+
+def _write(directory: Path, name: str, text: str) -> None:
+    """A file of the source, under a name that a registry says."""
+    path = PurePosixPath(name)
+    is_main = path.parts[:1] == (_MAIN,) and name != _MAIN
+    if path.is_absolute() or ".." in path.parts or not path.parts or is_main or "\0" in name:
+        raise UnfitSchema(f"imports {name[:200]!r}, which is no name of a file")
+    target = directory / path
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        # Two names may be of one file.
+        with target.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except (OSError, UnicodeEncodeError) as failure:
+        why = failure.strerror if isinstance(failure, OSError) else "it is not Unicode"
+        raise UnfitSchema(f"makes no file {name[:200]!r} for protoc: {why}") from None
 
 
 def _complaint(text: str) -> str:
@@ -243,8 +261,11 @@ def _pool(files: Iterable[Any], maps: bool) -> Any:
             # Upstream's text says which name is not resolved.
             raise UnfitSchema(f"is no valid descriptor: {str(failure)[:300]}") from failure
 
-    for name in left:
-        add(name, "")
+    try:
+        for name in left:
+            add(name, "")
+    except RecursionError:
+        raise UnfitSchema("imports files that import others without end") from None
     return pool
 
 
