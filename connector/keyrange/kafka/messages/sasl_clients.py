@@ -11,11 +11,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from kafka.net.sasl import get_sasl_mechanism
 from kafka.net.sasl.gssapi import SaslMechanismGSSAPI
 from kafka.net.sasl.oauth import AbstractTokenProvider
+from kafka.net.sasl.scram import SaslMechanismScram, ScramClient
+
+# RFC 7677, 4, and Java's client. A broker of somebody else's asks for one, and tries passwords on
+# what it is answered.
+_SCRAM_ITERATIONS_MIN: Final = 4096
 
 
 def new_client(mechanism: str, config: dict[str, Any]) -> Any:
@@ -26,7 +31,7 @@ def new_client(mechanism: str, config: dict[str, Any]) -> Any:
     if mechanism.startswith("SCRAM"):
         # RFC 5802, 5.1: commas and equal signs part the message's fields.
         name = config["sasl_plain_username"].replace("=", "=3D").replace(",", "=2C")
-        config = config | {"sasl_plain_username": name}
+        return _Scram(sasl_mechanism=mechanism, **config | {"sasl_plain_username": name})
     client = get_sasl_mechanism(mechanism)(sasl_mechanism=mechanism, **config)
     if mechanism == "AWS_MSK_IAM":
         made = partial(_amazon_session, client._boto_session_cls, config["profile"])
@@ -41,6 +46,25 @@ def _amazon_session(session_class: Any, profile: str) -> Any:
             "botocore finds no AWS credentials: not in the environment, a profile or a role"
         )
     return session
+
+
+class _Scram(SaslMechanismScram):  # type: ignore[misc]
+    """kafka-python's SCRAM, which makes no proof of few iterations."""
+
+    def __init__(self, **config: Any) -> None:
+        super().__init__(**config)
+        named = (config[f"sasl_plain_{each}"] for each in ("username", "password"))
+        self._scram_client = _ScramClient(*named, config["sasl_mechanism"])
+
+
+class _ScramClient(ScramClient):  # type: ignore[misc]
+    def create_salted_password(self, salt: bytes, iterations: int) -> None:
+        if iterations < _SCRAM_ITERATIONS_MIN:
+            raise ValueError(
+                f"the broker asks for {iterations} iterations, and {_SCRAM_ITERATIONS_MIN} are the "
+                "fewest that keep the password from being guessed"
+            )
+        super().create_salted_password(salt, iterations)
 
 
 class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python has no types

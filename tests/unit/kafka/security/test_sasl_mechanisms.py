@@ -56,6 +56,22 @@ def test_scram_escapes_what_parts_the_message() -> None:
     assert client.auth_bytes().startswith(b"n,,n=a=3Db=2Cc,r=")
 
 
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_a_proof_of_few_iterations_is_not_made(mechanism: str) -> None:
+    jaas = settings(mechanism, SCRAM + 'username="u" password="p";')
+
+    def asked(told: str) -> Any:
+        client, _ = sasl.new_client(jaas, "h")
+        nonce = client.auth_bytes().rpartition(b"r=")[2].decode()
+        client.receive(f"r={nonce}x,s=c2FsdA==,{told}".encode())
+        return client.auth_bytes()
+
+    for told in ("i=1", "i=4095", "i=4096,i=1"):
+        with pytest.raises(ValueError, match=r"the broker asks for .* and 4096 are the fewest"):
+            asked(told)
+    assert b",p=" in asked("i=4096")
+
+
 def test_oauth() -> None:
     jaas = OAUTH + 'unsecuredLoginStringClaim_sub="u" extension_cluster="one";'
     client, _ = sasl.new_client(settings("OAUTHBEARER", jaas), "h")
