@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from keyrange.cli.render import note
 from keyrange.errors import invalid_options
@@ -25,6 +26,7 @@ HTTP_PORT: Final = 80
 _NAMES: Final = (ADDRESS, "localhost")
 _BODY_BYTES_MAX: Final = 1 << 20
 _IDLE_S: Final = 60.0
+_REFUSED_BODY_S: Final = 1.0
 _HEADERS: Final = {
     "Cache-Control": "no-store",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -106,6 +108,20 @@ def hosts_of(port: int) -> frozenset[str]:
     return frozenset(named | set(_NAMES) if port == HTTP_PORT else named)
 
 
+def number_in(text: str) -> int | None:
+    """A number that a request says, None where it says none. Python reads none of thousands of
+    digits."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 16 else None
+
+
+def _is_address(path: str) -> bool:
+    try:
+        urlsplit(path)
+    except ValueError:
+        return False
+    return True
+
+
 class _Handler(BaseHTTPRequestHandler):
     server: LocalServer
     server_version = "keyrange"
@@ -122,27 +138,41 @@ class _Handler(BaseHTTPRequestHandler):
     do_HEAD = do_GET
 
     def do_POST(self) -> None:
-        told = self.headers.get("Content-Length", "")
-        if not told.isdecimal() or int(told) > _BODY_BYTES_MAX:
-            self.close_connection = True
+        refused = self._refused(has_body=True)
+        length = number_in(self.headers.get("Content-Length", ""))
+        if refused is not None:
+            self._refuse(refused, min(length or 0, _BODY_BYTES_MAX))
+        elif length is None or length > _BODY_BYTES_MAX:
             what = f"a body says its length, of at most {_BODY_BYTES_MAX} bytes"
-            self._write(text_answer(what, HTTPStatus.REQUEST_ENTITY_TOO_LARGE))
-            return
-        self._serve(self.rfile.read(int(told)))
+            self._refuse(text_answer(what, HTTPStatus.REQUEST_ENTITY_TOO_LARGE), 0)
+        else:
+            self._serve(self.rfile.read(length))
 
     def _serve(self, body: bytes | None) -> None:
-        refused = self._refused(body)
+        refused = self._refused(has_body=False) if body is None else None
+        if refused is None and not _is_address(self.path):
+            refused = text_answer("not the address of anything", HTTPStatus.BAD_REQUEST)
         if refused is not None:
             self._write(refused)
             return
         request = Request(self.path, self.headers.get("Accept", ""), body)
         self._write(self.server.answer(request))
 
-    def _refused(self, body: bytes | None) -> Answer | None:
+    def _refuse(self, answer: Answer, length: int) -> None:
+        """Ends the connection. Its client would see no answer if its body were left unread."""
+        self.close_connection = True
+        self._write(answer)
+        with suppress(OSError):
+            self.wfile.flush()
+            self.connection.settimeout(_REFUSED_BODY_S)
+            self.rfile.read(length)
+
+    def _refused(self, *, has_body: bool) -> Answer | None:
+        """Before anything else of a request is looked at."""
         server = self.server
         if server.hosts is not None and self.headers.get("Host", "").lower() not in server.hosts:
             return text_answer("not a name of this server", HTTPStatus.FORBIDDEN)
-        if server.bearer is None or (body is None and self.path in server.open_paths):
+        if server.bearer is None or (not has_body and self.path in server.open_paths):
             return None
         brought = self.headers.get("Authorization", "").encode("utf-8", "surrogateescape")
         if hmac.compare_digest(brought, server.bearer):

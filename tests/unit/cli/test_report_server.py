@@ -109,6 +109,7 @@ def test_other_paths_and_methods_are_refused(server: LocalServer) -> None:
     assert ask(server, "/../etc/passwd")[0] == 404
     assert ask(server, "/", method="POST")[0] == 413
     assert ask(server, "/", method="DELETE")[0] == 501
+    assert ask(server, "http://[")[0] == 400
 
 
 def test_who_knows_the_version_is_told_nothing_else(

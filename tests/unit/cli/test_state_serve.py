@@ -148,6 +148,11 @@ def test_what_it_is_of(server: LocalServer) -> None:
         ("/keys/b?partition=t", None, "partition is TOPIC-NUMBER"),
         ("/keys", b"[]", 'the body is {"keys": ["...", ...]}'),
         ("/keys", b'{"keys": [1]}', 'the body is {"keys": ["...", ...]}'),
+        ("/keys", b"[" * 200_000, 'the body is {"keys": ["...", ...]}'),
+        ("/keys", b'{"keys": [' + b"9" * 5_000 + b"]}", 'the body is {"keys": ["...", ...]}'),
+        ("/scan?limit=" + "9" * 5_000, None, "limit is a number from 1 to 100000"),
+        ("/scan?limit=%D9%A3", None, "limit is a number from 1 to 100000"),
+        ("/keys/b?partition=t-" + "9" * 5_000, None, "partition is TOPIC-NUMBER"),
     ],
 )
 def test_a_request_that_means_nothing_is_told_why(
@@ -171,6 +176,16 @@ def test_who_has_no_token_sees_the_page_alone(guarded: LocalServer) -> None:
         assert ask(guarded, path, body, Authorization="Bearer another")[0] == 401
         assert ask(guarded, path, body, Authorization=f"Bearer {TOKEN}")[0] == 200
     assert ask(guarded, "/", b"{}")[0] == 401
+
+
+@pytest.mark.parametrize("length", ["", "-1", "x", "\xb2", "9" * 5_000])
+def test_a_token_comes_before_the_length_of_a_body(guarded: LocalServer, length: str) -> None:
+    for headers, status in (({}, 401), ({"Authorization": f"Bearer {TOKEN}"}, 413)):
+        assert ask(guarded, "/keys", b"{}", Content_Length=length, **headers)[0] == status
+
+
+def test_a_body_without_a_token_is_not_waited_for(guarded: LocalServer) -> None:
+    assert ask(guarded, "/keys", b"{}", Content_Length="100000")[0] == 401
 
 
 def test_another_address_needs_a_token(tmp_path: Path) -> None:

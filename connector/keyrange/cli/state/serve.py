@@ -17,7 +17,14 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import typer
 
 from keyrange.cli.commits.commit_source import OfSource, TableArgument
-from keyrange.cli.local_server import ADDRESS, Answer, Request, serving, text_answer
+from keyrange.cli.local_server import (
+    ADDRESS,
+    Answer,
+    Request,
+    number_in,
+    serving,
+    text_answer,
+)
 from keyrange.cli.render import document_of
 from keyrange.cli.source_options import named_options
 from keyrange.cli.state.verify import jsonable, state_row
@@ -150,15 +157,15 @@ class StateAnswers:
         try:
             told = json.loads(request.body or b"")
             keys = [_read_key(each) for each in told["keys"]]
-        except (ValueError, TypeError, KeyError, AttributeError):
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             raise _Refused('the body is {"keys": ["...", ...]}') from None
         if len(keys) > _LIMIT_MAX:
             raise _Refused(f"there are {len(keys)} keys, and {_LIMIT_MAX} are the most")
         return self._rows(self._reader.get_many(keys, _partition(query)), request)
 
     def _scan(self, query: Mapping[str, str], request: Request) -> Answer:
-        limit = query.get("limit", str(_LIMIT))
-        if not limit.isdecimal() or not 0 < int(limit) <= _LIMIT_MAX:
+        limit = number_in(query.get("limit", str(_LIMIT)))
+        if limit is None or not 0 < limit <= _LIMIT_MAX:
             raise _Refused(f"limit is a number from 1 to {_LIMIT_MAX}")
         bounds = {
             name: _read_key(query[asked])
@@ -167,7 +174,7 @@ class StateAnswers:
         }
         prefix = _read_key(query["prefix"]) if query.get("prefix") else b""
         partition = _partition(query)
-        found = self._reader.scan(prefix, **bounds, limit=int(limit), partition=partition)
+        found = self._reader.scan(prefix, **bounds, limit=limit, partition=partition)
         return self._rows(found, request)
 
     def _rows(self, rows: pa.Table, request: Request) -> Answer:
@@ -191,10 +198,11 @@ def _partition(query: Mapping[str, str]) -> TopicPartition | None:
     told = query.get("partition")
     if not told:
         return None
-    topic, _, number = told.rpartition("-")
-    if not topic or not number.isdecimal():
+    topic, _, text = told.rpartition("-")
+    number = number_in(text)
+    if not topic or number is None:
         raise _Refused("partition is TOPIC-NUMBER")
-    return TopicPartition(topic, int(number))
+    return TopicPartition(topic, number)
 
 
 def _state_rows(rows: pa.Table) -> list[dict[str, Any]]:
