@@ -26,6 +26,7 @@ from keyrange.errors.registry import REGISTRY_CONDITIONS
 from keyrange.errors.source import SOURCE_CONDITIONS
 from keyrange.errors.topics import TOPIC_CONDITIONS
 from keyrange.text.escaping import one_line
+from keyrange.text.masking import without_logins
 
 __all__ = [
     "CATALOGUE",
@@ -66,7 +67,7 @@ class KeyrangeError(Exception):
 
     def __init__(self, condition: str, message: str) -> None:
         self.condition = CATALOGUE[condition]
-        self.message = one_line(message)
+        self.message = one_line(without_logins(message))
         super().__init__(condition, self.message)
 
     def __str__(self) -> str:

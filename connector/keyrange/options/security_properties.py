@@ -104,7 +104,7 @@ _TICKETS = "a ticket is taken from the cache or the keytab when a connection is 
 _NO_REFRESH = "a token that is due is replaced when the next connection is made"
 _BROKERS_CHECK = "the broker checks tokens"
 _NO_ASSERTION = "only the client-credentials grant is spoken, with clientId and clientSecret"
-_STORE_TYPE = one_of("PEM", "PKCS12", "JKS", upper=True)
+_STORE_TYPE = one_of("PEM", "PKCS12", "JKS", upper=True, shown=False)
 POSITIVE = int_between(1, 2**31 - 1)
 _OAUTH = "org.apache.kafka.common.security.oauthbearer."
 
@@ -150,9 +150,11 @@ class SecuritySettings(TlsSettings):
     security_protocol: str = prop(
         "security.protocol",
         "PLAINTEXT",
-        one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL", upper=True),
+        one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL", upper=True, shown=False),
     )
-    sasl_mechanism: str = prop("sasl.mechanism", "GSSAPI", one_of(*MECHANISMS, upper=True))
+    sasl_mechanism: str = prop(
+        "sasl.mechanism", "GSSAPI", one_of(*MECHANISMS, upper=True, shown=False)
+    )
     sasl_jaas: Secret = prop("sasl.jaas.config", NO_SECRET, parse_secret)
     sasl_username: Secret = prop("sasl.username", NO_SECRET, parse_secret)
     sasl_password: Secret = prop("sasl.password", NO_SECRET, parse_secret)

@@ -278,14 +278,17 @@ def part_of_one(value: str) -> float:
     return float(value)
 
 
-def one_of(*allowed: _Word, upper: bool = False) -> Callable[[str], _Word]:
+def one_of(*allowed: _Word, upper: bool = False, shown: bool = True) -> Callable[[str], _Word]:
+    """One of some words. Where a secret may be given in their place the error has no value."""
+
     @takes(", ".join(allowed))
     def parse(value: str) -> _Word:
         folded = value.strip().upper() if upper else value.strip()
         for each in allowed:
             if each == folded:
                 return each
-        raise ValueError(f"must be one of {', '.join(allowed)}, not '{value}'")
+        found = f", not '{value[:40]}'" if shown else ""
+        raise ValueError(f"must be one of {', '.join(allowed)}{found}")
 
     return parse
 

@@ -16,7 +16,7 @@ import ssl
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import IO, Any, Final, TypeVar
 from urllib.parse import quote
@@ -35,6 +35,7 @@ from keyrange.registry.registered_schemas import (
     read_id,
     with_references,
 )
+from keyrange.text.masking import without
 
 _Read = TypeVar("_Read")
 
@@ -179,7 +180,7 @@ class RegistryClient:
                 said = _body(answer)
         except urllib.error.HTTPError as failure:
             with failure:
-                raise _refused(failure, url) from None
+                raise _refused(failure, url, _secrets(settings, headers)) from None
         except (OSError, http.client.HTTPException) as failure:
             raise _broken(failure, url) from None
         try:
@@ -221,9 +222,17 @@ def _body(answer: Any) -> bytes:
     return body
 
 
-def _refused(failure: urllib.error.HTTPError, url: str) -> Exception:
+def _secrets(settings: RegistrySettings, headers: Mapping[str, str]) -> list[str]:
+    """What a registry that quotes a request would show."""
+    given = (settings.user, settings.password, settings.token)
+    sent = headers.get("Authorization", "").partition(" ")[2]
+    return [sent, *(each.reveal().strip() for each in given if each)]
+
+
+def _refused(failure: urllib.error.HTTPError, url: str, secrets: Iterable[str]) -> Exception:
     """What the status of an answer means."""
     code, said = _explanation(failure)
+    said = without(said, secrets)[:_SAID_MAX]
     text = f"{url} answered with HTTP status {failure.code}{said and ': ' + said}"
     if failure.code in _DENIES:
         return error("REGISTRY_DENIED", text)
@@ -239,10 +248,10 @@ def _refused(failure: urllib.error.HTTPError, url: str) -> Exception:
 
 
 def _explanation(body: IO[bytes]) -> tuple[int, str]:
-    """`error_code` of the registry's errors, and `message` as far as it is short and printable."""
+    """`error_code` of the registry's errors, and `message` as far as it is printable."""
     try:
         document = json.loads(body.read(_ANSWER_BYTES_MAX))
-        code, said = document.get("error_code"), str(document.get("message", ""))[:_SAID_MAX]
+        code, said = document.get("error_code"), str(document.get("message", ""))
     except (OSError, ValueError, AttributeError, RecursionError, http.client.HTTPException):
         return 0, ""
     return code if type(code) is int else 0, "".join(each for each in said if each.isprintable())

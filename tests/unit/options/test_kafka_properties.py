@@ -340,3 +340,11 @@ def test_addresses(value: str, host: str) -> None:
     settings, messages = parse_all({"bootstrap.servers": value})
     assert messages == []
     assert settings.bootstrap_servers == ((host, 9092),)
+
+
+@pytest.mark.parametrize("name", ["sasl.mechanism", "security.protocol", "ssl.keystore.type"])
+def test_a_secret_in_the_place_of_a_word_is_not_shown(name: str) -> None:
+    violations = Violations()
+    parse_client_options({"bootstrap.servers": "h:1", name: "hunter2"}, violations)
+    assert any("must be one of" in each for each in violations.messages)
+    assert "hunter2" not in str(violations.messages).lower()

@@ -16,7 +16,7 @@ from keyrange.registry.client import RegistryClient, UnknownToRegistry
 from keyrange.registry.reader_schemas import reader_schema
 from project.unseen import MARK, check_log, log_everything, whole_text
 from registries.contract import AVRO, RegistryContract, refers
-from registries.server import Registry, basic, schema_registry
+from registries.server import Refused, Registry, basic, schema_registry
 
 
 class TestContract(RegistryContract):
@@ -214,6 +214,23 @@ def test_logins(form: str, caplog: pytest.LogCaptureFixture) -> None:
         assert basic(MARK, MARK).split()[1] not in shown
         assert MARK not in repr(settings(registry.url, **given))
     check_log(caplog)
+
+
+@pytest.mark.parametrize("status", [401, 404, 409, 500])
+@pytest.mark.parametrize("form", ["basic", "bearer"])
+def test_a_registry_that_quotes_the_login(registry: Registry, form: str, status: int) -> None:
+    secret = Secret(f"literal:{MARK}")
+    given = {"token": secret} if form == "bearer" else {"user": Secret("a"), "password": secret}
+    sent = MARK if form == "bearer" else basic("a", MARK).split()[1]
+
+    def quote(*_: Any) -> Any:
+        raise Refused(status, status, "x" * 480 + f" {MARK} {sent}")
+
+    registry.answer = quote  # type: ignore[method-assign]
+    shown = whole_text(failed(client(registry.url, tries=1, **given)[0]))
+    assert f"status {status}: x" in shown
+    for cut in (MARK, sent):
+        assert cut[:8] not in shown
 
 
 def test_a_token_that_is_none_is_not_sent(registry: Registry) -> None:

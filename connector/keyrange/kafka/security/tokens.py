@@ -27,8 +27,10 @@ from keyrange.kafka.security.http_requests import opener
 from keyrange.options.kafka_properties import ClientSettings
 from keyrange.options.secrets import NO_SECRET, Secret, UnseenText
 from keyrange.options.security_properties import TlsSettings
+from keyrange.text.masking import without
 
 _ANSWER_BYTES_MAX: Final = 1 << 20
+_SAID_MAX: Final = 200
 # RFC 6750, 2.1. Anything else could end the message's field, and name another user in the next.
 _TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*", re.ASCII)
 _PASSES: Final = frozenset((408, 425, 429, *range(500, 600)))
@@ -126,22 +128,16 @@ def _ask(settings: ClientSettings, login: Mapping[str, str]) -> tuple[UnseenText
     form = {"grant_type": "client_credentials"}
     if login.get("scope"):
         form["scope"] = login["scope"]
-    request = urllib.request.Request(
-        url,
-        urlencode(form).encode(),
-        {
-            "Accept": "application/json",
-            "Authorization": "Basic " + base64.b64encode(f"{client}:{secret}".encode()).decode(),
-        },
-        method="POST",
-    )
+    pair = UnseenText(base64.b64encode(f"{client}:{secret}".encode()).decode())
+    headers = {"Accept": "application/json", "Authorization": UnseenText(f"Basic {pair}")}
+    request = urllib.request.Request(url, urlencode(form).encode(), headers, method="POST")
     try:
         with opener(url, lambda: _tls(login)).open(
             request, timeout=settings.login_timeout_ms / 1000
         ) as answer:
             found, lifetime_s = _granted(answer)
     except urllib.error.HTTPError as failure:
-        raise _refused(failure, url, (login["clientSecret"], secret)) from None
+        raise _refused(failure, url, (login["clientSecret"], secret, pair)) from None
     except (ValueError, KeyError, TypeError, AttributeError):
         raise error(
             "TOKEN_REFUSED", "the token endpoint's answer holds no access_token", endpoint=url
@@ -185,9 +181,7 @@ def _literal(value: str) -> Secret:
 
 
 def _refused(failure: urllib.error.HTTPError, url: str, secrets: tuple[str, ...]) -> KeyrangeError:
-    said = _explanation(failure)
-    for secret in secrets:
-        said = said.replace(secret, "***")
+    said = without(_explanation(failure), secrets)[:_SAID_MAX]
     condition = "TOKEN_ENDPOINT_UNREACHABLE" if failure.code in _PASSES else "TOKEN_REFUSED"
     return error(
         condition,
@@ -197,13 +191,13 @@ def _refused(failure: urllib.error.HTTPError, url: str, secrets: tuple[str, ...]
 
 
 def _explanation(body: IO[bytes]) -> str:
-    """`error` and `error_description` of RFC 6749, 5.2, as far as they are short and printable."""
+    """`error` and `error_description` of RFC 6749, 5.2, as far as they are printable."""
     try:
         document = json.loads(body.read(_ANSWER_BYTES_MAX))
         parts = [str(document[name]) for name in ("error", "error_description") if name in document]
     except (OSError, ValueError, TypeError):
         return ""
-    return "".join(each for each in ", ".join(parts)[:200] if each.isprintable())
+    return "".join(each for each in ", ".join(parts) if each.isprintable())
 
 
 def _checked(value: UnseenText, source: str) -> UnseenText:

@@ -115,6 +115,12 @@ def test_a_refusal_says_what_the_endpoint_said(endpoint: Endpoint) -> None:
     assert text.startswith("[TOKEN_REFUSED]")
     assert "401: invalid_client, no*** here" in text
     assert len(text) < 600
+    pair = basic("me", SECRET).split()[1]
+    for quoted in (pair, "x" * 180 + SECRET):
+        said = {"error": "e", "error_description": quoted}
+        text = failure(settings(endpoint), DeniedError)
+        assert pair[:8] not in text
+        assert SECRET[:4] not in text
 
 
 @pytest.mark.parametrize(
