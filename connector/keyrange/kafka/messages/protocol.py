@@ -34,6 +34,7 @@ from kafka.protocol.metadata import (
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
 import keyrange
+from keyrange.kafka.messages import nulls
 from keyrange.model.offsets import READ_COMMITTED, READ_UNCOMMITTED
 from keyrange.options.kafka_properties import ClientSettings
 
@@ -103,12 +104,15 @@ def encode(request: Any, version: int, correlation_id: int, client_id: str) -> b
 
 
 def decode(sent: Any, frame: memoryview) -> Any:
-    """The response in a frame, to the request that was sent with this header."""
+    """The response in a frame, to the request that was sent with this header. What it raises for
+    one that cannot be read is anything."""
     response_class, version = sent.get_response_class(), sent.request_api_version
     # The headers that brokers send have no tagged fields in them.
     is_flexible = response_class.flexible_version_q(version)
     short = sent.request_api_key == ApiVersionsRequest.API_KEY or not is_flexible
-    return response_class.decode(frame[4 if short else 5 :], version=version)
+    answer = response_class.decode(frame[4 if short else 5 :], version=version)
+    nulls.check(answer, version)
+    return answer
 
 
 # The lowest and highest version of each message that is spoken, by the name of its request. The
