@@ -7,7 +7,6 @@ at once.
 
 from __future__ import annotations
 
-import logging
 import random
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -25,6 +24,7 @@ from keyrange.kafka.cluster_view import (
     read_numbers,
 )
 from keyrange.kafka.connection import Connection, ConnectionLost
+from keyrange.kafka.failed_tries import FailedTries
 from keyrange.kafka.leader_answers import (
     LEFT_OUT,
     UNREACHABLE,
@@ -37,17 +37,16 @@ from keyrange.kafka.retry_deadline import Deadline
 from keyrange.model.offsets import TopicPartition, by_topic, topic_name_fault
 from keyrange.options.kafka_properties import ClientSettings
 
-_log = logging.getLogger(__name__)
-
 # The first contact of a query is judged soon: a wrong address or password should be named while
 # somebody is looking.
 FIRST_CONTACT_MS: Final = 8_000
 # Topics that were created a moment ago are not known to every broker yet.
 _MISSING_TOPIC_MS: Final = 3_000
-# Without these a login does not get as far as a broker.
-_BEFORE_BROKERS: Final = frozenset(("KDC_UNREACHABLE", "TOKEN_ENDPOINT_UNREACHABLE"))
-# A last try is given so long, also where its deadline is nearer.
+# A last try is given so long, also where its deadline is nearer: one of so many brokers.
 _LAST_TRY_MS: Final = 100
+_LAST_TRIES: Final = 5
+# So many brokers are asked before the bootstrap servers are: of many all may be gone.
+_BEFORE_BOOTSTRAP: Final = 2
 
 
 # Makes the message from the view and the leader's part of what is wanted.
@@ -115,7 +114,7 @@ class Cluster:
 
         Topics in `may_miss` are left out of the view where they do not exist. Raises
         UNKNOWN_TOPIC_OR_PARTITION that names every other missing topic, AUTHORIZATION_FAILED,
-        UNSUPPORTED_BROKER, BROKER_UNREACHABLE that names every address that was tried.
+        UNSUPPORTED_BROKER, BROKER_UNREACHABLE that names addresses that were tried.
         """
         names = sorted(set(topics))
         if faults := list(filter(None, map(topic_name_fault, names))):
@@ -185,7 +184,7 @@ class Cluster:
     def brokers(self, timeout_ms: float) -> dict[int, Broker]:
         """The brokers that are there, whether or not records can be read from them.
 
-        Raises BROKER_UNREACHABLE that names every address that was tried, DeniedError.
+        Raises BROKER_UNREACHABLE that names addresses that were tried, DeniedError.
         """
         by = self.deadline(timeout_ms)
         answer = self.call_any_broker(protocol.metadata(()), by)
@@ -337,49 +336,31 @@ class Cluster:
 
         Each gets its share of the time: one that is silent does not take that of the others.
         """
-        said: list[str] = []
-        # Of all tries: the last may have had no time to learn more than that time was up.
-        reasons: dict[str, None] = {}
-        absent = ""
+        failed = FailedTries()
         while True:
             addresses = list(self._known_addresses())
-            failures: list[str] = []
-            conditions: set[str] = set()
             for tried, (host, port) in enumerate(addresses):
+                if deadline.passed and tried >= _LAST_TRIES:
+                    break
                 share = Deadline(
                     max(deadline.left_ms / (len(addresses) - tried), _LAST_TRY_MS), self.settings
                 )
                 try:
                     connection = self.connection(host, port, share.left_ms)
                     try:
-                        answer = self._within(share.left_ms, connection, partial(ask, connection))
+                        return self._within(share.left_ms, connection, partial(ask, connection))
                     except ConnectionLost as lost:
                         raise connection.explain(lost) from None
                 except (DeniedError, InvalidError):
                     raise
                 except KeyrangeError as failure:
-                    failures.append(failure.message)
-                    conditions.add(failure.condition.name)
-                    continue
-                return answer
-            reasons |= dict.fromkeys(failures)
-            found = conditions.pop() if len(conditions) == 1 else ""
-            if found in _BEFORE_BROKERS or not deadline.passed:
-                absent = found
-            if deadline.passed:
-                # What is away need not be a broker, and then another remedy helps.
-                raise error(
-                    absent if absent in _BEFORE_BROKERS else "BROKER_UNREACHABLE",
-                    f"no broker answered: {'; '.join(reasons)}",
-                    bootstrap_servers=self._bootstrap_text(),
-                )
-            if failures != said:
-                _log.warning("no broker answered, trying again: %s", "; ".join(failures))
-                said = failures
+                    failed.add(failure)
+            failed.end_round(deadline, self._bootstrap_text())
             deadline.pause()
 
     def _known_addresses(self) -> Iterable[tuple[str, int]]:
-        """Open connections first, then brokers in random order, then the bootstrap servers."""
+        """Open connections first, then some brokers in random order, then the bootstrap servers,
+        then the other brokers."""
         usable = [
             (host, port)
             for (host, port, ahead), each in self._connections.items()
@@ -387,7 +368,8 @@ class Cluster:
         ]
         brokers = [(broker.host, broker.port) for broker in self._brokers.values()]
         random.shuffle(brokers)
-        return dict.fromkeys([*usable, *brokers, *self.settings.bootstrap_servers])
+        brokers[_BEFORE_BOOTSTRAP:_BEFORE_BOOTSTRAP] = self.settings.bootstrap_servers
+        return dict.fromkeys([*usable, *brokers])
 
     def _bootstrap_text(self) -> str:
         return ",".join(f"{host}:{port}" for host, port in self.settings.bootstrap_servers)

@@ -23,6 +23,7 @@ from keyrange.errors import KeyrangeError, UnavailableError, error
 from keyrange.kafka import cluster as cluster_module
 from keyrange.kafka import socket_opening
 from keyrange.kafka.cluster import Cluster
+from keyrange.kafka.cluster_view import Broker
 from keyrange.kafka.fetching.fetch import ReadSettings, SplitReader
 from keyrange.model.checkpoint import read_checkpoint
 from keyrange.model.offsets import LATEST
@@ -84,6 +85,31 @@ def test_what_the_last_try_had_no_time_to_find_again_is_named() -> None:
     assert failure.value.condition.name == "BROKER_UNREACHABLE"
     assert "closed" in str(failure.value)
     assert "no answer in time" in str(failure.value)
+
+
+def test_many_hosts_that_are_silent_take_no_more_than_the_time(
+    broker: LoopbackCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Metadata may name any number of them."""
+    cluster = client(broker, retry_backoff_ms=1, retry_backoff_max_ms=1)
+    cluster._brokers = {n: Broker(n, "h" * 1_000, n) for n in range(1, 501)}
+    tried: list[tuple[str, int]] = []
+
+    def connection(host: str, port: int, timeout_ms: float) -> Any:
+        tried.append((host, port))
+        time.sleep(timeout_ms / 1_000)
+        raise error("BROKER_UNREACHABLE", "no answer in time", broker=f"{host}:{port}")
+
+    monkeypatch.setattr(cluster, "connection", connection)
+    began = time.monotonic()
+    with pytest.raises(UnavailableError) as failure:
+        cluster.describe(["t"], 300)
+    cluster.close()
+    # A hundred milliseconds each. The bootstrap servers are asked behind the first ones.
+    assert len(tried) < 20
+    assert time.monotonic() - began < RETURNS_WITHIN_S
+    assert set(broker.servers) <= set(tried[:5])
+    assert len(str(failure.value)) < 6_000
 
 
 def test_what_a_login_needs_before_a_broker_is_named(broker: LoopbackCluster) -> None:
