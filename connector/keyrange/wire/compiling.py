@@ -8,9 +8,10 @@ import hashlib
 import logging
 import os
 import pkgutil
+import stat
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +22,28 @@ _log = logging.getLogger(__name__)
 
 
 def _private_cache_dir() -> Path:
-    """A directory for machine code that only this user can write: no code of others is loaded."""
-    path = Path(tempfile.gettempdir()) / f"keyrange-kernels-{os.getuid()}"
-    path.mkdir(mode=0o700, exist_ok=True)
-    status = path.lstat()
-    if path.is_symlink() or status.st_uid != os.getuid() or status.st_mode & 0o077:
-        path = Path(tempfile.mkdtemp(prefix="keyrange-kernels-"))
-    return path
+    """A directory for machine code that only this user can write: no code of others is loaded.
+
+    Where somebody else has its name, one of another name, which later processes find again.
+    """
+    temporary, name = Path(tempfile.gettempdir()), f"keyrange-kernels-{os.getuid()}"
+    path = temporary / name
+    with suppress(FileExistsError):
+        path.mkdir(mode=0o700)
+    if _is_private(path):
+        return path
+    others = sorted(temporary.glob(f"{name}-*"))
+    found = next(filter(_is_private, others), None)
+    return found or Path(tempfile.mkdtemp(prefix=f"{name}-"))
+
+
+def _is_private(path: Path) -> bool:
+    try:
+        status = path.lstat()
+    except OSError:
+        return False
+    is_own = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
+    return is_own and not status.st_mode & 0o077
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pkgutil
 import tempfile
 from pathlib import Path
@@ -60,3 +61,35 @@ def test_without_any_writable_directory_each_process_compiles(
         assert function(21) == 42
     [said] = caplog.messages
     assert said.endswith("which takes it seconds: No usable temporary directory found")
+
+
+@pytest.mark.parametrize("taken", ["open", "file", "link", "nowhere"])
+def test_processes_share_a_directory_where_its_name_is_taken(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, taken: str
+) -> None:
+    own = f"keyrange-kernels-{os.getuid()}"
+    match taken:
+        case "open":
+            (tmp_path / own).mkdir()
+            (tmp_path / own).chmod(0o777)
+        case "file":
+            (tmp_path / own).touch()
+        case _:
+            (tmp_path / "elsewhere").mkdir(0o700)
+            (tmp_path / own).symlink_to(tmp_path / ("elsewhere" if taken == "link" else "nowhere"))
+    (tmp_path / f"{own}-0").symlink_to(tmp_path / "elsewhere")
+    before = {*tmp_path.iterdir()}
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    # As often as kernels ask for it, in this process and in others.
+    found = {compiling._private_cache_dir() for _ in range(8)}
+    assert {*tmp_path.iterdir()} - before == found
+    [path] = found
+    assert path.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_directory_that_nobody_took_has_its_name(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    for _ in range(2):
+        assert compiling._private_cache_dir() == tmp_path / f"keyrange-kernels-{os.getuid()}"
