@@ -294,7 +294,8 @@ COMMIT_CONDITIONS: Final = (
         "or raise option 'maxFailureRatio', with which such records become dead letters: 1 lets "
         "all of them fail",
         "More records of a batch failed than `maxFailureRatio` allows, or, without the option, all "
-        "records of a run, and at least ten. Nothing of the batch was written or committed.",
+        "records of a run, and at least ten; a tombstone is done whatever the schema of values "
+        "is, and does not count. Nothing of the batch was written or committed.",
         "the exceptions in the message, and the record at the offset that it names of each",
     ),
     _rows.invalid(

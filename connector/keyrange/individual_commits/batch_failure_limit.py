@@ -27,13 +27,17 @@ _OF_PROGRAM: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Worked:
-    """So many records that were delivered for the first time failed, and so many are done."""
+    """So many records that were delivered for the first time failed, and so many are done.
+    `tombstones`: those of them that have no value, where values are read. They are done whatever
+    the schema is."""
 
     failed: int = 0
     done: int = 0
+    tombstones: int = 0
 
     def __add__(self, more: Worked) -> Worked:
-        return Worked(self.failed + more.failed, self.done + more.done)
+        tombstones = self.tombstones + more.tombstones
+        return Worked(self.failed + more.failed, self.done + more.done, tombstones)
 
 
 NO_RECORDS: Final = Worked()
@@ -48,7 +52,7 @@ def worked_in(plan: BatchPlan, told: ReportedResults) -> Worked:
         failed += sum(
             each.cause.was_worked_on and each.offset not in known for each in verdict.not_done
         )
-    return Worked(failed, sum(told.done.values()))
+    return Worked(failed, sum(told.done.values()), told.tombstones)
 
 
 def check_failures(
@@ -59,18 +63,23 @@ def check_failures(
     failures: Callable[[], Iterable[Failure]],
 ) -> None:
     """Raises TOO_MANY_FAILURES where a larger part of the batch fails than `maxFailureRatio` says,
-    which is `most`, and by default where all records of the run fail; FUNCTION_FAILED where its
-    first records meet an error of the program. `before`: earlier batches of the run."""
+    which is `most`, and by default where all records of the run fail, tombstones left aside;
+    FUNCTION_FAILED where its first records meet an error of the program. `before`: earlier batches
+    of the run."""
     run = batch + before
     if most == 1 or not batch.failed:
         return
     if before == NO_RECORDS:
         _check_program(batch_id, batch, failures)
     limit = "by default a run stops in which no record is done"
+    if run.tombstones:
+        limit += " but tombstones"
     if most is not None:
         run, limit = batch, f"maxFailureRatio is {most:g}"
     if run.failed < FAILURES_MIN or (
-        run.failed <= most * (run.failed + run.done) if most is not None else run.done > 0
+        run.failed <= most * (run.failed + run.done)
+        if most is not None
+        else run.done > run.tombstones
     ):
         return
     raise error(

@@ -153,7 +153,7 @@ class LettersOfWholeBatches:
         if not self._is_on:
             return
         failures = store.failures_in(made)
-        batch = Worked(len(failures), made.done)
+        batch = Worked(len(failures), made.done, made.tombstones)
         most = self._options.commits.failure_ratio_max
         check_failures(made.batch_id, most, batch, self._before, lambda: failures)
         self._before += batch

@@ -36,6 +36,7 @@ REPORTED: Final = {
     "outcome": ("topic", "partition", "offset", "key_hash", "cause", "late"),
     "handed_back": ("topic", "partition", "from_hash", "last_hash", "from_offset"),
     "done": ("topic", "partition", "records"),
+    "tombstones": ("topic", "partition", "records"),
 }
 
 
@@ -45,11 +46,13 @@ HIDDEN_SPARK: Final = from_arrow_type(HIDDEN_TYPE)
 
 @dataclass
 class ReportedResults:
-    """What was said of a batch, by partition. `errors` are those that `reject` was given."""
+    """What was said of a batch, by partition. `errors` are those that `reject` was given;
+    `tombstones`: how many of the records that are done have no value, where values are read."""
 
     not_done: dict[TopicPartition, dict[int, RecordOutcome]] = field(default_factory=dict)
     handed_back: dict[TopicPartition, list[tuple[KeyRange, int]]] = field(default_factory=dict)
     done: dict[TopicPartition, int] = field(default_factory=dict)
+    tombstones: int = 0
     errors: dict[TopicPartition, dict[int, str]] = field(default_factory=dict)
 
     def add(self, partition: TopicPartition, each: RecordOutcome) -> None:
@@ -94,6 +97,7 @@ def reported_in(found: Found) -> ReportedResults:
     for topic, number, records in found["done"]:
         partition = TopicPartition(topic, number)
         reported.done[partition] = reported.done.get(partition, 0) + records
+    reported.tombstones = sum(records for _, _, records in found["tombstones"])
     return reported
 
 

@@ -101,6 +101,7 @@ class ValueReader:
         from keyrange.formats.payloads import Payloads
 
         self.bad = forms.bad
+        self.reads_values = any(form.column == "value" for form in forms.columns)
         self._forms = forms
         self._payloads = Payloads.of
         self._decoders = {form.column: _decoder(form, registry) for form in forms.columns}

@@ -42,12 +42,14 @@ _SMALL_BYTES: Final = 32 << 10
 _GROUP_BYTES: Final = 1 << 20
 _CODEC: Final = "zstd"
 # What is handed to Spark row by row; of the others there may be many, and they may be large.
-_FEW: Final = ("done", "handed_back", "state_run", "state_work", "event_time", "timers")
+_FEW: Final = (
+    *("done", "tombstones", "handed_back", "state_run", "state_work", "event_time", "timers"),
+)
 # What of it a verdict is made of.
 HANDED_ON: Final = {
     member: tuple(member_type(member).names)
     for member in (
-        *("file", "outcome_file", "handed_back", "done", "state_run"),
+        *("file", "outcome_file", "handed_back", "done", "tombstones", "state_run"),
         *("event_time", "timers"),
     )
 }

@@ -39,7 +39,7 @@ class ColumnWorker:
                 else:
                     kept.append(at)
             rows = np.array(kept, np.int64)
-        task.count(stretch.partition, len(rows))
+        task.count(stretch, rows)
         if len(rows):
             output = rows_at(batch, rows).select(task.job.schema.names)
             arrays = [output.column(field.name).cast(field.type) for field in task.job.schema]

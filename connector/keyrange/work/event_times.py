@@ -79,7 +79,7 @@ class EventTimes:
                 for at in np.flatnonzero(is_late).tolist():
                     self._task.fail(stretch, at, Cause.LATE, _LATE, not_done)
             else:
-                self._task.count(stretch.partition, int(is_late.sum()))
+                self._task.count(stretch, np.flatnonzero(is_late))
         return stretch.at(np.flatnonzero(~left_out)) if left_out.any() else stretch
 
     def rows(self) -> Iterator[pa.StructArray]:

@@ -104,7 +104,7 @@ class RecordWorker:
             parts = self._form.parts(list(chain.from_iterable(answers.values())))
             owners = [at for at, each in answers.items() for _ in each]
             done = [*answers]
-        task.count(stretch.partition, len(done))
+        task.count(stretch, np.array(done, np.int64))
         for table, output, at_rows in parts:
             if output.num_rows:
                 own = owners if at_rows is None else [owners[at] for at in at_rows]
@@ -176,7 +176,7 @@ class ArrowWorker:
         parts, failed = called(task, self._call, piece, len(rows), allowance)
         if failed is None:
             self._keep()
-            task.count(stretch.partition, len(rows))
+            task.count(stretch, rows)
             for table, output in parts:
                 if output.num_rows:
                     yield task.output_of_call(output, piece.raw, table)

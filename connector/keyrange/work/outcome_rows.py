@@ -11,6 +11,7 @@ are null:
     outcome       a record that is not done; `record` holds it where it is given up
     handed_back   keys [from_hash, last_hash] that were not worked on from an offset on
     done          how many records of a partition are done
+    tombstones    how many of these have no value, where values are read
     mentioned     a block of offsets that the function was given (`reported_offsets`)
     file          a file of output below its table, and what Delta's log is to say of it
     outcome_file  a file of an attempt that holds rows of this kind, or its bytes
@@ -54,6 +55,7 @@ _MEMBERS: Final = {
     f"error string, frames array<string>, record struct<{_RECORD}>",
     "handed_back": f"{_PARTITION}, from_hash long, last_hash long, from_offset long",
     "done": f"{_PARTITION}, records long",
+    "tombstones": f"{_PARTITION}, records long",
     "mentioned": f"{_PARTITION}, block long, bits binary",
     "file": "name string, size_bytes long, rows long, statistics string, "
     "partition_values array<struct<column string, value string>>, target string",
@@ -213,6 +215,6 @@ def handed_back_rows(
     return member_rows("handed_back", rows)
 
 
-def done_rows(done: Mapping[TopicPartition, int]) -> pa.StructArray:
-    """A row for each partition: how many of its records are done."""
-    return member_rows("done", [(*each, count) for each, count in sorted(done.items())])
+def done_rows(done: Mapping[TopicPartition, int], member: str = "done") -> pa.StructArray:
+    """A row for each partition: how many of its records are done, or what else `member` counts."""
+    return member_rows(member, [(*each, count) for each, count in sorted(done.items())])

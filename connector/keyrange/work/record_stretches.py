@@ -40,6 +40,14 @@ class RecordStretch:
     def row_has_key(self, at: int) -> bool:
         return self.has_key is None or bool(self.has_key[at])
 
+    def tombstones(self, rows: Numbers) -> int:
+        """How many of these rows have no value in Kafka; with `raw` without values none."""
+        at = raw_column("value", self.raw.schema.names)
+        if at not in self.raw.schema.names or not self.raw.column(at).null_count:
+            return 0
+        found: int = self.raw.column(at).take(pa.array(rows, pa.int64())).null_count
+        return found
+
     def at(self, rows: Numbers) -> RecordStretch:
         """These rows."""
         unreadable = self.unreadable

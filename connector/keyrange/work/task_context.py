@@ -118,6 +118,8 @@ class Task:
         self.order = OrderCheck(self.bounds)
         self.blocks = Blocks()
         self.done: dict[TopicPartition, int] = {}
+        # Of these the records without a value, where values are read: they say nothing of a schema.
+        self._tombstones: dict[TopicPartition, int] = {}
         # How many records come again of the keys whose timers wait for them, by hash.
         self._awaited: dict[TopicPartition, Counter[int]] = {}
         self._failed_timers: list[tuple[Any, ...]] = []
@@ -289,8 +291,13 @@ class Task:
             rows = rows[~bad]
         return rows
 
-    def count(self, partition: TopicPartition, records: int) -> None:
-        self.done[partition] = self.done.get(partition, 0) + records
+    def count(self, stretch: RecordStretch, rows: Numbers) -> None:
+        """These rows are done."""
+        at = stretch.partition
+        self.done[at] = self.done.get(at, 0) + len(rows)
+        values = self.job.values
+        if values is not None and values.reads_values and (nulls := stretch.tombstones(rows)):
+            self._tombstones[at] = self._tombstones.get(at, 0) + nulls
 
     def output_of_call(
         self, output: pa.RecordBatch, given: pa.RecordBatch, table: int = 0
@@ -370,6 +377,7 @@ class Task:
         cells = {partition: work.cells for partition, work in self._partitions.items()}
         yield handed_back_rows(self._handed_back, cells)
         yield done_rows(self.done)
+        yield done_rows(self._tombstones, "tombstones")
         blocks = [(*partition, number, bits) for partition, number, bits in self.blocks]
         yield member_rows("mentioned", blocks)
         yield member_rows("failed_timer", self._failed_timers)

@@ -80,7 +80,9 @@ class Batch:
         )
         self.query_id = planned.query_id
 
-    def run(self, done: int, errors: Sequence[str | None], **options: str) -> None:
+    def run(
+        self, done: int, errors: Sequence[str | None], tombstones: int = 0, **options: str
+    ) -> None:
         """`errors` are those of the first records, None of one that waits."""
 
         def rows() -> Any:
@@ -103,6 +105,7 @@ class Batch:
             found: Any = {member: [] for member in HANDED_ON}
             found["outcome_file"].append((attempt, file.name, file.stat().st_size, None))
             found["done"].append(("t", 0, done))
+            found["tombstones"].append(("t", 0, tombstones))
             return found
 
         def job(*_: Any) -> None:
@@ -257,6 +260,18 @@ def test_a_run_in_which_all_fail_stops(tmp_path: Path, monkeypatch: pytest.Monke
     assert batch.is_committed
 
 
+def test_tombstones_are_no_records_that_are_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch = Batch(tmp_path, monkeypatch)
+    told = r"10 of 12 records failed, and by default a run stops in which no record is done but tom"
+    with pytest.raises(KeyrangeError, match=rf"TOO_MANY_FAILURES.* {told}"):
+        batch.run(2, [SECRET] * 10, tombstones=2)
+    assert not batch.is_committed
+    batch.run(3, [SECRET] * 10, tombstones=2)
+    assert batch.is_committed
+
+
 @pytest.mark.parametrize(("done", "errors"), [(0, [SECRET] * 9), (1, [SECRET] * 99)])
 def test_a_run_goes_on_that_has_done_records_or_seen_few(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, done: int, errors: list[str | None]
@@ -331,14 +346,20 @@ def test_whole_batches_stop_where_no_record_of_a_run_can_be_read() -> None:
     own = {"kafka.bootstrap.servers": "h:9", "subscribe": "t", "deadLetterTable": "/dead"}
     unread = Failure(PLACE, 4, Cause.UNREADABLE, "value: field id", is_exception=False)
 
-    def work(letters: LettersOfWholeBatches, failed: int, done: int) -> None:
+    def work(letters: LettersOfWholeBatches, failed: int, done: int, tombstones: int = 0) -> None:
         store: Any = SimpleNamespace(failures_in=lambda _: [unread] * failed)
-        letters.check(store, Manifest(3, rows={"done": [("t", 0, done)] * bool(done)}))
+        rows = {"done": [("t", 0, done)] * bool(done)}
+        rows["tombstones"] = [("t", 0, tombstones)] * bool(tombstones)
+        letters.check(store, Manifest(3, rows=rows))
 
     letters = LettersOfWholeBatches(parse_options(given | own, "stream"))
     work(letters, 9, 0)
     with pytest.raises(KeyrangeError, match=r"TOO_MANY_FAILURES.*10 of 10 records.*unreadable 1"):
         work(letters, 1, 0)
+    letters.begin()
+    work(letters, 5, 1, tombstones=1)
+    with pytest.raises(KeyrangeError, match=r"TOO_MANY_FAILURES.*999 of 1,001 records.*tombstones"):
+        work(letters, 994, 1, tombstones=1)
     letters.begin()
     work(letters, 9, 0)
     work(letters, 90, 1)

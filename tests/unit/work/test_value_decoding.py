@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -73,6 +74,23 @@ def test_dead_letters_are_whole_and_nothing_waits_for_them() -> None:
     rows = pa.Table.from_batches(list(run_task(task, [GOOD_AND_BAD]))).to_pylist()
     kept = [row[HIDDEN]["outcome"]["record"] for row in rows if (row[HIDDEN] or {}).get("outcome")]
     assert [each["value"] for each in kept] == [b'{"id": "x"}', b"{"]
+
+
+def test_tombstones_are_counted_beside_what_is_done() -> None:
+    sent = [Sent(at, at % 2, b"k", None if at else b'{"id": 7}') for at in range(4)]
+    for mode in ("arrow", "record"):
+        given = replace(job("deadLetter"), mode=mode)
+        if mode == "record":
+            given = replace(given, function=lambda record: (7, record.offset))
+        rows = list(run_task(Task(given, VirtualAlarm()), [batch_of(sent)]))
+        hidden = [each[HIDDEN] or {} for each in pa.Table.from_batches(rows).to_pylist()]
+        for member, records in (("done", 4), ("tombstones", 3)):
+            assert [each[member]["records"] for each in hidden if each.get(member)] == [records]
+    # Without a format no value is read, and a tombstone is a record as any other.
+    raw = replace(job("deadLetter"), mode="record", values=None, function=lambda _: None)
+    rows = list(run_task(Task(raw, VirtualAlarm()), [batch_of(sent)]))
+    told = pa.Table.from_batches(rows).to_pylist()
+    assert not any((each[HIDDEN] or {}).get("tombstones") for each in told)
 
 
 def test_what_is_held_back_is_not_read() -> None:

@@ -125,6 +125,11 @@ class Manifest:
         return sum(records for _, _, records in self.rows.get("done", ()))
 
     @property
+    def tombstones(self) -> int:
+        """How many of these have no value, where values are read."""
+        return sum(records for _, _, records in self.rows.get("tombstones", ()))
+
+    @property
     def plan(self) -> str:
         """What tells its offsets from those of others."""
         told = json.dumps([self.start, self.end], sort_keys=True)
