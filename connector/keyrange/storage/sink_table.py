@@ -382,16 +382,16 @@ class SinkTable:
         return TableFit(table, self.uri, schema, *given, rules)
 
     def _check(self, table: Any, schema: pa.Schema | None = None) -> TableFit:
-        """As `_fit`. Raises SINK_UNSUITABLE."""
+        """As `_fit`. Raises SINK_UNSUITABLE, SINK_TYPES_DIFFER."""
         fit = self._fit(table, schema or self._schema)
         self._columns = fit.columns
         if fit.why is not None:
             is_for_spark = self._fit(table, schema or self._schema, SPARK).why is None
-            raise self._unsuitable(f"{fit.why}{_BY_SPARK * is_for_spark}")
+            raise self._unsuitable(f"{fit.why}{_BY_SPARK * is_for_spark}", fit.condition)
         return fit
 
-    def _unsuitable(self, why: str) -> KeyrangeError:
-        return error("SINK_UNSUITABLE", f"the table does not take files: {why}", table=self.uri)
+    def _unsuitable(self, why: str, condition: str = "SINK_UNSUITABLE") -> KeyrangeError:
+        return error(condition, f"the table does not take files: {why}", table=self.uri)
 
     def _unwritable(self, failure: Exception) -> KeyrangeError:
         return error("SINK_UNWRITABLE", text_of(failure, self._storage), table=self.uri)

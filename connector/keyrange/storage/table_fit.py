@@ -26,7 +26,7 @@ _CHANGE_FEED: Final = frozenset({"_change_type", "_commit_version", "_commit_tim
 
 class TableFit:
     """delta-rs's table beside rows of a schema. `why` it does not take files of them, None where it
-    does; `columns` are what these are to be partitioned by."""
+    does, and the `condition` of that; `columns` are what these are to be partitioned by."""
 
     def __init__(
         self,
@@ -45,6 +45,7 @@ class TableFit:
         self._given, self._evolves, self._keys, self._by = given, evolves, keys, by
         self._comparison = Comparison([])
         self.columns: tuple[PartitionColumn, ...] = given or ()
+        self.condition = "SINK_UNSUITABLE"
         self.why = next(self._reasons(), None)
 
     @property
@@ -96,6 +97,8 @@ class TableFit:
         rows = json.loads(load_deltalake().Schema.from_arrow(whole).to_json())
         found = self._comparison = compared(document, rows, _rules_of(table, self._by))
         if found.wrong:
+            if found.types_differ:
+                self.condition = "SINK_TYPES_DIFFER"
             yield "; ".join(found.wrong)
         if found.left_out and self._keys:
             yield f"rows lack field {found.left_out[0]}, and a merge takes a column as a whole"

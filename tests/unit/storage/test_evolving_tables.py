@@ -45,7 +45,7 @@ def selected(table: Path, query: str) -> list[dict[str, Any]]:
 
 
 def refused(text: str) -> Any:
-    return pytest.raises(KeyrangeError, match=rf"\[SINK_UNSUITABLE\].*{text}")
+    return pytest.raises(KeyrangeError, match=rf"\[SINK_(UNSUITABLE|TYPES_DIFFER)\].*{text}")
 
 
 def log_of(table: Path, version: int) -> list[dict[str, Any]]:

@@ -35,7 +35,7 @@ def written(table: Path, by: tuple[PartitionColumn, ...], *names: str | None) ->
 
 
 def refused(text: str) -> Any:
-    return pytest.raises(KeyrangeError, match=rf"\[SINK_UNSUITABLE\].*{text}")
+    return pytest.raises(KeyrangeError, match=rf"\[SINK_(UNSUITABLE|TYPES_DIFFER)\].*{text}")
 
 
 def made(table: Path, generated: dict[str, str], kind: pa.DataType = DATE) -> None:

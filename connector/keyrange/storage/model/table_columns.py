@@ -43,13 +43,15 @@ class TableRules:
 class Comparison:
     """`fields` are the table's, with what rows have more. `added` and `widened` are columns by
     their paths, with the type in SQL that they get. `wrong`: why rows do not go into the table.
-    `left_out`: fields of structs that the rows lack."""
+    `left_out`: fields of structs that the rows lack. `types_differ`: whether the table has columns
+    of types that those of rows are not put into."""
 
     fields: Sequence[Mapping[str, Any]]
     added: Sequence[tuple[str, str]] = ()
     widened: Sequence[tuple[str, str]] = ()
     wrong: Sequence[str] = ()
     left_out: Sequence[str] = ()
+    types_differ: bool = False
 
     @property
     def is_changed(self) -> bool:
@@ -68,7 +70,8 @@ def compared(there: Mapping[str, Any], rows: Mapping[str, Any], rules: TableRule
     """The columns of a table beside those of rows."""
     walk = _Walk(rules)
     fields = walk.struct(there, rows, ())["fields"]
-    return Comparison(fields, walk.added, walk.widened, walk.wrong, walk.left_out)
+    found = (walk.added, walk.widened, walk.wrong, walk.left_out)
+    return Comparison(fields, *found, walk.types_differ)
 
 
 def ruled_columns(fields: Sequence[Mapping[str, Any]], computed: Sequence[str]) -> list[str]:
@@ -109,6 +112,7 @@ class _Walk:
     widened: list[tuple[str, str]] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
+    types_differ: bool = False
 
     def struct(
         self, there: Mapping[str, Any], rows: Mapping[str, Any], path: tuple[str, ...]
@@ -225,6 +229,7 @@ class _Walk:
     def _differ(self, there: Any, rows: Any, path: tuple[str, ...]) -> None:
         kinds = f"is {type_in_sql(there)} and would be {type_in_sql(rows)}"
         self.wrong.append(f"column {_named(path)} {kinds}")
+        self.types_differ = True
 
 
 def _is_wider(kind: Any, than: Any) -> bool:
