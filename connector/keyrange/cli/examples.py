@@ -79,7 +79,8 @@ keyrange state import /lake/new_commits --from state.parquet \
     --topic orders --bootstrap-servers broker:9092 --confirm
 keyrange state serve /lake/orders_commits --port 8700
 keyrange state serve /lake/orders_commits --address 0.0.0.0 --token-file /run/secrets/token
-keyrange state verify commits --function orders:count --bootstrap-servers b:9092
+keyrange state verify commits --function orders:count --bootstrap-servers b:9092 \
+    --option valueFormat=json --option "valueSchema=id int, amount double"   # as the job has them
 keyrange state verify /lake/orders_commits   # exit code 1: a file is damaged
 keyrange volumes show --bootstrap-servers broker:9092 --option min.available.ratio=0.1
 keyrange volumes show --bootstrap-servers broker:9092 --follow --every 10s

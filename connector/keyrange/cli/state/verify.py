@@ -229,6 +229,12 @@ def print_fold(found: Mapping[str, Any]) -> None:
     print_words(f"{records} records folded from the state at commit {since} on")
     if found["left_out"]:
         print_words(f"{number(found['left_out'])} keys with dead letters are left out")
+    if found["failed"]:
+        print_words(
+            f"the function failed with {number(found['failed'])} records that are done, so what "
+            "is expected of their keys is not known: is it the job's function, and are the "
+            "options of keys and values the job's?"
+        )
     for each in found["failures"]:
         place = f"{partition_name(each)}, offset {each['offset']}"
         print_words(f"  the function failed at {place}: {each['error']}")

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from keyrange.errors import invalid_options
+from keyrange.individual_commits.model.batch_results import Failure, failure_kinds, kinds_text
 from keyrange.individual_commits.model.commit import CommitKind, Snapshot
 from keyrange.individual_commits.model.partition_progress import PartitionState, fresh
 from keyrange.individual_commits.table.commit_admin import Commits
@@ -114,18 +115,37 @@ class StateFold:
         own = _without_output(function, mode)
         self._job = Job(works, WorkSettings(), mode, _NO_OUTPUT, own)
         self.records = 0
+        # How many were not given to the function, as an earlier one of their key had failed.
+        self._waited = 0
         # What the function has raised: partition, offset and text.
         self.failures: list[tuple[TopicPartition, int, str]] = []
 
     def run(self, batches: Iterable[pa.RecordBatch], values: ValueReader | None) -> None:
         """Fold batches of one partition each, in the order of offsets, with column keyHash;
-        `values` reads what the function is given."""
+        `values` reads what the function is given. Raises INVALID_OPTIONS where the function fails
+        with every record."""
         work = work_of(replace(self._job, values=values), self.states)
         for rows in work(self._done(batches)):
             for told in outcomes_in(rows):
                 if Cause(told["cause"]).was_worked_on:
                     partition = TopicPartition(told["topic"], told["partition"])
                     self.failures.append((partition, told["offset"], told["error"]))
+                else:
+                    self._waited += 1
+        if self.failures and self.records == len(self.failures) + self._waited:
+            # It tells of the function as it is called here, and not of the state.
+            kinds = failure_kinds(
+                Failure(at, offset, Cause.REJECTED, text or "") for at, offset, text in self.failures
+            )
+            raise invalid_options(
+                [
+                    f"--function failed with all {len(self.failures):,} records that it was called "
+                    f"with: {kinds_text(kinds)}. A job's function gets keys and values as the "
+                    "job's options say: give those that the job has, such as --option "
+                    "valueFormat=..., valueSchema=..., keyFormat=... and schemaRegistry.url=..., "
+                    "and --mode as of the job"
+                ]
+            )
 
     def _done(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
