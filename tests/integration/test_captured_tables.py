@@ -228,7 +228,7 @@ def test_what_has_no_row(spark: SparkSession, topics: Topics, tmp_path: Path) ->
     table.change(5)
     job.produce(Record(json.dumps({"op": "t", "source": {}}).encode(), None, 0))
     text = failure_of(job.start(into=INTO, **OPTIONS))
-    assert "[BAD_VALUE]" in text
+    assert "[BAD_CHANGE]" in text
     assert "op t empties the captured table" in text
     # It goes to the dead letters where it is said, and nothing else does.
     given = individual(tmp_path, badValues="deadLetter")

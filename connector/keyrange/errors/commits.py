@@ -330,10 +330,23 @@ COMMIT_CONDITIONS: Final = (
     ),
     _table_jobs.invalid(
         "BAD_VALUE",
-        "correct option 'valueSchema'; or choose with badValues=null that such records have nulls, "
-        "or with badValues=deadLetter that they go to the dead letters",
-        "A value is not what `valueFormat` and `valueSchema` say, and `badValues` is fail.",
+        "correct options 'valueFormat' and 'valueSchema', or of a key 'keyFormat' and 'keySchema'; "
+        "or choose with badValues=null that such records have nulls, or with badValues=deadLetter "
+        "that they go to the dead letters",
+        "A key or a value is not what its format and its schema say, and `badValues` is fail.",
         "the record at the partition and offset that the message names",
+    ),
+    _table_jobs.invalid(
+        "BAD_CHANGE",
+        "do what the message says of this change; if it says nothing, correct the job's argument "
+        "'keys', or options 'valueFormat' and 'valueSchema', of the record's key 'keyFormat' and "
+        "'keySchema'; or choose with badValues=deadLetter that such records go to the dead "
+        "letters: the rows of their keys stay as they were",
+        "A change of a captured table has no row in a table with `keys`: the database did not tell "
+        "the row or its key, the operation is none of rows, or the record is no change. "
+        "`badValues` is fail; null and column are not for such a table.",
+        "the record at the partition and offset that the message names",
+        guide="values.md",
     ),
     _table_jobs.invalid(
         "UNPICKLABLE_FUNCTION",

@@ -101,6 +101,8 @@ class ValueReader:
         from keyrange.formats.payloads import Payloads
 
         self.bad = forms.bad
+        # Of a record that is not to be gone on with.
+        self.condition = "BAD_VALUE" if forms.rows is None else "BAD_CHANGE"
         self.reads_values = any(form.column == "value" for form in forms.columns)
         self._forms = forms
         self._payloads = Payloads.of
@@ -158,14 +160,14 @@ class ValueReader:
         return self.read(pa.RecordBatch.from_arrays([keys], names=["key"]))[0].column("key")
 
     def read_all(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch with its columns read. Raises BAD_VALUE for the first row that is not to be
-        gone on with, of a batch that says which record it is."""
+        """The batch with its columns read. Raises BAD_VALUE or BAD_CHANGE for the first row that is
+        not to be gone on with, of a batch that says which record it is."""
         read, unreadable = self.read(batch)
         if unreadable:
             row = min(unreadable)
             topic, partition, offset = (batch.column(name)[row].as_py() for name in PLACE)
             at = TopicPartition(topic, partition)
-            raise error("BAD_VALUE", unreadable[row], partition=at, offset=offset)
+            raise error(self.condition, unreadable[row], partition=at, offset=offset)
         return read
 
 

@@ -263,13 +263,13 @@ class Task:
         return waits
 
     def refuse(self, stretch: RecordStretch, at: int, not_done: OutcomeRows) -> None:
-        """A row whose key or value cannot be read. Raises BAD_VALUE where no dead letter is to be
-        made of it."""
+        """A row whose key or value cannot be read. Raises BAD_VALUE or BAD_CHANGE where no dead
+        letter is to be made of it."""
         why = stretch.unreadable[at]
         assert self.job.values is not None
         if self.job.values.bad == "fail":
             offset = int(stretch.offsets[at])
-            raise error("BAD_VALUE", why, partition=stretch.partition, offset=offset)
+            raise error(self.job.values.condition, why, partition=stretch.partition, offset=offset)
         self.fail(stretch, at, Cause.UNREADABLE, said(why), not_done)
 
     def free_rows(self, stretch: RecordStretch, rows: Numbers, not_done: OutcomeRows) -> Numbers:

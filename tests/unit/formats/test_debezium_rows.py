@@ -179,3 +179,26 @@ def test_what_stands_for_a_value_by_its_type(
 def test_bad_changes_have_no_row(bad: str) -> None:
     with pytest.raises(KeyrangeError, match=f"'badValues' is {bad}, and a change"):
         forms("id", badValues=bad)
+
+
+@pytest.mark.parametrize("value", [change("t"), b"{}", b"{"])
+def test_the_remedy_of_a_bad_change_is_one_that_a_table_with_keys_takes(value: bytes) -> None:
+    columns: dict[str, Any] = {
+        "key": pa.array([b"{}"], pa.binary()),
+        "value": pa.array([value], pa.binary()),
+        "topic": ["t"],
+        "partition": [0],
+        "offset": [7],
+    }
+    batch = pa.RecordBatch.from_pydict(columns)
+    changes = value_forms(parse_options(REQUIRED | {"valueSchema": DDL}, "stream"))
+    for own, condition in ((forms("id"), "BAD_CHANGE"), (changes, "BAD_VALUE")):
+        if condition == "BAD_VALUE" and value == change("t"):
+            continue
+        reader = ValueReader(own, None)  # type: ignore[arg-type]
+        with pytest.raises(KeyrangeError, match=rf"^\[{condition}\] .*offset=7") as raised:
+            reader.read_all(batch)
+        remedy = raised.value.condition.remedy
+        assert ("badValues=null" in remedy) is (condition == "BAD_VALUE")
+        assert "'valueFormat'" in remedy
+        assert "badValues=deadLetter" in remedy

@@ -135,7 +135,8 @@ class StateFold:
         if self.failures and self.records == len(self.failures) + self._waited:
             # It tells of the function as it is called here, and not of the state.
             kinds = failure_kinds(
-                Failure(at, offset, Cause.REJECTED, text or "") for at, offset, text in self.failures
+                Failure(at, offset, Cause.REJECTED, text or "")
+                for at, offset, text in self.failures
             )
             raise invalid_options(
                 [
