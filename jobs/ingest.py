@@ -69,10 +69,8 @@ POLL_S = 0.5
 TOLD_S = 10.0
 TABLE_FLAGS = "--partition-by, --compression and --optimize-every"
 # With these of a table or checkpoint Spark can go on where Python on the driver cannot.
-UNSUITABLE = (
-    *("SINK_UNSUITABLE", "SINK_TYPES_DIFFER", "SINK_UNWRITABLE"),
-    *("PACKAGE_NOT_FOUND", "INVALID_CHECKPOINT_PATH"),
-)
+UNSUITABLE = {"SINK_UNSUITABLE", "SINK_TYPES_DIFFER", "SINK_UNWRITABLE"}
+UNSUITABLE |= {"PACKAGE_NOT_FOUND", "INVALID_CHECKPOINT_PATH"}
 
 
 def source_arguments(description: str) -> argparse.ArgumentParser:

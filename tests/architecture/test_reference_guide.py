@@ -31,6 +31,9 @@ CALLS: dict[str, Callable[..., Any]] = {
     "ValueState": keyrange.ValueState,
     "ListState": keyrange.ListState,
     "MapState": keyrange.MapState,
+    "windows.tumbling": keyrange.windows.tumbling,
+    "windows.hopping": keyrange.windows.hopping,
+    "windows.session": keyrange.windows.session,
 }
 RECORDS: list[Any] = [QueryProgress, SourceProgress, WorkDone, StateFigures, BatchResult]
 
