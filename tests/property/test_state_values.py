@@ -236,18 +236,51 @@ def _form(**state: Any) -> StateForm:
     return StateForm(variables_of(state))
 
 
+VALUE, LIST, MAP = keyrange.ValueState, keyrange.ListState, keyrange.MapState
+
+
 @pytest.mark.parametrize(
-    ("was", "now"),
+    ("was", "now", "why"),
     [
-        (keyrange.ValueState("n int, t string"), keyrange.ValueState("n int")),
-        (keyrange.ListState("n int, t string"), keyrange.ListState("n int")),
-        (keyrange.MapState("k string, d int", "v int"), keyrange.MapState("k string", "v int")),
-        (keyrange.ValueState("n decimal(5,2)"), keyrange.ValueState("n decimal(5,3)")),
-        (keyrange.ValueState("n decimal(5,2)"), keyrange.ValueState("n decimal(9,1)")),
+        (
+            VALUE("n int, t string"),
+            VALUE("n int"),
+            "has no field t any more",
+        ),
+        (
+            LIST("n int, t string"),
+            LIST("n int"),
+            "has no field t any more",
+        ),
+        (
+            MAP("k string, d int", "v int"),
+            MAP("k string", "v int"),
+            "no field d any",
+        ),
+        (
+            VALUE("n decimal(5,2)"),
+            VALUE("n decimal(5,3)"),
+            r"was decimal\(5,2\) in field n, and decimal\(5,3\) does",
+        ),
+        (
+            VALUE("n decimal(5,2)"),
+            VALUE("n decimal(9,1)"),
+            r"decimal\(9,1\) does not",
+        ),
+        (
+            VALUE("n bigint"),
+            VALUE("n int"),
+            "was bigint in field n, and int does not",
+        ),
+        (
+            LIST("a struct<b: bigint>, c int"),
+            LIST("a struct<b: string>, c int"),
+            r"variable 'x' was bigint in field a\.b, and string does not hold all of that",
+        ),
     ],
 )
-def test_a_schema_that_would_let_data_go_is_refused(was: Any, now: Any) -> None:
-    with pytest.raises(KeyrangeError, match="STATE_SCHEMA_CHANGED"):
+def test_a_schema_that_would_let_data_go_is_refused(was: Any, now: Any, why: str) -> None:
+    with pytest.raises(KeyrangeError, match=rf"STATE_SCHEMA_CHANGED.*{why}"):
         _form(x=now).check(_form(x=was).schema, "file")
 
 

@@ -58,6 +58,17 @@ def test_a_remedy_by_which_records_are_lost_or_doubled_says_so() -> None:
     assert {"again", "never", "lost"} <= set(re.findall(r"\w+", last))
 
 
+def test_a_remedy_names_what_a_user_may_have_written() -> None:
+    """Where no option is at fault none is looked up; a name may be an argument's."""
+    remedies = {name: each.remedy for name, each in CATALOGUE.items()}
+    looks_up = {name for name, remedy in remedies.items() if "`keyrange options" in remedy}
+    assert looks_up == {"INVALID_OPTIONS"}
+    topic = remedies["UNKNOWN_TOPIC_OR_PARTITION"]
+    for named in ("subscribe", "into_topic", "topic_writer", "deadLetterTopic"):
+        assert named in topic
+    assert "topic's name" in remedies["REGISTRY_SUBJECT_UNKNOWN"]
+
+
 def test_only_what_passes_by_itself_is_retriable() -> None:
     retriable = {name for name, row in CATALOGUE.items() if row.retriable}
     unavailable = {name for name, row in CATALOGUE.items() if row.kind is Kind.UNAVAILABLE}

@@ -19,7 +19,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from keyrange.cli.render import note
-from keyrange.errors import invalid_options
+from keyrange.errors import error
 
 ADDRESS: Final = "127.0.0.1"
 HTTP_PORT: Final = 80
@@ -200,11 +200,12 @@ def serving(
     token: str | None = None,
     open_paths: frozenset[str] = frozenset(),
 ) -> Iterator[Callable[[], None]]:
-    """What is given serves until Ctrl-C. Raises INVALID_OPTIONS for a port that is taken."""
+    """What is given serves until Ctrl-C. Raises ADDRESS_NOT_SERVED for a port that is taken."""
     try:
         server = LocalServer(port, answer, address, token, open_paths)
     except OSError as failure:
-        raise invalid_options([f"--port {port} cannot be served: {failure}"]) from None
+        text = f"--port {port} cannot be served: {failure}"
+        raise error("ADDRESS_NOT_SERVED", text) from None
     with server:
         note(f"http://{address}:{server.server_port}/ until Ctrl-C")
         yield lambda: server.serve_forever(poll_interval=0.1)

@@ -130,6 +130,14 @@ COMMIT_CONDITIONS: Final = (
         "The path that was named holds a table or files that keyrange has not made.",
         "the path in the message: it is not the sink, and not the dead letters",
     ),
+    _rows.invalid(
+        "NO_COMMIT_TABLE",
+        "name the path or URI that the query's option commitTable has; a query makes the table in "
+        "its first run",
+        "There is no table of commits at the path that was named. A query with "
+        "commitMode=individual has one; one that commits whole batches has none.",
+        "the path in the message, beside the query's options",
+    ),
     _on_call.data_loss(
         "COMMITS_GONE",
         "bring the named table back as it was, with its _delta_log; no position has moved",

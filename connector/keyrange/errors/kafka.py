@@ -140,8 +140,9 @@ KAFKA_CONDITIONS: Final = (
     ),
     _no_guide.invalid(
         "UNKNOWN_TOPIC_OR_PARTITION",
-        "create the topic, or correct the option that names it: subscribe or assign, or for the "
-        "volume guard throttle.factor.topic",
+        "create the topic, or correct what names it: subscribe or assign; of a topic that is "
+        "written the argument of into_topic, keyrange.Topic, topic_writer or a consumer's "
+        "transaction, or deadLetterTopic; for the volume guard throttle.factor.topic",
         "A topic or partition that was named is not in the cluster.",
         "the name in the message; `keyrange doctor --bootstrap-servers HOST:PORT --topic TOPIC`",
     ),

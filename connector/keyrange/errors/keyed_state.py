@@ -71,6 +71,15 @@ STATE_CONDITIONS: Final = (
         "which job the query runs",
     ),
     _rows.invalid(
+        "NO_STATE",
+        "name the commit table of a job with state, windows or timers, and the group or source of "
+        "that job, if the table has several; a job that has just begun has state after the first "
+        "batch that changes some",
+        "The commits that were named have no state of keys: their job keeps none, or no batch has "
+        "changed any so far.",
+        "`keyrange commits show TABLE`: the query and its group; `state=` of the job",
+    ),
+    _rows.invalid(
         "INITIAL_STATE_UNFIT",
         "give a column key without nulls (binary or string), each key once, and columns that are "
         "named as the state's variables and have their types; nothing was imported",

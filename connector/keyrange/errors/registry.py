@@ -46,7 +46,8 @@ REGISTRY_CONDITIONS: Final = (
     ),
     _rows.invalid(
         "REGISTRY_SUBJECT_UNKNOWN",
-        "name the subject in valueSubject (of keys keySubject) as `curl URL/subjects` lists it, or "
+        "correct the topic's name, if it is misspelled: the subject is named after it; or name "
+        "the subject in valueSubject (of keys keySubject) as `curl URL/subjects` lists it, or "
         "register its schema first",
         "The registry has no such subject, or no version of it. By default it is the topic's name "
         "with -value or -key, as Confluent's serializers name it. Nothing was read or written.",

@@ -23,6 +23,14 @@ SOURCE_CONDITIONS: Final = (
         "`keyrange options` has every option with its values; `keyrange doctor --option NAME=VALUE`"
         " checks names",
     ),
+    _rows.invalid(
+        "ADDRESS_NOT_SERVED",
+        "name another port, at which nothing listens, or end what listens there; and an address "
+        "that this host has",
+        "A command or a job was to serve at an address and a port of this host, and the system "
+        "does not let it: mostly something listens there already.",
+        "the system's reason in the message; `ss -ltnp`",
+    ),
     _rows.denied(
         "OPTION_NOT_ALLOWED",
         "name a module or path that is allowed, or ask the administrator of the processes to "

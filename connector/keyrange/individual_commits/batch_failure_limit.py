@@ -20,6 +20,7 @@ _OF_PROGRAM: Final = re.compile(
     r"(NameError|UnboundLocalError|ImportError|ModuleNotFoundError): .*"
     r"|(SyntaxError|IndentationError): .*"
     r"|AttributeError: (module '[\w.]+'|'(KeyState|Record|ValueRow)' object.*?) has no attribute"
+    r"|AttributeError: state\.\w+ cannot be set: call its update, put or append"
     r"|RuntimeError: the job has no on_timer"
     r"|TypeError: \S+\(\) (takes|missing|got an unexpected keyword|got multiple values)"
 )

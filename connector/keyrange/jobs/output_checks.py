@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from keyrange.errors import invalid_options
 from keyrange.jobs.output_tables import TableArguments
+from keyrange.jobs.table_names import OR_TOPIC
 from keyrange.options import SourceOptions
 from keyrange.options.commits import path_mistake
 from keyrange.options.locations import misplaced
@@ -25,7 +26,7 @@ def check_places(tables: Sequence[TableArguments], checkpoint: str, options: Sou
         wrong.append(f"checkpoint {mistake}")
     for table in (each.path for each in tables):
         if (mistake := path_mistake(table)) is not None:
-            wrong.append(f"table {mistake}")
+            wrong.append(f"table {mistake}{'' if '/' in table else OR_TOPIC}")
         wrong += misplaced(table, checkpoint, options.commits, options.members)
         if (why := no_place(table)) is not None:
             wrong.append(f"table must be a Delta table or an empty directory, and {why}")

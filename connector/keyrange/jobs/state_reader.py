@@ -60,7 +60,7 @@ def state_reader(
     directory `copies`; without one it shares the copies of executors on this host (slot.directory).
     All threads may ask it. Close it, or use it as a context manager.
 
-    Raises INVALID_OPTIONS where there is no such source or commit.
+    Raises NO_COMMIT_TABLE, INVALID_OPTIONS where there is no such source or commit.
     """
     if follow_ms < 0:
         raise invalid_options([f"follow_ms must not be negative, and is {follow_ms}"])
@@ -155,7 +155,9 @@ class StateReader:
         """The variables of a key that it has, None where it has none. A text is its UTF-8.
 
         State belongs to a key of a partition: raises INVALID_OPTIONS where several partitions have
-        some of the key and none is named. Raises STATE_GONE, STATE_DAMAGED, STATE_UNREADABLE."""
+        some of the key and none is named, for a partition that the commits do not know and for what
+        is no key; NO_STATE where no job keeps state in these commits. Raises STATE_GONE,
+        STATE_DAMAGED, STATE_UNREADABLE."""
         found = self.get_all(key, partition)
         if len(found) > 1:
             places = ", ".join(map(str, found))
@@ -257,4 +259,9 @@ def _first_keys(rows: pa.Table, limit: int) -> pa.Table:
 
 
 def _bytes(key: Key) -> bytes:
+    """Raises INVALID_OPTIONS for what is no key."""
+    if not isinstance(key, (str, bytes)):
+        raise invalid_options(
+            [f"a key is bytes, or a text that stands for its UTF-8, and no {type(key).__name__}"]
+        )
     return key.encode() if isinstance(key, str) else key

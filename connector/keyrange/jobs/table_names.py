@@ -17,6 +17,8 @@ _PART: Final = r"(?:`[^`]+`|[^\s`/.:]+)"
 _OF_CATALOGS: Final = frozenset(
     {"catalogManaged", "catalogOwned-preview", "coordinatedCommits-preview", "managedCommits-dev"}
 )
+# A topic's name with dots looks like a table's.
+OR_TOPIC: Final = "; a topic of Kafka is written by into_topic"
 _NAME: Final = re.compile(rf"{_PART}(?:\.{_PART})+")
 
 
@@ -33,15 +35,15 @@ def path_of(session: SparkSession, name: str) -> str:
             [
                 f"table {name}: where it is the session's Delta says, which this session lacks "
                 "(spark.sql.extensions and spark.sql.catalog.spark_catalog); give its path"
+                f"{OR_TOPIC}"
             ]
         )
     try:
         [told] = session.sql(f"DESCRIBE DETAIL {_quoted(name)}").collect()
     except PySparkException as failure:
         reason = str(failure).strip().partition("\n")[0][:300]
-        raise invalid_options(
-            [f"table {name}: the session's catalog has no such table of Delta's: {reason}"]
-        ) from None
+        text = f"table {name}: the session's catalog has no such table of Delta's: {reason}"
+        raise invalid_options([text + OR_TOPIC]) from None
     if told["format"] != "delta":
         raise _unsuitable(name, f"it is one of {told['format']}, and no Delta table")
     if not told["location"]:

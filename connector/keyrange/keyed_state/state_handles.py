@@ -268,7 +268,10 @@ class KeyState:
             object.__setattr__(self, variable.name, handle)
 
     def __setattr__(self, name: str, value: object) -> None:
-        """An attribute that is set would be state of no key, and be there for the next one."""
+        """An attribute that is set would be state of no key, and be there for the next one. The
+        text has the name of a variable alone: it is told where no payload may be."""
+        if name not in vars(self):
+            self.__getattr__(name)
         raise AttributeError(f"state.{name} cannot be set: call its update, put or append")
 
     def __getattr__(self, name: str) -> NoReturn:

@@ -12,7 +12,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from keyrange.errors import KeyrangeError, error
-from keyrange.formats.schema_document import struct_type
+from keyrange.formats.schema_document import ddl_of_columns, struct_type
 from keyrange.model.ddl import ddl_of, parse_ddl
 from keyrange.options.value_parsers import duration_ms
 
@@ -256,24 +256,36 @@ _WIDER: Final[Mapping[pa.DataType, tuple[pa.DataType, ...]]] = {
 }
 
 
-def _narrowed(was: pa.DataType, now: pa.DataType) -> str:
-    """Why a type cannot take in what was written with another; "" where it can."""
+def _narrowed(was: pa.DataType, now: pa.DataType, path: str = "") -> str:
+    """Why a type cannot take in what was written with another; "" where it can. `path`: which field
+    of the variable it is of."""
     if was.equals(now) or now in _WIDER.get(was, ()):
         return ""
     if pa.types.is_decimal(was) and pa.types.is_decimal(now):
         grown = (now.scale - was.scale, (now.precision - now.scale) - (was.precision - was.scale))
-        return "" if min(grown) >= 0 else f"was {was}, and {now} does not hold all of that"
+        return "" if min(grown) >= 0 else _too_narrow(was, now, path)
     if pa.types.is_struct(was) and pa.types.is_struct(now):
         # What a field holds would go with it, and entries of a map that differ there alone.
+        paths = {name: f"{path}.{name}" if path else name for name in was.names}
         if left := [name for name in was.names if name not in now.names]:
-            return f"has no field {left[0]!r} any more: a field is neither removed nor renamed"
-        reasons = (_narrowed(was.field(name).type, now.field(name).type) for name in was.names)
+            return f"has no field {paths[left[0]]} any more: a field is neither removed nor renamed"
+        reasons = (
+            _narrowed(was.field(name).type, now.field(name).type, of) for name, of in paths.items()
+        )
         return next((reason for reason in reasons if reason), "")
     if pa.types.is_list(was) and pa.types.is_list(now):
-        return _narrowed(was.value_type, now.value_type)
+        return _narrowed(was.value_type, now.value_type, path)
     if pa.types.is_map(was) and pa.types.is_map(now):
-        return _narrowed(was.key_type, now.key_type) or _narrowed(was.item_type, now.item_type)
-    return f"was {was}, and {now} does not hold all of that"
+        key = _narrowed(was.key_type, now.key_type, path)
+        return key or _narrowed(was.item_type, now.item_type, path)
+    return _too_narrow(was, now, path)
+
+
+def _too_narrow(was: pa.DataType, now: pa.DataType, path: str) -> str:
+    # As ddl names them, behind the name of the column.
+    kinds = [ddl_of_columns(pa.schema([("n", kind)])).partition(" ")[2] for kind in (was, now)]
+    where = f" in field {path}" if path else ""
+    return f"was {kinds[0]}{where}, and {kinds[1]} does not hold all of that"
 
 
 def _fitted(values: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
-from keyrange.errors import invalid_options
+from keyrange.errors import error, invalid_options
 from keyrange.observing.model.metric_table import TABLE, Metric, MetricKind, prometheus_name
 from keyrange.observing.model.query_metrics import Sample
 from keyrange.text.packages import install_line
@@ -126,7 +126,7 @@ def serve(port: int, host: str, collector: Any = None) -> None:
         start_http_server(port, host, registry)
     except (OSError, OverflowError) as failure:
         text = f"--metrics-port: {host}:{port} cannot be served: {failure}"
-        raise invalid_options([text]) from None
+        raise error("ADDRESS_NOT_SERVED", text) from None
 
 
 def _make_instruments(provider: Any, samples: Samples) -> None:

@@ -211,6 +211,8 @@ def _schema(
         is_registered = has_registry and form in REGISTERED
         if form not in SELF_DESCRIBED and not is_registered:
             what = f"needs {name} or {name}.location: what {side}s are read into"
+            if form in REGISTERED:
+                what += "; or schemaRegistry.url, where a registry has the schemas"
             violations.add(f"{side}Format", what)
     elif is_ddl(form, text):
         with violations.collecting(name):

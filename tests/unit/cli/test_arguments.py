@@ -68,4 +68,4 @@ def test_an_option_that_the_source_does_not_have_is_refused(command: str) -> Non
 def test_settings_of_an_object_store_are_options_of_the_source() -> None:
     given = ["--option", "objectStore.aws_region=x", "--option", "KAFKA.client.id=x"]
     result = run("commits", "show", "/nowhere/commits", *given)
-    assert "there is no commit table at /nowhere/commits" in str(result.exception)
+    assert "[NO_COMMIT_TABLE] there is no commit table at /nowhere/commits" in str(result.exception)

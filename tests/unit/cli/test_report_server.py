@@ -152,8 +152,8 @@ def test_what_the_first_report_is_refused_with_is_raised(told: Told) -> None:
         serve_report(cast(Collector, told), LIBRARY, 0, 1_000)
 
 
-def test_a_port_that_is_taken_is_a_wrong_option(server: LocalServer, told: Told) -> None:
-    with pytest.raises(KeyrangeError, match=f"--port {server.server_port} cannot be served"):
+def test_a_port_that_is_taken_is_told(server: LocalServer, told: Told) -> None:
+    with pytest.raises(KeyrangeError, match=rf"ADDRESS_NOT_SERVED.*--port {server.server_port} "):
         serve_report(cast(Collector, told), LIBRARY, server.server_port, 1_000)
 
 

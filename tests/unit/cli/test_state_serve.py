@@ -16,7 +16,7 @@ from commands.commanding import refusal
 from commands.documents import read_document
 from keyrange.cli.local_server import ADDRESS, LocalServer
 from keyrange.cli.state.serve import StateAnswers
-from keyrange.errors import error
+from keyrange.errors import KeyrangeError, error
 from keyrange.individual_commits.model.commit import Commit, CommitKind
 from keyrange.individual_commits.model.partition_progress import fresh
 from keyrange.individual_commits.table.commit_admin import Commits
@@ -146,6 +146,10 @@ def test_what_it_is_of(server: LocalServer) -> None:
         ("/scan?prefix=hex:xy", None, "what follows hex: is no hex"),
         ("/keys/null", None, "records without a key have no state"),
         ("/keys/b?partition=t", None, "partition is TOPIC-NUMBER"),
+        ("/keys/b?partition=t-9", None, "know of no partition t-9; they know of: t-0, t-1"),
+        ("/keys/b?part=t-1", None, "/keys takes no 'part': its parameters are partition"),
+        ("/scan?prefx=a", None, "its parameters are prefix, from, until, limit, partition"),
+        ("/status?seq=1", None, "it has no parameters"),
         ("/keys", b"[]", 'the body is {"keys": ["...", ...]}'),
         ("/keys", b'{"keys": [1]}', 'the body is {"keys": ["...", ...]}'),
         ("/keys", b"[" * 200_000, 'the body is {"keys": ["...", ...]}'),
@@ -161,6 +165,28 @@ def test_a_request_that_means_nothing_is_told_why(
     status, answer = ask(server, path, body)
     assert status == 400
     assert text in answer.decode()
+
+
+def test_a_reader_tells_what_is_not_there_from_keys_without_state(
+    reader: StateReader, tmp_path: Path
+) -> None:
+    assert reader.get("none", ("t", 1)) is None
+    for partition in (("pay", 0), ("t", 9)):
+        with pytest.raises(KeyrangeError, match=r"INVALID_OPTIONS.*know of no partition"):
+            reader.get("b", partition)
+        with pytest.raises(KeyrangeError, match=r"INVALID_OPTIONS.*know of no partition"):
+            reader.get_many(["a", "b"], partition)
+    with pytest.raises(KeyrangeError, match=r"INVALID_OPTIONS.*a key is bytes, or a text.* no int"):
+        reader.get(7)  # type: ignore[arg-type]
+    table = MemoryCommitTable("source")
+    named = ("g", "source", "q", "r", 1, 1)
+    states = {TopicPartition("t", 0): fresh("", 1)}
+    table.append(Commit(1, CommitKind.BATCH, *named, states=states))
+    commits = Commits("commits", "source", table)
+    other = StateReader(lambda: commits, StatePlace(str(tmp_path), {}, None))
+    for ask_for in (other.get, other.scan):
+        with pytest.raises(KeyrangeError, match=r"NO_STATE.*the commits name no state at commit 1"):
+            ask_for("b")
 
 
 def test_nothing_is_written_and_nothing_else_is_there(server: LocalServer) -> None:

@@ -289,6 +289,7 @@ PROGRAM = [
     "SyntaxError: invalid syntax",
     "AttributeError: module 'json' has no attribute 'load5'",
     "AttributeError: 'KeyState' object, with total, has no attribute 's3cret'",
+    "AttributeError: state.total cannot be set: call its update, put or append",
     "AttributeError: 'Record' object has no attribute 's3cret'",
     "AttributeError: 'ValueRow' object, with id, price, has no attribute 's3cret'",
     "RuntimeError: the job has no on_timer: give keyrange.job the function",

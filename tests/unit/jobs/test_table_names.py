@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyspark.errors import AnalysisException
 
 from keyrange.errors import KeyrangeError
 from keyrange.jobs.table_names import path_of
@@ -27,6 +28,17 @@ def test_the_place_of_a_table() -> None:
     assert path_of(session(), "shop.orders") == "/lake/orders"
     s3 = session(location="s3://lake/orders", tableFeatures=["rowTracking", "columnMapping"])
     assert path_of(s3, "main.shop.orders") == "s3://lake/orders"
+
+
+def test_a_topic_in_the_place_of_a_table_is_told_where_it_goes() -> None:
+    def unknown(_: str) -> Any:
+        raise AnalysisException("no such table")
+
+    known, lacks = session(), SimpleNamespace(conf={})
+    known.sql = unknown
+    for each in (known, lacks):
+        with pytest.raises(KeyrangeError, match=r"INVALID_OPTIONS.*written by into_topic"):
+            path_of(each, "shop.orders")
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,13 @@ def test_a_schema_is_that_of_spark() -> None:
     assert [(each["name"], each["type"]) for each in fields] == [("id", "long"), ("name", "string")]
 
 
+def test_a_registry_may_have_the_schema() -> None:
+    for form in ("avro", "protobuf", "json"):
+        with pytest.raises(InvalidError, match="needs valueSchema or") as raised:
+            values(valueFormat=form)
+        assert "or schemaRegistry.url, where a registry has the schemas" in str(raised.value)
+
+
 @pytest.mark.parametrize("more", [INDIVIDUAL, {"deadLetterTable": "/d"}, {"commitTable": "/t"}])
 def test_dead_letters_have_a_table(more: dict[str, str]) -> None:
     assert values(**JSON, **more, badValues="deadLetter").bad == "deadLetter"

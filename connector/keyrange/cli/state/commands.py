@@ -43,7 +43,7 @@ from keyrange.cli.state.verify import (
     verify_fold,
 )
 from keyrange.cli.values import KeyOption, in_json, iso, now, read_key, short_key
-from keyrange.errors import KeyrangeError, invalid_options
+from keyrange.errors import KeyrangeError, error, invalid_options
 from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.model.offsets import TopicPartition
 from keyrange.model.watermarks import PartitionTime
@@ -345,8 +345,8 @@ def _opened(chosen: Chosen, at: int | None, of: OfSource) -> tuple[Snapshot, Sto
     then = None if at is None else commits.last(at)
     time_ms = now() if then is None else then.committed_at_ms
     if not runs:
-        at_commit = f"at commit {known.seq}"
-        raise invalid_options([f"the commits in {chosen.table} name no state {at_commit}"])
+        text = f"the commits in {chosen.table} name no state at commit {known.seq}"
+        raise error("NO_STATE", text)
     directory = state_directory(chosen.table, named)
     return known, StoredState(directory, runs, time_ms, storage_of(named)), commits
 

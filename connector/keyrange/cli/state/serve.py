@@ -41,6 +41,12 @@ _ARROW: Final = "application/vnd.apache.arrow.stream"
 _LIMIT: Final = 100
 _LIMIT_MAX: Final = 100_000
 _KEYS: Final = "/keys/"
+# What may be asked for behind ?, by path: another name would be passed over.
+_ASKED: Final = {
+    "/status": (),
+    "/keys": ("partition",),
+    "/scan": ("prefix", "from", "until", "limit", "partition"),
+}
 _PATHS: Final = "there are /, /status, /keys/KEY, POST /keys and /scan"
 
 
@@ -121,6 +127,7 @@ class StateAnswers:
         asked = urlsplit(request.path)
         query = dict(parse_qsl(asked.query, keep_blank_values=True))
         try:
+            _check_names("/keys" if asked.path.startswith(_KEYS) else asked.path, query)
             if request.body is not None:
                 if asked.path == "/keys":
                     return self._keys(query, request)
@@ -133,7 +140,9 @@ class StateAnswers:
         except _Refused as refused:
             return text_answer(str(refused), HTTPStatus.BAD_REQUEST)
         except KeyrangeError as failure:
-            return text_answer(str(failure), HTTPStatus.SERVICE_UNAVAILABLE)
+            is_asked_wrongly = failure.condition.name == "INVALID_OPTIONS"
+            status = HTTPStatus.BAD_REQUEST if is_asked_wrongly else HTTPStatus.SERVICE_UNAVAILABLE
+            return text_answer(str(failure), status)
 
     def _status(self, _: Mapping[str, str], __: Request) -> Answer:
         reader = self._reader
@@ -182,6 +191,13 @@ class StateAnswers:
             return _arrow(rows)
         told = {"table": self._table, "seq": self._reader.seq}
         return json_answer("state.rows/1", {**told, "rows": _state_rows(rows)})
+
+
+def _check_names(path: str, query: Mapping[str, str]) -> None:
+    taken = _ASKED.get(path, tuple(query))
+    if unknown := [name for name in query if name not in taken]:
+        names = f"its parameters are {', '.join(taken)}" if taken else "it has no parameters"
+        raise _Refused(f"{path} takes no {unknown[0][:100]!r}: {names}")
 
 
 def _read_key(text: str) -> bytes:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from keyrange.errors import invalid_options
+from keyrange.errors import error, invalid_options
 from keyrange.individual_commits.model.commit import Commit, CommitKind, Snapshot
 from keyrange.model.commit_settings import CommitSettings
 from keyrange.model.offsets import TopicPartition
@@ -61,15 +61,15 @@ def open_commits(path: str, group: str, source: str, storage: Mapping[str, str])
     """The commits of one source: the one that is named, by the beginning of its id, else the one
     that wrote last, of the group that is named, else of the only one.
 
-    Raises INVALID_OPTIONS where there is no such source, or where it cannot be told which, and what
-    a `CommitTable` raises.
+    Raises NO_COMMIT_TABLE, INVALID_OPTIONS where there is no such source, or where it cannot be
+    told which, and what a `CommitTable` raises.
     """
     from keyrange.individual_commits.table.commit_table import LAYOUT, DeltaCommitTable
     from keyrange.storage.delta_store import DeltaStore
 
     store = DeltaStore(path, LAYOUT, storage)
     if not store.refresh():
-        raise invalid_options([f"there is no commit table at {path}"])
+        raise error("NO_COMMIT_TABLE", f"there is no commit table at {path}")
     # Every source has one first commit, and files are found by its number.
     rows = store.read({"commit_seq": (1, 1)}, ["group", "source_id"])
     rows = rows.group_by(["group", "source_id"]).aggregate([])

@@ -18,7 +18,7 @@ from typing import TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from keyrange.errors import KeyrangeError, invalid_options
+from keyrange.errors import KeyrangeError, error, invalid_options
 from keyrange.individual_commits.model.commit import Commit, CommitKind, Snapshot
 from keyrange.individual_commits.model.offset_reset import reopen
 from keyrange.individual_commits.model.partition_progress import PartitionState
@@ -115,8 +115,9 @@ def open_letters(
     """The dead letters of a commit table, which may have none, with what its resets say of them; of
     a query that commits whole batches `table` is theirs.
 
-    Raises INVALID_OPTIONS where there is neither a table of theirs nor a commit table, or where who
-    `replays` them names no commit table.
+    Raises NO_COMMIT_TABLE where there is neither a table of theirs nor a commit table,
+    INVALID_OPTIONS where there is no table of theirs that was named, or where who `replays` them
+    names no commit table.
     """
     letters = letters_at(table, dead_letter_table, storage)
     if not letters.is_there():
@@ -129,7 +130,8 @@ def open_letters(
                 raise invalid_options([f"{table} {text} that commit whole batches do not have"])
             return own
         if not DeltaStore(table, commit_table.LAYOUT, storage).refresh():
-            raise invalid_options([f"there is no commit table at {table}, and none at {path}"])
+            text = f"there is no commit table at {table}, and no dead letters at {path}"
+            raise error("NO_COMMIT_TABLE", text)
     return letters
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from keyrange.errors import invalid_options
+from keyrange.errors import error, invalid_options
 from keyrange.individual_commits.table.keyed_state_rows import StoredState, state_directory
 from keyrange.keyed_state.model.state_runs import StateRun
 from keyrange.keyed_state.variables import StateForm, Variable
@@ -40,7 +40,7 @@ def state(
     query that say where its state is: stateDirectory, and objectStore.NAME. What has
     expired by its time to live, when this is called or at that commit, is not there.
 
-    Raises INVALID_OPTIONS where there is no such source or commit, or it keeps no state.
+    Raises NO_COMMIT_TABLE, INVALID_OPTIONS where there is no such source or commit, NO_STATE.
     """
     from keyrange.individual_commits.table.commit_admin import open_commits
 
@@ -56,7 +56,7 @@ def state(
     time_ms = int(time.time() * 1000) if then is None else then.committed_at_ms
     stored = StoredState(state_directory(table, named), known.runs_there, time_ms, storage)
     if not stored.form.names:
-        raise invalid_options([f"the commits in {table} name no state"])
+        raise error("NO_STATE", f"the commits in {table} name no state")
     tasks = list(_tasks(stored))
     directory, variables = (stored.directory, storage), stored.form.variables
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
+from keyrange.errors import error, invalid_options
 from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.individual_commits.table.commit_admin import Commits
 from keyrange.individual_commits.table.keyed_state_rows import StoredState
@@ -33,6 +35,9 @@ from keyrange.keyed_state.variables import KEY, StateForm
 from keyrange.model.key_ranges import SPACE, hash_of, subtract
 from keyrange.model.offsets import TopicPartition
 from keyrange.storage.directory import Directory
+
+# Partitions that an error lists.
+_NAMED: Final = 10
 
 
 @dataclass(frozen=True)
@@ -81,13 +86,17 @@ class _OneAtATime:
 @dataclass(frozen=True)
 class OpenState:
     """The state of a source at a commit: the runs of each partition, opened, the newest first.
-    `time_ms`: that of a commit that is asked for by its number, in ms since 1970; None for now."""
+    `time_ms`: that of a commit that is asked for by its number, in ms since 1970; None for now.
+    `known`: the partitions that the commits know of. `is_kept`: whether a job keeps state in them.
+    """
 
     source_id: str
     seq: int
     form: StateForm
     blocks: Mapping[TopicPartition, Mapping[StateRun, Blocks]]
     time_ms: int | None
+    known: Collection[TopicPartition]
+    is_kept: bool
 
     def left(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Keys that have any state, without what has expired."""
@@ -95,9 +104,16 @@ class OpenState:
         return with_state(rows, self.form, now_ms)
 
     def chosen(self, partition: tuple[str, int] | None) -> list[TopicPartition]:
-        """All partitions, or the one that is named, if it has state."""
+        """All partitions, or the one that is named, if it has state. Raises INVALID_OPTIONS for one
+        that is not there, NO_STATE where no job keeps any."""
+        if not self.is_kept:
+            raise error("NO_STATE", f"the commits name no state at commit {self.seq}")
         if partition is None:
             return sorted(self.blocks)
+        if partition not in self.known:
+            named = [str(TopicPartition(*each)) for each in sorted(self.known)[:_NAMED]]
+            text = f"the commits know of no partition {partition}; they know of: {', '.join(named)}"
+            raise invalid_options([text])
         return [at for at in self.blocks if at == partition]
 
     def found(
@@ -170,7 +186,9 @@ def opened_state(
             run: _opened_run(files, run, form, cache, opened.get(run), copying)
             for run in newest_first(runs)
         }
-    return OpenState(source_id, known.seq, form, blocks, time_ms)
+    return OpenState(
+        source_id, known.seq, form, blocks, time_ms, known.states.keys(), bool(known.runs)
+    )
 
 
 def _opened_run(
