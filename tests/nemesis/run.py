@@ -123,7 +123,7 @@ class Run:
             return Consumers(self.world, self._met)
         cluster = None
         if self.mode.executors == "standalone":
-            cluster = stack.enter_context(standalone_cluster(self.world.logs))
+            cluster = stack.enter_context(standalone_cluster(self.world.logs, has_names=True))
         return Supervisor(self.world, cluster, self._met)
 
     def say(self, text: str) -> None:

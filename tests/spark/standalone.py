@@ -36,10 +36,11 @@ SPECULATION = ON_LOOPBACK | {
 
 class StandaloneCluster:
     """A master, and workers of one core each on hosts of their own, which come and go. A host has a
-    directory of its own for what outlives its executors."""
+    directory of its own for what outlives its executors, and with `has_names` a name of its own: by
+    itself each would have this machine's."""
 
-    def __init__(self, home: Path) -> None:
-        self._home, self._log = home, home / "cluster.log"
+    def __init__(self, home: Path, has_names: bool = False) -> None:
+        self._home, self._log, self._has_names = home, home / "cluster.log", has_names
         [port] = free_ports(1)
         self.master = f"spark://{HOSTS[0]}:{port}"
         # By their hosts.
@@ -61,8 +62,10 @@ class StandaloneCluster:
         for host in hosts:
             work = ("--work-dir", str(self._home / f"work-{host}"))
             words = ("--host", host, "--cores", "1", "--memory", "1g", *work, self.master)
-            state = {"XDG_STATE_HOME": str(self.state(host))}
-            self._workers[host] = self._start("worker.Worker", *words, **state)
+            own = {"XDG_STATE_HOME": str(self.state(host))}
+            if self._has_names:
+                own |= {"METADATA_NAME": f"host-{host.rpartition('.')[2]}"}
+            self._workers[host] = self._start("worker.Worker", *words, **own)
         self._registered_count += len(hosts)
         self._wait("Successfully registered with master", self._registered_count)
 
@@ -107,9 +110,9 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 
 @contextmanager
-def standalone_cluster(home: Path) -> Iterator[StandaloneCluster]:
+def standalone_cluster(home: Path, has_names: bool = False) -> Iterator[StandaloneCluster]:
     """With workers on all of `HOSTS`."""
-    cluster = StandaloneCluster(home)
+    cluster = StandaloneCluster(home, has_names)
     try:
         cluster.add_workers(*HOSTS)
         yield cluster

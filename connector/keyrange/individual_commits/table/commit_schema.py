@@ -47,18 +47,9 @@ from keyrange.storage.table_store import Bounds
 
 # Key ranges have both ends in them, as in all columns that people read.
 _RUN: Final = pa.struct(
-    [
-        ("file", pa.string()),
-        ("first_group", pa.int32()),
-        ("until_group", pa.int32()),
-        ("lo", pa.int64()),
-        ("hi", pa.int64()),
-        ("from_seq", pa.int64()),
-        ("until_seq", pa.int64()),
-        ("rows", pa.int64()),
-        ("size_bytes", pa.int64()),
-        ("footer_crc", pa.int64()),
-    ]
+    [("file", pa.string()), ("first_group", pa.int32()), ("until_group", pa.int32())]
+    + [(name, pa.int64()) for name in ("lo", "hi", "from_seq", "until_seq")]
+    + [(name, pa.int64()) for name in ("rows", "size_bytes", "footer_crc")]
 )
 _TIMER: Final = pa.struct(
     [("lo", pa.int64()), ("hi", pa.int64()), ("timer_us", pa.int64()), ("retry_ms", pa.int64())]
