@@ -12,7 +12,7 @@ import pytest
 
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits import verdict_store
-from keyrange.individual_commits.model.verdict_manifest import Manifest, planned
+from keyrange.individual_commits.model.verdict_manifest import Manifest, planned, sealed
 from keyrange.individual_commits.verdict_store import VerdictStore, plan_attempt
 from keyrange.model.checkpoint import Checkpoint, CommitMark
 from keyrange.model.offsets import TopicPartition
@@ -147,9 +147,24 @@ def test_damaged_manifests_are_refused(
     store.publish(write_attempt(store), START, END)
     path = tmp_path / "s" / "3" / "manifest.json"
     document = json.loads(path.read_text()) | change
-    path.write_text(json.dumps(document))
+    del document["crc32"]
+    path.write_bytes(sealed(json.dumps(document).encode()))
     with damaged():
         store.manifest(3, START, END)
+
+
+def test_a_manifest_with_a_bit_flipped_is_refused(store: VerdictStore, tmp_path: Path) -> None:
+    store.publish(write_attempt(store), START, END)
+    path = tmp_path / "s" / "3" / "manifest.json"
+    data = path.read_bytes()
+    for at in range(0, len(data), 3):
+        changed = bytearray(data)
+        changed[at] ^= 1 << at % 8
+        path.write_bytes(changed)
+        with damaged():
+            store.manifest(3, START, END)
+    path.write_bytes(data)
+    assert store.manifest(3, START, END) is not None
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"version": 2}', "\xff"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import zlib
 from base64 import b64encode
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
@@ -141,7 +142,8 @@ class Manifest:
         del document["batch_id"]
         document["tables"] = {name: asdict(each) for name, each in self.tables.items()}
         document["topics"] = {name: asdict(each) for name, each in self.topics.items()}
-        return json.dumps(document | {"version": _VERSION}, sort_keys=True, indent=1).encode()
+        body = json.dumps(document | {"version": _VERSION}, sort_keys=True, indent=1).encode()
+        return sealed(body)
 
 
 def of_tasks(found: Found) -> dict[str, Any]:
@@ -177,7 +179,10 @@ def planned(start: Checkpoint, end: Checkpoint) -> tuple[dict[str, Any], dict[st
 
 
 def read_manifest(batch_id: int, data: bytes) -> Manifest:
-    """Raises ValueError where the bytes are no manifest."""
+    """Raises ValueError where the bytes are no manifest, or not those that were written."""
+    size = len(_head(b""))
+    if data[:size] != _head(data[size:]):
+        raise ValueError("the manifest does not begin with the checksum of its bytes")
     document = json.loads(data)
     if not isinstance(document, dict) or document.get("version") != _VERSION:
         raise ValueError(
@@ -220,6 +225,15 @@ def read_manifest(batch_id: int, data: bytes) -> Manifest:
         "rows": {member: [tuple(row) for row in found] for member, found in (rows or {}).items()},
     }
     return Manifest(**{name: value for name, value in known.items() if value is not None})
+
+
+def sealed(body: bytes) -> bytes:
+    """A document of JSON with a first member more: the CRC-32 of what follows that."""
+    return _head(body[1:]) + body[1:]
+
+
+def _head(rest: bytes) -> bytes:
+    return b'{"crc32": "%08x",' % zlib.crc32(rest)
 
 
 def check_output(
