@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from typer.testing import Result
 
-from commands.commanding import refusal, succeed
+from commands.commanding import refusal, run, succeed
 from commands.documents import read_document
 from keyrange.individual_commits.table import commit_admin
 from keyrange.jobs.job_task import partitions_of, state_settings
@@ -91,6 +91,21 @@ def place_of_a_task(slots: Path) -> Path:
     assert cache is not None
     assert state is not None
     return cache / partitions_of(options, task, state)[AT].place
+
+
+def test_the_address_of_who_serves_a_key(members: Path) -> None:
+    where = ("--serve-port", "8700")
+    owned, other = key_of(is_kept=True), "a/b \u00e9"
+    address = f"http://10.0.0.0:8700/keys/{owned}"
+    assert found(members, owned, *where)["served_at"] == address
+    assert f"its state is served at   {address}" in asked(members, owned, *where).stdout
+    assert found(members, other, *where)["served_at"] in (
+        "http://10.0.0.0:8700/keys/a%2Fb%20%C3%A9",
+        None,
+    )
+    assert "served_at" not in found(members, owned)
+    words = ("ranges", "owner", "--key", owned, "--topic", "flights")
+    assert "needs --members" in run(*words, *where).output
 
 
 def test_the_directory_of_a_keys_copies_is_that_of_the_task_that_reads_it(

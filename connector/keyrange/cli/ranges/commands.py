@@ -21,6 +21,7 @@ from keyrange.cli.ranges.document import (
     RangesPlan,
     document,
     home_topic,
+    served_at,
     show_owner,
     state_copies,
     without_copies,
@@ -116,6 +117,15 @@ def owner(
             "key's state in, if the query keeps state; needs --option slot.directory=...",
         ),
     ] = "",
+    serve_port: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=65535,
+            help="The port at which `keyrange state serve` runs on the executors' hosts: name the "
+            "address at which the owner's host serves the key's state; needs --members.",
+        ),
+    ] = None,
     output: OutputOption = OutputFormat.TEXT,
 ) -> None:
     """Show partition, hash and key range of a key.
@@ -134,6 +144,8 @@ def owner(
         raise typer.BadParameter("--topic: the owner of a key is asked for one topic")
     if (members or commits) and not topic:
         raise typer.BadParameter(f"{'--members' if members else '--commits'} needs --topic")
+    if serve_port is not None and not members:
+        raise typer.BadParameter("--serve-port needs --members, which names the owner's host")
     content = read_key(key)
     named = given.named(splitBy="keyRange")
     stored = open_table(members, named).last if members else None
@@ -150,6 +162,8 @@ def owner(
         partition = found["partition"]
         place = None if partition is None else TopicPartition(home, partition)
         found |= owner_of(stored, place, found["hash"])
+        if serve_port is not None:
+            found["served_at"] = served_at(key, found["host"], serve_port)
     if commits:
         found["state_copies"] = state_copies(commits, named, home, found)
     print_as(output, "ranges.owner/1", found, partial(show_owner, content))

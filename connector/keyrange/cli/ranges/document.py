@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
 
 from keyrange.cli.commits.commit_source import open_commits
 from keyrange.cli.render import print_record
@@ -165,6 +166,15 @@ def state_copies(
     return str(of_source / place_of(known.states[partition].topic_id, partition))
 
 
+def served_at(key: str, host: str | None, port: int) -> str | None:
+    """Where `keyrange state serve` of a host has the state of a key, as its text is given; None
+    where nobody owns the key."""
+    if not host:
+        return None
+    name = f"[{host}]" if ":" in host else host
+    return f"http://{name}:{port}/keys/{quote(key, safe='')}"
+
+
 def show_owner(content: bytes | None, found: Mapping[str, Any]) -> None:
     """Print what was found of a key."""
     place, index = found["hash"], found["range"]
@@ -191,4 +201,6 @@ def show_owner(content: bytes | None, found: Mapping[str, Any]) -> None:
         values |= {"slot": where + state, "host": found["host"], "executor": found["executor"]}
     if found.get("state_copies"):
         values["copies of its state"] = found["state_copies"]
+    if found.get("served_at"):
+        values["its state is served at"] = found["served_at"]
     print_record("Owner", values)
