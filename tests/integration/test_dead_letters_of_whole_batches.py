@@ -19,7 +19,7 @@ from keyrange.individual_commits.verdict_store import VerdictStore
 from keyrange.storage.sink_table import SinkTable
 from queries.crashing_jobs import Crash
 from queries.individual import failure_of
-from queries.table_jobs import TableJob
+from queries.table_jobs import TableJob, individual
 from spark.sources import options
 
 GOOD, BAD = b'{"id": 7}', b'{"id": "x"}'
@@ -172,9 +172,15 @@ def test_a_data_frame_has_no_place_for_them(job: TableJob, spark: SparkSession) 
 
 
 def test_a_schema_that_no_value_fits_stops_the_query(job: TableJob) -> None:
+    """Also beside tombstones, which fit any, and with individual commits."""
+    job.produce(Record(None, b"gone", 0))
     job.produce(*(Record(BAD, b"%d" % n, n % 2) for n in range(12)))
     text = failure_of(job.start(**own(job)))
-    assert "[TOO_MANY_FAILURES] 12 of 12 records failed" in text
+    assert "[TOO_MANY_FAILURES] 12 of 13 records failed" in text
+    checkpoint, job.checkpoint = job.checkpoint, job.home / "individual"
+    text = failure_of(job.start(**TYPED, **individual(job.home)))
+    assert "[TOO_MANY_FAILURES] 12 of 13 records failed" in text
+    job.checkpoint = checkpoint
     assert letters(job) == []
     job.run(**own(job), maxFailureRatio="1")
     assert len(letters(job)) == 12

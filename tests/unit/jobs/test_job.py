@@ -195,6 +195,7 @@ def test_places_that_no_table_can_have_are_refused(tmp_path: Path) -> None:
         ("/lake/t", "/lake/t2", {}, ""),
         ("s3://lake/t", "s3://other/t/cp", {}, ""),
         ("/lake/t", "cp", {}, "checkpoint must be an absolute path"),
+        ("t", "/lake/cp", {}, "absolute path or a URI; a topic of Kafka is written by into_topic"),
         ("/lake/a%20b", "/lake/cp", {}, "table must not have %20 in it: Delta takes it for one"),
         (r"/lake/a\b", "/lake/cp", {}, r"table must not have '\\' in it: Delta has no files of s"),
         ("/lake/t", "/lake/c\np", {}, r"checkpoint must not have '\n' in it"),
