@@ -25,8 +25,8 @@ SOURCE_CONDITIONS: Final = (
     ),
     _rows.invalid(
         "ADDRESS_NOT_SERVED",
-        "name another port, at which nothing listens, or end what listens there; and an address "
-        "that this host has",
+        "name another port, from 1 to 65535, at which nothing listens, or end what listens there; "
+        "and an address that this host has",
         "A command or a job was to serve at an address and a port of this host, and the system "
         "does not let it: mostly something listens there already.",
         "the system's reason in the message; `ss -ltnp`",

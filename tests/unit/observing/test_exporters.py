@@ -75,7 +75,7 @@ def test_prometheus_is_served_at_the_address_that_is_named() -> None:
 
 
 @pytest.mark.parametrize("port", [-1, 70_000])
-def test_a_port_that_is_none_is_an_option_at_fault(port: int) -> None:
+def test_a_port_that_is_none_is_told(port: int) -> None:
     with pytest.raises(
         InvalidError, match=rf"ADDRESS_NOT_SERVED.*--metrics-port: 127.0.0.1:{port} "
     ):
