@@ -136,16 +136,8 @@ def owner(
 
     Producers may use another partitioner: `keyrange records --key` finds the records.
     """
+    _check_owner(given.topic, partitions, ranges, members, commits, serve_port)
     topic = given.topic
-    without_broker = partitions is not None and ranges is not None
-    if without_broker == bool(topic) or bool(partitions) != bool(ranges):
-        raise typer.BadParameter("name either --topic, or both --partitions and --ranges")
-    if "," in topic:
-        raise typer.BadParameter("--topic: the owner of a key is asked for one topic")
-    if (members or commits) and not topic:
-        raise typer.BadParameter(f"{'--members' if members else '--commits'} needs --topic")
-    if serve_port is not None and not members:
-        raise typer.BadParameter("--serve-port needs --members, which names the owner's host")
     content = read_key(key)
     named = given.named(splitBy="keyRange")
     stored = open_table(members, named).last if members else None
@@ -167,6 +159,26 @@ def owner(
     if commits:
         found["state_copies"] = state_copies(commits, named, home, found)
     print_as(output, "ranges.owner/1", found, partial(show_owner, content))
+
+
+def _check_owner(
+    topic: str,
+    partitions: int | None,
+    ranges: int | None,
+    members: str,
+    commits: str,
+    serve_port: int | None,
+) -> None:
+    """Raises BadParameter where the arguments of `owner` do not go together."""
+    without_broker = partitions is not None and ranges is not None
+    if without_broker == bool(topic) or bool(partitions) != bool(ranges):
+        raise typer.BadParameter("name either --topic, or both --partitions and --ranges")
+    if "," in topic:
+        raise typer.BadParameter("--topic: the owner of a key is asked for one topic")
+    if (members or commits) and not topic:
+        raise typer.BadParameter(f"{'--members' if members else '--commits'} needs --topic")
+    if serve_port is not None and not members:
+        raise typer.BadParameter("--serve-port needs --members, which names the owner's host")
 
 
 def describe_plan(reading: ReadPlan, sampled: RecordSizes) -> dict[str, Any]:
