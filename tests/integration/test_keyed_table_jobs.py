@@ -240,8 +240,11 @@ STEPS = [
 @pytest.mark.parametrize(
     ("crashing", "owner", "step", "before"),
     [
-        *(("batch", *each) for each in STEPS),
-        ("individual", SinkTable, "write", True),
+        *(
+            pytest.param("batch", *each, marks=[] if each[-1] else pytest.mark.slow)
+            for each in STEPS
+        ),
+        pytest.param("individual", SinkTable, "write", True, marks=pytest.mark.slow),
         ("individual", DeltaCommitTable, "append", True),
         pytest.param("individual", SparkWriter, "write", False, marks=pytest.mark.slow),
     ],

@@ -97,6 +97,7 @@ def places(spark: SparkSession, tmp_path: Path) -> dict[str, str]:
     return found
 
 
+@pytest.mark.slow
 def test_each_feature_of_deltas(
     spark: SparkSession,
     topics: Topics,
@@ -184,12 +185,12 @@ def texts(job: CrashingJob) -> dict[int, str]:
 @pytest.mark.parametrize(
     ("crashing", "owner", "step", "before"),
     [
-        ("batch", VerdictStore, "publish", True),
-        ("batch", SinkTable, "write", True),
+        pytest.param("batch", VerdictStore, "publish", True, marks=pytest.mark.slow),
+        pytest.param("batch", SinkTable, "write", True, marks=pytest.mark.slow),
         ("batch", SparkWriter, "write", False),
-        ("batch", SinkTable, "write", False),
+        pytest.param("batch", SinkTable, "write", False, marks=pytest.mark.slow),
         ("individual", SinkTable, "write", True),
-        ("individual", DeltaCommitTable, "append", True),
+        pytest.param("individual", DeltaCommitTable, "append", True, marks=pytest.mark.slow),
     ],
     indirect=["crashing"],
 )

@@ -115,10 +115,10 @@ def crash(
 @pytest.mark.parametrize(
     ("job", "owner", "step", "at"),
     [
-        ("batch", VerdictStore, "publish", 0),
-        ("batch", SinkTable, "append", 0),
+        pytest.param("batch", VerdictStore, "publish", 0, marks=pytest.mark.slow),
+        pytest.param("batch", SinkTable, "append", 0, marks=pytest.mark.slow),
         ("batch", SinkTable, "append", 1),
-        ("batch", SinkTable, "write", 0),
+        pytest.param("batch", SinkTable, "write", 0, marks=pytest.mark.slow),
         ("individual", SinkTable, "append", 1),
         ("individual", DeltaCommitTable, "append", 0),
     ],

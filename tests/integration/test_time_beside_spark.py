@@ -106,6 +106,7 @@ def with_duplicates(random: Random) -> list[Event]:
     return [(minute, key, number) for _, minute, key, number in sorted(found)]
 
 
+@pytest.mark.slow
 def test_duplicates_are_those_of_spark(job: TableJob, tmp_path: Path) -> None:
     events = with_duplicates(Random(7))
     produce(job, [*events, (LAST_MINUTE, LAST, "end")])

@@ -295,6 +295,7 @@ def check_pinned(run: PinnedRun, sent: int) -> None:
     assert all(sorted(each) == [*range(1, len(each) + 1)] for each in found.values())
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_pinned_executors_and_drivers_are_killed(topics: Topics, tmp_path: Path) -> None:
     first, other = (topics.create_topic(name, 3) for name in ("kept", "beside"))

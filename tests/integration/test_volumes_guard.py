@@ -40,6 +40,7 @@ def quotas(broker: EmbeddedBroker) -> Iterator[ClusterQuotas]:
         yield made
 
 
+@pytest.mark.slow
 def test_producers_are_slowed_and_released_when_the_guard_is_stopped(
     broker: EmbeddedBroker, quotas: ClusterQuotas, tmp_path: Path
 ) -> None:
@@ -75,6 +76,7 @@ def test_what_a_killed_guard_has_left_is_released_by_a_reaper(
     assert run(broker, "release") == ["nothing is held"]
 
 
+@pytest.mark.slow
 def test_producers_are_released_when_nobody_hears_the_guard(
     broker: EmbeddedBroker, quotas: ClusterQuotas, tmp_path: Path
 ) -> None:

@@ -210,7 +210,8 @@ SOURCE_CONDITIONS: Final = (
     _table_jobs.invalid(
         "OTHER_KEYS",
         "give into(..., keys=...) the columns that the message names first; for other keys, or "
-        "none, begin with another table and a new checkpoint",
+        "none, begin with another table and a new checkpoint, which reads again what the topic "
+        "still has from startingOffsets on",
         "The table holds the last row of each key. Written by other keys, or without any, it would "
         "get further rows of keys that it has, and rows of different keys would become one. "
         "Nothing of the batch was written.",

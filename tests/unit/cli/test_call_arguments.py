@@ -9,7 +9,7 @@ import pytest
 import keyrange
 from commands import commanding
 from keyrange.cli.call_arguments import calls_with
-from keyrange.cli.exit_codes import USAGE
+from keyrange.cli.exit_codes import ExitCode
 
 
 @pytest.mark.parametrize(
@@ -41,5 +41,5 @@ def test_an_argument_is_no_option_and_the_command_says_of_which_call() -> None:
         ("schema", "keyrange.process(schema=...), keyrange.windows.WindowedAggregation(...)."),
     ):
         result = commanding.run("options", name)
-        assert result.exit_code == USAGE
+        assert result.exit_code == ExitCode.USAGE
         assert said in " ".join(result.output.split())
