@@ -8,6 +8,7 @@ brings a token alone.
 from __future__ import annotations
 
 import hmac
+import os
 import socket
 import sys
 from collections.abc import Callable, Iterator
@@ -190,6 +191,23 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         """A line for each request would hide what is said."""
+
+
+@contextmanager
+def on_one_core() -> Iterator[None]:
+    """Let this thread, and those that it begins, stay on one processor. One of Python's threads
+    runs at a time: on several they hand the interpreter over from one processor to the other, and
+    a server answered 900 requests in a second in place of 2,500."""
+    if not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    allowed = os.sched_getaffinity(0)
+    # Servers of one host choose each their own.
+    os.sched_setaffinity(0, {sorted(allowed)[os.getpid() % len(allowed)]})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, allowed)
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 
 from commands.commanding import refusal
 from commands.documents import read_document
-from keyrange.cli.local_server import ADDRESS, LocalServer
+from keyrange.cli.local_server import ADDRESS, LocalServer, on_one_core
 from keyrange.cli.state.serve import StateAnswers
 from keyrange.errors import KeyrangeError, error
 from keyrange.individual_commits.model.commit import Commit, CommitKind
@@ -232,3 +233,15 @@ def test_what_cannot_be_read_is_said(
     status, answer = ask(server, "/keys/b")
     assert status == 503
     assert b"[STATE_GONE]" in answer
+
+
+def test_threads_that_answer_share_one_processor_and_others_do_not() -> None:
+    before = os.sched_getaffinity(0)
+    found: list[set[int]] = []
+    with on_one_core():
+        thread = threading.Thread(target=lambda: found.append(os.sched_getaffinity(0)))
+        thread.start()
+        thread.join()
+        assert found == [os.sched_getaffinity(0)]
+    assert len(found[0]) == 1
+    assert os.sched_getaffinity(0) == before

@@ -22,6 +22,7 @@ from keyrange.cli.local_server import (
     Answer,
     Request,
     number_in,
+    on_one_core,
     serving,
     text_answer,
 )
@@ -87,7 +88,7 @@ def serve(
     with reader:
         state = StateAnswers(table, reader)
         # The page asks who looks at it for the token.
-        with serving(port, state.answer, address, token, frozenset({"/"})) as run:
+        with serving(port, state.answer, address, token, frozenset({"/"})) as run, on_one_core():
             run()
 
 
