@@ -119,10 +119,10 @@ class RecordWorker:
         self._take_back(at)
         self._task.fail(stretch, at, cause, why, not_done)
 
-    def _refused(self, stretch: RecordStretch, at: int, why: Said, not_done: OutcomeRows) -> bool:
-        """The rows of a record do not fit; whether those of its key behind it are not done either,
-        of which the function has made rows already."""
-        return self._task.fail(stretch, at, Cause.REJECTED, why, not_done)
+    def _take_back_answered(self, at: int) -> bool:  # noqa: ARG002
+        """What the function has answered for a record is not done; whether its answers for later
+        records of the key rest on that."""
+        return False
 
     def _that_fit(
         self, stretch: RecordStretch, answers: dict[int, list[Row]], not_done: OutcomeRows
@@ -135,6 +135,7 @@ class RecordWorker:
         for at, rows in answers.items():
             key_hash = int(stretch.key_hashes[at])
             if key_hash in waiting and stretch.row_has_key(at):
+                self._take_back_answered(at)
                 self._task.held_in(stretch).add(key_hash)
                 not_done.add(at, Cause.HELD_BACK)
                 continue
@@ -144,7 +145,8 @@ class RecordWorker:
                 place = {"partition": stretch.partition, "offset": int(stretch.offsets[at])}
                 self._form.check_types(rows, place)
                 why = said(f"{UNFIT_TEXT}: {failure}")
-                if self._refused(stretch, at, why, not_done):
+                waits = self._task.fail(stretch, at, Cause.REJECTED, why, not_done)
+                if self._take_back_answered(at) or waits:
                     waiting.add(key_hash)
             else:
                 fit[at] = rows

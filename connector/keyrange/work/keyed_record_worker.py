@@ -117,10 +117,8 @@ class KeyedRecordWorker(RecordWorker):
         if at == self._row:
             self._keys.current.take_back()
 
-    def _refused(self, stretch: RecordStretch, at: int, why: Said, not_done: OutcomeRows) -> bool:
-        """What was made of later records of the key rests on a state that is not."""
+    def _take_back_answered(self, at: int) -> bool:
         self._keys.take_back_since(at, self._groups[at])
-        self._task.fail(stretch, at, Cause.REJECTED, why, not_done)
         return True
 
     def checked(self, given: Record | FiredTimer, answered: Any) -> Any:

@@ -3,6 +3,7 @@ other."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import Final, NamedTuple
 
 import pyarrow as pa
@@ -16,10 +17,9 @@ from keyrange.work.keyed_states import States
 
 
 class Settled(NamedTuple):
-    """What a record in `row` has changed of a key, and how that is taken back."""
+    """What a record in `row` has changed of its key, and how that is taken back."""
 
     row: int
-    number: int
     before: Entry
     undo: Undo
 
@@ -47,8 +47,10 @@ class KeysAhead:
         self.changed: set[int] = set()
         self._number = 0
         self._row: int | None = None
-        # In the order of the records; None where nothing settled is taken back.
-        self._settled: list[Settled] | None = [] if keeps_undo else None
+        # Of each key in the order of its records; None where nothing settled is taken back.
+        self._settled: defaultdict[int, list[Settled]] | None = (
+            defaultdict(list) if keeps_undo else None
+        )
 
     def take(self, partition: TopicPartition, clock_us: int, found: pa.RecordBatch) -> None:
         """Take in the state of some keys, when those before are finished."""
@@ -73,7 +75,7 @@ class KeysAhead:
             self.changed.add(self._number)
             if self._settled is not None and self._row is not None:
                 undo, current.undo = current.undo, []
-                self._settled.append(Settled(self._row, self._number, current.before, undo))
+                self._settled[self._number].append(Settled(self._row, current.before, undo))
             current.before = None
             current.undo.clear()
 
@@ -81,12 +83,10 @@ class KeysAhead:
         """What the record in `row` and later ones have changed of a key is not done."""
         assert self._settled is not None
         self.settle()
-        for each in reversed(self._settled):
-            if each.row < row:
-                break
-            if each.number == number:
-                take_back(self.entries[number], each.before, each.undo)
-        self._settled = [e for e in self._settled if e.row < row or e.number != number]
+        settled = self._settled[number]
+        while settled and settled[-1].row >= row:
+            last = settled.pop()
+            take_back(self.entries[number], last.before, last.undo)
 
     def finish(self) -> None:
         """What was changed goes to where states are: as objects of Python it would be looked
@@ -103,4 +103,4 @@ class KeysAhead:
             self._states.change(self.partition, rows)
         self.changed = set()
         if self._settled:
-            self._settled = []
+            self._settled.clear()
