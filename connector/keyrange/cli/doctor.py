@@ -120,11 +120,16 @@ def _discovery() -> Iterator[CheckResult]:
 def _jars() -> Iterator[CheckResult]:
     from keyrange.embedded import jars
 
+    try:
+        spark = version("pyspark")
+    except PackageNotFoundError:
+        # The command line alone needs none, and what is not there has no wrong jars.
+        spark = jars.SPARK_VERSION
     for jar_set in (jars.kafka(), jars.delta()):
         path = jars.cache_dir() / "jars" / f"{jar_set.name}-{jar_set.version}"
         there = (OK, str(path)) if path.is_dir() else (MISSING, "resolved when first needed")
         # pip knows of no jars, and they say nothing before a table is read.
-        if unfit := unfit_delta(jar_set.modules[0].name, version("pyspark")):
+        if unfit := unfit_delta(jar_set.modules[0].name, spark):
             there = (MISSING, f"{unfit}: {install_line('spark,delta')} brings one that fits")
         yield _line(f"jars: {jar_set.name} {jar_set.version}", *there)
 

@@ -119,3 +119,22 @@ def test_a_java_that_is_old_and_none_at_all_are_named_with_what_mends_it(
     assert detail.startswith(f"[JAVA_NOT_FOUND] {cause}")
     assert detail.endswith(f"To mend it: {CATALOGUE['JAVA_NOT_FOUND'].remedy}.")
     assert commanding.refusal("broker", "start") == detail
+
+
+@pytest.mark.parametrize(("spark", "says"), [(None, ""), ("4.2.1", ""), ("4.3.0", "for Spark 4.2")])
+def test_jars_of_delta_are_held_against_the_spark_that_is_there(
+    monkeypatch: pytest.MonkeyPatch, spark: str | None, says: str
+) -> None:
+    """The command line alone has none."""
+
+    def version(package: str) -> str:
+        if spark is None:
+            raise doctor.PackageNotFoundError(package)
+        return spark
+
+    monkeypatch.setattr(doctor, "version", version)
+    found = {each["check"].partition(" ")[2][:5]: each for each in doctor._jars()}
+    assert doctor.FAILED not in {each["state"] for each in found.values()}
+    assert says in found["delta"]["detail"]
+    assert "for Spark" not in found["kafka"]["detail"]
+    assert says or "for Spark" not in found["delta"]["detail"]
