@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from keyrange.errors import error
 from keyrange.individual_commits.batch_in_checkpoint import LastRead, Planned, read_offsets
-from keyrange.individual_commits.model.verdict_manifest import Manifest, keys_text, topic_text
+from keyrange.individual_commits.model.verdict_manifest import Manifest, topic_text
 from keyrange.individual_commits.verdict_store import VerdictStore
 from keyrange.storage.directory import Directory
 from keyrange.storage.sink_history import history_of, made_again, restored_at, rows_in, writers_of
@@ -104,7 +104,7 @@ def check_places(
                 batch=manifest.batch_id,
             )
         if set(made.keys) != set(sink.keys):
-            was, now = map(keys_text, (made.keys, sink.keys))
+            was, now = map(_keys_text, (made.keys, sink.keys))
             raise error(
                 "OTHER_KEYS",
                 f"the query has written to {sink.uri} {was}, and is to write there {now}",
@@ -112,6 +112,10 @@ def check_places(
             )
         if made.uri == sink.uri and made.table_id not in ("", sink.table_id()):
             raise made_again(sink.uri, manifest.batch_id)
+
+
+def _keys_text(keys: Sequence[str]) -> str:
+    return f"by keys {', '.join(keys)}" if keys else "without keys"
 
 
 def store_of_whole_batches(

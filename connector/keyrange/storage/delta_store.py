@@ -21,6 +21,7 @@ from keyrange.storage.checkpoint_files import is_checkpoint
 from keyrange.storage.data_files import statistics_of
 from keyrange.storage.delta_log import DeltaLog, added, removed
 from keyrange.storage.failure_text import text_of
+from keyrange.storage.locations import as_object_store_names
 from keyrange.storage.logged_files import Action, LoggedFile, LoggedFiles, may_hold
 from keyrange.storage.table_store import Bounds, Conflict, Layout, Transaction
 
@@ -223,7 +224,7 @@ class DeltaStore:
         """Raises where there is to be a table, or something else."""
         if self._table_id:
             raise error(self._conditions.gone, "the table was deleted", table=self.uri) from None
-        path = Path(self.uri.removeprefix("file://"))
+        path = Path(as_object_store_names(self.uri))
         if path.is_dir() and any(each.name != "_delta_log" for each in path.iterdir()):
             message = "there are files at the place of the table, and no log of Delta's"
             if is_checkpoint(self.uri):

@@ -29,10 +29,10 @@ class Entry(NamedTuple):
 def no_place(location: str) -> str | None:
     """What keeps a place on this machine from being that of a Delta table: a file, or files that
     VACUUM would remove. None where nothing does, and for other filesystems."""
-    scheme, found, rest = location.partition("://")
-    if found and scheme != "file":
+    place = as_object_store_names(location)
+    if "://" in place:
         return None
-    path = Path(rest if found else location)
+    path = Path(place)
     there = next((each for each in (path, *path.parents) if each.exists()), None)
     if there is not None and not there.is_dir():
         return f"{there} is a file"

@@ -23,6 +23,7 @@ from keyrange.text.packages import unfit_delta
 
 _log = logging.getLogger(__name__)
 
+_told: Final[set[str]] = set()
 # Where a session says which jars it was given.
 _JARS: Final = ("spark.jars.packages", "spark.jars")
 _EXTENSIONS: Final = "spark.sql.extensions"
@@ -40,7 +41,9 @@ def has_delta(session: Any) -> bool:
         return False
     jars = ",".join(session.conf.get(name, None) or "" for name in _JARS)
     unfit = unfit_delta(jars, session.version)
-    if unfit is not None:
+    if unfit is not None and unfit not in _told:
+        # It is asked with each batch.
+        _told.add(unfit)
         _log.warning("Spark writes no table: %s", unfit)
     return unfit is None
 

@@ -152,7 +152,7 @@ def meaning_of(schema: Any) -> Meaning:
     if not isinstance(schema, dict):
         return _NOTHING
     parameters = schema.get("parameters")
-    scale = parameters.get("scale") if isinstance(parameters, dict) else ""
+    scale = parameters.get("scale") if isinstance(parameters, dict) else None
     fields = schema.get("fields")
     named = {
         each["field"]: meaning_of(each)

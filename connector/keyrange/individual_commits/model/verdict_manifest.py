@@ -267,11 +267,6 @@ def _places(
     return places | {name: topic_text(each.topic) for name, each in topics.items()}
 
 
-def keys_text(keys: Collection[str]) -> str:
-    """How messages say that a table is written by keys."""
-    return f"by keys {', '.join(keys)}" if keys else "without keys"
-
-
 def topic_text(topic: str) -> str:
     """What messages call a topic, or those that a column names."""
     return f"topic {topic}" if topic else "topics by their column"
