@@ -30,10 +30,11 @@ from keyrange.model.watermarks import (
     BEGIN,
     PartitionClock,
     Watermark,
-    clock_us,
+    gone_on,
     moved,
     shared_clock_us,
     shared_from,
+    unread,
 )
 from keyrange.options import parse_options
 from keyrange.options.option import OptionValue
@@ -166,19 +167,23 @@ class StateHarness:
         stays.
         """
         at = TopicPartition(topic or self._topics[0], partition)
+        given = self._batch(at, list(records))
+        if given.num_rows:
+            self._watermarks[at] = unread(self._watermarks.get(at), self.time_ms)
         clock = self._clock_us(partition)
         told = PartitionClock(clock)
         self._states.clocks |= dict.fromkeys({at, self._scope.home(at)}, told)
         self._states.fires = [self._scope.home(at)] if self._time is not None else []
-        given = self._batch(at, list(records))
         rows, failed, seen_us = self._worked_on(at, given)
         if self._time is not None and self._time.is_event_time:
             before, delay_us = self._watermarks.get(at), self._time.delay_us
             self._watermarks[at] = moved(before, clock, seen_us, delay_us, self.time_ms)
-            if self._scope.is_shared:
-                for each in self._partitions(partition):
-                    known = self._watermarks.get(each)
-                    self._watermarks[each] = shared_from(known, clock, self.time_ms)
+            for each in self._partitions(partition):
+                known = self._watermarks.get(each)
+                known = gone_on(known, clock, self._time.idle_after_us, self.time_ms)
+                if self._scope.is_shared:
+                    known = shared_from(known, clock, self.time_ms)
+                self._watermarks[each] = known
         if failed:
             raise RecordsFailed(failed, rows)
         return rows
@@ -207,10 +212,7 @@ class StateHarness:
         if self._time is None or not self._time.is_event_time:
             return self.time_ms * 1000
         known = [self._watermarks.get(each) for each in self._partitions(partition)]
-        idle_after_us = self._time.idle_after_us
-        if self._scope.is_shared:
-            return shared_clock_us(known, idle_after_us, self.time_ms)
-        return clock_us(known[0], idle_after_us, self.time_ms)
+        return shared_clock_us(known, self._time.idle_after_us, self.time_ms)
 
     def _worked_on(
         self, at: TopicPartition, given: pa.RecordBatch

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time as clock
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -291,6 +292,25 @@ def test_an_idle_partition_goes_on_as_the_clock_does(job: TableJob, tmp_path: Pa
     finally:
         query.stop()
     assert found(job) == [("a", 1, 1 / 60)]
+
+
+def test_what_came_while_nobody_read_is_not_late(job: TableJob, tmp_path: Path) -> None:
+    """The query was stopped for longer than `idle_after`, and reads one record a batch then."""
+    time = keyrange.EventTime(delay="0s", idle_after="1s")
+
+    given = own(tmp_path, maxOffsetsPerTrigger="1")
+
+    def run_it() -> None:
+        job.run(session, SCHEMA, state=STATE, time=time, on_timer=ended, **given)
+
+    job.produce(at(0, b"a"))
+    run_it()
+    clock.sleep(3)
+    job.produce(at(0.01, b"b"), at(0.02, b"b"))
+    run_it()
+    job.produce(at(100, b"z"), at(200, b"z"))
+    run_it()
+    assert {("a", 1, 30), ("b", 2, 30.02)} <= {*found(job)}
 
 
 def test_processing_time_timers_fire_by_the_clock(job: TableJob, tmp_path: Path) -> None:

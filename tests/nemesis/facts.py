@@ -68,9 +68,8 @@ class Window:
 @dataclass(frozen=True, slots=True)
 class Read:
     """What was read of a partition before a batch, by the commits: nothing from `until_offset` on,
-    and all of [from_offset, all_until_offset) by which its watermark has moved."""
+    and all below `all_until_offset`."""
 
-    from_offset: int
     all_until_offset: int
     until_offset: int
     topic_id: str

@@ -14,7 +14,7 @@ from nemesis.facts import Batch, Place, Read, Timed, Window
 from nemesis.tables import actions_of, commit_tables, files_of
 from nemesis.world import World
 
-_NEW: Final = Read(0, 0, 0, "")
+_NEW: Final = Read(0, 0, "")
 
 
 def timed(world: World, with_history: bool = False) -> Timed | None:
@@ -65,7 +65,7 @@ def reads(world: World) -> dict[Batch, dict[int, Read]]:
             for at, state in commit.states.items():
                 before = known.get(at.partition, _NEW)
                 if before.topic_id != state.topic_id:
-                    known[at.partition] = Read(0, 0, 0, state.topic_id)
+                    known[at.partition] = Read(0, 0, state.topic_id)
             if commit.kind is CommitKind.BATCH:
                 found[Batch(commit.source_id, commit.batch_id)] = dict(known)
             for at, state in commit.states.items():
@@ -76,11 +76,11 @@ def reads(world: World) -> dict[Batch, dict[int, Read]]:
 def _behind(before: Read, kind: CommitKind, state: Any) -> Read:
     """What was read of a partition behind a commit."""
     if kind is CommitKind.RESET:
-        # Its watermark begins anew, and goes as far again at the most.
-        at = state.scanned
-        return replace(before, from_offset=at, all_until_offset=at)
+        # What comes again goes by the time of the batches that had it first.
+        return replace(before, all_until_offset=min(before.all_until_offset, state.scanned))
+    is_whole = state.scanned >= state.position
     return replace(
         before,
-        all_until_offset=max(before.all_until_offset, state.scanned),
+        all_until_offset=state.scanned if is_whole else before.all_until_offset,
         until_offset=max(before.until_offset, state.position),
     )

@@ -154,7 +154,7 @@ def misjudged(facts: Facts) -> Iterator[str]:
             continue
         # What was handed out before and comes again is judged by when it came first.
         if offset >= read.until_offset and row.place not in facts.replayed:
-            least_us = clocks.least_us(partition, read.from_offset, read.all_until_offset)
+            least_us = clocks.least_us(partition, read.all_until_offset)
             if (time_us := timed.times_ms.get(n, 0) * _MS_US) < least_us:
                 yield f"{row.place} of {time_us} is late, and was worked on"
 
@@ -176,7 +176,7 @@ class _Clocks:
             place for place in facts.sent if not any(gone.took(place) for gone in facts.gone)
         }
         self._latest: dict[int, list[tuple[int, int]]] = {}
-        self._known: dict[tuple[int, int, int], int] = {}
+        self._known: dict[tuple[int, int], int] = {}
 
     def _time(self, n: int) -> int:
         """Of a record that moves the watermark."""
@@ -197,14 +197,14 @@ class _Clocks:
         unsure = max((at for n, at in self._unsure if n < number), default=_BEFORE_ALL_MS)
         return (max(time_ms, unsure) - DELAY_MS) * _MS_US
 
-    def least_us(self, partition: int, from_offset: int, until_offset: int) -> int:
-        """The least that it can be once all records between two offsets were read."""
-        name = partition, from_offset, until_offset
+    def least_us(self, partition: int, until_offset: int) -> int:
+        """The least that it can be once all records below an offset were read."""
+        name = partition, until_offset
         if name not in self._known:
             read = (
                 self._time(place.n)
                 for place in self._by_partition[partition]
-                if from_offset <= place.offset < until_offset and place in self._sure
+                if place.offset < until_offset and place in self._sure
             )
             self._known[name] = max(read, default=_BEFORE_ALL_MS)
         return (self._known[name] - DELAY_MS) * _MS_US

@@ -14,10 +14,12 @@ from keyrange.model.watermarks import (
     PartitionClock,
     Watermark,
     clock_us,
+    gone_on,
     moved,
     shared_clock_us,
     shared_due_ms,
     shared_from,
+    unread,
 )
 
 _MS = st.integers(0, 40)
@@ -64,31 +66,69 @@ def test_the_clock_makes_a_timer_due_at_the_first_moment_that_it_is(
 
 @given(
     st.lists(
-        st.tuples(st.lists(st.one_of(st.none(), st.integers(0, 60_000)), max_size=3), _MS),
+        st.tuples(
+            st.lists(st.one_of(st.none(), st.integers(0, 60_000)), max_size=3), _MS, st.booleans()
+        ),
         max_size=12,
     ),
     _IDLE_US,
 )
 def test_it_never_goes_back_and_waits_for_the_slowest(
-    batches: list[tuple[list[int | None], int]], idle_us: int | None
+    batches: list[tuple[list[int | None], int, bool]], idle_us: int | None
 ) -> None:
-    """Each batch: the greatest time that was read in each partition, and how much later it is."""
+    """Each batch: the greatest time that is read in each partition, how much later it is, and
+    whether timers are due in one that reads nothing."""
     watermarks: list[Watermark | None] = [None] * 3
     latest: dict[int, int] = {}
     now_ms, before = 0, BEGIN
-    for seen, later_ms in batches:
+    for read, later_ms, fires in batches:
+        seen = [*read, None, None, None][:3]
         now_ms += later_ms
-        clock = shared_clock_us(watermarks, idle_us, now_ms)
+        known = [
+            each if at_us is None else unread(each, now_ms)
+            for each, at_us in zip(watermarks, seen, strict=True)
+        ]
+        clock = shared_clock_us(known, idle_us, now_ms)
+        if seen == [None] * 3 and not fires:
+            continue
         assert clock >= before
         if idle_us is None:
             # By definition: the least of the greatest times, once all partitions have one.
             assert clock == (min(latest.values()) if len(latest) == 3 else BEGIN)
         before = clock
-        for at, each in enumerate([*seen, None, None, None][:3]):
+        for at, each in enumerate(seen):
             if each is not None:
                 latest[at] = max(latest.get(at, 0), each)
             after = moved(watermarks[at], clock, each, 0, now_ms)
+            after = gone_on(after, clock, idle_us, now_ms)
             watermarks[at] = shared_from(after, clock, now_ms)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["read", "fire", "stopped"]), _MS), max_size=12),
+    st.integers(0, 20_000),
+)
+def test_no_record_is_late_because_nobody_read_it(
+    steps: list[tuple[str, int]], idle_us: int
+) -> None:
+    """By definition: from `idle_us` after the batch of its last record on a partition goes on as
+    the clock does, as far as timers fired by it. No record is judged by more than that."""
+    watermark: Watermark | None = None
+    now_ms = read_at_ms = fired_us = begun_us = 0
+    for step, later_ms in steps:
+        now_ms += later_ms
+        if step == "fire" and watermark is not None:
+            clock = clock_us(watermark, idle_us, now_ms)
+            idle_ms = max((now_ms - read_at_ms) - idle_us // 1000, 0)
+            fired_us = max(fired_us, begun_us + idle_ms * 1000)
+            # Each time that timers fire it loses what is less than a millisecond.
+            assert fired_us - 1000 * len(steps) <= clock <= fired_us
+            watermark = gone_on(watermark, clock, idle_us, now_ms)
+        elif step == "read":
+            clock = clock_us(unread(watermark, now_ms), idle_us, now_ms)
+            assert clock <= fired_us
+            watermark = moved(watermark, clock, 0, 0, now_ms)
+            read_at_ms, begun_us = now_ms, fired_us
 
 
 @given(_WATERMARKS, _IDLE_US, _MS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import redirect_stdout
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -41,16 +41,17 @@ class ByHand:
         # How often a record was settled when it was asked for again.
         self._asked: dict[Place, int] = {}
 
-    def is_done(self, settled: Counter[Place]) -> bool:
-        """Whether everything that was asked for again was done again."""
-        return not self._left(settled)
+    def is_done(self, settled: Counter[Place], late: Collection[Place]) -> bool:
+        """Whether everything that was asked for again was done again, but records that were `late`
+        when they came first."""
+        return not self._left(settled, late)
 
-    def check_done(self, settled: Counter[Place]) -> None:
-        left = self._left(settled)
+    def check_done(self, settled: Counter[Place], late: Collection[Place]) -> None:
+        left = self._left(settled, late)
         assert not left, f"asked for again and not done again: {left[:10]}"
 
-    def _left(self, settled: Counter[Place]) -> list[Place]:
-        excused = self.given_up | self._world.topics.gone
+    def _left(self, settled: Counter[Place], late: Collection[Place]) -> list[Place]:
+        excused = self.given_up | self._world.topics.gone | {*late}
         return sorted(
             at for at, before in self._asked.items() if settled[at] <= before and at not in excused
         )

@@ -92,7 +92,7 @@ def check(
     found = list(settled(world))
     may_lack = accounted(world, checkpoints, by_hand).union(late)
     each_once(produced, found, may_lack, by_hand.again.elements())
-    by_hand.check_done(Counter(found))
+    by_hand.check_done(Counter(found), late)
     assert not world.said.wrong, world.said.wrong
     # A record that somebody had handed out again has no place in the order of its key.
     keys_in_order(each for each in sunk(world) if not by_hand.again[each[0]])

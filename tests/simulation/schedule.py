@@ -163,8 +163,8 @@ class Schedule:
         settled = self.settled()
         left = [at for at, _ in self.world.topics.produced() if not settled[at]]
         accounted = invariants.accounted(self.world, self.checkpoints, self.by_hand)
-        accounted |= self._late()
-        return accounted.issuperset(left) and self.by_hand.is_done(settled)
+        late = self._late()
+        return (accounted | late).issuperset(left) and self.by_hand.is_done(settled, late)
 
     def _late(self) -> set[Place]:
         if self.job is None:

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.compute as pc
+
 from keyrange.individual_commits.model.commit import Commit
 from keyrange.individual_commits.table.commit_schema import commits_of
 from keyrange.keyed_state.state_handles import instant, microseconds
@@ -17,7 +19,7 @@ from keyrange.model.checkpoint import CommitMark, read_checkpoint
 from keyrange.model.key_ranges import hash_of
 from keyrange.model.offsets import TopicPartition
 from keyrange.model.timers import NEVER
-from keyrange.model.watermarks import BEGIN, PartitionTime, clock_us
+from keyrange.model.watermarks import BEGIN, PartitionTime
 from simulation.by_hand import letters
 from simulation.histories import Histories, Turns, was_due
 from simulation.kinds import COMMITS
@@ -72,7 +74,7 @@ class Timed:
         rows = self.world.table(COMMITS).rows()
         found: list[Commit] = []
         for source in sorted(set(rows.column("source_id").to_pylist())):
-            of = rows.filter(pc_equal(rows.column("source_id"), source))
+            of = rows.filter(pc.equal(rows.column("source_id"), source))
             found += commits_of(of, source)
         return found
 
@@ -102,7 +104,9 @@ class Timed:
 
     def clock_us(self, batch: Batch, at: TopicPartition) -> int:
         times = {each: self.time_before(batch, each) for each in self.sharing(at)}
-        return self.clock_by(times, batch)
+        log_ends = batch.end.log_ends
+        unread = {each for each in times if log_ends.get(each, 0) > _begin(batch, each)}
+        return self.clock_by(times, batch, unread)
 
     def clock_at(self, at: TopicPartition, offset: int) -> int:
         """The clock of a partition in the batch that had an offset first."""
@@ -149,23 +153,26 @@ class Timed:
         """The partitions that share the state of one."""
         return [TopicPartition(each, at.partition) for each in "ta"] if self.job.shares else [at]
 
-    def clock_by(self, times: Mapping[TopicPartition, PartitionTime], batch: Batch) -> int:
+    def clock_by(
+        self,
+        times: Mapping[TopicPartition, PartitionTime],
+        batch: Batch,
+        unread: Collection[TopicPartition] = (),
+    ) -> int:
+        """`unread`: partitions with new records. They are not idle, whenever the last one came."""
         now_ms, idle_us = batch.mark.time_ms, self.job.time.idle_after_us
         assert now_ms is not None
         if not self.job.time.is_event_time:
             return now_ms * 1000
-        if not self.job.shares:
-            [time] = times.values()
-            return clock_us(time.watermark, idle_us, now_ms)
-        known = [each.watermark for each in times.values() if each.watermark is not None]
+        known = {at: each.watermark for at, each in times.items() if each.watermark is not None}
         if idle_us is None:
-            return min((each.at_us for each in known), default=BEGIN)
-        idle = {each: (now_ms - each.since_ms) * 1000 - idle_us for each in known}
-        busy = [each.at_us for each in known if idle[each] <= 0]
+            return min((each.at_us for each in known.values()), default=BEGIN)
+        idle = {at: (now_ms - each.since_ms) * 1000 - idle_us for at, each in known.items()}
+        busy = [each.at_us for at, each in known.items() if idle[at] <= 0 or at in unread]
         if busy:
             return min(busy)
-        begun = [each for each in known if each.at_us != BEGIN]
-        return max((each.at_us + idle[each] for each in begun), default=BEGIN)
+        begun = [(each.at_us, idle[at]) for at, each in known.items() if each.at_us != BEGIN]
+        return max((at_us + more for at_us, more in begun), default=BEGIN)
 
     @cached_property
     def dead(self) -> dict[Key, list[tuple[Place, int]]]:
@@ -215,12 +222,6 @@ class Timed:
         for each in found.values():
             each.sort(key=lambda one: one[1].turn)
         return found
-
-
-def pc_equal(column: Any, value: str) -> Any:
-    import pyarrow.compute as pc
-
-    return pc.equal(column, value)
 
 
 def late(timed: Timed) -> set[Place]:

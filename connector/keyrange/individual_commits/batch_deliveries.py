@@ -30,9 +30,9 @@ from keyrange.keyed_state.model.state_runs import StateRun
 from keyrange.model.checkpoint import NEVER_DUE, Checkpoint, CommitMark
 from keyrange.model.commit_settings import DeliveryLimits, RedeliveryPolicy
 from keyrange.model.key_ranges import KeyRange, complement
-from keyrange.model.offsets import TopicPartition
+from keyrange.model.offsets import Positions, TopicPartition
 from keyrange.model.state_scope import OWN_STATE, StateScope
-from keyrange.model.watermarks import PartitionClock, PartitionTime, shared_clock_us
+from keyrange.model.watermarks import PartitionClock, PartitionTime, shared_clock_us, unread
 from keyrange.options import SourceOptions
 from keyrange.options.commits import CommitOptions
 from keyrange.ranges.model.range_plan import even_ranges
@@ -82,21 +82,27 @@ class BatchTime(NamedTuple):
 def batch_time(
     known: Snapshot,
     end: Checkpoint,
+    log_ends: Positions,
     now_ms: int | None,
     time: JobTime | None,
     scope: StateScope = OWN_STATE,
 ) -> BatchTime:
-    """Of the batch that ends at `end` and whose time is `now_ms`, from the state at its commit."""
+    """Of the batch that ends at `end` and whose time is `now_ms`, from the state at its commit.
+    `log_ends` are as of its plan."""
     if time is None or now_ms is None:
         return BatchTime()
     clocks: dict[TopicPartition, PartitionClock] = {}
     fires: dict[TopicPartition, tuple[KeyRange, ...]] = {}
     lagging = set(known.states.lagging) if time.is_event_time else set()
+    new = with_unread(known, end.initial, log_ends, time)
     for home, partitions in scope.groups(end.positions).items():
         found = {p: known.time_of(p, end.topic_ids.get(p.topic, "")) for p in partitions}
         clock = PartitionClock(now_ms * 1000)
         if time.is_event_time:
-            watermarks = [each.watermark for each in found.values()]
+            watermarks = [
+                unread(each.watermark, now_ms) if at in new else each.watermark
+                for at, each in found.items()
+            ]
             clock = PartitionClock(shared_clock_us(watermarks, time.idle_after_us, now_ms))
         if behind := lagging.intersection(partitions):
             clock = clock.with_lags(
@@ -109,6 +115,17 @@ def batch_time(
         if home in found and (spans := _due_spans(found[home], clock, now_ms)):
             fires[home] = tuple(spans)
     return BatchTime(clocks, fires)
+
+
+def with_unread(
+    known: Snapshot, initial: Positions, log_ends: Positions, time: JobTime
+) -> set[TopicPartition]:
+    """The partitions whose logs end behind what was read, or behind the `initial` position of those
+    that have one; none where nobody asks."""
+    if time.idle_after_us is None:
+        return set()
+    read = dict(zip(known.states, known.states.positions.tolist(), strict=True))
+    return {each for each, at in {**read, **initial}.items() if log_ends.get(each, at) > at}
 
 
 def _due_spans(time: PartitionTime, clock: PartitionClock, now_ms: int) -> list[KeyRange]:

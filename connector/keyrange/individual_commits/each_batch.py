@@ -251,7 +251,7 @@ class EachBatch:
         if start != end:
             known = planned_from(planned.mark, lambda source, seq: run.table_of(source).known(seq))
         scope = self.options.commits.scope
-        time = batch_time(known, end, planned.mark.time_ms, self.time, scope)
+        time = batch_time(known, end, end.log_ends, planned.mark.time_ms, self.time, scope)
         if start == end:
             # Its mark is of the batch before, and nothing of that is handed out once more.
             states = last.states.only(end.positions)

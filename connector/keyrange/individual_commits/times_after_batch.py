@@ -14,6 +14,7 @@ from keyrange.model.watermarks import (
     BEGIN,
     PartitionClock,
     PartitionTime,
+    gone_on,
     moved,
     shared_from,
     starts_after,
@@ -41,6 +42,7 @@ def times_after(
     latest_us, timers = _seen(running)
     scope = plan.commits.scope
     begun = scope.homes(plan.planned.end.initial)
+    worked_on = scope.homes(plan.deliveries.states.where(plan.deliveries.busy))
     topic_ids = plan.planned.end.topic_ids
     lagging = set(states.lagging) if time.is_event_time else set()
     found: dict[TopicPartition, PartitionTime] = {}
@@ -61,6 +63,8 @@ def times_after(
                 # Its log was cut back, or begins anew: records that timers waited for are gone.
                 due = UNKNOWN
             watermark = moved(before.watermark, clock_us, latest, time.delay_us, now_ms)
+            if scope.home(partition) in worked_on:
+                watermark = gone_on(watermark, clock_us, time.idle_after_us, now_ms)
             if scope.is_shared and time.is_event_time:
                 watermark = shared_from(watermark, clock_us, now_ms)
             after = PartitionTime(watermark, due)

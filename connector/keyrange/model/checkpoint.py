@@ -57,8 +57,9 @@ class CommitMark:
     `keeps_order` whether later records of a key wait, `deliveries_max` how often one is worked on;
     None stands for what the options say. `resumes` names the source and its commit that a query
     without commits of its own goes on from. `log_ends` says where the logs end that the batch does
-    not reach; it decides nothing. `time_ms` is the time of the batch, in ms since 1970, where a job
-    keeps state for keys, else None. `state_topic` as of `StateScope`.
+    not reach: a partition with records that it does not read is not idle. `time_ms` is the time of
+    the batch, in ms since 1970, where a job keeps state for keys, else None. `state_topic` as of
+    `StateScope`.
     """
 
     source_id: str

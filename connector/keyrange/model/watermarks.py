@@ -7,7 +7,7 @@ partition waits for another one. Only partitions that share the state of keys ha
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
@@ -27,9 +27,10 @@ STARTS_MAX: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """No record is expected before `at_us`, in microseconds since 1970. `since_ms`: the time of the
-    batch in which the partition's last records were read, in ms since 1970. Of a partition that
-    shares its state and of which no record was read it is BEGIN since it was there."""
+    """No record is expected before `at_us`, in microseconds since 1970. `since_ms`: since when it
+    stands there, in ms since 1970: the time of the batch in which the partition's last records were
+    read, later by as much as it has gone on since as the clock does. Of a partition that shares its
+    state and of which no record was read it is BEGIN since it was there."""
 
     at_us: int
     since_ms: int
@@ -111,27 +112,30 @@ def starts_after(
 ) -> tuple[BatchStart, ...]:
     """`PartitionTime.starts` behind a batch that began at `position` and went by `clock`. Key
     ranges that lag were read as far as `scanned`."""
-    lagging = sorted(set(scanned))
-    if not lagging:
-        return ()
     # Of a log that was cut back what came behind is gone.
     found = [each for each in before.starts if each.offset < position]
-    found.append(BatchStart(position, clock))
-    offsets = [each.offset for each in found]
-    in_use = {bisect_right(offsets, each) - 1 for each in lagging}
-    found = found[max(min(in_use), 0) :]
-    if len(found) <= STARTS_MAX:
-        return tuple(found)
+    return kept_starts([*found, BatchStart(position, clock)], scanned)
+
+
+def kept_starts(starts: Sequence[BatchStart], scanned: Iterable[int]) -> tuple[BatchStart, ...]:
+    """Those of which key ranges have use that lag and were read as far as `scanned`, and not
+    many more than STARTS_MAX."""
+    offsets = [each.offset for each in starts]
+    in_use = {bisect_right(offsets, each) - 1 for each in scanned}
+    if not in_use:
+        return ()
+    kept = list(range(max(min(in_use), 0), len(starts)))
     # Not one that a range goes by: its clock would go back.
-    in_use = {each - (len(offsets) - len(found)) for each in in_use}
-    spare = [at for at in range(len(found) - 1) if at not in in_use]
-    dropped = set(spare[::2])
-    return tuple(each for at, each in enumerate(found) if at not in dropped)
+    while len(kept) > STARTS_MAX and (spare := [at for at in kept[:-1] if at not in in_use]):
+        dropped = set(spare[::2])
+        kept = [at for at in kept if at not in dropped]
+    return tuple(starts[at] for at in kept)
 
 
 def clock_us(watermark: Watermark | None, idle_after_us: int | None, now_ms: int) -> int:
     """The event time of a partition in a batch whose time is `now_ms`. One of which nothing was
-    read for `idle_after_us` goes on as the clock does, from where it stood."""
+    read for `idle_after_us` goes on as the clock does, from where it stood: unless it has records
+    (`unread`)."""
     if watermark is None or watermark.at_us == BEGIN:
         return BEGIN
     if idle_after_us is None:
@@ -147,8 +151,28 @@ def moved(
     was read in it. It never goes back."""
     if seen_us is None:
         return before
-    at_us = max(min(seen_us - delay_us, _GREATEST_US), _LEAST_US)
-    return Watermark(max(at_us, clock), now_ms)
+    at_us = max(min(seen_us - delay_us, _GREATEST_US), _LEAST_US, clock)
+    # The clock is behind it where another partition is slower.
+    return Watermark(at_us if before is None else max(at_us, before.at_us), now_ms)
+
+
+def unread(watermark: Watermark | None, now_ms: int) -> Watermark | None:
+    """That of a partition with records that no batch has read yet. It is not idle, however long
+    ago the last one was read: the query was stopped, held back or slow, and none of them is late
+    for that."""
+    if watermark is None or watermark.since_ms >= now_ms:
+        return watermark
+    return replace(watermark, since_ms=now_ms)
+
+
+def gone_on(
+    before: Watermark | None, clock: int, idle_after_us: int | None, now_ms: int
+) -> Watermark | None:
+    """The watermark after a batch in which nothing was read of a partition, and whose functions
+    went by `clock`: records that come now do not find an earlier one."""
+    if before is None or idle_after_us is None or clock <= before.at_us:
+        return before
+    return Watermark(clock, max(before.since_ms, now_ms - idle_after_us // 1000))
 
 
 def shared_clock_us(

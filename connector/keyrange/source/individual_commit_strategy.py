@@ -101,9 +101,11 @@ class IndividualCommits(CommitStrategy):
         # Whether the table was asked since the last look began.
         self._is_current = False
         self._states = NO_STATES
+        self._log_ends: Positions = {}
         self._mirrored: dict[TopicPartition, tuple[str, int]] = {}
         self._held = HeldPartitions()
         self._scope = options.commits.scope
+        self._batch_time = partial(batch_time, time=self._time, scope=self._scope)
         self._grown = GrownTopics()
         if self._scope.is_shared and not self._keeps_state:
             raise invalid_options(["state.topic is for keyrange.job with state"])
@@ -168,19 +170,17 @@ class IndividualCommits(CommitStrategy):
             check_topics(self._known, base, self._scope)
             self._grown.say(start, base)
         self._states = states = states_before(self._known, start, base)
-        latest = self._admissible(states, latest)
-        ends = batch.limited(latest, self._late(states) if batch.limits else {})
+        ends = batch.limited(self._admissible(latest), self._late(states) if batch.limits else {})
         moved = batch.moved or ends.keys() != start.positions.keys()
-        due_at_ms = next_due_ms(states, self._commits.keeps_order, self._scope)
-        until_ms = self._due_until_ms()
-        is_due = due_at_ms is not None and due_at_ms <= until_ms
+        is_due = self._records_due_in_s() == 0.0
+        until_ms = self._due_until_ms() if is_due else NEVER_DUE
         new = ends != dict(base.positions)
         is_behind = bool((states.scanned < states.positions).any())
         now_ms = _now_ms()
-        fires = batch_time(self._known, base, now_ms, self._time, self._scope).fires
+        self._log_ends = batch.log_ends
+        fires = self._batch_time(self._known, base, batch.log_ends, now_ms).fires
         if not (new or moved or is_due or is_behind or fires):
             return None
-        until_ms = until_ms if is_due else NEVER_DUE
         mark = self._mark(start, ends, batch.sizes_of, until_ms, now_ms, fires)
         plan = partial(plan_batch_deliveries, options=self._options, fires=fires)
         end = replace(base, positions=ends, commits=mark)
@@ -193,7 +193,7 @@ class IndividualCommits(CommitStrategy):
         self._held.say("pending", slow_texts(deliveries, ends, half), self._states)
         if not moved and deliveries.is_empty:
             return None
-        # Lag is told of it.
+        # Lag is told of it, and a partition with more records is not idle.
         beyond = {p: log for p, at in reached.items() if (log := batch.log_ends.get(p, 0)) > at}
         return replace(end, commits=replace(mark, log_ends=beyond))
 
@@ -209,7 +209,7 @@ class IndividualCommits(CommitStrategy):
         check_terms(known, self._terms)
         check_mark(end.commits, self._scope)
         self._state.check(known)
-        fires = batch_time(known, end, end.commits.time_ms, self._time, self._scope).fires
+        fires = self._batch_time(known, end, end.log_ends, end.commits.time_ms).fires
         planned = plan_batch_deliveries(known, start, end, self._options, fires)
         deliveries = {each: planned[each] for each in planned.states.where(planned.busy)}
         spans = {partition: self._own(partition, end.commits) for partition in deliveries}
@@ -231,9 +231,9 @@ class IndividualCommits(CommitStrategy):
         mark = self._start and self._start.commits
         return known_state(self._known, mark.source_id) if self._keeps_state and mark else None
 
-    def _admissible(self, states: StateColumns, latest: Positions) -> dict[TopicPartition, int]:
+    def _admissible(self, latest: Positions) -> dict[TopicPartition, int]:
         """How far each partition may be read, one with a range that lags too far not at all."""
-        ends, most = dict(latest), self._commits.limits.lag_max
+        ends, most, states = dict(latest), self._commits.limits.lag_max, self._states
         behind = states.positions - states.scanned
         lagging = {} if most is None else states.values_where(behind > most, behind)
         texts = {
@@ -269,8 +269,8 @@ class IndividualCommits(CommitStrategy):
         return found
 
     def due_in_s(self) -> float | None:
-        timers_in_s = timers_due_in_s(self._known, self._time, _now_ms(), self._scope)
-        found = (self._records_due_in_s(), timers_in_s)
+        told = self._known, self._log_ends, self._time, _now_ms(), self._scope
+        found = (self._records_due_in_s(), timers_due_in_s(*told))
         return min((each for each in found if each is not None), default=None)
 
     def _records_due_in_s(self) -> float | None:

@@ -7,30 +7,37 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
 
-from keyrange.individual_commits.batch_deliveries import batch_time
+from keyrange.individual_commits.batch_deliveries import batch_time, with_unread
 from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.keyed_state.model.state_runs import last_seq
 from keyrange.members.model.copy_book import KnownState
 from keyrange.model.checkpoint import Checkpoint
+from keyrange.model.offsets import Positions
 from keyrange.model.state_scope import OWN_STATE, StateScope
 from keyrange.model.timers import NEVER, earliest
-from keyrange.model.watermarks import BEGIN, Watermark, shared_due_ms
+from keyrange.model.watermarks import BEGIN, Watermark, shared_due_ms, unread
 from keyrange.options import SourceOptions
 from keyrange.work.job_time import JobTime
 from keyrange.work.model.work_order import StateOrder
 
 
 def timers_due_in_s(
-    known: Snapshot, time: JobTime | None, now_ms: int, scope: StateScope = OWN_STATE
+    known: Snapshot,
+    log_ends: Positions,
+    time: JobTime | None,
+    now_ms: int,
+    scope: StateScope = OWN_STATE,
 ) -> float | None:
     """When the clock makes the next timer due; None where no clock does: event time goes on with
     records."""
     if time is None:
         return None
     due_ms = NEVER
+    new = with_unread(known, {}, log_ends, time)
     for home, partitions in scope.groups(known.times).items():
         timer_us, retry_ms = earliest(known.times[home].timers if home in known.times else ())
-        watermarks = [known.times[each].watermark for each in partitions]
+        times = ((each, known.times[each].watermark) for each in partitions)
+        watermarks = [unread(each, now_ms) if at in new else each for at, each in times]
         due_ms = min(due_ms, retry_ms, _due_at_ms(timer_us, watermarks, time))
     return None if due_ms == NEVER else max(due_ms - now_ms, 0) / 1000
 
@@ -65,7 +72,7 @@ def state_order(
     )
     if time is None:
         return order
-    told = batch_time(known, end, now_ms, time, scope)
+    told = batch_time(known, end, end.log_ends, now_ms, time, scope)
     most = options.max_offsets_per_trigger
     if most is not None:
         spans = sum(map(len, told.fires.values()))

@@ -24,8 +24,9 @@ class EventTime:
     ("drop"), it goes to the dead letters ("deadLetter"), or `record.late` is true ("deliver"). Keys
     of a range that lags behind its partition go by an earlier watermark: that of the batch which
     had the range's next record first.
-    After `idle_after` without a record the watermark of a partition goes on as the clock does. A
-    time that is more than `ahead` beyond the clock does not move the watermark.
+    After `idle_after` without a record the watermark of a partition goes on as the clock does, if
+    nothing is there to read: no record is late because the query was stopped or slow. A time that
+    is more than `ahead` beyond the clock does not move the watermark.
     """
 
     column: str = TIMESTAMP

@@ -6,6 +6,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
@@ -70,6 +71,7 @@ def running(
         times=dict(known.times),
         clocks={AT: PartitionClock(9_000)},
         commits=CommitOptions(),
+        deliveries=SimpleNamespace(states=known.states, busy=np.array([True])),
     )
     return SimpleNamespace(plan=plan, manifest=SimpleNamespace(rows=rows))
 
@@ -147,10 +149,11 @@ def test_a_key_range_that_lags_goes_by_the_clock_of_the_batch_that_it_lags_behin
         commit(2, {AT: replace(times[AT], timers=timers)}), states={AT: lagging(8, 3, 8)}
     )
     now = read(commit(1, {}), written)
-    found = batch_time(now, Checkpoint({AT: 20}, {"t": "id"}), 10, BY_EVENTS)
+    end = Checkpoint({AT: 20}, {"t": "id"})
+    found = batch_time(now, end, {}, 10, BY_EVENTS)
     assert found.clocks[AT] == PartitionClock(89_000, ((LOW, 9_000),))
     assert found.fires == {AT: (HIGH,)}, "the timers of the other one wait for what it has to read"
-    by_clock = batch_time(now, Checkpoint({AT: 20}, {"t": "id"}), 99, BY_CLOCK)
+    by_clock = batch_time(now, end, {}, 99, BY_CLOCK)
     assert by_clock.fires == {AT: (SPACE,)}, "no record moves the time of batches"
 
 

@@ -25,8 +25,7 @@ TIMES = {n: BEGAN_MS + n * 120_000 + (n >= 30) * 2 * GAP_MS for n in range(60)}
 TIMES |= {FAR_AHEAD: AHEAD_MS, LATE: BEGAN_MS + 1, 60: END_MS}
 KEPT = [n for n in TIMES if n not in (FAR_AHEAD, LATE, FAILED, 60)]
 READS = {
-    Batch(SOURCE, at): {0: Read(0, min(at * EACH, 61), min(at * EACH, 61), "id")}
-    for at in range(10)
+    Batch(SOURCE, at): {0: Read(min(at * EACH, 61), min(at * EACH, 61), "id")} for at in range(10)
 }
 
 

@@ -14,7 +14,7 @@ from keyrange.model.commit_settings import CommitSettings
 from keyrange.model.offsets import TopicPartition
 from keyrange.model.state_scope import StateScope
 from keyrange.model.timers import UNKNOWN
-from keyrange.model.watermarks import PartitionTime
+from keyrange.model.watermarks import BEGIN, BatchStart, kept_starts
 
 if TYPE_CHECKING:
     from keyrange.individual_commits.model.commit import CommitTable
@@ -140,16 +140,16 @@ def write_reset(
     back, or has timers that are set again. Records of the partitions `back` come again. The commit
     is of `run_id`, or of a new one. Returns the commit's number. Raises as `append` does."""
     last = _last(commits, known)
-    # Records that come again are not late, whatever came behind them.
     terms = known.terms or CommitSettings()
     home = StateScope(terms.state_topic).home
     times = {
-        p: PartitionTime(None, UNKNOWN if home(p) == p else each.timers)
-        if p in back
-        else replace(each, timers=UNKNOWN if home(p) == p else each.timers)
+        p: replace(each, timers=UNKNOWN if home(p) == p else each.timers)
         for p, each in known.times.items()
         if p in states
     }
+    again = {p: states[p] for p, each in times.items() if p in back and each.watermark is not None}
+    for p, starts in _starts(commits, known, again).items():
+        times[p] = replace(times[p], starts=starts)
     commit = Commit(
         seq=known.seq + 1,
         kind=CommitKind.RESET,
@@ -169,6 +169,38 @@ def write_reset(
     )
     commits.table.append(commit)
     return commit.seq
+
+
+def _starts(
+    commits: Commits, known: Snapshot, states: Mapping[TopicPartition, PartitionState]
+) -> dict[TopicPartition, tuple[BatchStart, ...]]:
+    """By which clocks records go that come again: those of the batches that had them first. A timer
+    that has fired or failed before them would find its window open once more, if they went by an
+    earlier one."""
+    found: dict[TopicPartition, list[BatchStart]] = {each: [] for each in states}
+    left = {p: each.scanned for p, each in states.items()}
+    cut_back: dict[TopicPartition, int] = {}
+    for commit in commits.backwards(known.seq):
+        for p in commit.states.keys() & left.keys():
+            then, time, starts = commit.states[p], commit.times.get(p), found[p]
+            if then.topic_id != states[p].topic_id:
+                del left[p]
+                continue
+            # Where a log was cut back the next batch began, with the clock as it was.
+            offset = min(then.position, cut_back.pop(p, then.position))
+            if not starts or offset < starts[-1].offset:
+                watermark = time and time.watermark
+                starts.append(BatchStart(offset, watermark.at_us if watermark else BEGIN))
+            if offset <= left[p]:
+                del left[p]
+            elif p in commit.cut_back:
+                cut_back[p] = commit.cut_back[p]
+        if not left:
+            break
+    return {
+        p: kept_starts(starts[::-1], [piece.scanned for piece in states[p].lagging])
+        for p, starts in found.items()
+    }
 
 
 def _last(commits: Commits, known: Snapshot) -> Commit:
