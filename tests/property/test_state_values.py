@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import keyrange
@@ -23,6 +23,7 @@ from keyrange.keyed_state.variables import StateForm, variables_of
 from keyrange.model.ddl import parse_ddl
 from keyrange.testing import RecordsFailed, StateHarness
 from keyrange.work.records import UNFIT, RowForm
+from project.forms import EXAMPLES, FORM
 from samples import strategies  # noqa: F401  registers the hypothesis profiles
 
 _ZONE = timezone(timedelta(hours=2))
@@ -44,10 +45,13 @@ _KINDS = [
     "map<string,int>", "map<float,int>",
     "map<string,array<int>>", "map<struct<a:int,b:string>,int>", "struct<m:map<string,float>>",
 ]  # fmt: skip
+# Each example is of one kind of them.
+_OFTEN = settings(max_examples=6 * EXAMPLES[FORM])
 
 
-@pytest.mark.parametrize("kind", _KINDS)
+@_OFTEN
 @given(
+    kind=st.sampled_from(_KINDS),
     values=st.lists(st.sampled_from(_ODD), min_size=1, max_size=6),
     cuts=st.sets(st.integers(1, 5)),
 )
@@ -98,8 +102,8 @@ def _run(kind: str, values: list[Any], cuts: set[int]) -> Any:
     return repr(rows), taken, repr(harness.state(b"k"))
 
 
-@pytest.mark.parametrize("kind", _KINDS)
-@given(values=st.lists(st.sampled_from(_ODD), min_size=1, max_size=4))
+@_OFTEN
+@given(kind=st.sampled_from(_KINDS), values=st.lists(st.sampled_from(_ODD), min_size=1, max_size=4))
 def test_an_output_is_what_was_given_or_its_record_fails(kind: str, values: list[Any]) -> None:
     """A row by itself, and among others."""
 
@@ -121,8 +125,8 @@ def test_an_output_is_what_was_given_or_its_record_fails(kind: str, values: list
     assert together == [each for each in found if isinstance(each, str)]
 
 
-@pytest.mark.parametrize("kind", _KINDS)
-@given(values=st.lists(st.sampled_from(_ODD), min_size=1, max_size=4))
+@_OFTEN
+@given(kind=st.sampled_from(_KINDS), values=st.lists(st.sampled_from(_ODD), min_size=1, max_size=4))
 def test_one_rule_for_functions_of_records_and_of_batches(kind: str, values: list[Any]) -> None:
     """A value by itself, among others, and as a column of whatever type Arrow gives it."""
     schema = pa.schema(list(struct_type(parse_ddl(f"v {kind}"))))
