@@ -179,7 +179,7 @@ def _function(world: World) -> list[str]:
     if mode.writer != "tasks":
         return ["--function", "nemesis.work:work", "--schema", SCHEMA]
     if mode.time != "none":
-        more += ["--time", mode.time]
+        more += ["--time", mode.time, "--late", mode.late]
     more += ["--rows"] if mode.has_rows else []
     more += ["--keeps-state"] if mode.keeps_state else []
     if mode.values == "avro":

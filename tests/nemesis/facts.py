@@ -21,7 +21,8 @@ class Row:
     """A row of the table. `at` says when it was worked on, and `version` in which version of the
     table it came; either is compared within a key only. `seen`: how many records of its key were
     done with it, by the state that the query kept; None where it keeps none. `writer`: how many
-    added fields the value has. `added` are the values of those that its file has a column for."""
+    added fields the value has. `added` are the values of those that its file has a column for.
+    `late`: whether it was worked on as a late record."""
 
     place: Place
     key: str
@@ -31,6 +32,7 @@ class Row:
     seen: int | None = None
     writer: int = 0
     added: tuple[int | None, ...] = ()
+    late: bool = False
 
 
 class Batch(NamedTuple):

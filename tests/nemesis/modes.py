@@ -24,7 +24,7 @@ class Mode:
 
     `time` is of a job that goes by event time: session, whose rows are those of the sessions of
     `keyrange.windows`, or timers, by which a function writes windows of its own among the rows of
-    records.
+    records. `late` records are dead letters, or have rows that say so and are in no window.
     """
 
     name: str
@@ -40,6 +40,7 @@ class Mode:
     values: str = "raw"
     evolves: bool = False
     time: str = "none"
+    late: str = "deadLetter"
     copies_topic: bool = False
 
     @property
@@ -146,6 +147,7 @@ MODES: Final = {
         Mode("pinned-windows-job", writer="tasks", pin="prefer", values="json", time="session"),
         Mode("timers-job", writer="tasks", time="timers"),
         Mode("pinned-timers-job", writer="tasks", pin="prefer", time="timers"),
+        Mode("late-timers-job", writer="tasks", time="timers", late="deliver"),
         Mode(
             "everything",
             writer="tasks",

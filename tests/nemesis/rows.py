@@ -20,7 +20,8 @@ _NO_WINDOW: Final = [None] * len(WINDOW_SCHEMA.split(", "))
 @dataclass(frozen=True, slots=True)
 class Parts:
     """Which parts a row has: always what `work` says. With `counts` how many records of its key are
-    done; with `timers` those of a window, of which a timer writes a row of its own; with `fields`
+    done; with `timers` whether it is late, and those of a window, of which a timer writes a row of
+    its own; with `fields`
     so many of the added ones of a value that has fields, None where values have none."""
 
     counts: bool = False
@@ -30,7 +31,7 @@ class Parts:
     @property
     def schema(self) -> str:
         more = ["seen bigint"] if self.counts else []
-        more += [WINDOW_SCHEMA] if self.timers else []
+        more += ["late boolean", WINDOW_SCHEMA] if self.timers else []
         if self.fields is not None:
             more += ["writer int", *(f"f{at} bigint" for at in range(1, self.fields + 1))]
         return ", ".join([SCHEMA, *more])
@@ -43,8 +44,9 @@ class Parts:
             more.append(kept.seen.get(default=0) + 1)
             kept.seen.update(more[0])
         if self.timers:
-            remember(record, *state)
-            more += _NO_WINDOW
+            if not record.late:
+                remember(record, *state)
+            more += [record.late, *_NO_WINDOW]
         if self.fields is not None:
             more.append(record.value.writer)
             more += (getattr(record.value, f"f{at}") for at in range(1, self.fields + 1))
@@ -53,7 +55,7 @@ class Parts:
     def window_row(self, key: bytes, at: datetime, state: Any) -> tuple[Any, ...]:
         """Of a window that is over: it names another topic."""
         said = closed(key, at, state)
-        before = [None] if self.counts else []
+        before = [None] * (1 + self.counts)
         behind = [] if self.fields is None else [None] * (1 + self.fields)
         own = ("windows", 0, 0, key.decode(), None, None, time.monotonic_ns(), None)
         return (*own, *before, *said, *behind)

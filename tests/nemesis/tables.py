@@ -255,7 +255,8 @@ def _is_added(name: str) -> bool:
 def _worked_on(row: dict[str, Any], version: int) -> Row:
     place = Place(row["partition"], row["offset"], row["n"])
     at = (row["at"],)
-    return Row(place, row["key"], row["run"], at, version, row.get("seen"), *_fields(row))
+    fields, late = _fields(row), bool(row.get("late"))
+    return Row(place, row["key"], row["run"], at, version, row.get("seen"), *fields, late)
 
 
 def _in_window(row: dict[str, Any], run: str) -> Iterator[Row]:

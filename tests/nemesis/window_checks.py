@@ -93,12 +93,12 @@ def rewritten(facts: Facts) -> Iterator[str]:
 
 def forgotten(facts: Facts) -> Iterator[str]:
     """Records with a row, of which no window is written, or more windows than rows: the function
-    that has made the row has put the record into its window. Where state was set back it may be
-    there once more, or less often, or not at all if Kafka no longer has it; a topic that was made
-    anew takes its windows along."""
+    that has made the row has put the record into its window, if it is not late. Where state was set
+    back it may be there once more, or less often, or not at all if Kafka no longer has it; a topic
+    that was made anew takes its windows along."""
     if facts.timed is None or not facts.timed.has_rows:
         return
-    rows = Counter(row.place for row in facts.rows)
+    rows = Counter(row.place for row in facts.rows if not row.late)
     windows = Counter(place for each in _windows(facts) for place in each.places)
     resets = Counter(again.partition for again in facts.again)
     anew = [each for each in facts.gone if each.partition == -1]
@@ -130,19 +130,21 @@ def early(facts: Facts) -> Iterator[str]:
 
 
 def misjudged(facts: Facts) -> Iterator[str]:
-    """Records that were given up for being late and are not behind the greatest time of all records
-    before them; and rows of records that are, by all that was read before their batch."""
+    """Records that were given up, or worked on, as late ones and are not behind the greatest time
+    of all records before them; and rows of others that are, by all that was read before their
+    batch."""
     if facts.timed is None:
         return
     clocks, timed = _Clocks(facts), facts.timed
-    for letter in facts.letters:
-        if letter.cause == "late":
-            partition, offset, n = letter.place
-            time_us = timed.times_ms.get(n, 0) * _MS_US
-            read = _read(timed, letter.batch, partition)
-            until = offset if read is None else min(offset, read.until_offset)
-            if time_us >= clocks.latest_us(partition, until):
-                yield f"{letter.place} of {time_us} is given up for being late"
+    late = [(each.place, each.batch) for each in facts.letters if each.cause == "late"]
+    late += [(each.place, timed.batches.get(each.version)) for each in facts.rows if each.late]
+    for place, batch in late:
+        partition, offset, n = place
+        time_us = timed.times_ms.get(n, 0) * _MS_US
+        read = _read(timed, batch, partition)
+        until = offset if read is None else min(offset, read.until_offset)
+        if time_us >= clocks.latest_us(partition, until):
+            yield f"{place} of {time_us} is taken for a late one"
     if not timed.has_rows:
         return
     newest = {p: r.topic_id for reads in timed.reads.values() for p, r in reads.items()}
@@ -150,7 +152,7 @@ def misjudged(facts: Facts) -> Iterator[str]:
     for row in facts.rows:
         partition, offset, n = row.place
         read = _read(timed, timed.batches.get(row.version), partition)
-        if read is None or read.topic_id != newest[partition] or partition in handed:
+        if row.late or read is None or read.topic_id != newest[partition] or partition in handed:
             continue
         # What was handed out before and comes again is judged by when it came first.
         if offset >= read.until_offset and row.place not in facts.replayed:

@@ -67,10 +67,10 @@ def weight(mark: str) -> int | str:
     return {"!": "no number", "?": HEAVY}.get(mark, 0)
 
 
-def job_of(kind: str) -> dict[str, Any]:
+def job_of(kind: str, late: str) -> dict[str, Any]:
     """What `keyrange.job` is given beside its options; of "timers" without what it calls."""
     column = "at" if kind == "session" else "timestamp"
-    time = keyrange.EventTime(column, delay=f"{DELAY_MS}ms", late="deadLetter")
+    time = keyrange.EventTime(column, delay=f"{DELAY_MS}ms", late=late)
     return {"function": sessions(), "time": time} if kind == "session" else {"time": time}
 
 

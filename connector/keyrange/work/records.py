@@ -148,8 +148,10 @@ class Record:
 
     @property
     def late(self) -> bool:
-        """Whether its event time is before the watermark of its partition; of a job with time."""
-        return bool(self._columns.late[self._at])
+        """Whether its event time is before the watermark of its partition: never where functions
+        do not get late records."""
+        late = getattr(self._columns, "late", None)
+        return late is not None and bool(late[self._at])
 
     @property
     def deliveries(self) -> int:

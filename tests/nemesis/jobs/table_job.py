@@ -20,6 +20,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--rows", action="store_true", help="a row of each record")
     parser.add_argument("--keeps-state", action="store_true", help="records of a key are counted")
     parser.add_argument("--time", choices=("session", "timers"), help="which windows to make")
+    parser.add_argument("--late", default="drop", help="what becomes of late records")
     parser.add_argument("--fields", type=int, help="of the values' added ones, how many to take")
     parser.add_argument("--copies", help="one more table, with the rows of some records")
     parser.add_argument("--copies-topic", help="the same as a topic")
@@ -33,7 +34,7 @@ def start(spark: SparkSession, arguments: argparse.Namespace, options: dict[str,
     given = dict(options)
     if arguments.commit_table is not None:
         given |= {"commitMode": "individual", "commitTable": arguments.commit_table}
-    called = {} if arguments.time is None else job_of(arguments.time)
+    called = {} if arguments.time is None else job_of(arguments.time, arguments.late)
     table, more = arguments.table, {"evolve": arguments.evolve}
     if arguments.rows:
         parts = Parts(arguments.keeps_state, arguments.time == "timers", arguments.fields)

@@ -188,6 +188,19 @@ def test_a_record_that_is_given_up_as_late_and_is_not(kind: str) -> None:
     assert found(replace(of, letters=[*letters, replace(last, cause="late")])) == ["misjudged"]
 
 
+def test_a_record_that_is_worked_on_as_a_late_one() -> None:
+    """It is in no window; and one that is not late is in one."""
+    of = facts("timers")
+    [*_, failed] = of.letters
+    row = Row(PLACES[LATE], SENT[PLACES[LATE]], RUN, (LATE,), LATE // EACH, late=True)
+    delivered = replace(of, letters=[failed], rows=[*of.rows, row])
+    assert found(delivered) == []
+    assert found(replace(delivered, rows=[*of.rows, replace(row, late=False)])) != []
+    first, *rest = of.rows
+    wrong = replace(of, rows=[replace(first, late=True), *rest])
+    assert found(wrong) == ["windows forgotten", "misjudged"]
+
+
 def test_a_record_that_is_late_and_was_worked_on() -> None:
     """What comes again was judged when it came first."""
     of = facts("timers")

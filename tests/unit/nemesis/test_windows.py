@@ -45,7 +45,7 @@ def test_windows_are_what_their_records_say(
     monkeypatch.setattr(windows, "may_fail", lambda *_: None)
     chance = random.Random(3)
     writer = values_of(values, "run", "orders")
-    called = windows.job_of(kind)
+    called = windows.job_of(kind, "deadLetter")
     if kind == "timers":
         called |= calls(Parts(timers=True), [], to_topic=False)
     options = {**writer.options, "valueFormat": values}
