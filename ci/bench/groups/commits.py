@@ -26,12 +26,13 @@ from keyrange.individual_commits.model.partition_progress import (
     PartitionState,
     PendingRecord,
 )
-from keyrange.individual_commits.table.commit_schema import SCHEMA, rows_of
+from keyrange.individual_commits.table.commit_schema import SAME, SCHEMA, rows_of
 from keyrange.individual_commits.table.commit_table import (
     LAYOUT,
     DeltaCommitTable,
     open_commit_table,
 )
+from keyrange.individual_commits.table.row_checksum import sealed
 from keyrange.model.key_ranges import SPACE, split_evenly
 from keyrange.model.offsets import TopicPartition
 from keyrange.options.commits import CommitOptions
@@ -186,7 +187,7 @@ def _numbered(rows: pa.Table, seq: int) -> pa.Table:
         at = SCHEMA.get_field_index(name)
         column = pa.array([value] * rows.num_rows).cast(SCHEMA.field(at).type)
         rows = rows.set_column(at, name, column)
-    return rows
+    return sealed(rows, SAME)
 
 
 def _prove_bulk(bench: Bench, count: int) -> None:

@@ -110,8 +110,8 @@ COMMIT_CONDITIONS: Final = (
         "nothing was read past it: bring the named table back from a copy. Without one begin with "
         "a new checkpoint, another commitTable and the startingOffsets that `keyrange checkpoint "
         "export LOCATION` prints: records below them that were not done are left out",
-        "Rows of the commit table or of the dead letters contradict each other. keyrange read "
-        "nothing past them and moved no position.",
+        "Rows of the commit table or of the dead letters contradict each other or their checksum. "
+        "keyrange read nothing past them and moved no position.",
         "the table and commit in the message; `keyrange commits verify TABLE`",
     ),
     _rows.invalid(

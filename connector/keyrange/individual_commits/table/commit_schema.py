@@ -2,7 +2,8 @@
 
 A commit without partitions is one row whose topic is null. The columns of states are those of
 `state_rows.py`. Counts are of a whole partition and stand in the row of its lowest keys, so that
-they can be summed.
+they can be summed. Column `checksum` is in all rows of a commit that of all that they hold
+(`row_checksum.py`).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from keyrange.individual_commits.model.commit import (
 )
 from keyrange.individual_commits.model.driver_order import Fence
 from keyrange.individual_commits.model.state_columns import NO_STATES, StateColumns, columns_of
+from keyrange.individual_commits.table.row_checksum import CHECKSUM, is_sealed, sealed
 from keyrange.individual_commits.table.state_rows import (
     FIELDS,
     MS_MAX,
@@ -33,7 +35,11 @@ from keyrange.individual_commits.table.state_rows import (
     TIME,
     Faults,
     arrow,
+    in_order,
+    is_same,
     numbers_of,
+    plain,
+    plain_rows,
     read_states,
     write_states,
 )
@@ -88,6 +94,7 @@ SCHEMA: Final = pa.schema(
         ("next_timers", pa.list_(_TIMER)),
         ("batch_starts", pa.list_(_START)),
         ("key_ranges", pa.string()),
+        (CHECKSUM, pa.int64()),
     ]
 )
 
@@ -99,6 +106,8 @@ _OF_COMMIT: Final = (*_AS_THEY_ARE, *_TERMS, "commit_seq", "kind", "committed_at
 # What they have in common besides, in fences alone or in batches, and null where there is none.
 _OF_FENCE: Final = ("group_seq", "driver", "claim")
 _OF_KIND: Final = (*_OF_FENCE, "key_ranges")
+# All of that, which a checksum is made of once for all rows.
+SAME: Final = (*_OF_COMMIT, *_OF_KIND)
 _PARTITION: Final = ("topic", "partition")
 # What is asked for of fences.
 FENCE_COLUMNS: Final = (
@@ -124,7 +133,7 @@ def rows_of(commit: Commit) -> pa.Table:
     """A commit as rows of `SCHEMA`. Raises ValueError for a time that SQL cannot show."""
     states, common = columns_of(commit.states), _common(commit)
     if not states:
-        return pa.Table.from_pylist([common], SCHEMA)
+        return sealed(pa.Table.from_pylist([common], SCHEMA), SAME)
     count = states.of_pieces.shape[1]
     columns = {
         field.name: pa.repeat(pa.array([common.get(field.name)], field.type)[0], count)
@@ -150,7 +159,7 @@ def rows_of(commit: Commit) -> pa.Table:
             times[firsts[partition]] = _of_time(commit.times[partition])
         for name, column in zip(_TIMES, zip(*times, strict=True), strict=True):
             columns[name] = pa.array(column, SCHEMA.field(name).type)
-    return pa.table(columns, SCHEMA)
+    return sealed(pa.table(columns, SCHEMA), SAME)
 
 
 def _of_time(time: PartitionTime) -> tuple[Any, ...]:
@@ -186,14 +195,16 @@ def _micros(milliseconds: int) -> int:
     return milliseconds * 1000
 
 
-def commits_of(table: pa.Table, source_id: str, newest_only: bool = False) -> list[Commit]:
+def commits_of(
+    table: pa.Table, source_id: str, newest_only: bool = False, uri: str = ""
+) -> list[Commit]:
     """The commits that some rows of one source hold, by number.
 
     With `newest_only` a partition's state is left out of all commits but the last one that has it.
-    Raises COMMITS_DAMAGED where rows contradict themselves or one another, UNSUPPORTED_COMMITS for
-    what only a newer version can have written.
+    `uri`: of the table that errors are to name. Raises COMMITS_DAMAGED where rows are not as they
+    were written, UNSUPPORTED_COMMITS for what only a newer version can have written.
     """
-    faults = Faults(source_id)
+    faults = Faults(source_id, uri)
     if table.column("commit_seq").null_count:
         raise faults.damaged("a row without a commit_seq")
     numbers = numbers_of(table.column("commit_seq"))
@@ -213,11 +224,12 @@ def fence_bounds(group: str) -> Bounds:
     return {"group": (group, group), "kind": (CommitKind.FENCE.value, CommitKind.FENCE.value)}
 
 
-def fences_of(table: pa.Table) -> list[Fence]:
-    """The fences that rows of `FENCE_COLUMNS` hold, each once. Raises COMMITS_DAMAGED."""
+def fences_of(table: pa.Table, uri: str) -> list[Fence]:
+    """The fences that rows of `FENCE_COLUMNS` hold, each once. `uri`: of the table that errors are
+    to name. Raises COMMITS_DAMAGED."""
     found: dict[tuple[str, int], Fence] = {}
-    for row in _plain_rows(table, FENCE_COLUMNS):
-        faults = Faults(row["source_id"])
+    for row in plain_rows(table, FENCE_COLUMNS):
+        faults = Faults(row["source_id"], uri)
         if any(value is None for name, value in row.items() if name not in _OF_FENCE):
             raise faults.damaged("a column of a commit is null", commit_seq=row["commit_seq"])
         group_seq, driver = _driver(row, faults)
@@ -236,37 +248,23 @@ def fences_of(table: pa.Table) -> list[Fence]:
 def claims_of(table: pa.Table) -> dict[str, tuple[int, str]]:
     """The last claim of each source that rows of `CLAIM_COLUMNS` hold: its commit and its text."""
     found: dict[str, tuple[int, str]] = {}
-    for row in _plain_rows(table, CLAIM_COLUMNS):
+    for row in plain_rows(table, CLAIM_COLUMNS):
         source = row["source_id"]
         found[source] = max(found.get(source, (0, "")), (row["commit_seq"], row["claim"] or ""))
     return found
 
 
-def _plain_rows(
-    table: pa.Table, names: Sequence[str] = tuple(SCHEMA.names)
-) -> Iterator[dict[str, Any]]:
-    """Rows with times as microseconds since 1970."""
-    columns = [_plain(table.column(name)) for name in names]
-    for values in zip(*columns, strict=True):
-        yield dict(zip(names, values, strict=True))
-
-
-def _plain(column: pa.ChunkedArray) -> list[Any]:
-    """The values of a column, times as microseconds since 1970."""
-    if column.type != TIME:
-        return list(column.to_pylist())
-    # `cast` would import Arrow's compute.
-    chunks = (chunk.view(pa.int64()) for chunk in column.chunks)
-    return [value for chunk in chunks for value in chunk.to_pylist()]
-
-
 def _commit(rows: pa.Table, skip: set[TopicPartition], faults: Faults) -> Commit:
-    first = next(_plain_rows(rows.slice(0, 1)))
+    first = next(plain_rows(rows.slice(0, 1), SCHEMA.names))
     seq = first["commit_seq"]
-    if any(not _is_same(rows.column(name)) for name in (*_OF_COMMIT, *_OF_KIND)):
+    if any(not is_same(rows.column(name)) for name in SAME):
         raise faults.damaged("two commits have the same number", commit_seq=seq)
     if any(first[name] is None for name in _OF_COMMIT):
         raise faults.damaged("a column of a commit is null", commit_seq=seq)
+    rows = _in_order(rows, faults, seq)
+    if not is_sealed(rows, SAME):
+        message = "the checksum is not that of what its rows hold"
+        raise faults.damaged(message, commit_seq=seq)
     if first["kind"] not in {kind.value for kind in CommitKind}:
         raise error("UNSUPPORTED_COMMITS", f"commit {seq} is of kind {first['kind']!r}")
     if seq < 1 or first["batch_id"] < -1 or first["committed_at"] % 1000:
@@ -294,21 +292,17 @@ def _commit(rows: pa.Table, skip: set[TopicPartition], faults: Faults) -> Commit
     )
 
 
-def _is_same(column: pa.ChunkedArray) -> bool:
-    """Whether all values are one, or all are null."""
-    if column.null_count:
-        return bool(column.null_count == len(column))
-    same = pa.chunked_array([pa.repeat(column[0], len(column))], column.type)
-    return len(column) == 1 or bool(column.equals(same))
+def _in_order(rows: pa.Table, faults: Faults, seq: int) -> pa.Table:
+    if not rows.column("topic").null_count:
+        return in_order(rows, faults, commit_seq=seq)
+    if len(rows) > 1 or any(rows.column(name).null_count == 0 for name, _ in FIELDS):
+        raise faults.damaged("a commit without partitions has some", commit_seq=seq)
+    return rows
 
 
 def _states(rows: pa.Table, skip: set[TopicPartition], faults: Faults, seq: int) -> StateColumns:
     """The states of all partitions that are not skipped."""
-    if rows.column("topic").null_count:
-        if len(rows) > 1 or any(rows.column(name).null_count == 0 for name, _ in FIELDS):
-            raise faults.damaged("a commit without partitions has some", commit_seq=seq)
-        return NO_STATES
-    if skip and not rows.column("partition").null_count and skip.issuperset(_named(rows)):
+    if rows.column("topic").null_count or (skip and skip.issuperset(_named(rows))):
         return NO_STATES
     states = read_states(rows, faults, commit_seq=seq)
     return states.only(each for each in states if each not in skip) if skip else states
@@ -332,7 +326,7 @@ def _once(rows: pa.Table, states: StateColumns, faults: Faults) -> tuple[Counts,
     runs: Runs = {}
     times: Times = {}
     for topic, number, stored, *rest in zip(
-        *(_plain(firsts.column(name)) for name in names), strict=True
+        *(plain(firsts.column(name)) for name in names), strict=True
     ):
         partition = TopicPartition(topic, number)
         told, values = rest[: len(_TIMES)], rest[len(_TIMES) :]

@@ -99,7 +99,7 @@ class DeltaCommitTable(CommitTable):
             return []
         firsts: Bounds = {"group": (group, group), "commit_seq": (1, 1)}
         found = [self._store.read(each, FENCE_COLUMNS) for each in (fence_bounds(group), firsts)]
-        return fences_of(pa.concat_tables(found))
+        return fences_of(pa.concat_tables(found), self._store.uri)
 
     def append(self, commit: Commit, begun: int | None = None) -> None:
         if commit.source_id != self._source_id:
@@ -162,7 +162,7 @@ class DeltaCommitTable(CommitTable):
         return self._log.read(
             from_seq,
             last,
-            lambda rows: commits_of(rows, self._source_id, newest_only),
+            lambda rows: commits_of(rows, self._source_id, newest_only, self._store.uri),
             lambda commit: commit.seq,
         )
 

@@ -311,7 +311,8 @@ class Resets:
         rows = self._store.read({"kind": (kind, kind)})
         sources = rows.column("source_id")
         for source in pc.unique(sources).to_pylist():
-            for commit in commits_of(rows.filter(pc.equal(sources, source)), source):
+            own = rows.filter(pc.equal(sources, source))
+            for commit in commits_of(own, source, uri=self._store.uri):
                 for partition in commit.states:
                     found.setdefault((commit.group, partition), []).append(commit)
         return found

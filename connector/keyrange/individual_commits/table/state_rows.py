@@ -2,14 +2,12 @@
 
 Column `pending` lists the pending records of a piece, in the order of offsets. `lo`, `scanned` and
 it are the state; the other columns of a piece follow from them, for SQL. A row says them once more
-so that what was changed by hand or by a disk is noticed: they have to agree, and `checksum` is in
-all rows of a commit the CRC-32 of what they hold together, by partition and `lo`.
+so that what was changed by hand or by a disk is noticed: they have to agree.
 """
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -62,7 +60,6 @@ FIELDS: Final = (
     ("leader_epoch", pa.int32()),
     *_OF_PIECE,
     ("pending", pa.list_(_RECORD)),
-    ("checksum", pa.int64()),
 )
 _INT64: Final = pa.int64()
 _NULLABLE: Final = ("leader_epoch", "oldest_pending", "oldest_pending_at")
@@ -76,12 +73,14 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """Says where something in rows of the commit table contradicts itself."""
+    """Says where something in rows of a commit table contradicts itself."""
 
     source_id: str
+    table: str
 
     def damaged(self, message: str, **where: Any) -> KeyrangeError:
-        return error("COMMITS_DAMAGED", message, source_id=self.source_id, **where)
+        table = {"table": self.table} if self.table else {}
+        return error("COMMITS_DAMAGED", message, **table, source_id=self.source_id, **where)
 
     def parsed(self, read: Callable[[Any], _T], value: Any, **where: Any) -> _T:
         try:
@@ -114,17 +113,25 @@ def _numeric(states: StateColumns) -> list[pa.Array]:
         arrow(epochs, pa.int32(), epochs < 0),
         *(_column(name, kind, states) for name, kind in _OF_PIECE),
         pa.ListArray.from_arrays(arrow(states.first_pending, pa.int32()), structs),
-        arrow(np.full(len(part), _checksum(states))),
     ]
 
 
-def read_states(rows: pa.Table, faults: Faults, **where: Any) -> StateColumns:
-    """The states in the rows of one commit, in whatever order they are. Raises COMMITS_DAMAGED
-    where they are not as they were written."""
-    rows = rows.select([name for name, _ in FIELDS])
+def in_order(rows: pa.Table, faults: Faults, **where: Any) -> pa.Table:
+    """The rows of one commit by partition and `lo`. Raises COMMITS_DAMAGED where they have none."""
     if any(rows.column(name).null_count for name, _ in FIELDS if name not in _NULLABLE):
         raise faults.damaged("a column of a row is null", **where)
-    rows = _in_order(rows)
+    topics = rows.column("topic").combine_chunks().dictionary_encode()
+    ranks = np.argsort(np.argsort(topics.dictionary.to_pylist()))
+    codes = ranks[numbers_of(topics.indices)]
+    order = np.lexsort((*(numbers_of(rows.column(name)) for name in ("lo", "partition")), codes))
+    if (np.diff(order) == 1).all():
+        return rows
+    return rows.take(arrow(order))
+
+
+def read_states(rows: pa.Table, faults: Faults, **where: Any) -> StateColumns:
+    """The states in the rows of one commit, which are in order. Raises COMMITS_DAMAGED where they
+    are not as they were written."""
     topics = rows.column("topic").combine_chunks()
     numbers, positions, lows, scanned = (
         numbers_of(rows.column(name)) for name in ("partition", "position", "lo", "scanned")
@@ -178,17 +185,6 @@ def _fault(rows: pa.Table, states: StateColumns) -> str:
     return f"columns {', '.join(differ)} do not agree with the others" if differ else ""
 
 
-def _in_order(rows: pa.Table) -> pa.Table:
-    """By partition and `lo`."""
-    topics = rows.column("topic").combine_chunks().dictionary_encode()
-    ranks = np.argsort(np.argsort(topics.dictionary.to_pylist()))
-    codes = ranks[numbers_of(topics.indices)]
-    order = np.lexsort((*(numbers_of(rows.column(name)) for name in ("lo", "partition")), codes))
-    if (np.diff(order) == 1).all():
-        return rows
-    return rows.take(arrow(order))
-
-
 # `pa.array` of numpy and `to_numpy` would import pandas, which takes longer than all else here.
 def numbers_of(column: pa.Array | pa.ChunkedArray) -> Ints:
     """Without nulls, which the caller looks for."""
@@ -209,6 +205,30 @@ def arrow(
     if nulls is None:
         return column
     return pc.if_else(arrow(~nulls, pa.bool_()), column, pa.NA)
+
+
+def plain_rows(table: pa.Table, names: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """Rows with times as microseconds since 1970."""
+    columns = {name: plain(table.column(name)) for name in names}
+    for values in zip(*columns.values(), strict=True):
+        yield dict(zip(columns, values, strict=True))
+
+
+def plain(column: pa.ChunkedArray) -> list[Any]:
+    """The values of a column, times as microseconds since 1970."""
+    if column.type != TIME:
+        return list(column.to_pylist())
+    # `cast` would import Arrow's compute.
+    chunks = (chunk.view(pa.int64()) for chunk in column.chunks)
+    return [value for chunk in chunks for value in chunk.to_pylist()]
+
+
+def is_same(column: pa.ChunkedArray) -> bool:
+    """Whether all values are one, or all are null."""
+    if column.null_count:
+        return bool(column.null_count == len(column))
+    same = pa.chunked_array([pa.repeat(column[0], len(column))], column.type)
+    return len(column) == 1 or bool(column.equals(same))
 
 
 def _column(name: str, kind: pa.DataType, states: StateColumns) -> pa.Array:
@@ -239,14 +259,3 @@ def _column(name: str, kind: pa.DataType, states: StateColumns) -> pa.Array:
             "pending_count": counts,
         }[name]
     return arrow(values, kind)
-
-
-def _checksum(states: StateColumns) -> int:
-    """The CRC-32 of all that the rows hold; topics have no spaces."""
-    named = zip(states.partitions, states.topic_ids, strict=True)
-    text = "".join(f"{each.topic} {each.partition} {topic_id}\n" for each, topic_id in named)
-    data = [np.ascontiguousarray(each, "<i8") for each in (states.of_partitions, states.of_pieces)]
-    found = zlib.crc32(text.encode())
-    for each in (*data, np.ascontiguousarray(states.pending, "<i8")):
-        found = zlib.crc32(each.data, found)
-    return found

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from keyrange.errors import KeyrangeError
+from keyrange.individual_commits.model.commit import Commit
 from keyrange.individual_commits.model.partition_progress import (
     KeyRangeState,
     PartitionState,
     PendingRecord,
 )
-from keyrange.individual_commits.table.commit_schema import SCHEMA, commits_of, rows_of
+from keyrange.individual_commits.table.commit_schema import SAME, SCHEMA, commits_of, rows_of
+from keyrange.individual_commits.table.row_checksum import sealed
+from keyrange.keyed_state.model.state_runs import StateRun
 from keyrange.model.key_ranges import HASH_MAX, SPACE, KeyRange
 from keyrange.model.offsets import TopicPartition
 from keyrange.model.query_ranges import EVERY
+from keyrange.model.timers import NextTimer
+from keyrange.model.watermarks import BatchStart, PartitionTime, Watermark
 from tables.commit_contract import EXTREMES, FLIGHTS, SOURCE, batch, condition, fence, state
 
 Rows = list[dict[str, Any]]
@@ -58,7 +65,7 @@ def test_plain_columns_say_what_sql_is_to_see() -> None:
 def test_a_commit_without_partitions_is_one_row() -> None:
     [row] = rows_of(fence(1)).to_pylist()
     assert row["kind"] == "fence"
-    assert row["topic"] is row["partition"] is row["pending"] is row["checksum"] is None
+    assert row["topic"] is row["partition"] is row["pending"] is None
 
 
 @pytest.mark.parametrize("milliseconds", [2**62, -(2**62), 253_402_300_800_000])
@@ -67,11 +74,6 @@ def test_what_is_no_time_is_not_written(milliseconds: int) -> None:
     states = {FLIGHTS: PartitionState("", 9, (KeyRangeState(SPACE, 9, pending),))}
     with pytest.raises(ValueError, match="are no time"):
         rows_of(batch(2, states=states))
-
-
-def test_the_checksum_is_that_of_tables_that_are_there() -> None:
-    [checksum] = rows_of(batch(2)).column("checksum").unique().to_pylist()
-    assert checksum == 3_574_701_193
 
 
 def test_rows_come_back_in_any_order() -> None:
@@ -171,8 +173,21 @@ DAMAGES: dict[str, Callable[[Rows], Rows]] = {
 }
 
 
+# What the checksum alone tells.
+BY_CHECKSUM = {
+    "a row is there twice",
+    "a pending record that is due at another time",
+    "another checksum",
+    "another checksum in one row",
+    "no checksum",
+    "another topic",
+    "another partition",
+    "another leader epoch",
+}
+
+
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
-def test_what_contradicts_itself_is_damage(damage: Callable[[Rows], Rows]) -> None:
+def test_what_was_changed_is_damage(damage: Callable[[Rows], Rows]) -> None:
     rows = rows_of(batch(2)).to_pylist()
     assert len(rows) == 3
     with pytest.raises(KeyrangeError) as raised:
@@ -180,8 +195,81 @@ def test_what_contradicts_itself_is_damage(damage: Callable[[Rows], Rows]) -> No
     assert condition(raised) == "COMMITS_DAMAGED"
 
 
+@pytest.mark.parametrize("name", sorted(DAMAGES.keys() - BY_CHECKSUM))
+def test_what_contradicts_itself_is_damage_also_with_a_checksum(name: str) -> None:
+    rows = DAMAGES[name](rows_of(batch(2)).to_pylist())
+    with pytest.raises(KeyrangeError) as raised:
+        commits_of(sealed(pa.Table.from_pylist(rows, SCHEMA), SAME), SOURCE)
+    assert condition(raised) == "COMMITS_DAMAGED"
+    assert "checksum" not in str(raised.value)
+
+
+PAST = PartitionTime(
+    Watermark(5_000_000, 7_000), (NextTimer(SPACE, 6_000_000, 8_000),), (BatchStart(40, 9),)
+)
+FULL = replace(
+    batch(2),
+    runs={FLIGHTS: (StateRun("s/a.parquet", (0, 1), SPACE, 1, 2, 1, 1, 0),)},
+    times={FLIGHTS: PAST},
+    ownership={TopicPartition("flights", EVERY): (KeyRange(0, 6),)},
+)
+
+
+def test_the_checksum_is_that_of_tables_that_are_there() -> None:
+    [checksum] = rows_of(FULL).column("checksum").unique().to_pylist()
+    assert checksum == 1_681_526_654
+
+
+def others(value: Any, kind: pa.DataType) -> Iterator[Any]:
+    """What a value of a column can become: each with one thing in it changed."""
+    if value is None:
+        yield from ([], [None]) if pa.types.is_list(kind) else pa.array([0]).cast(kind).to_pylist()
+    elif pa.types.is_list(kind):
+        yield value[:-1]
+        yield [*value, *value[:1]]
+        for at, each in enumerate(value):
+            for other in others(each, kind.value_type):
+                yield [*value[:at], other, *value[at + 1 :]]
+    elif pa.types.is_struct(kind):
+        yield None
+        for field in kind:
+            for other in others(value[field.name], field.type):
+                yield value | {field.name: other}
+    elif pa.types.is_string(kind):
+        yield from (f"{value} ", None)
+    elif pa.types.is_boolean(kind):
+        yield from (not value, None)
+    elif pa.types.is_timestamp(kind):
+        yield from (value + timedelta(seconds=1), None)
+    else:
+        yield from (value ^ 1, None)
+
+
+@pytest.mark.parametrize("commit", [FULL, fence(2, group_seq=7, driver="a", claim="{}")])
+def test_nothing_of_a_commit_changes_without_being_noticed(commit: Commit) -> None:
+    """Each value of each row, in that row alone and in all of them."""
+    rows = rows_of(commit).to_pylist()
+    assert commits_of(pa.Table.from_pylist(rows, SCHEMA), SOURCE) == [commit]
+    for field in SCHEMA:
+        for at, row in enumerate(rows):
+            for value in others(row[field.name], field.type):
+                one = [*rows[:at], row | {field.name: value}, *rows[at + 1 :]]
+                for told in (one, [each | {field.name: value} for each in rows]):
+                    with pytest.raises(KeyrangeError) as raised:
+                        commits_of(pa.Table.from_pylist(told, SCHEMA), SOURCE)
+                    assert condition(raised) == "COMMITS_DAMAGED", (field.name, value)
+
+
+def test_a_wrong_checksum_names_table_source_and_commit() -> None:
+    rows = [row | {"done_records": 8} for row in rows_of(batch(2)).to_pylist()]
+    with pytest.raises(KeyrangeError, match="checksum") as raised:
+        commits_of(pa.Table.from_pylist(rows, SCHEMA), SOURCE, uri="s3://a/commits")
+    assert condition(raised) == "COMMITS_DAMAGED"
+    assert f"(table=s3://a/commits, source_id={SOURCE}, commit_seq=2)" in str(raised.value)
+
+
 def test_a_kind_of_a_newer_version_is_said_to_be_one() -> None:
     rows = [row | {"kind": "split"} for row in rows_of(batch(2)).to_pylist()]
     with pytest.raises(KeyrangeError, match="split") as raised:
-        commits_of(pa.Table.from_pylist(rows, SCHEMA), SOURCE)
+        commits_of(sealed(pa.Table.from_pylist(rows, SCHEMA), SAME), SOURCE)
     assert condition(raised) == "UNSUPPORTED_COMMITS"

@@ -9,7 +9,13 @@ import pyarrow as pa
 import pytest
 
 from keyrange.errors import KeyrangeError
-from keyrange.individual_commits.table.commit_schema import SCHEMA, commits_of, rows_of
+from keyrange.individual_commits.table.commit_schema import (
+    SAME,
+    SCHEMA,
+    commits_of,
+    rows_of,
+)
+from keyrange.individual_commits.table.row_checksum import sealed
 from tables.commit_contract import SOURCE, batch, condition, fence
 
 
@@ -35,7 +41,7 @@ def test_a_fence_has_columns_and_no_text() -> None:
 def test_half_a_number_is_damage(change: Mapping[str, Any]) -> None:
     [row] = rows_of(fence(1, group_seq=7, driver="a")).to_pylist()
     with pytest.raises(KeyrangeError, match="which driver wrote it") as raised:
-        commits_of(pa.Table.from_pylist([row | change], SCHEMA), SOURCE)
+        commits_of(sealed(pa.Table.from_pylist([row | change], SCHEMA), SAME), SOURCE)
     assert condition(raised) == "COMMITS_DAMAGED"
 
 
