@@ -32,6 +32,7 @@ from keyrange.keyed_state.variables import (
 from keyrange.model.key_ranges import hash_of
 from keyrange.model.offsets import TopicPartition
 from keyrange.model.timers import earliest
+from keyrange.storage.given_rows import GivenRows
 from keyrange.wire.key_places import hashes_of_keys, partitions_of_keys
 from samples import strategies  # noqa: F401  registers the hypothesis profiles
 from tables.commit_tables import MemoryCommitTable
@@ -150,6 +151,7 @@ def test_what_is_imported_is_read_back(
     reader = InitialRows(
         FORM, batches[0].schema, {name: each.partitions for name, each in topics.items()}, NOW_MS
     )
+    whole = GivenRows(batches[0].schema, len(rows), 0, lambda: iter(batches))
     with (
         patch.object(initial_runs, "RUN_ROWS", run_rows),
         patch.object(initial_spill, "RUN_ROWS", run_rows),
@@ -160,9 +162,9 @@ def test_what_is_imported_is_read_back(
         state.begin()
         if not expected:
             with pytest.raises(KeyrangeError, match="INITIAL_STATE_UNFIT"):
-                import_rows(state, reader, topics, batches, len(rows), 0, said)
+                import_rows(state, reader, topics, whole, said)
             return
-        done = import_rows(state, reader, topics, batches, len(rows), 0, said)
+        done = import_rows(state, reader, topics, whole, said)
     kept_keys = sum(map(len, expected.values()))
     assert (done.keys, done.empty) == (kept_keys, len(rows) - kept_keys)
     commits = MemoryCommitTable(state.source_id, table)

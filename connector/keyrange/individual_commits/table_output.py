@@ -179,14 +179,14 @@ class BatchOutput:
         SINK_UNSUITABLE."""
         if not told.is_staged:
             return None
-        session = self.batch.sparkSession
-        if not told.keys and not has_delta(session):
+        writer = writer_of(self.batch.sparkSession, table.name_in_spark)
+        if not told.keys and not isinstance(writer, SparkWriter):
             message = (
                 "its rows wait to be appended by Delta, which this session lacks "
                 "(spark.sql.extensions and spark.sql.catalog.spark_catalog)"
             )
             raise error("SINK_UNSUITABLE", message, table=told.uri)
-        return writer_of(session, table.name_in_spark)
+        return writer
 
 
 def writer_of(session: Any, name: str) -> StagedWriter:

@@ -79,8 +79,7 @@ class InitialArgument:
             path = fspath(str(self.given))
             given = given_rows([path], storage)
             said = Import("keyrange.job", path, now_ms)
-            told = (given.batches(), given.count, given.size_bytes, said)
-            import_rows(into, rows_of(given.columns), topics, *told)
+            import_rows(into, rows_of(given.columns), topics, given, said)
             return
         if self.kept is not None:
             frame = state_of_rows(frame, self.kept)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
@@ -14,6 +14,7 @@ import pyarrow as pa
 from keyrange.keyed_state.initial_rows import PLACE, InitialRows
 from keyrange.keyed_state.initial_runs import RUN_ROWS, Buckets
 from keyrange.keyed_state.variables import KEY, KEY_HASH
+from keyrange.storage.given_rows import GivenRows
 
 # So much is sorted at a time, of rows and of their bytes in files.
 _PART_ROWS: Final = 1_000_000
@@ -26,22 +27,15 @@ def buckets_of(rows: InitialRows, count: int) -> Buckets:
     return Buckets.about(rows.partitions, count // RUN_ROWS)
 
 
-def sorted_rows(
-    rows: InitialRows,
-    batches: Iterable[pa.RecordBatch],
-    buckets: Buckets,
-    count: int,
-    size_bytes: int,
-) -> Iterator[pa.RecordBatch]:
-    """Placed rows by place, hash and key. `count` and `size_bytes` are about those of all. Raises
-    INITIAL_STATE_UNFIT."""
-    parts = max(1, -(-count // _PART_ROWS), -(-size_bytes // _PART_BYTES))
+def sorted_rows(rows: InitialRows, given: GivenRows, buckets: Buckets) -> Iterator[pa.RecordBatch]:
+    """Placed rows by place, hash and key. Raises INITIAL_STATE_UNFIT."""
+    parts = max(1, -(-given.count // _PART_ROWS), -(-given.size_bytes // _PART_BYTES))
     parts = min(parts, len(buckets))
     with tempfile.TemporaryDirectory(prefix="keyrange-import-") as home:
         files = [Path(home, f"{number}.arrows") for number in range(parts)]
         with ExitStack() as opened:
             writers = [opened.enter_context(pa.ipc.new_stream(each, rows.schema)) for each in files]
-            for batch in batches:
+            for batch in given.batches():
                 placed = rows.placed(batch)
                 for number, own in _parted(placed, buckets.numbers(placed), buckets, parts):
                     writers[number].write_batch(own)

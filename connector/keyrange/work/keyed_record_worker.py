@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from keyrange.errors import KeyrangeError
-from keyrange.keyed_state.exact_values import row_converter_of
 from keyrange.keyed_state.expiry import alive
 from keyrange.keyed_state.states_of_task import Firing
 from keyrange.work.function_workers import RecordWorker
@@ -25,7 +24,7 @@ from keyrange.work.outcome_rows import OutcomeRows
 from keyrange.work.record_stretches import RecordStretch
 from keyrange.work.record_timers import FiredTimer, RecordTimers
 from keyrange.work.records import UNFIT, Record, Row, WrongResult
-from keyrange.work.task_context import Job, Task
+from keyrange.work.task_context import Task
 from keyrange.work.user_errors import Said
 
 # Of how many keys with timers that are due the state is Python's at once.
@@ -43,7 +42,7 @@ class KeyedRecordWorker(RecordWorker):
         self._owned = lambda rows: rows
         self._rows_of = lambda rows, _: rows
         self._states = states
-        self._convert = _converter_of(task.job)
+        self._convert = self._form.converter()
         self._keys = KeysAhead(states, task.job.on_timer is not None, self._form.may_refuse)
         self._timers = (
             RecordTimers(task, states, self._keys, self.checked) if states.form.has_timers else None
@@ -147,16 +146,3 @@ class KeyedRecordWorker(RecordWorker):
     def finish(self) -> None:
         """What was changed goes to where states are."""
         self._keys.finish()
-
-
-def _converter_of(job: Job) -> Callable[[Row], Row]:
-    """Of the rows of `Form`."""
-    if len(job.outputs) <= 1:
-        return row_converter_of(job.schema.types)
-    of_tables = [row_converter_of(each.schema.types) for each in job.outputs]
-
-    def converted(row: Row) -> Row:
-        at, own = row
-        return at, of_tables[at](own)
-
-    return converted

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import pyarrow as pa
 
 from keyrange.errors import KeyrangeError, error
+from keyrange.keyed_state.exact_values import row_converter_of
 from keyrange.work.records import Place, Row, RowForm
 from keyrange.work.task_context import Job
 
@@ -41,6 +42,10 @@ class Form(Protocol):
 
     def cast_parts(self, result: Any) -> list[tuple[int, pa.RecordBatch]]: ...
 
+    def converter(self) -> Callable[[Row], Row]:
+        """What makes of a row what its columns keep; it raises one of UNFIT."""
+        ...
+
 
 class OneForm(RowForm):
     """The rows of a job with one table."""
@@ -54,6 +59,9 @@ class OneForm(RowForm):
 
     def cast_parts(self, result: Any) -> list[tuple[int, pa.RecordBatch]]:
         return [(0, self.cast(result))]
+
+    def converter(self) -> Callable[[Row], Row]:
+        return row_converter_of(self.schema.types)
 
 
 class TableForms:
@@ -94,6 +102,10 @@ class TableForms:
         """The batches that a function of batches answers with. Raises WRONG_RESULT."""
         answered = [] if result is None else self._of_tables(result, {})
         return [(at, self._forms[at].cast(own)) for at, own in answered]
+
+    def converter(self) -> Callable[[Row], Row]:
+        converters = [row_converter_of(each.schema.types) for each in self._forms]
+        return lambda row: (row[0], converters[row[0]](row[1]))
 
     def _of_tables(self, result: Any, place: Place) -> Iterator[tuple[int, Any]]:
         """What an answer has for tables, by their numbers."""

@@ -43,7 +43,7 @@ from keyrange.cli.state.verify import (
     verify_fold,
 )
 from keyrange.cli.values import KeyOption, in_json, iso, now, read_key, short_key
-from keyrange.errors import KeyrangeError, error, invalid_options
+from keyrange.errors import KeyrangeError, invalid_options
 from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.model.offsets import TopicPartition
 from keyrange.model.watermarks import PartitionTime
@@ -336,7 +336,11 @@ def verify(
 
 
 def _opened(chosen: Chosen, at: int | None, of: OfSource) -> tuple[Snapshot, StoredState, Commits]:
-    from keyrange.individual_commits.table.keyed_state_rows import StoredState, state_directory
+    from keyrange.individual_commits.table.keyed_state_rows import (
+        StoredState,
+        no_state,
+        state_directory,
+    )
 
     commits, named = of.open(chosen.table)
     whole = known_at(commits, at)
@@ -345,8 +349,7 @@ def _opened(chosen: Chosen, at: int | None, of: OfSource) -> tuple[Snapshot, Sto
     then = None if at is None else commits.last(at)
     time_ms = now() if then is None else then.committed_at_ms
     if not runs:
-        text = f"the commits in {chosen.table} name no state at commit {known.seq}"
-        raise error("NO_STATE", text)
+        raise no_state(known.seq, chosen.table)
     directory = state_directory(chosen.table, named)
     return known, StoredState(directory, runs, time_ms, storage_of(named)), commits
 

@@ -7,6 +7,7 @@ writes files of states and one commit; no Spark.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -100,12 +101,12 @@ def import_state(
     counts = {name: each.partitions for name, each in topics.items()}
     reader = InitialRows(form, rows.columns, counts, at)
     with waiting(output) as bars, bars.step("reading", rows.count) as advance:
-        told = (_counted(rows.batches(), advance), rows.count, rows.size_bytes)
+        counted = replace(rows, batches=lambda: _counted(rows.batches(), advance))
         if confirm:
             said = Import(who or user_name(), ", ".join(source), at)
-            done = import_rows(state, reader, topics, *told, said)
+            done = import_rows(state, reader, topics, counted, said)
         else:
-            done = try_rows(state, reader, *told, at)
+            done = try_rows(state, reader, counted, at)
     variables = [
         {"name": each.name, "kind": each.kind, "type": each.ddl, "ttl_ms": each.ttl_ms}
         for each in form.variables

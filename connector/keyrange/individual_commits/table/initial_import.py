@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-
-import pyarrow as pa
 
 from keyrange.individual_commits.table.initial_state import InitialState, InitialTopic
 from keyrange.keyed_state.initial_rows import InitialRows, unfit
 from keyrange.keyed_state.initial_runs import InitialFile, InitialRun, by_bucket
 from keyrange.keyed_state.initial_spill import buckets_of, sorted_rows
 from keyrange.storage.directory import Directory
+from keyrange.storage.given_rows import GivenRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,46 +40,31 @@ def import_rows(
     state: InitialState,
     rows: InitialRows,
     topics: Mapping[str, InitialTopic],
-    batches: Iterable[pa.RecordBatch],
-    count: int,
-    size_bytes: int,
+    given: GivenRows,
     said: Import,
 ) -> Imported:
-    """Import the rows of `batches`, about `count` of them that take `size_bytes` in files, once the
-    import has begun. Raises INITIAL_STATE_UNFIT, STATE_UNWRITABLE, COMMITS_FENCED."""
+    """Import rows that are given, once the import has begun. Raises INITIAL_STATE_UNFIT,
+    STATE_UNWRITABLE, COMMITS_FENCED."""
     files = Directory(state.directory, state.storage)
     file = InitialFile(files, state.source_id, rows.form, said.now_ms)
-    imported = _written(file, rows, batches, count, size_bytes)
+    imported = _written(file, rows, given)
     finish(state, topics, imported, said)
     return imported
 
 
-def try_rows(
-    state: InitialState,
-    rows: InitialRows,
-    batches: Iterable[pa.RecordBatch],
-    count: int,
-    size_bytes: int,
-    now_ms: int,
-) -> Imported:
+def try_rows(state: InitialState, rows: InitialRows, given: GivenRows, now_ms: int) -> Imported:
     """What `import_rows` would import. The runs are written to this machine for a while, and
     nowhere else. Raises INITIAL_STATE_UNFIT, STATE_UNWRITABLE."""
     with tempfile.TemporaryDirectory(prefix="keyrange-import-") as home:
         file = InitialFile(Directory(home), state.source_id, rows.form, now_ms)
-        imported = _written(file, rows, batches, count, size_bytes)
+        imported = _written(file, rows, given)
     _check_any(imported)
     return imported
 
 
-def _written(
-    file: InitialFile,
-    rows: InitialRows,
-    batches: Iterable[pa.RecordBatch],
-    count: int,
-    size_bytes: int,
-) -> Imported:
-    buckets = buckets_of(rows, count)
-    found = sorted_rows(rows, batches, buckets, count, size_bytes)
+def _written(file: InitialFile, rows: InitialRows, given: GivenRows) -> Imported:
+    buckets = buckets_of(rows, given.count)
+    found = sorted_rows(rows, given, buckets)
     return Imported(file.write(by_bucket(found, buckets, rows.form)), file.empty)
 
 

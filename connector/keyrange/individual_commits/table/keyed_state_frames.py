@@ -11,8 +11,12 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from keyrange.errors import error, invalid_options
-from keyrange.individual_commits.table.keyed_state_rows import StoredState, state_directory
+from keyrange.errors import invalid_options
+from keyrange.individual_commits.table.keyed_state_rows import (
+    StoredState,
+    no_state,
+    state_directory,
+)
 from keyrange.keyed_state.model.state_runs import StateRun
 from keyrange.keyed_state.variables import StateForm, Variable
 from keyrange.model.key_ranges import SPACE, KeyRange, split_evenly
@@ -56,7 +60,7 @@ def state(
     time_ms = int(time.time() * 1000) if then is None else then.committed_at_ms
     stored = StoredState(state_directory(table, named), known.runs_there, time_ms, storage)
     if not stored.form.names:
-        raise error("NO_STATE", f"the commits in {table} name no state")
+        raise no_state(known.seq, table)
     tasks = list(_tasks(stored))
     directory, variables = (stored.directory, storage), stored.form.variables
 

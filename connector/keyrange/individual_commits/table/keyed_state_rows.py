@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from keyrange.errors import KeyrangeError, invalid_options
+from keyrange.errors import KeyrangeError, error, invalid_options
 from keyrange.individual_commits.model.commit import Commit, CommitKind, Snapshot
 from keyrange.individual_commits.table.commit_admin import Commits
 from keyrange.keyed_state.expiry import with_state
@@ -34,6 +34,11 @@ def state_directory(table: str, named: Mapping[str, str]) -> str:
     """Where the state of a commit table's queries is, unless options name another directory."""
     given = {name.lower(): value for name, value in named.items()}
     return given.get("statedirectory") or beside(table, "_state")
+
+
+def no_state(seq: int, table: str = "") -> KeyrangeError:
+    at = f" in {table}" if table else ""
+    return error("NO_STATE", f"the commits{at} name no state at commit {seq}")
 
 
 @dataclass

@@ -13,10 +13,10 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from keyrange.errors import error, invalid_options
+from keyrange.errors import invalid_options
 from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.individual_commits.table.commit_admin import Commits
-from keyrange.individual_commits.table.keyed_state_rows import StoredState
+from keyrange.individual_commits.table.keyed_state_rows import StoredState, no_state
 from keyrange.keyed_state.cache import StateCache, copies_of, place_of
 from keyrange.keyed_state.expiry import with_state
 from keyrange.keyed_state.model.state_runs import StateRun, newest_first
@@ -107,7 +107,7 @@ class OpenState:
         """All partitions, or the one that is named, if it has state. Raises INVALID_OPTIONS for one
         that is not there, NO_STATE where no job keeps any."""
         if not self.is_kept:
-            raise error("NO_STATE", f"the commits name no state at commit {self.seq}")
+            raise no_state(self.seq)
         if partition is None:
             return sorted(self.blocks)
         if partition not in self.known:
