@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from keyrange.formats import written_kernels as kernels
+from keyrange.formats.column_kinds import below, part_at
 from keyrange.formats.payloads import BadValues, WrittenValues
 from keyrange.formats.written_cells import ReadSlots, Source, WrittenCells, cells_of
 
@@ -33,6 +34,27 @@ for _op, _most in {
     kernels.LOOP: 1,
 }.items():
     _BYTES_MAX[_op] = _most
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of the column of a node, by default the column itself. `at` as `part` of a `Source`.
+    For errors `path` is that within the column, and `what` of it this is."""
+
+    kind: pa.DataType
+    node: int = -1
+    at: int = 0
+    path: str = ""
+    what: str = ""
+
+    @property
+    def name(self) -> str:
+        return part_at(self.path) + self.what
+
+    def field(self, node: int, at: int) -> Part:
+        """A field of this part, whose node it is."""
+        field = self.kind[at]
+        return Part(field.type, node, at, below(self.path, field.name))
 
 
 @dataclass(slots=True, eq=False)
@@ -60,17 +82,10 @@ class Assembler:
     _deepest: int = 0
 
     def source(
-        self,
-        parent: int,
-        part: int,
-        read: ReadSlots,
-        path: str,
-        unfit: str = "",
-        *,
-        skips_zero: bool = False,
+        self, part: Part, read: ReadSlots, unfit: str = "", *, skips_zero: bool = False
     ) -> int:
         """A node, by its number."""
-        self.sources.append(Source(parent, part, read, path, unfit, skips_zero))
+        self.sources.append(Source(part.node, part.at, read, part.name, unfit, skips_zero))
         return len(self.sources) - 1
 
     def step(

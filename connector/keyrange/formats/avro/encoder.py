@@ -32,7 +32,7 @@ from keyrange.formats.written_cells import (
     read_symbols,
     read_times,
 )
-from keyrange.formats.written_program import Assembler
+from keyrange.formats.written_program import Assembler, Part
 from keyrange.model.value_forms import UnfitSchema
 
 _FLOATS: Final = {"float": kernels.FIXED4, "double": kernels.FIXED8}
@@ -42,7 +42,7 @@ def encoder_of(kind: pa.DataType, schema: AvroType, prefix: bytes) -> Encoder:
     """For a column of this type, whose payloads begin with a prefix. Raises UnfitSchema with the
     name of what of the column the schema does not take."""
     compiler = _Compiler()
-    compiler.add(schema, kind, -1, 0, "")
+    compiler.add(schema, Part(kind))
     return compiler.assembler.writer(prefix)
 
 
@@ -50,128 +50,92 @@ class _Compiler:
     def __init__(self) -> None:
         self.assembler = Assembler()
 
-    def add(self, schema: AvroType, kind: pa.DataType, parent: int, part: int, path: str) -> None:
-        """A part of the column of a node."""
+    def add(self, schema: AvroType, part: Part) -> None:
         if schema.kind != "union":
-            self._add(schema, kind, parent, part, path, b"", None)
+            self._add(schema, part, b"", None)
             return
         branches = [each.kind for each in schema.branches]
         null = zigzag(branches.index("null")) if "null" in branches else None
         held = members(schema)
         if not isinstance(held, AvroType):
-            self._choose(schema, held, kind, parent, part, path, null)
+            self._choose(schema, held, part, null)
         elif held.kind == "null":
-            self._add(held, kind, parent, part, path, b"", b"\0")
+            self._add(held, part, b"", b"\0")
         else:
             at = branches.index(held.kind)
-            self._add(schema.branches[at], kind, parent, part, path, zigzag(at), null)
+            self._add(schema.branches[at], part, zigzag(at), null)
 
-    def _add(
-        self,
-        schema: AvroType,
-        kind: pa.DataType,
-        parent: int,
-        part: int,
-        path: str,
-        lead: bytes,
-        null: bytes | None,
-    ) -> int:
+    def _add(self, schema: AvroType, part: Part, lead: bytes, null: bytes | None) -> int:
         """The number of the node, of a branch of a union or of a schema that is none."""
-        if kinds.is_null(kind):
+        if kinds.is_null(part.kind):
             null = b"" if null is None and schema.kind == "null" else null
-            node = self.assembler.source(parent, part, read_nothing, part_at(path))
+            node = self.assembler.source(part, read_nothing)
             self.assembler.step(kernels.CONST, node, null=null)
             return node
         match schema.kind:
             case "record":
-                return self._record(schema, kind, parent, part, path, lead, null)
+                return self._record(schema, part, lead, null)
             case "array" | "map":
-                return self._repeat(schema, kind, parent, part, path, lead, null)
-        read, op, unfit = _leaf(schema, kind, path)
-        node = self.assembler.source(parent, part, read, part_at(path), unfit)
+                return self._repeat(schema, part, lead, null)
+        read, op, unfit = _leaf(schema, part)
+        node = self.assembler.source(part, read, unfit)
         sized = kernels.CONST if schema.kind == "fixed" else kernels.ZIGZAG
         size = schema.size if schema.kind == "fixed" else -1
         self.assembler.step(op, node, lead, null, size if op == kernels.DECIMAL else sized)
         return node
 
-    def _record(
-        self,
-        schema: AvroType,
-        kind: pa.DataType,
-        parent: int,
-        part: int,
-        path: str,
-        lead: bytes,
-        null: bytes | None,
-    ) -> int:
-        if not kinds.is_struct(kind):
-            raise _misfit(kind, schema, path)
-        places = {each.name: at for at, each in enumerate(kind)}
+    def _record(self, schema: AvroType, part: Part, lead: bytes, null: bytes | None) -> int:
+        if not kinds.is_struct(part.kind):
+            raise _misfit(part, schema)
+        places = {each.name: at for at, each in enumerate(part.kind)}
         if more := [each for each in places if each not in {f.name for f in schema.fields}]:
-            raise UnfitSchema(f"{part_at(below(path, more[0]))} is no field of {schema}")
-        node = self.assembler.source(parent, part, read_nothing, part_at(path))
+            raise UnfitSchema(f"{part_at(below(part.path, more[0]))} is no field of {schema}")
+        node = self.assembler.source(part, read_nothing)
         with self.assembler.struct(node, lead, null):
             for each in reversed(schema.fields):
                 if each.name in places:
-                    at = places[each.name]
-                    self.add(each.type, kind[at].type, node, at, below(path, each.name))
+                    self.add(each.type, part.field(node, places[each.name]))
                 else:
-                    self.assembler.step(kernels.CONST, lead=_default(each, path))
+                    self.assembler.step(kernels.CONST, lead=_default(each, part.path))
         return node
 
-    def _repeat(
-        self,
-        schema: AvroType,
-        kind: pa.DataType,
-        parent: int,
-        part: int,
-        path: str,
-        lead: bytes,
-        null: bytes | None,
-    ) -> int:
-        is_map = schema.kind == "map"
+    def _repeat(self, schema: AvroType, part: Part, lead: bytes, null: bytes | None) -> int:
+        kind, is_map = part.kind, schema.kind == "map"
         if not (kinds.is_map(kind) if is_map else is_list(kind)):
-            raise _misfit(kind, schema, path)
+            raise _misfit(part, schema)
         if is_map and not is_text(kind.key_type):
-            raise UnfitSchema(f"{part_at(path)} has keys of type {kind.key_type}, and not texts")
-        node = self.assembler.source(parent, part, read_list, part_at(path))
+            raise UnfitSchema(f"{part.name} has keys of type {kind.key_type}, and not texts")
+        node = self.assembler.source(part, read_list)
         with self.assembler.elements(node, lead, null, kernels.COUNT, zero=1):
             if is_map:
-                self.add(schema.element, kind.item_type, node, 1, path + "{}")
-                key = self.assembler.source(node, 0, read_bytes(), f"{part_at(path)}: a key")
+                self.add(schema.element, Part(kind.item_type, node, 1, part.path + "{}"))
+                keys = Part(kind.key_type, node, 0, part.path, ": a key")
+                key = self.assembler.source(keys, read_bytes())
                 self.assembler.step(kernels.BYTES, key, a=kernels.ZIGZAG)
             else:
-                self.add(schema.element, kind.value_type, node, 0, path + "[]")
+                self.add(schema.element, Part(kind.value_type, node, 0, part.path + "[]"))
         return node
 
     def _choose(
-        self,
-        schema: AvroType,
-        held: tuple[AvroType, ...],
-        kind: pa.DataType,
-        parent: int,
-        part: int,
-        path: str,
-        null: bytes | None,
+        self, schema: AvroType, held: tuple[AvroType, ...], part: Part, null: bytes | None
     ) -> None:
         """A union of several types is a struct with a field for each, of which one is there."""
         names = [f"member{at}" for at in range(len(held))]
-        if not kinds.is_struct(kind) or [each.name for each in kind] != names:
+        if not kinds.is_struct(part.kind) or [each.name for each in part.kind] != names:
             of = ", ".join(map(str, held))
             raise UnfitSchema(
-                f"{part_at(path)} is {kind}, and has to be a struct of {', '.join(names)}, one of "
+                f"{part.name} is {part.kind}, and has to be a struct of {', '.join(names)}, one of "
                 f"which is there: a union of {of}"[:400]
             )
         assembler = self.assembler
-        node = assembler.source(parent, part, read_nothing, part_at(path))
-        several = f"{part_at(path)} has several values, and a union takes one"
+        node = assembler.source(part, read_nothing)
+        several = f"{part.name} has several values, and a union takes one"
         chosen = assembler.choose(node, [0] * len(held), null, several)
         jumps = []
         for at, each in enumerate(held):
             assembler.land(chosen, at)
             lead = zigzag(schema.branches.index(each))
-            where = below(path, names[at])
-            member = self._add(each, kind[at].type, node, at, where, lead, None)
+            member = self._add(each, part.field(node, at), lead, None)
             assembler.table[chosen.a + 2 * at] = member
             jumps.append(assembler.step(kernels.JUMP))
         for jump in jumps:
@@ -195,16 +159,16 @@ def _default(field: AvroField, path: str) -> bytes:
     return found
 
 
-def _leaf(schema: AvroType, kind: pa.DataType, path: str) -> tuple[ReadSlots, int, str]:
+def _leaf(schema: AvroType, part: Part) -> tuple[ReadSlots, int, str]:
     """How slots are made of a column, what writes them, and what it means that one is unfit."""
-    logical = schema.logical
+    kind, logical = part.kind, schema.logical
     if logical == "decimal" and kinds.is_decimal128(kind) and kind.scale <= schema.scale:
         unfit = f"has more than {schema.precision} digits, {schema.scale} of them behind the point"
         return read_decimals(schema.precision, schema.scale), kernels.DECIMAL, unfit
     wanted = arrow_type(schema)
     if schema.kind in BITS:
         return (
-            _integer(schema, kind, wanted, path),
+            _integer(schema, part, wanted),
             kernels.ZIGZAG,
             f"is out of the range of {schema}",
         )
@@ -224,10 +188,11 @@ def _leaf(schema: AvroType, kind: pa.DataType, path: str) -> tuple[ReadSlots, in
     if schema.kind in ("bytes", "fixed") and is_bytes(kind) and logical != "decimal":
         size = schema.size if schema.kind == "fixed" else -1
         return read_bytes(size), kernels.BYTES, f"has not the {size} bytes of {schema}"
-    raise _misfit(kind, schema, path)
+    raise _misfit(part, schema)
 
 
-def _integer(schema: AvroType, kind: pa.DataType, wanted: pa.DataType, path: str) -> ReadSlots:
+def _integer(schema: AvroType, part: Part, wanted: pa.DataType) -> ReadSlots:
+    kind = part.kind
     limit = 1 << (BITS[schema.kind] - 1)
     if kinds.is_signed_integer(kind) and kinds.is_integer(wanted):
         return read_integers(-limit, limit - 1)
@@ -236,8 +201,8 @@ def _integer(schema: AvroType, kind: pa.DataType, wanted: pa.DataType, path: str
     is_time = kinds.is_timestamp(kind) and kinds.is_timestamp(wanted) and kind.unit == "us"
     if is_time and bool(kind.tz) == bool(wanted.tz):
         return read_times(in_micros(schema.logical))
-    raise _misfit(kind, schema, path)
+    raise _misfit(part, schema)
 
 
-def _misfit(kind: pa.DataType, schema: AvroType, path: str) -> UnfitSchema:
-    return UnfitSchema(f"{part_at(path)} is {kind}, and the schema has {schema} there"[:400])
+def _misfit(part: Part, schema: AvroType) -> UnfitSchema:
+    return UnfitSchema(f"{part.name} is {part.kind}, and the schema has {schema} there"[:400])

@@ -17,7 +17,7 @@ import pyarrow.types as kinds
 from keyrange.formats import written_kernels as kernels
 from keyrange.formats.column_kinds import below, is_bytes, is_list, is_text, part_at
 from keyrange.formats.payloads import Encoder
-from keyrange.formats.protobuf.messages import Enum, Field, Message
+from keyrange.formats.protobuf.messages import Field, Message
 from keyrange.formats.varints import varint
 from keyrange.formats.written_cells import (
     ReadSlots,
@@ -30,7 +30,7 @@ from keyrange.formats.written_cells import (
     read_symbols,
     read_times,
 )
-from keyrange.formats.written_program import Assembler
+from keyrange.formats.written_program import Assembler, Part
 from keyrange.model.value_forms import UnfitSchema
 
 _VARINT, _WIDE, _BLOCK, _OPEN, _CLOSE, _NARROW = range(6)
@@ -54,9 +54,10 @@ def encoder_of(kind: pa.DataType, message: Message, prefix: bytes) -> Encoder:
     if not kinds.is_struct(kind):
         raise UnfitSchema(f"has message {message.name}, and the column is {kind}, no struct")
     compiler = _Compiler()
-    node = compiler.assembler.source(-1, 0, read_nothing, part_at(""))
+    part = Part(kind)
+    node = compiler.assembler.source(part, read_nothing)
     with compiler.assembler.struct(node, b"", b""):
-        compiler.add(message, kind, node, "")
+        compiler.add(message, part, node)
     return compiler.assembler.writer(prefix)
 
 
@@ -64,10 +65,11 @@ class _Compiler:
     def __init__(self) -> None:
         self.assembler = Assembler()
 
-    def add(self, message: Message, kind: pa.StructType, node: int, path: str) -> None:
+    def add(self, message: Message, part: Part, node: int) -> None:
         """What is in a message, of whose column this is the node."""
+        path = part.path
         fields = {each.name: each for each in message.fields}
-        places = {each.name: at for at, each in enumerate(kind)}
+        places = {each.name: at for at, each in enumerate(part.kind)}
         for name in places:
             if name not in fields or fields[name].type is None:
                 what = "is no field of" if name not in fields else "has no fields in"
@@ -75,8 +77,7 @@ class _Compiler:
         members: dict[str, list[int]] = {}
         for each in sorted(message.fields, key=lambda one: -one.number):
             if each.name in places:
-                at = places[each.name]
-                made = self._field(each, kind[at].type, node, at, below(path, each.name))
+                made = self._field(each, part.field(node, places[each.name]))
                 members.setdefault(each.oneof, []).append(made)
             elif each.required:
                 raise UnfitSchema(f"no column is {below(path, each.name)}, a required field")
@@ -85,82 +86,78 @@ class _Compiler:
                 several = f"{part_at(below(path, oneof))} is a oneof, and has several values"
                 self.assembler.choose(node, nodes, b"", several)
 
-    def _field(self, field: Field, kind: pa.DataType, parent: int, part: int, path: str) -> int:
+    def _field(self, field: Field, part: Part) -> int:
         """The number of its node."""
+        kind, inner = part.kind, part.path + "[]"
         tag = varint(field.number << 3 | _wire(field.kind))
         if kinds.is_null(kind):
-            node = self.assembler.source(parent, part, read_nothing, part_at(path))
+            node = self.assembler.source(part, read_nothing)
             self.assembler.step(kernels.CONST, node, null=None if field.required else b"")
             return node
         if not field.repeated:
             null = None if field.required else b""
-            return self._value(field, kind, parent, part, path, tag, null, field.implicit)
+            return self._value(field, part, tag, null, field.implicit)
         if not (kinds.is_map(kind) if field.is_map else is_list(kind)):
-            raise _misfit(kind, field, path)
+            raise _misfit(part, field)
         assembler = self.assembler
-        node = assembler.source(parent, part, read_list, part_at(path))
+        node = assembler.source(part, read_list)
         if field.is_map:
-            self._entries(field, kind, node, path, tag)
+            self._entries(field, part, node, tag)
         elif field.kind in _NUMBERS:
             tag = varint(field.number << 3 | _BLOCK)
             with assembler.elements(node, tag, b"", kernels.PACKED):
-                self._value(field, kind.value_type, node, 0, path + "[]", b"", None)
+                self._value(field, Part(kind.value_type, node, 0, inner), b"", None)
         else:
             with assembler.elements(node, b"", b"", kernels.CONST):
-                self._value(field, kind.value_type, node, 0, path + "[]", tag, None)
+                self._value(field, Part(kind.value_type, node, 0, inner), tag, None)
         return node
 
-    def _entries(self, field: Field, kind: pa.MapType, node: int, path: str, tag: bytes) -> None:
+    def _entries(self, field: Field, part: Part, node: int, tag: bytes) -> None:
         """What is in an entry is written when it is zero, too."""
         assert field.message is not None
         key, value = field.message.fields
+        kind, path = part.kind, part.path + "{}"
         assembler = self.assembler
         with (
             assembler.elements(node, b"", b"", kernels.CONST),
             assembler.struct(-1, tag, b"", sized=True),
         ):
-            for part, each, inner in ((1, value, kind.item_type), (0, key, kind.key_type)):
+            for at, each, inner in ((1, value, kind.item_type), (0, key, kind.key_type)):
                 own = varint(each.number << 3 | _wire(each.kind))
-                self._value(each, inner, node, part, f"{path}{{}}", own, None)
+                self._value(each, Part(inner, node, at, path), own, None)
 
     def _value(
-        self,
-        field: Field,
-        kind: pa.DataType,
-        parent: int,
-        part: int,
-        path: str,
-        tag: bytes,
-        null: bytes | None,
-        implicit: bool = False,
+        self, field: Field, part: Part, tag: bytes, null: bytes | None, implicit: bool = False
     ) -> int:
         """One value of a field; with `null` None each place has one."""
         assembler = self.assembler
         if field.message is not None:
-            if not kinds.is_struct(kind):
-                raise _misfit(kind, field, path)
-            node = assembler.source(parent, part, read_nothing, part_at(path))
+            if not kinds.is_struct(part.kind):
+                raise _misfit(part, field)
+            node = assembler.source(part, read_nothing)
             if field.kind == "group":
                 end = varint(field.number << 3 | _CLOSE)
                 with assembler.struct(node, tag, null):
                     assembler.step(kernels.CONST, lead=end)
-                    self.add(field.message, kind, node, path)
+                    self.add(field.message, part, node)
             else:
                 with assembler.struct(node, tag, null, sized=True):
-                    self.add(field.message, kind, node, path)
+                    self.add(field.message, part, node)
             return node
-        read, op, unfit = _leaf(field, kind, path)
-        node = assembler.source(parent, part, read, part_at(path), unfit, skips_zero=implicit)
+        read, op, unfit = _leaf(field, part)
+        node = assembler.source(part, read, unfit, skips_zero=implicit)
         assembler.step(op, node, tag, null, kernels.VARINT)
         return node
 
 
-def _leaf(field: Field, kind: pa.DataType, path: str) -> tuple[ReadSlots, int, str]:
+def _leaf(field: Field, part: Part) -> tuple[ReadSlots, int, str]:
     """How slots are made of a column, what writes them, and what it means that one is unfit."""
-    word = field.kind
+    kind, word = part.kind, field.kind
     op = _NUMBERS[word][0] if word in _NUMBERS else kernels.BYTES
     if field.enum is not None and is_text(kind):
-        return _symbols(field.enum), op, f"is no name of enum {field.enum.name}"
+        numbers = field.enum.numbers
+        read = read_symbols([*numbers], [*numbers.values()])
+        return read, op, f"is no name of enum {field.enum.name}"
     if word == "string" and is_text(kind):
         return read_bytes(), op, ""
     if word == "bytes" and is_bytes(kind):
@@ -176,7 +173,7 @@ def _leaf(field: Field, kind: pa.DataType, path: str) -> tuple[ReadSlots, int, s
         return read, kernels.TIMESTAMP, "is not within the years 1 to 9999"
     if word in _NUMBERS and field.enum is None and kinds.is_signed_integer(kind):
         return _integers(word, kind), op, f"is out of the range of {word}"
-    raise _misfit(kind, field, path)
+    raise _misfit(part, field)
 
 
 def _integers(word: str, kind: pa.DataType) -> ReadSlots:
@@ -189,18 +186,14 @@ def _integers(word: str, kind: pa.DataType) -> ReadSlots:
     return read_integers(-(2**31), 2**31 - 1)
 
 
-def _symbols(enum: Enum) -> ReadSlots:
-    return read_symbols([*enum.numbers], [*enum.numbers.values()])
-
-
 def _wire(word: str) -> int:
     if word in _NUMBERS:
         return _NUMBERS[word][1]
     return _OPEN if word == "group" else _BLOCK
 
 
-def _misfit(kind: pa.DataType, field: Field, path: str) -> UnfitSchema:
+def _misfit(part: Part, field: Field) -> UnfitSchema:
     many = ("map of " if field.is_map else "repeated ") if field.repeated else ""
     return UnfitSchema(
-        f"{part_at(path)} is {kind}, and the message has {many}{field.kind} there"[:400]
+        f"{part.name} is {part.kind}, and the message has {many}{field.kind} there"[:400]
     )
