@@ -24,6 +24,11 @@ def below(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
+def where(path: str) -> str:
+    """A path as errors begin with it."""
+    return f"field {path[:200]}: " if path else ""
+
+
 def part_at(path: str) -> str:
     """What is at a path of a column, as errors begin with it."""
     return f"column {path[:200]}" if path else "it"

@@ -195,14 +195,11 @@ def as_rows(values: pa.Array, kind: pa.DataType) -> pa.Array:
         return pa.StructArray.from_arrays([values], fields=fields, mask=values.is_null())
     if pa.types.is_map(kind) and pa.types.is_map(values.type):
         keys, items = as_rows(values.keys, kind.key_type), as_rows(values.items, kind.item_type)
-        return _with_nulls_of(values, pa.MapArray.from_arrays(values.offsets, keys, items))
+        rebuilt = pa.MapArray.from_arrays(values.offsets, keys, items)
+        return pc.if_else(values.is_valid(), rebuilt, None)
     if pa.types.is_list(kind) and _is_any(values.type, pa.types.is_list, pa.types.is_large_list):
         values = values.cast(pa.list_(values.type.value_type))
         items = as_rows(values.values, kind.value_type)
-        return _with_nulls_of(values, pa.ListArray.from_arrays(values.offsets, items))
+        rebuilt = pa.ListArray.from_arrays(values.offsets, items)
+        return pc.if_else(values.is_valid(), rebuilt, None)
     return values
-
-
-def _with_nulls_of(values: pa.Array, rebuilt: pa.Array) -> pa.Array:
-    missing = values.is_null().to_numpy(zero_copy_only=False)
-    return rebuilt.take(pa.array(np.arange(len(values)), mask=missing))

@@ -10,6 +10,7 @@ from functools import cache, lru_cache
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from keyrange.errors import KeyrangeError, error
 from keyrange.formats.schema_document import ddl_of_columns, struct_type
@@ -305,13 +306,10 @@ def _fitted(values: pa.Array, kind: pa.DataType) -> pa.Array:
         )
     if pa.types.is_list(kind):
         items = _fitted(values.values, kind.value_type)
-        return _with_nulls_of(values, pa.ListArray.from_arrays(values.offsets, items, type=kind))
+        rebuilt = pa.ListArray.from_arrays(values.offsets, items, type=kind)
+        return pc.if_else(values.is_valid(), rebuilt, None)
     if pa.types.is_map(kind):
         keys, items = _fitted(values.keys, kind.key_type), _fitted(values.items, kind.item_type)
-        return _with_nulls_of(values, pa.MapArray.from_arrays(values.offsets, keys, items, kind))
+        rebuilt = pa.MapArray.from_arrays(values.offsets, keys, items, kind)
+        return pc.if_else(values.is_valid(), rebuilt, None)
     return values.cast(kind)
-
-
-def _with_nulls_of(values: pa.Array, rebuilt: pa.Array) -> pa.Array:
-    missing = values.is_null().to_numpy(zero_copy_only=False)
-    return rebuilt.take(pa.array(range(len(values)), pa.int64(), mask=missing))

@@ -6,8 +6,8 @@ from decimal import Decimal
 from typing import Any, Final
 
 from keyrange.formats.avro.schemas import MISSING, AvroType
-from keyrange.formats.avro.types import members, where
-from keyrange.formats.column_kinds import below
+from keyrange.formats.avro.types import members
+from keyrange.formats.column_kinds import below, where
 from keyrange.model.value_forms import UnfitSchema
 
 _UNITS: Final = {

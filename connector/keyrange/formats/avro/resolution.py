@@ -16,9 +16,9 @@ from typing import Any, Final
 
 from keyrange.formats.avro.defaults import default_of
 from keyrange.formats.avro.schemas import MISSING, NAMED, AvroField, AvroType, unqualified
-from keyrange.formats.avro.types import members, where
+from keyrange.formats.avro.types import members
 from keyrange.formats.cells import UNSET, Node
-from keyrange.formats.column_kinds import below
+from keyrange.formats.column_kinds import below, where
 from keyrange.model.value_forms import COLUMNS_MAX, UnfitSchema
 
 PROMOTED: Final = {

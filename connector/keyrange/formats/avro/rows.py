@@ -28,8 +28,7 @@ from keyrange.formats.avro.resolution import (
     Skip,
 )
 from keyrange.formats.avro.schemas import AvroType
-from keyrange.formats.avro.types import where
-from keyrange.formats.column_kinds import below
+from keyrange.formats.column_kinds import below, where
 from keyrange.formats.slow_rows import BadValue
 
 # Of all arrays and maps of a value: they take no bytes, so they may be as many as anyone says.

@@ -12,7 +12,7 @@ from typing import Final
 import pyarrow as pa
 
 from keyrange.formats.avro.schemas import DEPTH_MAX, AvroType
-from keyrange.formats.column_kinds import below
+from keyrange.formats.column_kinds import below, where
 from keyrange.model.value_forms import COLUMNS_MAX, UnfitSchema
 
 DECIMAL_DIGITS_MAX: Final = 38
@@ -105,8 +105,3 @@ class _Columns:
                 for name, each in fields.items()
             ]
         )
-
-
-def where(path: str) -> str:
-    """A path as errors begin with it."""
-    return f"field {path[:200]}: " if path else ""

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from keyrange.formats.connect.decoder import null_where_bad
-from keyrange.formats.debezium.unavailable import are_unavailable
+from keyrange.formats.debezium.unavailable import are_unavailable, flags_of
 from keyrange.formats.payloads import Flags, ReadKeys, ReadValues
 
 _UPSERTS: Final = pa.array(["c", "u", "r"])
@@ -36,11 +36,11 @@ def rows_of(
     """The rows that changes leave, by `keys`, as `kind`."""
     why = dict(zip(changes.bad.rows.tolist(), changes.bad.errors, strict=True))
     before, after, op, _ = changes.column.flatten()
-    upserts = _flags(pc.is_in(op, _UPSERTS))
-    deletes = ~present | _flags(pc.equal(op, "d"))
+    upserts = flags_of(pc.is_in(op, _UPSERTS))
+    deletes = ~present | flags_of(pc.equal(op, "d"))
     for row in np.flatnonzero(~upserts & ~deletes).tolist():
         why.setdefault(row, _WHY.get(op[row].as_py(), "op is none of c, u, r, d, t and m"))
-    for row in np.flatnonzero(upserts & _flags(after.is_null())).tolist():
+    for row in np.flatnonzero(upserts & flags_of(after.is_null())).tolist():
         why.setdefault(row, "a change without the row after it")
     rows = dict(zip(after.type.names, after.flatten(), strict=True))
     unavailable = {
@@ -76,7 +76,7 @@ def _find_keys(
     for name in keys:
         if (flags := unavailable.pop(name, None)) is not None:
             rows[name] = pc.if_else(pa.array(flags), None, rows[name])
-        changed = upserts & _flags(pc.not_equal(rows[name], known[name]))
+        changed = upserts & flags_of(pc.not_equal(rows[name], known[name]))
         for row in np.flatnonzero(changed).tolist():
             why.setdefault(
                 row,
@@ -84,7 +84,7 @@ def _find_keys(
                 "its rows come in no order. Name the columns of the record's key in keys",
             )
         rows[name] = pc.if_else(pa.array(upserts), rows[name], known[name])
-        lacking |= _flags(rows[name].is_null())
+        lacking |= flags_of(rows[name].is_null())
     lacking[list(why)] = False
     asked = np.flatnonzero(lacking)
     if not len(asked):
@@ -97,7 +97,7 @@ def _find_keys(
     for name, column in ((name, columns[name]) for name in keys):
         told = pa.concat_arrays([column, pa.nulls(1, column.type)]).take(pa.array(places))
         rows[name] = pc.coalesce(rows[name], told)
-        for row in asked[_flags(rows[name].is_null())[asked]].tolist():
+        for row in asked[flags_of(rows[name].is_null())[asked]].tolist():
             why.setdefault(
                 row,
                 f"neither the change nor the key of its record says {name}, which is a key of the "
@@ -109,8 +109,3 @@ def _find_keys(
 
 def _because(text: str | None) -> str:
     return f" (key: {text})" if text else ""
-
-
-def _flags(column: pa.Array) -> Flags:
-    flags: Flags = pc.fill_null(column, False).to_numpy(zero_copy_only=False)
-    return flags

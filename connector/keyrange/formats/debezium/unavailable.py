@@ -41,9 +41,9 @@ def are_unavailable(column: pa.Array) -> Flags:
     """Which values of a column are none that Debezium was told."""
     kind = column.type
     if pa.types.is_string(kind):
-        return _flags(pc.is_in(column, pa.array(_TEXTS)))
+        return flags_of(pc.is_in(column, pa.array(_TEXTS)))
     if pa.types.is_binary(kind):
-        return _flags(pc.equal(column, _BYTES))
+        return flags_of(pc.equal(column, _BYTES))
     if pa.types.is_list(kind):
         sizes = pc.fill_null(pc.list_value_length(column), 0).to_numpy()
         return _looked_at(column, np.isin(sizes, [*map(len, _LISTS)]), _LISTS)
@@ -53,10 +53,10 @@ def are_unavailable(column: pa.Array) -> Flags:
     names = kind.names if pa.types.is_struct(kind) else []
     if "wkb" in names:
         wkb = pc.struct_field(column, "wkb")
-        found = _flags(pc.is_in(wkb, pa.array(_SHAPES, wkb.type)))
+        found = flags_of(pc.is_in(wkb, pa.array(_SHAPES, wkb.type)))
         if {"x", "y"} <= {*names}:
             sides = (pc.struct_field(column, side) for side in ("x", "y"))
-            found |= np.logical_and.reduce([_flags(pc.equal(each, _POINT)) for each in sides])
+            found |= np.logical_and.reduce([flags_of(pc.equal(each, _POINT)) for each in sides])
         return found
     return np.zeros(len(column), np.bool_)
 
@@ -68,6 +68,7 @@ def _looked_at(column: pa.Array, maybe: Flags, values: tuple[list[Any], ...]) ->
     return found
 
 
-def _flags(column: pa.Array) -> Flags:
+def flags_of(column: pa.Array) -> Flags:
+    """A column of booleans, in which null is False."""
     flags: Flags = pc.fill_null(column, False).to_numpy(zero_copy_only=False)
     return flags

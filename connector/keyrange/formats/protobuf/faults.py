@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from keyrange.formats.column_kinds import where
 from keyrange.formats.protobuf.messages import Field, Message
 
 _WIRES: Final = {"fixed32": 5, "sfixed32": 5, "float": 5, "fixed64": 1, "sfixed64": 1, "double": 1}
@@ -41,16 +42,16 @@ class _Walk:
             tag, at = self._varint(at, end, path, "a field's number")
             number, wire = tag >> 3, tag & 7
             if not 0 < number < 1 << 29:
-                raise _Fault(f"{_where(path)}no field has such a number")
+                raise _Fault(f"{where(path)}no field has such a number")
             if wire == 4:
                 if number != group:
-                    raise _Fault(f"{_where(path)}a group ends that does not begin")
+                    raise _Fault(f"{where(path)}a group ends that does not begin")
                 return at
             field = fields.get(number)
             name = f"{number}" if field is None else field.name
             at = self._field(at, end, field, f"{path}.{name}" if path else name, number, wire)
         if group:
-            raise _Fault(f"{_where(path)}a group does not end")
+            raise _Fault(f"{where(path)}a group does not end")
         return at
 
     def _field(
@@ -62,16 +63,16 @@ class _Walk:
         if wire == 2:
             size, at = self._varint(at, end, path, "a length")
             if size > end - at:
-                raise _Fault(f"{_where(path)}cut off")
+                raise _Fault(f"{where(path)}cut off")
             if field is not None:
                 self._block(at, at + size, field, path)
             return at + size
         if wire == 3:
             return self.message(at, end, inner, path, number)
         if wire not in _FIXED_BYTES:
-            raise _Fault(f"{_where(path)}no value has such a type")
+            raise _Fault(f"{where(path)}no value has such a type")
         if _FIXED_BYTES[wire] > end - at:
-            raise _Fault(f"{_where(path)}cut off")
+            raise _Fault(f"{where(path)}cut off")
         return at + _FIXED_BYTES[wire]
 
     def _block(self, at: int, end: int, field: Field, path: str) -> None:
@@ -79,12 +80,12 @@ class _Walk:
             try:
                 self._data[at:end].decode()
             except UnicodeDecodeError:
-                raise _Fault(f"{_where(path)}not UTF-8") from None
+                raise _Fault(f"{where(path)}not UTF-8") from None
         elif field.kind in ("message", "timestamp"):
             self.message(at, end, field.message, path, 0)
         elif field.repeated and field.kind in _WIRES:
             if (end - at) % _FIXED_BYTES[_WIRES[field.kind]]:
-                raise _Fault(f"{_where(path)}cut off")
+                raise _Fault(f"{where(path)}cut off")
         elif field.repeated and field.kind not in ("bytes", "group"):
             while at < end:
                 at = self._varint(at, end, path, "a number")[1]
@@ -93,13 +94,9 @@ class _Walk:
         value = 0
         for shift in range(0, 70, 7):
             if at >= end:
-                raise _Fault(f"{_where(path)}cut off")
+                raise _Fault(f"{where(path)}cut off")
             value |= (self._data[at] & 127) << shift
             at += 1
             if self._data[at - 1] < 128:
                 return value, at
-        raise _Fault(f"{_where(path)}{what} has more than ten bytes")
-
-
-def _where(path: str) -> str:
-    return f"field {path[:200]}: " if path else ""
+        raise _Fault(f"{where(path)}{what} has more than ten bytes")
