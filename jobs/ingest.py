@@ -194,7 +194,7 @@ def start(spark: SparkSession, arguments: argparse.Namespace, options: dict[str,
     log.info("Spark writes the table, and not the tasks that read: %s", why)
     check_delta()
     if table_settings(arguments):
-        raise invalid_options([f"{TABLE_FLAGS} are not for Spark, which writes: {why}"])
+        raise invalid_options(f"{TABLE_FLAGS} are not for Spark, which writes: {why}")
     return start_sink(spark, arguments, options), "Spark's Delta sink"
 
 

@@ -104,9 +104,9 @@ def start_with(
         into = job.into(table, arguments.checkpoint, **table_settings(arguments), spark=spark)
         return with_trigger(into, arguments).start(), into.written_by
     if table_settings(arguments):
-        raise invalid_options([f"{TABLE_FLAGS} need --written-by keyrange"])
+        raise invalid_options(f"{TABLE_FLAGS} need --written-by keyrange")
     if not arguments.commit_table:
-        raise invalid_options(["--written-by spark needs --commit-table"])
+        raise invalid_options("--written-by spark needs --commit-table")
     # Before the first batch needs it.
     columns = schema_of(schema)
 

@@ -247,9 +247,7 @@ def _check_in_log(reading: ReadPlan) -> None:
         )
         if not first <= wanted.from_offset < end:
             at = f"{partition}:{wanted.from_offset}"
-            raise invalid_options(
-                [f"--offset {at} is not in the log, which holds [{first}, {end})"]
-            )
+            raise invalid_options(f"--offset {at} is not in the log, which holds [{first}, {end})")
 
 
 def _read(reading: ReadPlan) -> Generator[dict[str, Any]]:

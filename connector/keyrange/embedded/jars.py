@@ -285,7 +285,7 @@ def _ivy_command(request: Path, retrieved: Path, ivy_home: Path) -> list[str]:
     command = [str(java_executable()), f"-Divy.default.ivy.user.dir={ivy_home}", "-jar", str(ivy)]
     if settings := os.environ.get("KEYRANGE_IVY_SETTINGS"):
         if not Path(settings).is_file():
-            raise invalid_options([f"KEYRANGE_IVY_SETTINGS: {settings} is not a file"])
+            raise invalid_options(f"KEYRANGE_IVY_SETTINGS: {settings} is not a file")
         command += ["-settings", settings]
     pattern = f"{retrieved}/[artifact]/[artifact]-[revision](-[classifier]).[ext]"
     command += ["-cache", str(ivy_home / "cache"), "-ivy", str(request), "-confs", "default"]

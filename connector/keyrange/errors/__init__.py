@@ -113,6 +113,8 @@ def error(condition: str, message: str, **context: Any) -> KeyrangeError:
     return _TYPES[kind](condition, f"{message} ({detail})" if detail else message)
 
 
-def invalid_options(violations: Sequence[str]) -> InvalidError:
-    """One error for all violations of the options, so that they are mended in one go."""
-    return InvalidError("INVALID_OPTIONS", "; ".join(violations))
+def invalid_options(violations: str | Sequence[str]) -> InvalidError:
+    """One error for all violations of the options, so that they are mended in one go; a text is one
+    of them."""
+    text = violations if isinstance(violations, str) else "; ".join(violations)
+    return InvalidError("INVALID_OPTIONS", text)

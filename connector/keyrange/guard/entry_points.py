@@ -29,7 +29,7 @@ def open_source(
     found = {each.name: each for each in entry_points(group=group)}
     if name not in found:
         names = ", ".join(sorted({*built_in, *found}))
-        raise invalid_options([f"option '{option}' must be one of {names}"])
+        raise invalid_options(f"option '{option}' must be one of {names}")
     try:
         check_module(found[name].module)
         made: _Source = found[name].load()(options)
@@ -40,5 +40,5 @@ def open_source(
     except Exception as failure:
         # It is the code of others: what it raises would be a traceback for who typed a name.
         text = f"{name} cannot be opened: {type(failure).__name__}: {failure}"
-        raise invalid_options([f"option '{option}': {text}"]) from failure
+        raise invalid_options(f"option '{option}': {text}") from failure
     return made

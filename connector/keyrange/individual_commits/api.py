@@ -44,9 +44,9 @@ def process(
     run.check_first("keyrange.process")
     check_columns(batch, "keyrange.process")
     if mode not in ("record", "arrow"):
-        raise invalid_options([f"mode must be record or arrow, and is {mode[:40]!r}"])
+        raise invalid_options(f"mode must be record or arrow, and is {mode[:40]!r}")
     if (mistake := call_mistake(function, mode)) is not None:
-        raise invalid_options([mistake])
+        raise invalid_options(mistake)
     plan, output = run.plan, StructType(list(schema_of(schema)))
     if HIDDEN in output.names:
         raise error("UNSUITABLE_FRAME", f"column {HIDDEN!r} is keyrange's own")

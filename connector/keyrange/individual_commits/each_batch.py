@@ -95,7 +95,7 @@ def each_batch(
     """
     parsed = parse_options(options, "stream")
     if not parsed.commits.individual:
-        raise invalid_options(["option 'commitMode' must be individual for keyrange.each_batch"])
+        raise invalid_options("option 'commitMode' must be individual for keyrange.each_batch")
     return EachBatch(function, parsed, checkpoint, needs=parsed.raw_columns)
 
 

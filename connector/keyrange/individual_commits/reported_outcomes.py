@@ -136,16 +136,16 @@ def schema_of(schema: str | StructType) -> StructType:
     if isinstance(schema, StructType):
         return schema
     if not isinstance(schema, str):
-        raise invalid_options([f"schema must be DDL or a StructType, and is {schema!r}"[:200]])
+        raise invalid_options(f"schema must be DDL or a StructType, and is {schema!r}"[:200])
     try:
         # Not every line of DDL is one of columns.
         return StructType(list(StructType.fromDDL(schema)))  # type: ignore[call-overload]
     except (PySparkException, TypeError) as failure:
         if isinstance(failure, PySparkException) and failure.getCondition() == _NO_SESSION:
             text = "Spark reads a schema in DDL: make the SparkSession first, or give a StructType"
-            raise invalid_options([text]) from None
+            raise invalid_options(text) from None
         reason = str(failure).strip().partition("\n")[0]
-        raise invalid_options([f"schema {schema[:200]!r} is no DDL of columns: {reason}"]) from None
+        raise invalid_options(f"schema {schema[:200]!r} is no DDL of columns: {reason}") from None
 
 
 def check_columns(frame: DataFrame, call: str, names: Iterable[str] = _PLACE) -> None:

@@ -134,7 +134,7 @@ def job(
     if function is not None:
         assert schema is not None
         if (mistake := call_mistake(function, mode, bool(kept))) is not None:
-            raise invalid_options([mistake])
+            raise invalid_options(mistake)
         functions = pickled(JobFunctions(function, on_timer))
         schemas = table_schemas(schema)
         begins = checked_initial(parsed, initial_state, state=kept)
@@ -329,10 +329,8 @@ class TableJob(WithoutTable):
             )
         if any(each.keys for each in outputs) and not self._options.commits.keeps_order:
             raise invalid_options(
-                [
-                    "keys need keyOrder=keep: a record that comes again would be put over a newer "
-                    "row of its key"
-                ]
+                "keys need keyOrder=keep: a record that comes again would be put over a newer "
+                "row of its key"
             )
 
     def _definition(

@@ -43,7 +43,7 @@ class JobDataSource(KeyRangeDataSource):
         return StructType.fromJson(json.loads(self.definition.rows))
 
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002
-        raise invalid_options(["keyrange.job is for streaming queries"])
+        raise invalid_options("keyrange.job is for streaming queries")
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002
         options = parse_options(self._given(), "stream")

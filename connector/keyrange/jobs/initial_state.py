@@ -96,7 +96,7 @@ class InitialArgument:
             return session.read.format("delta").load(fspath(self.given))
         if self.kept is not None:
             text = "initial_state of windows is a DataFrame, where the session reads no Delta"
-            raise invalid_options([text])
+            raise invalid_options(text)
         return None
 
 

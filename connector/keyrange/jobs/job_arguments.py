@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 def check_job(options: SourceOptions, function: object, schema: object, mode: str) -> None:
     """Raises INVALID_OPTIONS."""
     if function is not None and (mistake := function_mistake("function", function)) is not None:
-        raise invalid_options([mistake])
+        raise invalid_options(mistake)
     wrong = []
     if mode not in ("record", "arrow"):
         wrong.append(f"mode must be record or arrow, and is {str(mode)[:40]!r}")
@@ -41,7 +41,7 @@ def state_variables(state: Mapping[str, State] | None) -> tuple[Variable, ...]:
     try:
         return () if state is None else variables_of(state)
     except ValueError as failure:
-        raise invalid_options([str(failure)]) from None
+        raise invalid_options(str(failure)) from None
 
 
 def check_state(options: SourceOptions, function: object, keeps_state: bool) -> None:
@@ -49,7 +49,7 @@ def check_state(options: SourceOptions, function: object, keeps_state: bool) -> 
     wrong = []
     if not keeps_state:
         if options.commits.state_topic:
-            raise invalid_options(["state.topic is for jobs with state"])
+            raise invalid_options("state.topic is for jobs with state")
         return
     if function is None:
         wrong.append("state is for jobs with a function")
@@ -105,12 +105,12 @@ def time_of(
     try:
         found = job_time(time)
     except ValueError as failure:
-        raise invalid_options([str(failure)]) from None
+        raise invalid_options(str(failure)) from None
     if (mistake := _no_time(options, found)) is not None:
-        raise invalid_options([mistake])
+        raise invalid_options(mistake)
     if options.commits.transactional:
         text = "time and commit.isolation=transactional exclude each other"
-        raise invalid_options([f"{text}: rows of timers are of no record that others wait for"])
+        raise invalid_options(f"{text}: rows of timers are of no record that others wait for")
     return found
 
 
@@ -147,11 +147,9 @@ def check_held(
     ]
     if unplaced:
         raise invalid_options(
-            [
-                "commit.isolation=transactional needs mode='record', or rows for tables that have "
-                "the columns topic, partition and offset of their record: not so "
-                f"{', '.join(unplaced)}"
-            ]
+            "commit.isolation=transactional needs mode='record', or rows for tables that have "
+            "the columns topic, partition and offset of their record: not so "
+            f"{', '.join(unplaced)}"
         )
 
 

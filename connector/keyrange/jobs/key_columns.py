@@ -41,7 +41,7 @@ def key_columns(
     says which rows delete. Raises INVALID_OPTIONS."""
     if keys is None:
         if deletes is not None:
-            raise invalid_options(["deletes needs keys: it says which keys a row deletes"])
+            raise invalid_options("deletes needs keys: it says which keys a row deletes")
         return ()
     found = (keys,) if isinstance(keys, str) else tuple(keys)
     wrong = [] if found else ["keys names no column"]

@@ -82,7 +82,7 @@ class TableArguments:
         """The table, with rows of a schema. Raises INVALID_OPTIONS."""
         says = KEPT in schema.names
         if says and self.deletes is not None:
-            raise invalid_options(["deletes is said by the changes themselves: leave it out"])
+            raise invalid_options("deletes is said by the changes themselves: leave it out")
         columns = StructType([each for each in schema if each.name not in (DELETED, KEPT)])
         return OutputTable(
             self.path.rstrip("/"),
@@ -102,14 +102,14 @@ def arguments_of(names: list[str], table: Any, **given: Any) -> list[TableArgume
     if not names and not table:
         # All goes to topics.
         if of_tables := [name for name, value in given.items() if value not in _NOT_GIVEN]:
-            raise invalid_options([f"{of_tables[0]} is for tables, and the job writes none"])
+            raise invalid_options(f"{of_tables[0]} is for tables, and the job writes none")
         return []
     if names == [""]:
         several = [name for name, value in given.items() if isinstance(value, Mapping)]
         if isinstance(table, Mapping) or several:
             text = "table" if isinstance(table, Mapping) else several[0]
             raise invalid_options(
-                [f"{text} names several tables, and the schema of the job is that of one"]
+                f"{text} names several tables, and the schema of the job is that of one"
             )
         found = [TableArguments("", table, **given)]
     else:
@@ -126,7 +126,7 @@ def without_topics(names: list[str], given: Any) -> tuple[dict[str, Topic], Any]
     if isinstance(given, Topic):
         if names != [""]:
             named = ", ".join(map(repr, names))
-            raise invalid_options([f"table must be a mapping with a place for each of {named}"])
+            raise invalid_options(f"table must be a mapping with a place for each of {named}")
         return {"": given}, {}
     if not isinstance(given, Mapping):
         return {}, given
@@ -159,7 +159,7 @@ def resolved(given: list[TableArguments], session: SparkSession) -> list[TableAr
 def _of_several(names: list[str], table: Any, given: Mapping[str, Any]) -> Iterator[TableArguments]:
     if not isinstance(table, Mapping):
         named = ", ".join(map(repr, names))
-        raise invalid_options([f"table must be a mapping with a path for each of {named}"[:300]])
+        raise invalid_options(f"table must be a mapping with a path for each of {named}"[:300])
     wrong = [
         f"{argument} names table {str(name)[:100]!r}, and the job's schema names "
         f"{', '.join(map(repr, names))}"

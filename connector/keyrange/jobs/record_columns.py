@@ -22,7 +22,7 @@ def schema_without_function(options: SourceOptions) -> StructType:
     names = [field.name.lower() for field in fields]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         text = f"two columns {twice[0]!r}: see option columns, which can leave the source's out"
-        raise invalid_options([f"key, value and the source's columns together have {text}"])
+        raise invalid_options(f"key, value and the source's columns together have {text}")
     return StructType(fields)
 
 

@@ -63,14 +63,14 @@ def state_reader(
     Raises NO_COMMIT_TABLE, INVALID_OPTIONS where there is no such source or commit.
     """
     if follow_ms < 0:
-        raise invalid_options([f"follow_ms must not be negative, and is {follow_ms}"])
+        raise invalid_options(f"follow_ms must not be negative, and is {follow_ms}")
     named = dict(options or {})
     path, storage = fspath(table), storage_in(named)
     if copies is not None:
         try:
             take_private(Path(copies))
         except OSError as failure:
-            raise invalid_options([f"copies cannot be kept there: {failure}"]) from None
+            raise invalid_options(f"copies cannot be kept there: {failure}") from None
         place = StatePlace(state_directory(path, named), storage, Path(copies), is_own=True)
     else:
         folded = {name.lower(): value for name, value in named.items()}
@@ -103,7 +103,7 @@ class StateReader:
         self._lock = threading.Lock()
         known = self._commits.table.known()
         if at is not None and not 1 <= at <= known.seq:
-            raise invalid_options([f"at={at}: the commits are 1 to {known.seq}"])
+            raise invalid_options(f"at={at}: the commits are 1 to {known.seq}")
         known = known if at is None else self._commits.table.known(at)
         then = None if at is None else self._commits.last(at)
         time_ms = None if then is None else then.committed_at_ms
@@ -162,7 +162,7 @@ class StateReader:
         if len(found) > 1:
             places = ", ".join(map(str, found))
             raise invalid_options(
-                [f"several partitions have state of the key, {places}: name one (partition)"]
+                f"several partitions have state of the key, {places}: name one (partition)"
             )
         return next(iter(found.values()), None)
 
@@ -262,6 +262,6 @@ def _bytes(key: Key) -> bytes:
     """Raises INVALID_OPTIONS for what is no key."""
     if not isinstance(key, (str, bytes)):
         raise invalid_options(
-            [f"a key is bytes, or a text that stands for its UTF-8, and no {type(key).__name__}"]
+            f"a key is bytes, or a text that stands for its UTF-8, and no {type(key).__name__}"
         )
     return key.encode() if isinstance(key, str) else key

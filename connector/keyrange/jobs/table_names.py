@@ -32,18 +32,16 @@ def path_of(session: SparkSession, name: str) -> str:
     SINK_UNSUITABLE where it is no table of Delta's that is written by its path."""
     if not has_delta(session):
         raise invalid_options(
-            [
-                f"table {name}: where it is the session's Delta says, which this session lacks "
-                "(spark.sql.extensions and spark.sql.catalog.spark_catalog); give its path"
-                f"{OR_TOPIC}"
-            ]
+            f"table {name}: where it is the session's Delta says, which this session lacks "
+            "(spark.sql.extensions and spark.sql.catalog.spark_catalog); give its path"
+            f"{OR_TOPIC}"
         )
     try:
         [told] = session.sql(f"DESCRIBE DETAIL {_quoted(name)}").collect()
     except PySparkException as failure:
         reason = str(failure).strip().partition("\n")[0][:300]
         text = f"table {name}: the session's catalog has no such table of Delta's: {reason}"
-        raise invalid_options([text + OR_TOPIC]) from None
+        raise invalid_options(text + OR_TOPIC) from None
     if told["format"] != "delta":
         raise _unsuitable(name, f"it is one of {told['format']}, and no Delta table")
     if not told["location"]:

@@ -33,12 +33,12 @@ def _table_columns(schema: str | StructType) -> StructType:
     columns = schema_of(schema)
     names = [name.lower() for name in columns.names]
     if not names:
-        raise invalid_options(["schema names no column"])
+        raise invalid_options("schema names no column")
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise invalid_options([f"schema names column {twice[0]!r} twice"])
+        raise invalid_options(f"schema names column {twice[0]!r} twice")
     if not_null := [a.name for a, b in zip(columns, columns.toNullable(), strict=True) if a != b]:
         text = f"column {not_null[0]!r} of schema is not nullable, and rows are not held to it"
-        raise invalid_options([f"{text}: leave NOT NULL out"])
+        raise invalid_options(f"{text}: leave NOT NULL out")
     for field in columns.jsonValue()["fields"]:
         try:
             struct_type({"fields": [field]})
@@ -46,5 +46,5 @@ def _table_columns(schema: str | StructType) -> StructType:
             text = (
                 f"column {field['name']!r} of schema is of a type that a job cannot write: {kind}"
             )
-            raise invalid_options([text]) from None
+            raise invalid_options(text) from None
     return columns

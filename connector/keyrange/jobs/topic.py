@@ -151,10 +151,8 @@ def carried(schema: StructType, topic: Topic, options: SourceOptions) -> StructT
     kept = StructType([each for each in schema if each.name in named])
     if [each.name for each in schema if each.name not in named] and "value" not in kept.names:
         raise invalid_options(
-            [
-                "a topic takes bytes or text as value, and what valueFormat reads are other "
-                "columns: leave valueFormat out, or give the topic a value_format"
-            ]
+            "a topic takes bytes or text as value, and what valueFormat reads are other "
+            "columns: leave valueFormat out, or give the topic a value_format"
         )
     return kept
 

@@ -72,7 +72,7 @@ def topic_writer(
     if isinstance(topic, str):
         topic = Topic(topic, options)
     elif options:
-        raise invalid_options(["options are given beside a keyrange.Topic, which has its own"])
+        raise invalid_options("options are given beside a keyrange.Topic, which has its own")
     wrong = topic.mistakes("topic")
     if (mistake := path_mistake(fspath(checkpoint))) is not None:
         wrong.append(f"checkpoint {mistake}")

@@ -41,7 +41,7 @@ def to_prometheus(samples: Samples, registry: Any) -> None:
         from prometheus_client import REGISTRY
     except ImportError:
         raise invalid_options(
-            [f"prometheus needs prometheus-client: {install_line('prometheus')}"]
+            f"prometheus needs prometheus-client: {install_line('prometheus')}"
         ) from None
     place = REGISTRY if registry is True else registry
     _add(place, samples, lambda merged: place.register(QueryCollector(merged)))
@@ -57,7 +57,7 @@ def to_opentelemetry(samples: Samples, provider: Any) -> None:
         from opentelemetry import metrics
     except ImportError:
         raise invalid_options(
-            [f"opentelemetry needs opentelemetry-api: {install_line('opentelemetry')}"]
+            f"opentelemetry needs opentelemetry-api: {install_line('opentelemetry')}"
         ) from None
     place = metrics.get_meter_provider() if provider is True else provider
     _add(place, samples, lambda merged: _make_instruments(place, merged))
@@ -116,7 +116,7 @@ def serve(port: int, host: str, collector: Any = None) -> None:
         from prometheus_client import REGISTRY, CollectorRegistry, start_http_server
     except ImportError:
         raise invalid_options(
-            [f"--metrics-port needs prometheus-client: {install_line('prometheus')}"]
+            f"--metrics-port needs prometheus-client: {install_line('prometheus')}"
         ) from None
     registry = REGISTRY
     if collector is not None:

@@ -29,10 +29,10 @@ class ProgressFile:
     def __init__(self, path: str | Path, bytes_max: int = BYTES_MAX) -> None:
         if "://" in str(path) or not str(path):
             raise invalid_options(
-                [f"the progress file is a path on this machine, which {str(path)!r} is not"]
+                f"the progress file is a path on this machine, which {str(path)!r} is not"
             )
         if bytes_max < 1:
-            raise invalid_options([f"the progress file has at least one byte, not {bytes_max}"])
+            raise invalid_options(f"the progress file has at least one byte, not {bytes_max}")
         self.path = Path(path).expanduser()
         self._bytes_max = bytes_max
 

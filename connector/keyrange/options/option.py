@@ -142,7 +142,7 @@ def texts_of(options: object, violations: Violations) -> dict[str, str]:
     """The texts of options, of which some are `OptionValue`s."""
     if not isinstance(options, Mapping):
         kind = type(options).__name__
-        raise invalid_options([f"options must be a dictionary of texts, and is of type {kind}"])
+        raise invalid_options(f"options must be a dictionary of texts, and is of type {kind}")
     found: dict[str, str] = {}
     for name, value in options.items():
         if isinstance(value, bool):

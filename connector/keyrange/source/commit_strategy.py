@@ -157,11 +157,9 @@ class BatchCommits(CommitStrategy):
             return
         if not self._options.commits.table or self._open_table is None:
             raise invalid_options(
-                [
-                    "option 'commitTable' must be given until the next batch is done: the "
-                    "checkpoint is of a query that commits individually, and only its commit table "
-                    "tells whether everything is done; or set commitMode=individual"
-                ]
+                "option 'commitTable' must be given until the next batch is done: the "
+                "checkpoint is of a query that commits individually, and only its commit table "
+                "tells whether everything is done; or set commitMode=individual"
             )
         known = self._open_table(self._options.commits, start.commits.source_id).known()
         check_agreement(known, start)

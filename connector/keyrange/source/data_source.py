@@ -97,10 +97,8 @@ def _readable(options: SourceOptions, forms: ValueForms) -> SourceOptions:
         if individual:
             how = "leaves it to foreachBatch which records are given up"
         raise invalid_options(
-            [
-                f"option 'badValues' is deadLetter, and a DataFrame {how}: badValues=column keeps "
-                "such records as rows that say why; or let keyrange.job write the table"
-            ]
+            f"option 'badValues' is deadLetter, and a DataFrame {how}: badValues=column keeps "
+            "such records as rows that say why; or let keyrange.job write the table"
         )
     # Dead letters hold records as Kafka has them.
     return replace(options, forms=replace(forms, keeps_bytes=individual and forms != RAW))

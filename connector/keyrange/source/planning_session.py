@@ -78,7 +78,7 @@ class PlanningSession:
         """`works`: tasks work on what they read, and hand on what came of it. `state`: where they
         keep state for keys."""
         if options.members.standby_replicas and state is None:
-            raise invalid_options(["state.standby.replicas is for keyrange.job with state"])
+            raise invalid_options("state.standby.replicas is for keyrange.job with state")
         self._options = options
         self._works = works
         self._admission = admission

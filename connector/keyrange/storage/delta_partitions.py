@@ -39,20 +39,20 @@ def table_schema(schema: pa.Schema, columns: Sequence[PartitionColumn]) -> pa.Sc
     for each in columns:
         there = schema.get_field_index(each.name) >= 0
         if each.unit is None and not there:
-            raise invalid_options([f"partition_by: rows have no column {each.name}"])
+            raise invalid_options(f"partition_by: rows have no column {each.name}")
         if each.unit is None:
             kind = schema.field(each.name).type
             if pa.types.is_nested(kind) or pa.types.is_binary(kind):
                 text = "partition columns are text, numbers, booleans, dates or timestamps"
-                raise invalid_options([f"partition_by: column {each.name} is {kind}, and {text}"])
+                raise invalid_options(f"partition_by: column {each.name} is {kind}, and {text}")
         else:
             if there:
-                raise invalid_options([f"partition_by: rows have a column {each.name} already"])
+                raise invalid_options(f"partition_by: rows have a column {each.name} already")
             if not computes(each, schema):
-                raise invalid_options([f"partition_by: {each.source} is no timestamp of the rows"])
+                raise invalid_options(f"partition_by: {each.source} is no timestamp of the rows")
             whole = whole.append(pa.field(each.name, _UNIT_TYPES[each.unit]))
     if columns and len(whole) == len(columns):
-        raise invalid_options(["partition_by names all columns, and files need one"])
+        raise invalid_options("partition_by names all columns, and files need one")
     return whole
 
 

@@ -82,7 +82,7 @@ def _of_files(files: Sequence[tuple[str, str]], storage: Mapping[str, str]) -> G
         opened = _opened(home, name, storage)
         found, metadata = opened.schema_arrow, opened.metadata
         if schema is not None and not found.equals(schema):
-            raise invalid_options([f"{home}/{name} has other columns than {files[0][1]}"])
+            raise invalid_options(f"{home}/{name} has other columns than {files[0][1]}")
         schema = schema or found
         count += metadata.num_rows
         groups = map(metadata.row_group, range(metadata.num_row_groups))
@@ -105,4 +105,4 @@ def _opened(home: str, name: str, storage: Mapping[str, str]) -> pq.ParquetFile:
 
 def _unreadable(location: str, failure: BaseException) -> Exception:
     text = f"{location} is no Parquet file and no Delta table that can be read: {failure}"
-    return invalid_options([text[:500]])
+    return invalid_options(text[:500])

@@ -110,7 +110,7 @@ def _said(options: SourceOptions, form: ColumnForm) -> ColumnForm:
     try:
         schema = schema_in_records(options, form.column, form.format)
     except UnfitSchema as failure:
-        raise invalid_options([f"option '{form.column}Schema' has to say it: {failure}"]) from None
+        raise invalid_options(f"option '{form.column}Schema' has to say it: {failure}") from None
     return replace(form, schema=schema)
 
 
@@ -136,10 +136,8 @@ def rows_after(forms: ValueForms, keys: tuple[str, ...]) -> ValueForms:
         return forms
     if forms.bad in ("null", "column"):
         raise invalid_options(
-            [
-                f"option 'badValues' is {forms.bad}, and a change that cannot be read has no row "
-                "in a table with keys: set it to fail or deadLetter"
-            ]
+            f"option 'badValues' is {forms.bad}, and a change that cannot be read has no row "
+            "in a table with keys: set it to fail or deadLetter"
         )
     from keyrange.formats.format import change_format_of
 
@@ -174,11 +172,9 @@ def _checked(forms: ValueForms) -> ValueForms:
         zone = form.settings.time_zone
         if form.format in _OF_COLUMNS and '"timestamp"' in form.schema.text and not _is_known(zone):
             raise invalid_options(
-                [
-                    f"times without a zone are of zone {zone[:40]!r}, which Python does not know: "
-                    "give option 'timeZone', or spark.sql.session.timeZone, as an offset such as "
-                    "+01:00 or as a region such as America/Los_Angeles"
-                ]
+                f"times without a zone are of zone {zone[:40]!r}, which Python does not know: "
+                "give option 'timeZone', or spark.sql.session.timeZone, as an offset such as "
+                "+01:00 or as a region such as America/Los_Angeles"
             )
     return forms
 

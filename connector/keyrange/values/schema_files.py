@@ -35,7 +35,7 @@ def schema_in(side: Side, form: str, location: str, storage: Mapping[str, str]) 
     except ValueError as failure:
         is_text = not isinstance(failure, UnicodeDecodeError)
         why = str(failure) if is_text else "is not UTF-8"
-        raise invalid_options([f"{option}: the schema in {location} {why}"]) from None
+        raise invalid_options(f"{option}: the schema in {location} {why}") from None
     return text
 
 
@@ -53,7 +53,7 @@ def _read(option: str, location: str, storage: Mapping[str, str]) -> bytes:
             raise ValueError(f"the file has {size:,} bytes, and a schema at most {_BYTES_MAX:,}")
         return directory.read(name)
     except FAILURES as failure:
-        raise invalid_options([f"{option}: {location} cannot be read: {failure}"]) from None
+        raise invalid_options(f"{option}: {location} cannot be read: {failure}") from None
 
 
 def _is_text(data: bytes) -> bool:

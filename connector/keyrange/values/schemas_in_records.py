@@ -42,11 +42,9 @@ def schema_in_records(options: SourceOptions, column: Side, format_name: str) ->
         )
     if found is None:
         raise invalid_options(
-            [
-                f"option '{column}Format' is {format_name} without {column}Schema, and no record "
-                "of the topic brings a schema: give it, as DDL, or let the connector write schemas "
-                "(schemas.enable=true)"
-            ]
+            f"option '{column}Format' is {format_name} without {column}Schema, and no record "
+            "of the topic brings a schema: give it, as DDL, or let the connector write schemas "
+            "(schemas.enable=true)"
         )
     return found
 

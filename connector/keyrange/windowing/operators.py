@@ -76,7 +76,7 @@ def duration_us(name: str, text: str) -> int:
     try:
         return argument_us(name, text, is_positive=True)
     except ValueError as failure:
-        raise invalid_options([str(failure)]) from None
+        raise invalid_options(str(failure)) from None
 
 
 def parts_of(
@@ -93,7 +93,7 @@ def parts_of(
     try:
         return operator.parts(columns, chosen)
     except ValueError as failure:
-        raise invalid_options([str(failure)]) from None
+        raise invalid_options(str(failure)) from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -232,5 +232,5 @@ def last(*, by_time: bool) -> LastByTime:
     """
     if not by_time:
         text = "a job without a function has the last row by offsets, with keys="
-        raise invalid_options([f"last needs by_time=True: {text}"])
+        raise invalid_options(f"last needs by_time=True: {text}")
     return LastByTime()

@@ -128,7 +128,7 @@ class WindowedAggregation(Operator):
         that are open.
         """
         if (mistake := apply_call_mistake(function)) is not None:
-            raise invalid_options([mistake])
+            raise invalid_options(mistake)
         names = {**{_name_of("", each): each for each in columns}, **named}
         call = _Call("apply", ",".join(names), tuple(names.values()), function, schema)
         return replace(self, _calls=(*self._calls, call))
@@ -137,7 +137,7 @@ class WindowedAggregation(Operator):
         self, kind: str, columns: tuple[str, ...], named: dict[str, str]
     ) -> WindowedAggregation:
         if not columns and not named:
-            raise invalid_options([f"{kind} needs a column"])
+            raise invalid_options(f"{kind} needs a column")
         whole = {**{_name_of(kind, each): each for each in columns}, **named}
         calls = tuple(_Call(kind, name, (column,)) for name, column in whole.items())
         return replace(self, _calls=(*self._calls, *calls))
@@ -206,7 +206,7 @@ def _schema_of(ddl: str) -> pa.Schema:
 
 def _name_of(kind: str, column: str) -> str:
     if not isinstance(column, str):
-        raise invalid_options([f"{kind or 'apply'} takes names of columns"])
+        raise invalid_options(f"{kind or 'apply'} takes names of columns")
     name = column.replace(".", "_")
     return f"{kind}_{name}" if kind else name
 
@@ -227,9 +227,7 @@ def hopping(size: str, step: str, emit: Emit = "final") -> WindowedAggregation:
     to several. Else as `tumbling`."""
     size_us, step_us = duration_us("size of windows", size), duration_us("step of windows", step)
     if step_us > size_us:
-        raise invalid_options(
-            [f"step {step} is longer than size {size}: records would be left out"]
-        )
+        raise invalid_options(f"step {step} is longer than size {size}: records would be left out")
     return WindowedAggregation(Fixed(size_us, step_us), _updates(emit))
 
 
@@ -245,5 +243,5 @@ def session(gap: str, emit: Emit = "final") -> WindowedAggregation:
 
 def _updates(emit: str) -> bool:
     if emit not in ("final", "update"):
-        raise invalid_options([f"emit must be final or update, and is {str(emit)[:40]!r}"])
+        raise invalid_options(f"emit must be final or update, and is {str(emit)[:40]!r}")
     return emit == "update"

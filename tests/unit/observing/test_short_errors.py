@@ -62,4 +62,4 @@ def test_each_error_is_read_back_from_what_spark_tells_of_it() -> None:
         assert (type(again), str(again)) == (type(raised), str(raised))
         assert again is not None
         assert again.condition == raised.condition
-    assert error_in(str(invalid_options(["no option 'x'"]))) is None
+    assert error_in(str(invalid_options("no option 'x'"))) is None

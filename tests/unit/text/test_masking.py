@@ -36,7 +36,7 @@ def test_addresses_are_shown_without_logins(text: str, shown: str) -> None:
 def test_errors_have_no_logins() -> None:
     failure = error("COMMITS_UNREADABLE", "GET http://u:S@h/", table="s3://A:S@bucket/t?sig=S")
     assert failure.message == "GET http://***@h/ (table=s3://***@bucket/t?***)"
-    assert "u:S" not in str(invalid_options(["option 'commitTable' https://u:S@h/t is none"]))
+    assert "u:S" not in str(invalid_options("option 'commitTable' https://u:S@h/t is none"))
 
 
 def test_texts_are_masked_the_longest_first() -> None:

@@ -49,7 +49,7 @@ def choose_source(progress: CheckpointProgress, named: int | None) -> int:
         for number, end in sources.items()
     )
     what = "must be named" if named is None else f"{named} is no source of Kafka's"
-    raise invalid_options([f"--source {what}; those of this query are: {listed or 'none'}"])
+    raise invalid_options(f"--source {what}; those of this query are: {listed or 'none'}")
 
 
 def starting_offsets(progress: CheckpointProgress, source: int) -> dict[TopicPartition, int]:
@@ -135,10 +135,8 @@ def _check_whole(ends: Iterable[Checkpoint]) -> None:
 def _check_done(end: Checkpoint, mark: CommitMark, commit_table: str) -> None:
     if not commit_table:
         raise invalid_options(
-            [
-                "--commit-table has to be named: the query commits individually, and only the "
-                "commit table says whether records below its positions are not done"
-            ]
+            "--commit-table has to be named: the query commits individually, and only the "
+            "commit table says whether records below its positions are not done"
         )
     known = _known(mark, commit_table)
     check_agreement(known, end)
@@ -153,17 +151,15 @@ def _check(
         raise error("BATCH_NOT_COMMITTED", f"planned and not committed: batch {listed}")
     if not moved:
         raise invalid_options(
-            [
-                "--to has nothing to change: keyrange did not write the last offsets of "
-                f'{origin.location}, so format("kafka") can go on with it as it is'
-            ]
+            "--to has nothing to change: keyrange did not write the last offsets of "
+            f'{origin.location}, so format("kafka") can go on with it as it is'
         )
     for source in moved:
         starting_offsets(progress, source)
     if origin.holds(target):
-        raise invalid_options([f"--to {target.location} lies in the checkpoint that is copied"])
+        raise invalid_options(f"--to {target.location} lies in the checkpoint that is copied")
     if not target.is_empty():
-        raise invalid_options([f"--to {target.location} exists and is not empty"])
+        raise invalid_options(f"--to {target.location} exists and is not empty")
 
 
 def _check_unchanged(origin: Directory, progress: CheckpointProgress) -> None:

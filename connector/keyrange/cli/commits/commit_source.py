@@ -80,7 +80,7 @@ class Chosen:
         if not states:
             named = self.topic if self.partition is None else f"{self.topic}-{self.partition}"
             others = ", ".join(map(str, sorted(known.states))) or "none"
-            raise invalid_options([f"the commits know nothing of {named}; they know of: {others}"])
+            raise invalid_options(f"the commits know nothing of {named}; they know of: {others}")
         return replace(known, states=states)
 
 
@@ -110,7 +110,7 @@ def known_at(commits: Commits, seq: int | None, named: str = "--at") -> Snapshot
     where there is no such."""
     last = commits.table.known()
     if seq is not None and seq > last.seq:
-        raise invalid_options([f"{named} {seq}: the commits are 1 to {last.seq}"])
+        raise invalid_options(f"{named} {seq}: the commits are 1 to {last.seq}")
     return last if seq is None else commits.table.known(seq)
 
 

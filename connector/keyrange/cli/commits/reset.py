@@ -179,11 +179,9 @@ def _check_shared(known: Snapshot, changed: Mapping[TopicPartition, Reset]) -> N
     topic = known.terms.state_topic if known.terms is not None else ""
     if topic and any(each.again for each in changed.values()):
         raise invalid_options(
-            [
-                f"the query's topics share the state of their keys (state.topic={topic}), which "
-                "cannot go back for the records of one of them: begin with a new checkpoint and "
-                "commitGroup, or give an offset above the committed one"
-            ]
+            f"the query's topics share the state of their keys (state.topic={topic}), which "
+            "cannot go back for the records of one of them: begin with a new checkpoint and "
+            "commitGroup, or give an offset above the committed one"
         )
 
 
@@ -229,14 +227,14 @@ def _targets(
     if to.startswith("commit:"):
         number = to.removeprefix("commit:")
         if not (is_number(number) and 1 <= int(number) <= known.seq):
-            raise invalid_options([f"--to {to}: the commits are 1 to {known.seq}"])
+            raise invalid_options(f"--to {to}: the commits are 1 to {known.seq}")
         then = commits.table.known(int(number)).states
         if unknown := [
             str(partition)
             for partition, state in sorted(states.items())
             if partition not in then or then[partition].topic_id != state.topic_id
         ]:
-            raise invalid_options([f"--to {to}: {', '.join(unknown)} had no state then"])
+            raise invalid_options(f"--to {to}: {', '.join(unknown)} had no state then")
         return {partition: then[partition].committed for partition in states}
     at_ms = read_time(to, "--to", now())
     if not names(named, SERVERS):
@@ -244,7 +242,7 @@ def _targets(
     with ask(named, states) as asked:
         found, ends = asked.offsets_at(at_ms), asked.offsets_at(LATEST)
     if gone := sorted(states.keys() - found.keys()):
-        raise invalid_options([f"--to: {', '.join(map(str, gone))} cannot be asked for"])
+        raise invalid_options(f"--to: {', '.join(map(str, gone))} cannot be asked for")
     # A time behind the last record is its end; what was not handed out yet comes by itself.
     return {
         partition: min(at if at >= 0 else ends[partition], states[partition].position)

@@ -178,7 +178,7 @@ def show(
         found = chosen_letters(found, of.group, of.source)
     if not (found or timers):
         no_timer = f"no timer of this key was given up in {place}"
-        raise invalid_options([no_timer if key else f"offset {at} of {place} is no dead letter"])
+        raise invalid_options(no_timer if key else f"offset {at} of {place} is no dead letter")
     if of.output is OutputFormat.JSON:
         values = {"table": table, "dead_letters": [document(each) for each in found]}
         values["timers"] = [timer_document(each) for each in timers]

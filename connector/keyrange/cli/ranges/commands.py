@@ -332,11 +332,9 @@ def _owner_as_assigned(
     if spans.keys() != set(range(len(spans))) or not spans:
         known = ", ".join(sorted({place.topic for place in owners})) or "none"
         raise invalid_options(
-            [
-                f"the members own no topic {topic} from its partition 0 on; topics are: {known}; a "
-                "topic that shares the state of their keys is asked for with --option "
-                "state.topic=... or --commits"
-            ]
+            f"the members own no topic {topic} from its partition 0 on; topics are: {known}; a "
+            "topic that shares the state of their keys is asked for with --option "
+            "state.topic=... or --commits"
         )
     nulls = folded(named).get("nullkeys")
     return _owner(content, len(spans), spans.__getitem__, nulls == "first")

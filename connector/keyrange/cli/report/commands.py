@@ -143,5 +143,5 @@ def _write(out: str, text: str) -> None:
             draft.unlink(missing_ok=True)
             raise
     except OSError as failure:
-        raise invalid_options([f"--out {out} cannot be written: {failure}"]) from None
+        raise invalid_options(f"--out {out} cannot be written: {failure}") from None
     note(f"{out}: {len(data) / 1e6:.1f} MB")

@@ -186,7 +186,7 @@ def _events(
             # Where a full file was put aside.
             lines = _tail(f"{where.progress}.1") + lines
     except FAILURES as failure:
-        raise invalid_options([f"--progress {where.progress} cannot be read: {failure}"]) from None
+        raise invalid_options(f"--progress {where.progress} cannot be read: {failure}") from None
     found = last_events(lines, source, progress.query_id, where.batches)
     of_query = (each for each in documents(reversed(lines)) if each.get("id") == progress.query_id)
     beside.told, _ = told_of(reversed([*islice(of_query, PROGRESSES)]))

@@ -263,7 +263,7 @@ def export(
 
     known, stored, _ = _opened(chosen, at, of)
     if to.exists():
-        raise invalid_options([f"--to {to} is there already"])
+        raise invalid_options(f"--to {to} is there already")
     rows = 0
     with pq.ParquetWriter(to, stored.columns, compression="zstd") as writer:
         for each in sorted(stored.runs):

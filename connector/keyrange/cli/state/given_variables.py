@@ -44,7 +44,7 @@ def form_of_rows(columns: pa.Schema, named: Sequence[str]) -> StateForm:
     try:
         variables = variables_of(declared)
     except ValueError as failure:
-        raise invalid_options([str(failure)]) from None
+        raise invalid_options(str(failure)) from None
     # A job with time has them, and reads files without them too.
     return StateForm((*variables, *(timer_variables() if TIMERS in columns.names else ())))
 
@@ -79,6 +79,6 @@ def _said_by(field: pa.Field) -> State:
             keys, items = (pa.schema(list(each)) for each in (kind.key_type, kind.item_type))
             return MapState(ddl_of_columns(keys), ddl_of_columns(items))
     except ValueError as failure:
-        raise invalid_options([f"column {field.name!r}: {failure}"]) from None
+        raise invalid_options(f"column {field.name!r}: {failure}") from None
     text = f"column {field.name!r} is {kind}: say by --variable which variable it is"
-    raise invalid_options([f"{text}, such as '{field.name}: value of n long'"])
+    raise invalid_options(f"{text}, such as '{field.name}: value of n long'")

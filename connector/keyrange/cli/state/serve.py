@@ -96,15 +96,15 @@ def _token(file: Path | None, address: str) -> str | None:
     if file is None:
         if address != ADDRESS:
             raise invalid_options(
-                [f"--address {address} is served to who has a token alone: give --token-file"]
+                f"--address {address} is served to who has a token alone: give --token-file"
             )
         return None
     try:
         token = file.read_text().strip()
     except (OSError, UnicodeDecodeError) as failure:
-        raise invalid_options([f"--token-file cannot be read: {failure}"]) from None
+        raise invalid_options(f"--token-file cannot be read: {failure}") from None
     if len(token) < 16:
-        raise invalid_options(["--token-file: a token has 16 characters at least"])
+        raise invalid_options("--token-file: a token has 16 characters at least")
     return token
 
 

@@ -147,7 +147,7 @@ def verify_fold(
     if known.terms is not None and known.terms.state_topic:
         # In which order a batch read the records of two topics stands nowhere.
         text = "--function is not for topics that share the state of their keys (state.topic)"
-        raise invalid_options([text])
+        raise invalid_options(text)
     plan = plan_fold(commits, known, stored, from_seq)
     then = commits.table.known(plan.from_seq)
     base = stored.at({each: then.runs.get(each, ()) for each in stored.runs})

@@ -43,7 +43,7 @@ def commits(table: DataFrame, what: str = "pending") -> DataFrame:
     told apart by column commit_seq.
     """
     if what not in _WAYS:
-        raise invalid_options([f"what must be pending or done, and is {what[:40]!r}"])
+        raise invalid_options(f"what must be pending or done, and is {what[:40]!r}")
     records = table.selectExpr(*_KEPT, "scanned", "pending", "posexplode(pending) AS (at, record)")
     found = records.selectExpr(*_KEPT, *_WAYS[what])
     return found.where("from_offset < until_offset") if what == "done" else found

@@ -122,12 +122,12 @@ def open_letters(
     letters = letters_at(table, dead_letter_table, storage)
     if not letters.is_there():
         if dead_letter_table:
-            raise invalid_options([f"there is no table of dead letters at {dead_letter_table}"])
+            raise invalid_options(f"there is no table of dead letters at {dead_letter_table}")
         path = beside(table, DEAD_LETTERS)
         if (own := _letters_in(table, storage)) is not None:
             if replays:
                 text = "holds dead letters itself, and a replay is by a commit table, which queries"
-                raise invalid_options([f"{table} {text} that commit whole batches do not have"])
+                raise invalid_options(f"{table} {text} that commit whole batches do not have")
             return own
         if not DeltaStore(table, commit_table.LAYOUT, storage).refresh():
             text = f"there is no commit table at {table}, and no dead letters at {path}"

@@ -60,17 +60,15 @@ def plan_fold(
     timed = [each.name for each in stored.form.variables if each.ttl_ms]
     if timed:
         raise invalid_options(
-            [f"--function: when {timed[0]} expires depends on when batches ran, which no log tells"]
+            f"--function: when {timed[0]} expires depends on when batches ran, which no log tells"
         )
     first = _first_kept(commits, known, stored) if from_seq is None else from_seq
     dead = 0
     for commit in commits.table.history(first + 1, known.seq + 1):
         if commit.kind is CommitKind.RESET:
             raise invalid_options(
-                [
-                    f"commit {commit.seq} has set records back by hand, so the function saw them "
-                    f"twice: give --from {commit.seq} or later"
-                ]
+                f"commit {commit.seq} has set records back by hand, so the function saw them "
+                f"twice: give --from {commit.seq} or later"
             )
         dead += sum(each.dead for each in commit.counts.values())
     then = commits.table.known(first).states
@@ -80,7 +78,7 @@ def plan_fold(
         was = then.get(partition, fresh(state.topic_id, 0))
         if was.topic_id != state.topic_id:
             raise invalid_options(
-                [f"{partition.topic} was created anew since commit {first}: give a later --from"]
+                f"{partition.topic} was created anew since commit {first}: give a later --from"
             )
         before[partition] = was
     return FoldPlan(first, before, {each: known.states[each] for each in stored.runs}, dead)
@@ -139,13 +137,11 @@ class StateFold:
                 for at, offset, text in self.failures
             )
             raise invalid_options(
-                [
-                    f"--function failed with all {len(self.failures):,} records that it was called "
-                    f"with: {kinds_text(kinds)}. A job's function gets keys and values as the "
-                    "job's options say: give those that the job has, such as --option "
-                    "valueFormat=..., valueSchema=..., keyFormat=... and schemaRegistry.url=..., "
-                    "and --mode as of the job"
-                ]
+                f"--function failed with all {len(self.failures):,} records that it was called "
+                f"with: {kinds_text(kinds)}. A job's function gets keys and values as the "
+                "job's options say: give those that the job has, such as --option "
+                "valueFormat=..., valueSchema=..., keyFormat=... and schemaRegistry.url=..., "
+                "and --mode as of the job"
             )
 
     def _done(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

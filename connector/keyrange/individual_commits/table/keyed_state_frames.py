@@ -53,7 +53,7 @@ def state(
     commits = open_commits(table, group, source, storage)
     last = commits.table.known()
     if at is not None and not 1 <= at <= last.seq:
-        raise invalid_options([f"at={at}: the commits are 1 to {last.seq}"])
+        raise invalid_options(f"at={at}: the commits are 1 to {last.seq}")
     known = last if at is None else commits.table.known(at)
     # One moment for the whole frame, whenever and however often Spark computes it.
     then = None if at is None else commits.last(at)

@@ -201,10 +201,8 @@ def runs_to_return_to(
         for _, each in sorted(near, key=lambda each: each[1].seq)
     )
     raise invalid_options(
-        [
-            f"--to {to} of {partition}: its keys have state, which goes back with their records to "
-            f"where all before was done and nothing behind; that is so at {named or 'no offset'}"
-        ]
+        f"--to {to} of {partition}: its keys have state, which goes back with their records to "
+        f"where all before was done and nothing behind; that is so at {named or 'no offset'}"
     )
 
 
@@ -240,8 +238,6 @@ def _check_kept(
     gone = sorted({run.file for run in runs} - there)
     if gone:
         raise invalid_options(
-            [
-                f"the state of {partition} at commit {seq} is not kept any more (state.retention): "
-                f"{gone[0]} is gone; choose a later commit"
-            ]
+            f"the state of {partition} at commit {seq} is not kept any more (state.retention): "
+            f"{gone[0]} is gone; choose a later commit"
         )

@@ -113,7 +113,7 @@ class OpenState:
         if partition not in self.known:
             named = [str(TopicPartition(*each)) for each in sorted(self.known)[:_NAMED]]
             text = f"the commits know of no partition {partition}; they know of: {', '.join(named)}"
-            raise invalid_options([text])
+            raise invalid_options(text)
         return [at for at in self.blocks if at == partition]
 
     def found(

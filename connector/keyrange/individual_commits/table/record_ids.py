@@ -37,16 +37,14 @@ def read_record_ids(
     try:
         table = DeltaTable(path, storage_options=dict(storage))
     except TableNotFoundError:
-        raise invalid_options([f"there is no Delta table at {path}"]) from None
+        raise invalid_options(f"there is no Delta table at {path}") from None
     except (DeltaError, OSError) as failure:
         raise _unreadable(path, failure, storage) from None
     known = [field.name for field in table.schema().fields]
     if missing := [name for name in columns if name not in known]:
         raise invalid_options(
-            [
-                f"the table at {path} has no column {', '.join(missing)}; it has "
-                f"{', '.join(known)}; --columns says by which three a row names its record"
-            ]
+            f"the table at {path} has no column {', '.join(missing)}; it has "
+            f"{', '.join(known)}; --columns says by which three a row names its record"
         )
     names = ", ".join('"{}"'.format(name.replace('"', '""')) for name in columns)
     # Identifiers are quoted; nothing of the text is a value.
@@ -72,14 +70,14 @@ def _collect(
 
     for name, column in zip(columns, batch.columns, strict=True):
         if column.null_count:
-            raise invalid_options([f"the table at {path} has rows without {name}"])
+            raise invalid_options(f"the table at {path} has rows without {name}")
     try:
         topics = batch.column(0).cast(pa.string()).dictionary_encode()
         numbers = batch.column(1).cast(pa.int32()).to_numpy(zero_copy_only=False)
         offsets = batch.column(2).cast(pa.int64()).to_numpy(zero_copy_only=False)
     except pa.ArrowInvalid as failure:
         raise invalid_options(
-            [f"the columns {', '.join(columns)} of the table at {path} hold no ids: {failure}"]
+            f"the columns {', '.join(columns)} of the table at {path} hold no ids: {failure}"
         ) from None
     places = np.stack((topics.indices.to_numpy(zero_copy_only=False), numbers))
     own, which = np.unique(places, axis=1, return_inverse=True)

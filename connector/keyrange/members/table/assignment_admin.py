@@ -35,7 +35,7 @@ def open_members(path: str, storage: Mapping[str, str]) -> Members:
     table = open_assignments(path, "", storage)
     last = table.last()
     if last is None:
-        raise invalid_options([f"there is no table of members at {path}"])
+        raise invalid_options(f"there is no table of members at {path}")
     return Members(path, table, last, tuple(table.commands(last.commands_until)))
 
 
@@ -69,7 +69,7 @@ def check_known(members: Members, name: str) -> None:
     known = {*slots, *(each.name for each in last.members)}
     if name not in known:
         names = ", ".join(sorted(known)) or "none"
-        raise invalid_options([f"{members.path} holds no member {name}; its members are: {names}"])
+        raise invalid_options(f"{members.path} holds no member {name}; its members are: {names}")
 
 
 def _storable(text: str) -> str:

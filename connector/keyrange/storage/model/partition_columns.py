@@ -57,7 +57,7 @@ def partition_columns(texts: Sequence[str]) -> tuple[PartitionColumn, ...]:
     found = tuple(_parsed(text.strip()) for text in texts)
     names = [each.name.lower() for each in found]
     if len(set(names)) < len(names):
-        raise invalid_options([f"partition_by names a column twice: {', '.join(names)}"])
+        raise invalid_options(f"partition_by names a column twice: {', '.join(names)}")
     return found
 
 
@@ -78,7 +78,7 @@ def _parsed(text: str) -> PartitionColumn:
     unit = _UNITS.get(call[1].lower()) if call else None
     if call is None or unit is None:
         known = "a column, date(column), day(column) or hour(column), each with AS name"
-        raise invalid_options([f"partition_by: {text} is not {known}"])
+        raise invalid_options(f"partition_by: {text} is not {known}")
     return PartitionColumn(_bare(call[3] or call[1].lower()), _bare(call[2]), unit)
 
 
