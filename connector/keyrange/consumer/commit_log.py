@@ -53,8 +53,6 @@ _log = logging.getLogger(__name__)
 # Whoever begins anew has been outrun by another who got on: in a rebalance all claim at once.
 _TRIES: Final = 100
 _FENCE_TRIES: Final = 10
-# A consumer that was ended by others keeps its name for so many epochs of the group.
-_LEFT_AFTER_EPOCHS: Final = 10
 
 # Where a group begins in partitions that none of it has read, and whether it knows their topics.
 Begin = Callable[[Iterable[TopicPartition], bool], Positions]

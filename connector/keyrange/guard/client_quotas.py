@@ -26,7 +26,8 @@ from keyrange.kafka.messages.admin import (
     describe_client_quotas,
     describe_configs,
 )
-from keyrange.kafka.messages.produce import produce, record_batch
+from keyrange.kafka.messages.produce import record_batch
+from keyrange.kafka.messages.transactions import produce
 from keyrange.kafka.retry_deadline import Deadline
 
 _log = logging.getLogger(__name__)
@@ -173,7 +174,7 @@ def _entities(quotas: Quotas) -> list[QuotaEntity]:
 
 def _try_out(canary: Cluster, brokers: Mapping[int, Broker], by: Deadline) -> tuple[int, ...]:
     batch = record_batch(bytes(_PAYLOAD_BYTES), int(time.time() * 1000))
-    request = produce(CANARY, {0: batch}, _ANSWER_MS)
+    request = produce(None, {CANARY: [(0, batch)]}, _ANSWER_MS)
     passing: set[int] = set()
     waiting = set(brokers)
     while waiting and not by.passed:

@@ -11,7 +11,6 @@ of another protocol (TLS, SASL, HTTP), an untrusted certificate, a wrong passwor
 
 from __future__ import annotations
 
-import logging
 import socket
 import ssl
 import struct
@@ -28,7 +27,6 @@ from keyrange.options.kafka_properties import ClientSettings
 
 __all__ = ["Connection", "ConnectionLost"]
 
-_log = logging.getLogger(__name__)
 
 # Answers other than to a fetch: metadata of 100,000 partitions is about 10 MB.
 _ANSWER_BYTES_MAX: Final = 256 * 1024 * 1024

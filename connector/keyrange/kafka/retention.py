@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -11,8 +10,6 @@ from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.messages import protocol
 from keyrange.kafka.messages.admin import Resource, describe_configs
 from keyrange.kafka.model.retention_deadline import Retention
-
-_log = logging.getLogger(__name__)
 
 _POLICY: Final = "cleanup.policy"
 _MS: Final = "retention.ms"

@@ -12,7 +12,8 @@ told once all the same, by the listener that came last.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
@@ -37,12 +38,8 @@ def to_prometheus(samples: Samples, registry: Any) -> None:
 
     Raises INVALID_OPTIONS where the library is not installed.
     """
-    try:
+    with _needing("prometheus needs prometheus-client", install_line("prometheus")):
         from prometheus_client import REGISTRY
-    except ImportError:
-        raise invalid_options(
-            f"prometheus needs prometheus-client: {install_line('prometheus')}"
-        ) from None
     place = REGISTRY if registry is True else registry
     _add(place, samples, lambda merged: place.register(QueryCollector(merged)))
 
@@ -53,14 +50,18 @@ def to_opentelemetry(samples: Samples, provider: Any) -> None:
 
     Raises INVALID_OPTIONS where the API is not installed.
     """
-    try:
+    with _needing("opentelemetry needs opentelemetry-api", install_line("opentelemetry")):
         from opentelemetry import metrics
-    except ImportError:
-        raise invalid_options(
-            f"opentelemetry needs opentelemetry-api: {install_line('opentelemetry')}"
-        ) from None
     place = metrics.get_meter_provider() if provider is True else provider
     _add(place, samples, lambda merged: _make_instruments(place, merged))
+
+
+@contextmanager
+def _needing(package: str, line: str) -> Iterator[None]:
+    try:
+        yield
+    except ImportError:
+        raise invalid_options(f"{package}: {line}") from None
 
 
 def _add(place: Any, samples: Samples, begin: Callable[[Samples], None]) -> None:
@@ -112,12 +113,8 @@ def _family(metric: Metric, samples: Iterable[Sample]) -> Family:
 def serve(port: int, host: str, collector: Any = None) -> None:
     """Serve what a collector says over HTTP, in a thread; by default all of the library's own
     registry. Raises INVALID_OPTIONS where the library is not installed, or the port is taken."""
-    try:
+    with _needing("--metrics-port needs prometheus-client", install_line("prometheus")):
         from prometheus_client import REGISTRY, CollectorRegistry, start_http_server
-    except ImportError:
-        raise invalid_options(
-            f"--metrics-port needs prometheus-client: {install_line('prometheus')}"
-        ) from None
     registry = REGISTRY
     if collector is not None:
         registry = CollectorRegistry()

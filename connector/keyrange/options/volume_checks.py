@@ -79,7 +79,7 @@ def choose_volumes(
     if admin or by_itself or (is_on and asks):
         client = parse_client_options(admin, violations, ADMIN_PREFIX)
     policy = _policy(chosen, is_on and needs_limit and reads_volumes, violations)
-    return replace(chosen, policy=policy, admin=dict(admin), client=client)
+    return replace(chosen, policy=policy, client=client)
 
 
 def _check_sources(given: GivenOptions, chosen: VolumeOptions, violations: Violations) -> None:

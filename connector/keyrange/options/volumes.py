@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
 from keyrange.model.volumes import Limit, Policy, VolumeName
@@ -80,13 +80,11 @@ class VolumeOptions:
     """The guard. `policy` None stands for no limit, which sources but cluster-volumes do without.
 
     `excluded` are names of users, without `User:`. `static_factor`, `factor_file`, `factor_topic`,
-    `base_rate` and `quota_file` are for the sources of these names. `admin` are the properties
-    behind kafka.admin. as they were given, for a process that reads them anew. Rates are bytes a
-    second, durations in ms.
+    `base_rate` and `quota_file` are for the sources of these names. Rates are bytes a second,
+    durations in ms.
     """
 
     policy: Policy | None = None
-    admin: Mapping[str, str] = field(default_factory=dict, repr=False)
     client: ClientSettings | None = None
     min_available_bytes: Limit | None = option(
         "min.available.bytes",

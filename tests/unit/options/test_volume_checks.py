@@ -47,7 +47,6 @@ def test_what_a_query_that_is_held_back_has() -> None:
     assert not volumes.enforce
     assert volumes.policy == Policy(Limit(min_available_bytes=10 << 30), 1.0, 300_000, 60_000)
     assert (volumes.factor_source, volumes.quota_source) == ("cluster-volumes", "static")
-    assert volumes.admin == {"bootstrap.servers": "a:1"}
     assert volumes.client is not None
     assert volumes.client.bootstrap_servers == (("a", 1),)
 

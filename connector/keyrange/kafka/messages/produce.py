@@ -1,13 +1,10 @@
-"""The messages of a producer, by kafka-python: the partition of a key, the record batch, and the
-request that carries it."""
+"""What a producer makes of a record, by kafka-python: its partition, and a record batch."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from kafka.partitioner.default import murmur2
-from kafka.protocol.producer.produce import ProduceRequest
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
 _MAGIC: Final = 2
@@ -35,22 +32,3 @@ def record_batch(value: bytes, timestamp_ms: int) -> bytes:
     )
     builder.append(0, timestamp_ms, None, value, [])
     return bytes(builder.build())
-
-
-def produce(topic: str, batches: Mapping[int, bytes], timeout_ms: int) -> Any:
-    """A record batch for each partition, acknowledged by all replicas in sync."""
-    one = ProduceRequest.TopicProduceData
-    part = one.PartitionProduceData
-    return ProduceRequest(
-        transactional_id=None,
-        acks=-1,
-        timeout_ms=timeout_ms,
-        topic_data=[
-            one(
-                name=topic,
-                partition_data=[
-                    part(index=partition, records=batch) for partition, batch in batches.items()
-                ],
-            )
-        ],
-    )

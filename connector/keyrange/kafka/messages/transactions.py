@@ -1,4 +1,4 @@
-"""The messages of a transactional producer, by kafka-python.
+"""The messages of a producer, by kafka-python; most are of a transactional one.
 
 `transaction.version` 2 (KIP-890) is spoken by the versions above the ones in `BEFORE_BUMPS`: in
 those brokers add partitions and groups to a transaction, and each transaction has its own epoch.
@@ -97,9 +97,12 @@ def end_transaction(transactional_id: str, producer_id: int, epoch: int, commits
 
 
 def produce(
-    transactional_id: str, by_topic: Mapping[str, Sequence[tuple[int, bytes]]], timeout_ms: int
+    transactional_id: str | None,
+    by_topic: Mapping[str, Sequence[tuple[int, bytes]]],
+    timeout_ms: int,
 ) -> Any:
-    """`by_topic`: (partition, record batch) pairs, acknowledged by all replicas in sync."""
+    """`by_topic`: (partition, record batch) pairs, acknowledged by all replicas in sync; None:
+    outside of transactions."""
     topic = ProduceRequest.TopicProduceData
     part = topic.PartitionProduceData
     return ProduceRequest(

@@ -144,12 +144,10 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one partition of a request. `passes`: Kafka means it to be tried again.
-    `bad_records` are the places of records in their batch for which the broker refused it."""
+    """What became of one partition of a request. `passes`: Kafka means it to be tried again."""
 
     error: str = NONE
     passes: bool = False
-    bad_records: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,12 +89,10 @@ class SenderSettings:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a transaction or a sender ended; the batch that was refused, if it was one, and the
-    places of the refused records in it, where the broker told them."""
+    """Why a transaction or a sender ended, and the batch that was refused, if it was one."""
 
     error: KeyrangeError
     batch: Batch | None = None
-    bad_records: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)
@@ -354,7 +352,7 @@ class TransactionalSender:
         name, identity = outcome.error, self.settings.transactional_id
         what = f"{what} was refused with {name}"
         found = error(condition(name), what, transactional_id=identity)
-        failure = Failure(found, batch, outcome.bad_records)
+        failure = Failure(found, batch)
         may_abort = self.phase in ABORTABLE and (self.phase is not Phase.ENDING or name in LOST)
         if name in FENCED or not may_abort:
             self._end(failure)

@@ -103,7 +103,7 @@ def read(request: Request, answer: Any) -> Answer:
             return Answer(_outcome(answer.error_code), producer=producer)
         case Produce():
             outcomes = {
-                TopicPartition(topic.name, each.index): _produced(each)
+                TopicPartition(topic.name, each.index): _outcome(each.error_code)
                 for topic in answer.responses
                 for each in topic.partition_responses
             }
@@ -113,12 +113,6 @@ def read(request: Request, answer: Any) -> Answer:
 
 def _outcome(code: int) -> Outcome:
     return Outcome(protocol.error_name(code), protocol.is_retriable(code))
-
-
-def _produced(part: Any) -> Outcome:
-    whole = _outcome(part.error_code)
-    bad = tuple(each.batch_index for each in getattr(part, "record_errors", None) or ())
-    return Outcome(whole.error, whole.passes, bad)
 
 
 def _token(answer: Any) -> Answer:
