@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -19,84 +19,66 @@ import pyspark
 
 from keyrange.embedded.process import free_ports
 
-_HOST: Final = "127.0.0.1"
+HOST: Final = "127.0.0.1"
 _START_S: Final = 120.0
 CONFS: Final = {
-    "spark.driver.host": _HOST,
-    "spark.driver.bindAddress": _HOST,
+    "spark.driver.host": HOST,
+    "spark.driver.bindAddress": HOST,
     "spark.executor.memory": "900m",
     "spark.task.maxFailures": "20",
 }
 
 
-class Cluster:
-    """A master, and workers of one core, one executor each."""
+class Processes:
+    """A master, and workers of one core each, whose executors are started with `environment`."""
 
-    def __init__(self, home: Path) -> None:
-        self._home = home
+    def __init__(self, home: Path, environment: Mapping[str, str]) -> None:
+        self._home, self._log, self._environment = home, home / "cluster.log", environment
         [port] = free_ports(1)
-        self.master = f"spark://{_HOST}:{port}"
-        self._log = home / "cluster.log"
-        self._workers: list[subprocess.Popen[bytes]] = []
-        self._master = self._start(
-            "master.Master", {}, "--host", _HOST, "--port", str(port), "--webui-port", "0"
-        )
+        self.master = f"spark://{HOST}:{port}"
+        # By their hosts.
+        self.workers: dict[str, subprocess.Popen[bytes]] = {}
+        self._started = 0
+        self._master = self._start("master.Master", {}, "--host", HOST, "--port", str(port))
         self._wait("I have been elected leader", 1)
 
-    def add_worker(self) -> None:
-        number = len(self._workers)
-        host = self._home / f"host-{number}"
-        host.mkdir(mode=0o700)
-        environment = {"XDG_STATE_HOME": str(host), "METADATA_NAME": f"host-{number}"}
-        work = ("--work-dir", str(host / "work"), "--webui-port", "0", "--host", _HOST)
-        arguments = ("--cores", "1", "--memory", "1g", *work, self.master)
-        self._workers.append(self._start("worker.Worker", environment, *arguments))
-        self._wait("Successfully registered with master", len(self._workers))
+    def start_worker(
+        self, host: str, address: str, directory: Path, environment: Mapping[str, str]
+    ) -> None:
+        arguments = ("--host", address, "--work-dir", str(directory), "--cores", "1")
+        self.workers[host] = self._start(
+            *("worker.Worker", environment, *arguments, "--memory", "1g", self.master)
+        )
+        self._started += 1
 
-    def state_bytes(self) -> int:
-        """What the hosts have in their directories of state."""
-        paths = self._home.glob("host-*/keyrange/**/*.arrow")
-        total = 0
-        for path in paths:
-            with suppress(FileNotFoundError):
-                total += path.stat().st_size
-        return total
+    def wait_for_workers(self) -> None:
+        """Until the master knows them: an application that runs gets their executors."""
+        self._wait("Successfully registered with master", self._started)
 
     @property
-    def names(self) -> list[str]:
-        """Of the workers."""
-        return [f"host-{number}" for number in range(len(self._workers))]
+    def hosts(self) -> list[str]:
+        return list(self.workers)
 
-    def forget_state(self, number: int) -> None:
-        """The copies of a host are gone."""
-        for path in self._home.glob(f"{self.names[number]}/keyrange/slots/state/*"):
-            shutil.rmtree(path, ignore_errors=True)
-
-    def lose_worker(self) -> None:
-        """kill -9 of the last one, and of all that it has started."""
-        _kill(self._workers[-1])
+    def lose_worker(self, host: str) -> None:
+        """kill -9 of the worker on a host, and of all that it has started."""
+        _kill(self.workers.pop(host))
 
     def close(self) -> None:
-        for process in (*self._workers, self._master):
+        for process in (*reversed(self.workers.values()), self._master):
             _kill(process)
-            process.wait(60)
 
     def _start(
-        self, name: str, environment: dict[str, str], *arguments: str
+        self, name: str, environment: Mapping[str, str], *arguments: str
     ) -> subprocess.Popen[bytes]:
         spark_class = Path(pyspark.__file__).parent / "bin" / "spark-class"
+        words = [str(spark_class), f"org.apache.spark.deploy.{name}", "--webui-port", "0"]
         with self._log.open("ab") as log:
             return subprocess.Popen(
-                [str(spark_class), f"org.apache.spark.deploy.{name}", *arguments],
+                [*words, *arguments],
                 stdout=log,
                 stderr=log,
                 cwd=self._home,
-                env={
-                    **os.environ,
-                    "PYSPARK_PYTHON": sys.executable,
-                    "PYTHONPATH": os.pathsep.join(map(os.path.abspath, filter(None, sys.path))),
-                    **environment,
-                },
+                env={**os.environ, **self._environment, **environment},
                 start_new_session=True,
             )
 
@@ -108,12 +90,44 @@ class Cluster:
             time.sleep(0.1)
 
 
+class Cluster(Processes):
+    """Workers on one address, each with a name as of a host of its own."""
+
+    def __init__(self, home: Path) -> None:
+        path = os.pathsep.join(map(os.path.abspath, filter(None, sys.path)))
+        super().__init__(home, {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": path})
+
+    def add_worker(self) -> None:
+        name = f"host-{len(self.workers)}"
+        host = self._home / name
+        host.mkdir(mode=0o700)
+        environment = {"XDG_STATE_HOME": str(host), "METADATA_NAME": name}
+        self.start_worker(name, HOST, host / "work", environment)
+        self.wait_for_workers()
+
+    def state_bytes(self) -> int:
+        """What the hosts have in their directories of state."""
+        paths = self._home.glob("host-*/keyrange/**/*.arrow")
+        total = 0
+        for path in paths:
+            with suppress(FileNotFoundError):
+                total += path.stat().st_size
+        return total
+
+    def forget_state(self, number: int) -> None:
+        """The copies of a host are gone."""
+        for path in self._home.glob(f"{self.hosts[number]}/keyrange/slots/state/*"):
+            shutil.rmtree(path, ignore_errors=True)
+
+
 def _kill(process: subprocess.Popen[bytes]) -> None:
+    family = [process.pid]
     with suppress(psutil.NoSuchProcess):
-        found = psutil.Process(process.pid)
-        for pid in [*(each.pid for each in found.children(recursive=True)), process.pid]:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        family += [each.pid for each in psutil.Process(process.pid).children(recursive=True)]
+    for pid in family:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    process.wait(120)
 
 
 @contextmanager

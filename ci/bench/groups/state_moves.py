@@ -151,7 +151,7 @@ def _hurt(
 ) -> None:
     steady_s = bench.pick(full=10.0, quick=8.0, tiny=3.0)
     watch.settles(2, steady_s)
-    watch.remove(cluster.names[-1])
+    watch.remove(cluster.hosts[-1])
     watch.settles(1, 0.0)
     # It joins again, as a new member with a new disk.
     cluster.forget_state(1)
@@ -166,7 +166,7 @@ def _hurt(
         cluster.forget_state(0)
     watch.settles(2, steady_s)
     began = time.time()
-    cluster.lose_worker()
+    cluster.lose_worker(cluster.hosts[-1])
     watch.settles(1, steady_s)
     pauses.lost_host.append(watch.pause_ms(began))
 
