@@ -185,15 +185,8 @@ def _values(
         unknown = unknown_property(name, prefix, rows)
         if unknown is not None:
             violations.add(f"{prefix}{name}", unknown)
-            continue
-        row = rows[name]
-        if row.refused:
-            violations.add(f"{prefix}{name}", f"is not supported: {row.refused}")
         else:
-            with violations.collecting(f"{prefix}{name}"):
-                parsed = row.parse(value)
-                if row.field:
-                    values[row.field] = parsed
+            rows[name].fill(values, f"{prefix}{name}", value, violations)
     return values
 
 

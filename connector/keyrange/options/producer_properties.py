@@ -143,15 +143,10 @@ def parse_producer_options(
         row = PRODUCER_PROPERTIES.get(short)
         if short == name or row is None:
             violations.add(name, _unknown(name))
-        elif row.refused:
-            violations.add(name, f"is not supported: {row.refused}")
         elif short in _CONNECTION:
             connection[short] = value
         else:
-            with violations.collecting(name):
-                parsed = row.parse(value)
-                if row.field:
-                    fields[row.field] = parsed
+            row.fill(fields, name, value, violations)
     own = ProducerSettings(**fields)
     if "bootstrap.servers" in connection:
         return own, parse_client_options(connection, violations)

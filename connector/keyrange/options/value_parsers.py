@@ -309,6 +309,16 @@ class Property:
     ignored: str = ""
     refused: str = ""
 
+    def fill(self, fields: dict[str, Any], name: str, value: str, violations: Violations) -> None:
+        """Take a value, which was given under a name, into the field."""
+        if self.refused:
+            violations.add(name, f"is not supported: {self.refused}")
+            return
+        with violations.collecting(name):
+            parsed = self.parse(value)
+            if self.field:
+                fields[self.field] = parsed
+
 
 _PROPERTIES = "properties"
 
