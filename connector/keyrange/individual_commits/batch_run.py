@@ -144,7 +144,7 @@ class BatchRun:
         self.when_decided()
         # Another driver may take over from here on, with a checkpoint and transactions of its own.
         written = self._released(manifest, output) if manifest.is_held else manifest
-        output.write(self.store, written, at.application, at, is_made, self._driver)
+        output.write(self.store, written, at, is_made, self._driver)
 
     def _check_append(self) -> None:
         """A driver that was replaced makes no verdict: the function may be another one by now."""

@@ -98,11 +98,11 @@ class BatchOutput:
             "topics": {name: each.as_told() for name, each in self.topics.items()},
         }
 
-    def mark(self, application: str, at: Planned, driver: Driver | None = None) -> None:
+    def mark(self, at: Planned, driver: Driver | None = None) -> None:
         """What has to be done before there is a manifest of a batch. Raises as
         `TopicOutput.mark`."""
         for each in self.topics.values():
-            each.mark(application, at, driver)
+            each.mark(at.application, at, driver)
 
     def check(self, manifest: Manifest) -> None:
         """Raises BATCH_UNFINISHED where a manifest that was made before has its output elsewhere,
@@ -126,7 +126,7 @@ class BatchOutput:
         Raises as `VerdictStore`, `mark`, both functions, and `check` of this class do."""
         manifest, found = store.manifest(at.batch_id, at.start, at.end), None
         if manifest is None:
-            self.mark(at.application, at, driver)
+            self.mark(at, driver)
             with store.writing():
                 found = reported_outcomes.handed_on(batch)
         check()
@@ -147,7 +147,6 @@ class BatchOutput:
         self,
         store: VerdictStore,
         manifest: Manifest,
-        application: str,
         at: Planned,
         is_made: bool,
         driver: Driver | None = None,
@@ -156,12 +155,12 @@ class BatchOutput:
         whether this run has made it. A run that ends between two leaves the rest to the next one.
 
         Raises as `SinkTable` and `TopicOutput` do."""
-        note = note_of(application, at.batch_id, at.topics, manifest.plan)
+        note = note_of(at.application, at.batch_id, at.topics, manifest.plan)
         for name, each in self.tables.items():
             sink, told = each.sink, manifest.tables[name]
             schema = pa.schema(list(struct_type(told.schema)))
             files = appended_files.files_of(manifest.rows["file"], name)
-            given: Any = (application, at.batch_id, not is_made, driver, note, schema)
+            given: Any = (at.application, at.batch_id, not is_made, driver, note, schema)
             writer = self._writer(each, told)
             if writer is None:
                 sink.append(files, *given)
@@ -172,7 +171,7 @@ class BatchOutput:
             if sink.keys:
                 last_batch_results.keep_merged(at.query_id, at.batch_id, counts)
         for topic in self.topics.values():
-            topic.write(store, manifest, application, at, is_made, driver)
+            topic.write(store, manifest, at.application, at, is_made, driver)
 
     def _writer(self, table: TableOutput, told: ManifestTable) -> StagedWriter | None:
         """Who writes the rows of files into a table; None where these become its own. Raises

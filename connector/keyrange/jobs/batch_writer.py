@@ -90,12 +90,7 @@ class JobTables:
     __getstate__ = _what_it_was_made_of
 
     def prepare(
-        self,
-        store: VerdictStore,
-        application: str,
-        at: Planned,
-        batch: DataFrame,
-        group: str = "",
+        self, store: VerdictStore, at: Planned, batch: DataFrame, group: str = ""
     ) -> BatchOutput:
         """The tables of the query, which are made where the query has none. Once in a run: whether
         the batch before this one, which Spark's checkpoint calls finished, is in these tables. Its
@@ -105,11 +100,11 @@ class JobTables:
         Raises OUTPUT_PASSED_OVER where there is no manifest, OTHER_TABLE where it is one of another
         table or one lacks its transaction, OTHER_TOPIC likewise, TABLE_RESTORED.
         """
-        output, is_known = self._output(batch), application in self._checked
-        known = self._checked.get(application, {})
+        output, is_known = self._output(batch), at.application in self._checked
+        known = self._checked.get(at.application, {})
         sinks = {name: each.sink for name, each in output.tables.items()}
         if not is_known and at.is_of_one_source:
-            self._check_before(store, output, application, at)
+            self._check_before(store, output, at)
         elif not is_known and _goes_on(at, group):
             before = store.before(at)
             self._check_places(before, sinks)
@@ -123,7 +118,7 @@ class JobTables:
         if not is_known:
             for sink in output:
                 warn_of_history(sink, at)
-            self._checked[application] = {name: each.table_id() for name, each in sinks.items()}
+            self._checked[at.application] = {name: each.table_id() for name, each in sinks.items()}
         return output
 
     def _output(self, batch: DataFrame) -> BatchOutput:
@@ -168,9 +163,7 @@ class JobTables:
         topics = {name: each.address for name, each in self.topics.items()}
         check_places(manifest, sinks, self.moved_from, topics)
 
-    def _check_before(
-        self, store: VerdictStore, output: BatchOutput, application: str, at: Planned
-    ) -> None:
+    def _check_before(self, store: VerdictStore, output: BatchOutput, at: Planned) -> None:
         sinks = {name: each.sink for name, each in output.tables.items()}
         before = at.batch_id - 1
         manifest = store.manifest_of(before)
@@ -190,11 +183,11 @@ class JobTables:
             return
         for name, topic in output.topics.items():
             if files_of(written.rows["file"], name):
-                topic.check_before(application, before)
+                topic.check_before(at.application, before)
         for name in manifest.tables:
             sink = sinks[name]
             has_output = bool(files_of(written.rows["file"], name))
-            if has_output and not (sink.table_id() and sink.has(application, before)):
+            if has_output and not (sink.table_id() and sink.has(at.application, before)):
                 raise made_again(sink.uri, before)
 
     def warn(self, manifest: Manifest) -> None:
@@ -238,9 +231,8 @@ class WriteIndividually:
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         run = current("keyrange.job")
         run.keeps_state = bool(self.tables.definition.state)
-        planned = run.plan.planned
-        given = (run.store, planned.application, planned, batch)
-        run.write_verdict(self.tables.prepare(*given, run.plan.commits.group))
+        given = (run.store, run.plan.planned, batch, run.plan.commits.group)
+        run.write_verdict(self.tables.prepare(*given))
         assert run.manifest is not None
         self.tables.warn(run.manifest)
         self.tables.optimize(batch, batch_id)
@@ -269,11 +261,10 @@ class WriteWhole:
             message = f"another run of the query has finished batch {batch_id} before this one"
             raise error("CONCURRENT_QUERY", message, path=self.checkpoint)
         store = self._store(at.end.source_id)
-        application = at.application
-        output = self.tables.prepare(store, application, at, batch)
+        output = self.tables.prepare(store, at, batch)
         manifest, is_made = output.manifest(store, batch, at, partial(self._publish, store, at))
         letters = self.letters.write(store, manifest, at)
-        output.write(store, manifest, application, at, is_made)
+        output.write(store, manifest, at, is_made)
         self.letters.finish(letters, manifest, at)
         self.tables.warn(manifest)
         store.remove_old(lambda other: other < batch_id and other <= at.finished, manifest)
