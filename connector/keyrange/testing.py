@@ -109,7 +109,7 @@ class StateHarness:
         topics. Raises INVALID_OPTIONS."""
         parsed = parse_options({**_NOWHERE, **options})
         if not isinstance(parsed.subscription, Subscribe):
-            raise invalid_options(["option subscribe names the topics of a harness"])
+            raise invalid_options("option subscribe names the topics of a harness")
         self._scope = parsed.commits.scope
         self._topics = parsed.subscription.topics
         forms = value_forms(parsed)
@@ -122,11 +122,11 @@ class StateHarness:
             function, state, on_timer, mode = made.function, made.state, made.on_timer, "arrow"
             schema = ddl_of_columns(made.schema)
         elif (mistake := call_mistake(function, mode, keeps_state=True)) is not None:
-            raise invalid_options([mistake])
+            raise invalid_options(mistake)
         if on_timer is not None and (mistake := timer_call_mistake(on_timer, mode)) is not None:
-            raise invalid_options([mistake])
+            raise invalid_options(mistake)
         if schema is None or state is None:
-            raise invalid_options(["schema and state must be said of a function"])
+            raise invalid_options("schema and state must be said of a function")
         try:
             self._time: JobTime | None = None if time is None else job_time(time)
             if self._time is not None and time_ms is None:
@@ -135,7 +135,7 @@ class StateHarness:
             form = StateForm((*variables_of(state), *timers))
             self._schema = _schema_of(schema)
         except ValueError as failure:
-            raise invalid_options([str(failure)]) from None
+            raise invalid_options(str(failure)) from None
         self._function = function
         self._mode = mode
         self._on_timer = on_timer

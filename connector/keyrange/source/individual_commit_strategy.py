@@ -108,7 +108,7 @@ class IndividualCommits(CommitStrategy):
         self._batch_time = partial(batch_time, time=self._time, scope=self._scope)
         self._grown = GrownTopics()
         if self._scope.is_shared and not self._keeps_state:
-            raise invalid_options(["state.topic is for keyrange.job with state"])
+            raise invalid_options("state.topic is for keyrange.job with state")
         self._waited_ms = 0
 
     def look(self, start: Checkpoint) -> None:

@@ -98,12 +98,12 @@ def choose_source(
     groups = sorted({of_group for of_group, _ in found})
     if not found:
         known = ", ".join(f"{source_id} of group {name}" for name, source_id in sources) or "none"
-        raise invalid_options([f"{path} holds no such source; its sources are: {known}"])
+        raise invalid_options(f"{path} holds no such source; its sources are: {known}")
     if len(groups) > 1:
-        raise invalid_options([f"a group must be named; {path} holds {', '.join(groups)}"])
+        raise invalid_options(f"a group must be named; {path} holds {', '.join(groups)}")
     if source and len(found) > 1:
         named_so = ", ".join(source_id for _, source_id in found)
-        raise invalid_options([f"source {source} is how several begin: {named_so}"])
+        raise invalid_options(f"source {source} is how several begin: {named_so}")
     return groups[0], [source_id for _, source_id in found]
 
 
@@ -117,10 +117,8 @@ def check_current(commits: Commits, known: Snapshot) -> str:
     current = commits.table.last_source(last.group, with_states=True)
     if known.states and current not in (None, commits.source_id):
         raise invalid_options(
-            [
-                f"source {commits.source_id} is over: source {current} of group {last.group} has "
-                "gone on with what it did, and is the one to name"
-            ]
+            f"source {commits.source_id} is over: source {current} of group {last.group} has "
+            "gone on with what it did, and is the one to name"
         )
     return last.group
 
