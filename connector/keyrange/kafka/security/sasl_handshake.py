@@ -7,13 +7,16 @@ asked for by name.
 
 A broker closes the connection or refuses on a wrong password, and the error says so at once. With a
 session lifetime (KIP-368) the broker closes a connection at its end, so one that comes near it is
-replaced by another, which authenticates again.
+replaced by another, which authenticates again. What a broker says may be of any length, and may
+quote what it was sent.
 """
 
 from __future__ import annotations
 
 import importlib
+import re
 import time
+from collections.abc import Collection
 from typing import Any, Final, Protocol
 
 from keyrange.errors import KeyrangeError, error
@@ -24,10 +27,15 @@ from keyrange.kafka.security import kerberos, tokens
 from keyrange.options.allowlist import NotAllowed, not_allowed
 from keyrange.options.jaas import read_login
 from keyrange.options.kafka_properties import ClientSettings
-from keyrange.options.secrets import UnseenBytes
+from keyrange.options.secrets import UnseenBytes, UnseenText
+from keyrange.text.escaping import one_line
+from keyrange.text.masking import without
 from keyrange.text.packages import install_line
 
 _REAUTHENTICATE_AT: Final = 0.85
+_SAID_MAX: Final = 200
+# Between the fields of PLAIN (RFC 4616) and of OAUTHBEARER (RFC 7628), and before a token.
+_FIELDS: Final = re.compile(r"[\0\1]|auth=Bearer ")
 
 
 class SaslConnection(Protocol):
@@ -56,38 +64,57 @@ def authenticate(connection: SaslConnection, settings: ClientSettings) -> float:
         said = security_protocol_hint.has_no_sasl(settings.security_protocol)
         raise _failed(connection, settings, said)
     if answer.error_code:
-        offered = ", ".join(answer.mechanisms) or "no mechanism"
+        offered = _said(", ".join(answer.mechanisms)) or "no mechanism"
         raise _failed(connection, settings, f"the listener offers {offered}, not {mechanism}")
+    sent: set[UnseenText] = set()
     try:
         began = time.monotonic()
         client, user = new_client(settings, connection.host)
         # What gives tokens and tickets has deadlines of its own.
         connection.extend_connecting(time.monotonic() - began)
-        lifetime_ms = _exchange(connection, settings, client, user)
+        lifetime_ms = _exchange(connection, settings, client, user, sent)
     except (KeyrangeError, ConnectionLost):
         raise
     except Exception as failure:
         # Each mechanism has errors of its own: of Kerberos, of AWS, of a broker's bad answer.
-        raise _failed(connection, settings, f"{type(failure).__name__}: {failure}") from None
+        said = _said(f"{type(failure).__name__}: {failure}", sent)
+        raise _failed(connection, settings, said) from None
     if lifetime_ms <= 0:
         return float("inf")
     return time.monotonic() + lifetime_ms / 1000 * _REAUTHENTICATE_AT
 
 
-def _exchange(connection: SaslConnection, settings: ClientSettings, client: Any, user: str) -> int:
-    """The messages of a mechanism; returns the session's lifetime in ms, 0 without one."""
+def _exchange(
+    connection: SaslConnection,
+    settings: ClientSettings,
+    client: Any,
+    user: str,
+    sent: set[UnseenText],
+) -> int:
+    """The messages of a mechanism; returns the session's lifetime in ms, 0 without one. What was
+    sent, whole and in its fields, goes into `sent`, without the user's name."""
     lifetime_ms = 0
     while not client.is_done():
-        request = protocol.sasl_authenticate(UnseenBytes(client.auth_bytes()))
-        answer = connection.call(request)
+        message = UnseenBytes(client.auth_bytes())
+        text = UnseenText(message.decode(errors="replace"))
+        sent |= {text, *map(UnseenText, _FIELDS.split(text))} - {user}
+        answer = connection.call(protocol.sasl_authenticate(message))
         if answer.error_code:
             tokens.forget()
-            said = answer.error_message or protocol.error_name(answer.error_code)
+            said = _said(answer.error_message or "", sent)
+            said = said or protocol.error_name(answer.error_code)
+            # No traceback shows it with its values.
+            del answer
             hint = why_refused(settings.sasl_mechanism, user)
             raise _failed(connection, settings, f"{said}{hint and '; ' + hint}", user)
         lifetime_ms = getattr(answer, "session_lifetime_ms", 0) or 0
         client.receive(answer.auth_bytes)
     return lifetime_ms
+
+
+def _said(text: str, sent: Collection[str] = ()) -> str:
+    """What a broker says, as far as it is shown, without what it was sent."""
+    return one_line(without(text, sent))[:_SAID_MAX]
 
 
 def _failed(
