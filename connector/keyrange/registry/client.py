@@ -17,7 +17,6 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import IO, Any, Final, TypeVar
 from urllib.parse import quote
 
@@ -89,7 +88,7 @@ class RegistryClient:
     def schema(self, id: SchemaId) -> RegisteredSchema:
         """A schema by its number or GUID, with all that it refers to."""
         kind = "ids" if isinstance(id, int) else "guids"
-        return replace(self._complete(f"/schemas/{kind}/{quote(str(id), safe='')}"), id=id)
+        return self._complete(f"/schemas/{kind}/{quote(str(id), safe='')}", id)
 
     def latest(self, subject: str) -> RegisteredSchema:
         """The latest schema of a subject."""
@@ -110,8 +109,10 @@ class RegistryClient:
         path = f"/subjects/{quote(subject, safe='')}/versions"
         return self._ask(path, read_id, _body_of(type, text))
 
-    def _complete(self, path: str) -> RegisteredSchema:
+    def _complete(self, path: str, asked: SchemaId | None = None) -> RegisteredSchema:
+        """`asked`: the schema's id, where that is known before the answer."""
         document = self._ask(path, read_document)
+        id = document.id if asked is None else asked
 
         def fetch(reference: Reference) -> SchemaDocument:
             try:
@@ -122,8 +123,8 @@ class RegistryClient:
         try:
             schema = with_references(document, fetch)
         except ValueError as failure:
-            raise self._unfit(f"the schema cannot be used: {failure}", path) from None
-        return RegisteredSchema(document.id, document.type, schema)
+            raise self._unfit(f"schema {id} cannot be used: {failure}", path) from None
+        return RegisteredSchema(id, document.type, schema)
 
     def _ask(
         self, path: str, read: Callable[[Mapping[str, Any]], _Read], body: bytes | None = None

@@ -17,7 +17,11 @@ SCHEMA_TYPES: Final = {
     "debezium": "AVRO",
 }
 
+# Of all that a schema refers to, at any distance.
 _REFERENCES_MAX: Final = 1_000
+_REFERENCED_BYTES_MAX: Final = 16 << 20
+# What a reference takes beside its texts, at least.
+_REFERENCE_BYTES: Final = 100
 
 # A schema's number, or where serializers write that its GUID, as text.
 SchemaId = int | str
@@ -51,6 +55,12 @@ class SchemaDocument:
     type: str
     text: str
     references: tuple[Reference, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        texts = [self.text, *(each.name + each.subject for each in self.references)]
+        own = sum(len(each.encode()) for each in texts)
+        return own + _REFERENCE_BYTES * len(self.references)
 
 
 def read_document(answer: Mapping[str, Any]) -> SchemaDocument:
@@ -102,8 +112,9 @@ def with_references(
 ) -> Schema:
     """The schema with all that it refers to, at any distance: each text once and behind those that
     it uses itself. Where one name stands for several texts the first one that is met counts, as
-    with Confluent's own clients. ValueError where there is no end of references.
+    with Confluent's own clients. ValueError for more schemas, or larger ones, than one refers to.
     """
+    size_bytes = 0
     texts: dict[str, str] = {}
     met: set[str] = set()
     # A stack of its own: how deep they nest is for others to say.
@@ -121,6 +132,11 @@ def with_references(
             if len(met) > _REFERENCES_MAX:
                 raise ValueError(f"it refers to more than {_REFERENCES_MAX} schemas")
             fetched = fetch(each)
+            size_bytes += fetched.size_bytes
+            if size_bytes > _REFERENCED_BYTES_MAX:
+                raise ValueError(
+                    f"the schemas that it refers to have more than {_REFERENCED_BYTES_MAX} bytes"
+                )
             found.append((each.name, fetched.text))
             left.append(iter(fetched.references))
     return Schema(document.text, references=tuple(texts.items()))

@@ -50,8 +50,12 @@ def closed() -> str:
 
 
 def failed(asked: RegistryClient) -> KeyrangeError:
+    return failed_of(asked, 1)
+
+
+def failed_of(asked: RegistryClient, id: int) -> KeyrangeError:
     with pytest.raises(KeyrangeError) as caught:
-        asked.schema(1)
+        asked.schema(id)
     return caught.value
 
 
@@ -190,6 +194,31 @@ def test_references_that_are_not_there_or_never_end(registry: Registry) -> None:
         reader_schema(settings(registry.url), "top")
     id = registry.register("circle", '"circle"', "AVRO", [refers("circle", "circle")])
     assert client(registry.url)[0].schema(id).schema.references == (("circle", '"circle"'),)
+
+
+def test_what_a_schema_refers_to_has_a_size(registry: Registry) -> None:
+    """In one chain, each link with a megabyte of text or of references that are all the same."""
+    text, padding = '"string"'.ljust(1 << 20), refers("x" * 1_000, "link-0")
+
+    def asked(links: int, wide: bool) -> int:
+        registry.requests.clear()
+        below: list[dict[str, Any]] = []
+        for at in range(links):
+            name = f"link-{at}"
+            referred = [*below, *[padding] * 1_000 * wide]
+            registry.register(name, '"string"' if wide else text, "AVRO", referred)
+            below = [refers(name, name)]
+        return registry.register("top", AVRO, "AVRO", below)
+
+    id = asked(15, wide=False)
+    assert len(client(registry.url)[0].schema(id).schema.references) == 15
+    for wide in (False, True):
+        id = asked(40, wide)
+        failure = failed_of(client(registry.url)[0], id)
+        assert failure.condition.name == "REGISTRY_ANSWER_UNFIT"
+        assert f"schema {id} cannot be used: the schemas that it refers to" in failure.message
+        assert "more than 16777216 bytes" in failure.message
+        assert len(registry.requests) < 20
 
 
 @pytest.mark.parametrize("form", ["basic", "bearer"])
