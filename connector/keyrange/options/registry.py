@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from keyrange.model.subscription import SubscribePattern, Subscription
 from keyrange.options.kafka_properties import parse_tls_options
 from keyrange.options.option import GivenOptions, option, rows_of
-from keyrange.options.secrets import NO_SECRET, Secret, parse_secret
+from keyrange.options.secrets import NO_SECRET, Secret, UnseenText, parse_secret
 from keyrange.options.security_properties import TlsSettings
 from keyrange.options.value_parsers import Violations, duration_or_ms, int_between
 
@@ -24,7 +24,8 @@ _SUBJECT: Final = "the name of a subject"
 
 
 def _urls(value: str) -> tuple[str, ...]:
-    """Without a slash at the end. No message has the value: it might hold a password."""
+    """Without a slash at the end. No message has the value: it might hold a password, and the path
+    of one that is right a token."""
     found = [each for part in value.split(",") if (each := part.strip().rstrip("/"))]
     if not found:
         raise ValueError("must name at least one http://HOST:PORT or https://HOST:PORT")
@@ -44,7 +45,7 @@ def _urls(value: str) -> tuple[str, ...]:
                 "must be a list of http://HOST:PORT or https://HOST:PORT, separated by commas; "
                 "where the registry's API is below a path, with it"
             )
-    return tuple(dict.fromkeys(found))
+    return tuple(map(UnseenText, dict.fromkeys(found)))
 
 
 def _subject(value: str) -> str:

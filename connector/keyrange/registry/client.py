@@ -2,8 +2,8 @@
 
 All addresses of the registry are one registry: what does not answer at one is asked of the next.
 That a schema is not known is an answer of the registry too; it counts if no address knows it.
-Errors name the address and what it said, never what logs in; nor do the local values of their
-tracebacks.
+Errors name the server and what it said, never what logs in, which the path of an address may be
+too; nor do the local values of their tracebacks.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import ssl
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import IO, Any, Final, TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, unquote, urlsplit
 
 from keyrange.errors import KeyrangeError, error
 from keyrange.kafka.security.http_requests import opener
@@ -34,7 +34,7 @@ from keyrange.registry.registered_schemas import (
     read_id,
     with_references,
 )
-from keyrange.text.masking import without
+from keyrange.text.masking import server_of, without
 
 _Read = TypeVar("_Read")
 
@@ -53,6 +53,8 @@ _PAUSE_S: Final = 0.25
 _PAUSE_MAX_S: Final = 4.0
 # An answer that says in what schemas differ takes some lines.
 _SAID_MAX: Final = 500
+# Shorter parts of a path are names, as /apis/ccompat/v7.
+_TOKEN_MIN: Final = 8
 
 
 class UnknownToRegistry(LookupError):
@@ -83,7 +85,7 @@ class RegistryClient:
         self._settings = settings
         self._sleep = sleep
         # The one that answered last is asked first.
-        self._urls = list(settings.urls)
+        self._urls = [UnseenText(url) for url in settings.urls]
 
     def schema(self, id: SchemaId) -> RegisteredSchema:
         """A schema by its number or GUID, with all that it refers to."""
@@ -157,12 +159,15 @@ class RegistryClient:
         raise error(
             "REGISTRY_UNREACHABLE",
             f"the schema registry gave no answer in {self._settings.tries} tries: {failure}",
-            registry=" ".join(self._urls),
+            registry=self._servers(),
             path=path,
         )
 
+    def _servers(self) -> str:
+        return " ".join(map(server_of, self._urls))
+
     def _unfit(self, why: str, path: str) -> KeyrangeError:
-        return error("REGISTRY_ANSWER_UNFIT", why, registry=" ".join(self._urls), path=path)
+        return error("REGISTRY_ANSWER_UNFIT", why, registry=self._servers(), path=path)
 
     def _asked(
         self,
@@ -183,7 +188,7 @@ class RegistryClient:
             with failure:
                 raise _refused(failure, url, _secrets(settings, headers)) from None
         except (OSError, http.client.HTTPException) as failure:
-            raise _broken(failure, url) from None
+            raise _broken(failure, url, _secrets(settings, headers)) from None
         try:
             document = json.loads(said)
             if not isinstance(document, dict):
@@ -191,7 +196,7 @@ class RegistryClient:
             return read(document)
         except (ValueError, RecursionError) as failure:
             # The text of json's own errors quotes nothing of what was read.
-            text = f"{url} answered with what is no JSON of a schema: {failure}"
+            text = f"{server_of(url)} answered with what is no JSON of a schema: {failure}"
             raise _Failed(text, False) from None
 
 
@@ -227,14 +232,22 @@ def _secrets(settings: RegistrySettings, headers: Mapping[str, str]) -> list[str
     """What a registry that quotes a request would show."""
     given = (settings.user, settings.password, settings.token)
     sent = headers.get("Authorization", "").partition(" ")[2]
-    return [sent, *(each.reveal().strip() for each in given if each)]
+    paths = [path for url in settings.urls for path in _parts(urlsplit(url).path)]
+    return [sent, *paths, *(each.reveal().strip() for each in given if each)]
+
+
+def _parts(path: str) -> Iterator[UnseenText]:
+    """A path, and its parts of some length, as they are sent and as they are meant."""
+    for each in (path, *(part for part in path.split("/") if len(part) >= _TOKEN_MIN)):
+        yield UnseenText(each)
+        yield UnseenText(unquote(each))
 
 
 def _refused(failure: urllib.error.HTTPError, url: str, secrets: Iterable[str]) -> Exception:
     """What the status of an answer means."""
     code, said = _explanation(failure)
     said = without(said, secrets)[:_SAID_MAX]
-    text = f"{url} answered with HTTP status {failure.code}{said and ': ' + said}"
+    text = f"{server_of(url)} answered with HTTP status {failure.code}{said and ': ' + said}"
     if failure.code in _DENIES:
         return error("REGISTRY_DENIED", text)
     if failure.code in _REFUSES:
@@ -263,18 +276,19 @@ def _retry_after_s(failure: urllib.error.HTTPError) -> float:
     return float(given) if given.isdecimal() and len(given) < 6 else 0.0
 
 
-def _broken(failure: Exception, url: str) -> Exception:
+def _broken(failure: Exception, url: str, secrets: Iterable[str]) -> Exception:
     """What it means that a connection was not made, or broke."""
     reason = getattr(failure, "reason", None)
     cause = reason if isinstance(reason, OSError) else failure
     if isinstance(cause, ssl.SSLCertVerificationError):
         text = f"the registry's certificate: {cause.verify_message}"
-        return error("REGISTRY_TLS_FAILED", text, registry=url)
+        return error("REGISTRY_TLS_FAILED", text, registry=server_of(url))
     if isinstance(cause, ssl.SSLError) and not isinstance(
         cause, ssl.SSLEOFError | ssl.SSLZeroReturnError
     ):
         text = f"TLS could not be agreed on: {cause.reason or cause}"
-        return error("REGISTRY_TLS_FAILED", text, registry=url)
+        return error("REGISTRY_TLS_FAILED", text, registry=server_of(url))
     if isinstance(cause, TimeoutError):
-        return _Failed(f"{url} did not answer in time", True)
-    return _Failed(f"{url}: {cause or type(cause).__name__}", True)
+        return _Failed(f"{server_of(url)} did not answer in time", True)
+    said = without(str(cause), secrets) or type(cause).__name__
+    return _Failed(f"{server_of(url)}: {said}", True)

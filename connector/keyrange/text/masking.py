@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from typing import Final
+from urllib.parse import urlsplit
 
 MASK: Final = "***"
 # Scheme, authority, path and query. Schemes are short: the text may be long.
@@ -31,6 +32,12 @@ def _masked(found: re.Match[str]) -> str:
     if query and scheme != "file":
         query = f"?{MASK}"
     return f"{scheme}://{authority}{path}{query or ''}"
+
+
+def server_of(url: str) -> str:
+    """Scheme, host and port of an address. What else there is may hold what logs in."""
+    scheme, authority, *rest = urlsplit(url)
+    return f"{scheme}://{authority.rpartition('@')[2]}{'/' + MASK if any(rest) else ''}"
 
 
 def without(text: str, secrets: Iterable[str]) -> str:

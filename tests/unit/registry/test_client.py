@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from keyrange.errors import KeyrangeError
+from keyrange.options import parse_options
 from keyrange.options.registry import RegistrySettings
 from keyrange.options.secrets import Secret
 from keyrange.registry.client import RegistryClient, UnknownToRegistry
@@ -260,6 +261,32 @@ def test_a_registry_that_quotes_the_login(registry: Registry, form: str, status:
     assert f"status {status}: x" in shown
     for cut in (MARK, sent):
         assert cut[:8] not in shown
+
+
+@pytest.mark.parametrize("fault", [401, 404, 409, 500, 301, "html", "reset", "half", "closed"])
+def test_an_address_is_shown_without_its_path(
+    fault: int | str, caplog: pytest.LogCaptureFixture
+) -> None:
+    log_everything(caplog)
+    with schema_registry(base=f"/{MARK}/%E2%82%AC-{MARK}/v7") as registry:
+        server = "/".join(registry.url.split("/")[:3])
+        if isinstance(fault, int):
+            quoted = f"nothing at {registry.url}/schemas, nor below €-{MARK} in {MARK}"
+
+            def quote(*_: Any) -> Any:
+                raise Refused(fault, fault, quoted)
+
+            registry.answer = quote  # type: ignore[method-assign]
+        url = closed() + f"/{MARK}" if fault == "closed" else registry.url
+        registry.faults = [fault] * (not isinstance(fault, int) and fault != "closed")
+        given = {"schemaRegistry.url": url, "schemaRegistry.tries": "1", "subscribe": "t"}
+        options = parse_options({**given, "kafka.bootstrap.servers": "h:1"}, "stream")
+        failure = failed(RegistryClient(options.registry))
+    assert MARK not in whole_text(failure)
+    assert MARK not in repr(options)
+    assert (server in str(failure)) == (fault != "closed")
+    assert "/***" in str(failure)
+    check_log(caplog)
 
 
 def test_a_token_that_is_none_is_not_sent(registry: Registry) -> None:
