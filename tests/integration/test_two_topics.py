@@ -193,6 +193,26 @@ class Pairs:
         return sorted(found, key=str)
 
 
+def priced(key: bytes, price: int, minute: int) -> Record:
+    """Of an hour."""
+    return Record(b'{"price": %d}' % price, key, 0, BEGAN_MS + minute * 60_000)
+
+
+def test_of_a_key_the_row_stays_that_was_made_last(job: TwoTopics) -> None:
+    """The records of the first topic are read first, and are the younger ones here."""
+    hours = keyrange.windows.tumbling("1h", emit="update").count(n="*").sum(total="price")
+    job.topics.produce(job.first, [priced(b"a", 5, 30), priced(b"b", 2, 50), priced(b"c", 1, 55)])
+    job.topics.produce(job.other, [priced(b"a", 7, 10), priced(b"b", 4, 20)])
+    job.go(
+        hours,
+        into={"keys": ["key", "window_start"]},
+        time=keyrange.EventTime(late="deliver"),
+        **VALUES,
+    )
+    found = {row["key"]: (row["n"], row["total"]) for row in job.rows()}
+    assert found == {"a": (2, 12.0), "b": (2, 6.0), "c": (1, 1.0)}
+
+
 def test_streams_are_joined_within_a_time(
     job: TwoTopics, recipes: dict[str, Any], tmp_path: Path
 ) -> None:

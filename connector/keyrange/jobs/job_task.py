@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import chain
 from pathlib import Path
 
@@ -144,6 +144,8 @@ class JobTask:
         outputs = outputs_of(definition)
         if definition.holds:
             outputs = tuple(map(as_held, outputs))
+        elif commits.scope.is_shared:
+            outputs = tuple(replace(each, in_order=True) for each in outputs)
         return Target(outputs, outcomes, attempt, file_settings(definition), storage)
 
 

@@ -5,6 +5,9 @@ orders the records of a key; of those of several partitions that with the latest
 record, of two with the same timestamp that of the later topic and partition. So the answer does not
 depend on which task had which rows, as long as each keeps the last row of each partition.
 
+Partitions of one number whose topics share the state of keys are worked on by the same task, topic
+by topic: there the last row is the one that was made last.
+
 A row may leave columns as they are: it has what the latest row before it has that says them. If no
 row among these says one, the table does. A row that deletes leaves none as it is, and behind it
 nothing is left to keep.
@@ -27,6 +30,8 @@ CHANGE: Final = "_keyrange"
 _OFFSETS: Final = ("offset", "row")
 _TIMES: Final = ("timestamp_ms", "topic", "partition")
 _PARTITION: Final = ("topic", "partition")
+_NUMBER: Final = ("partition",)
+_MADE: Final = ("row",)
 _Flags = np.ndarray[Any, np.dtype[np.bool_]]
 
 
@@ -39,6 +44,24 @@ def last_of_partitions(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
     """The last row of each key in each partition: whoever has rows of one key in other partitions
     chooses among these."""
     return _last_of(rows, keys, _PARTITION, _OFFSETS)
+
+
+def last_made(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """The row of each key that one task made last, in partitions of each number."""
+    return _last_of(rows, keys, _NUMBER, _MADE)
+
+
+def not_before(rows: pa.RecordBatch, from_ms: int) -> pa.RecordBatch:
+    """Rows that stand behind all whose records are older than `from_ms`."""
+    place = rows.schema.names.index(CHANGE)
+    change = rows.column(place)
+    fields = list(change.type)
+    columns = [
+        pc.max_element_wise(each, from_ms) if field.name == "timestamp_ms" else each
+        for field, each in zip(fields, change.flatten(), strict=True)
+    ]
+    raised = pa.StructArray.from_arrays(columns, fields=fields)
+    return rows.set_column(place, rows.schema.field(place), raised)
 
 
 def kept_columns(rows: pa.Table) -> dict[str, _Flags]:

@@ -59,7 +59,7 @@ HANDED_ON: Final = {
 class Output:
     """What goes to one table: `columns` of the rows, by the last row of each key where it has
     `keys`. `name` and `is_staged` as of `OutputTable`. What goes to a topic has a `topic` instead
-    of a table."""
+    of a table. `in_order` as of `StagedRows`."""
 
     table: str
     columns: pa.Schema
@@ -68,6 +68,7 @@ class Output:
     name: str = ""
     is_staged: bool = False
     topic: TopicAddress | None = None
+    in_order: bool = False
 
 
 @dataclass(frozen=True)
@@ -157,7 +158,8 @@ class _TableWriter:
             count = partial(partitions_of, to.client)
             self._staged = StagedBatches(self._create, target.attempt, to.topic, to.batches, count)
         elif output.is_staged:
-            self._staged = StagedRows(self._create, target.attempt, schema, columns, output.keys)
+            given = (self._create, target.attempt, schema, columns, output.keys)
+            self._staged = StagedRows(*given, in_order=output.in_order)
         else:
             self._rows = DataFileWriter(output.table, schema, columns, target.files, target.storage)
 

@@ -9,10 +9,17 @@ from dataclasses import replace
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from keyrange.storage.data_files import DataFile, PartFile
 from keyrange.storage.delta_partitions import table_schema, with_computed
-from keyrange.storage.last_rows import CHANGE, kept_columns, last_of_partitions
+from keyrange.storage.last_rows import (
+    CHANGE,
+    kept_columns,
+    last_made,
+    last_of_partitions,
+    not_before,
+)
 from keyrange.storage.model.partition_columns import PartitionColumn
 from keyrange.storage.staged import with_kept
 from keyrange.work.outcome_rows import HIDDEN, member_type
@@ -27,7 +34,8 @@ _CODEC: Final = "zstd"
 
 class StagedRows:
     """The rows of one task for one table. `create` begins a file by its name below `attempt`.
-    Without `keys` all are kept."""
+    Without `keys` all are kept. `in_order`: rows of partitions of one number stand in the order in
+    which they were made, whatever their topics are."""
 
     def __init__(
         self,
@@ -37,6 +45,7 @@ class StagedRows:
         partition_by: Sequence[PartitionColumn],
         keys: Sequence[str],
         waiting_bytes: int = _WAITING_BYTES,
+        in_order: bool = False,
     ) -> None:
         """`schema`: the columns of the rows that the table has."""
         self._create, self._attempt = create, attempt
@@ -45,6 +54,10 @@ class StagedRows:
             pa.field(CHANGE, member_type("change"))
         )
         self._most = waiting_bytes if keys else min(waiting_bytes, _GROUP_BYTES)
+        self._chosen = last_made if in_order else last_of_partitions
+        # The earliest time of a row that stands behind those of the files before, if that is said.
+        self._from_ms: int | None = None
+        self._in_order = in_order
         self._waiting_bytes = 0
         self._waiting: list[pa.RecordBatch] = []
         self._file: PartFile | None = None
@@ -83,7 +96,7 @@ class StagedRows:
     def _choose(self) -> None:
         if not self._keys:
             return
-        rows = last_of_partitions(pa.Table.from_batches(self._waiting, self._schema), self._keys)
+        rows = self._chosen(pa.Table.from_batches(self._waiting, self._schema), self._keys)
         self._waiting = rows.combine_chunks().to_batches()
         self._waiting_bytes = sum(each.nbytes for each in self._waiting)
 
@@ -91,6 +104,8 @@ class StagedRows:
         if self._file is None:
             self._name = f"part-{uuid.uuid4()}.parquet"
             self._file = PartFile(self._create, self._name, self._schema, {}, _CODEC)
+        if self._in_order and self._keys:
+            self._put_behind()
         for each in self._waiting:
             self._file.add(each)
         if self._keys:
@@ -98,6 +113,14 @@ class StagedRows:
         else:
             self._file.write()
         self._waiting, self._waiting_bytes = [], 0
+
+    def _put_behind(self) -> None:
+        """Whoever merges knows of rows in two files by the times of their records alone which of
+        them was made later."""
+        if (from_ms := self._from_ms) is not None:
+            self._waiting = [not_before(each, from_ms) for each in self._waiting]
+        times = (pc.max(each.column(CHANGE).field("timestamp_ms")) for each in self._waiting)
+        self._from_ms = max(each.as_py() for each in times) + 1
 
     def _close(self, file: PartFile, kept: Iterable[str]) -> None:
         told = with_kept(file.close(), kept)

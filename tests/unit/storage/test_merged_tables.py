@@ -39,6 +39,26 @@ def test_it_holds_the_last_row_of_each_key(home: KeyedTable) -> None:
     assert DeltaTable(home.table).transaction_version("app") == 1
 
 
+@pytest.mark.parametrize("waiting_bytes", [1, 1 << 20])
+def test_of_topics_that_share_state_the_row_stays_that_was_made_last(
+    home: KeyedTable, waiting_bytes: int
+) -> None:
+    """Also where a task writes several files, and although its record is older."""
+    writer = home.writer("plan", in_order=True, waiting_bytes=waiting_bytes)
+    for made, (topic, minute, id, text) in enumerate(
+        [("z", 50, 1, "first"), ("z", 40, 2, "stays"), ("b", 30, 1, "second"), ("a", 10, 1, "last")]
+    ):
+        output = pa.record_batch({"id": [id], "text": [text]}, schema=SCHEMA)
+        told = changes([made], [text])
+        told["topic"], told["row"] = pa.array([topic]), pa.array([made])
+        told["timestamp_ms"] = pa.array([minute])
+        writer.add(changed_rows(output, told))
+    files = writer.finish()
+    assert (len(files) > 1) == (waiting_bytes == 1)
+    home.merge(1, Staged(str(home.staging), files, home.keys, FORM, home.partition_by))
+    assert home.rows() == {1: "last", 2: "stays"}
+
+
 def test_a_batch_that_changes_nothing_is_in_the_log(home: KeyedTable) -> None:
     assert home.merge(0, home.staged((7, None))) == NOTHING
     assert home.merge(0, home.staged((7, "x"))) == NOTHING
