@@ -139,12 +139,8 @@ def watermark_of(records: pa.RecordBatch) -> int:
     return found
 
 
-def due_between(timers: pa.RecordBatch, groups: pa.Array, count: int) -> tuple[Numbers, Numbers]:
-    """The first and the last of the timers of each key that are due, in microseconds."""
-    at = np.asarray(timers.column("at").view(pa.int64()).to_numpy())
-    group = groups.to_numpy()
-    first = np.full(count, np.iinfo(np.int64).max)
+def last_due(timers: pa.RecordBatch, groups: pa.Array, count: int) -> Numbers:
+    """The last of the timers of each key that are due, in microseconds."""
     last = np.full(count, np.iinfo(np.int64).min)
-    np.minimum.at(first, group, at)
-    np.maximum.at(last, group, at)
-    return first, last
+    np.maximum.at(last, groups.to_numpy(), timers.column("at").view(pa.int64()).to_numpy())
+    return last

@@ -21,8 +21,8 @@ from keyrange.windowing.operators import (
     Numbers,
     Operator,
     RecordColumn,
-    due_between,
     duration_us,
+    last_due,
     record_column,
     times_of,
 )
@@ -130,7 +130,7 @@ class _Deduplicating:
         self, timers: pa.RecordBatch, groups: pa.Array, state: pa.RecordBatch
     ) -> tuple[None, pa.RecordBatch]:
         owners, at, ids = self._seen(state)
-        _, last = due_between(timers, groups, state.num_rows)
+        last = last_due(timers, groups, state.num_rows)
         kept = np.flatnonzero(at + self._within_us > last[owners])
         columns = [at[kept], *(each.take(pa.array(kept)) for each in ids)]
         return None, self._state(owners[kept], columns, state.num_rows)

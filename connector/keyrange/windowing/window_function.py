@@ -10,17 +10,14 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from keyrange.keyed_state.list_offsets import offsets_of
 from keyrange.keyed_state.variables import TIMERS
 from keyrange.windowing.aggregates import Aggregate
 from keyrange.windowing.kinds import Kind, Windows
-from keyrange.windowing.operators import (
-    Numbers,
-    due_between,
-    times_of,
-    watermark_of,
-)
+from keyrange.windowing.operators import Numbers, times_of, watermark_of
+from keyrange.windowing.slots import pair_codes
 from keyrange.work.event_times import LATE, MICROSECONDS
 from keyrange.work.keyed_states import first_rows
 
@@ -50,13 +47,16 @@ class WindowFunction:
         known = self._kept(state)
         new = self._new(records, numbers)
         windows, slots = self._kind.merged(new.behind(known), self._aggregates)
+        has_timer = np.zeros(slots.count, bool)
+        has_timer[slots.of[: len(known.groups)][self._have_timers(known, state)]] = True
+        has_timer[slots.of[len(known.groups) :]] = True
         output = None
         if self._updates:
             is_changed = np.zeros(slots.count, bool)
             is_changed[slots.of[len(known.groups) :]] = True
             keys = records.column("key").take(pa.array(first_rows(numbers, state.num_rows)))
             output = self._rows(windows.at(np.flatnonzero(is_changed)), keys)
-        return output, self._state(windows, state.num_rows)
+        return output, self._state(windows, has_timer, state.num_rows)
 
     def _new(self, records: pa.RecordBatch, groups: Numbers) -> Windows:
         """The windows of records. A late one that is delivered counts for those that are not over.
@@ -81,16 +81,29 @@ class WindowFunction:
     ) -> tuple[pa.RecordBatch | None, pa.RecordBatch]:
         count = state.num_rows
         windows = self._kept(state)
-        closes = self._kind.closes(windows.ends)
-        first, last = due_between(timers, groups, count)
-        is_over = closes <= last[windows.groups]
+        due = timers.column("at").view(pa.int64()).to_numpy()
+        is_over = self._are_among(windows, groups.to_numpy().astype(np.int64), due)
         output = None
         if not self._updates:
-            # The timer of an earlier one was given up.
-            is_due = is_over & (closes >= first[windows.groups])
             keys = timers.column("key").take(pa.array(first_rows(groups.to_numpy(), count)))
-            output = self._rows(windows.at(np.flatnonzero(is_due)), keys)
-        return output, self._state(windows.at(np.flatnonzero(~is_over)), count)
+            output = self._rows(windows.at(np.flatnonzero(is_over)), keys)
+        left = np.flatnonzero(~is_over)
+        has_timer = self._have_timers(windows, state)[left]
+        return output, self._state(windows.at(left), has_timer, count)
+
+    def _have_timers(self, windows: Windows, state: pa.RecordBatch) -> NDArray[np.bool_]:
+        """Which windows of state are to be written. One whose timer was given up has none, until
+        that is set again."""
+        timers = state.column(TIMERS)
+        owners = pc.list_parent_indices(timers).to_numpy().astype(np.int64)
+        return self._are_among(windows, owners, timers.flatten().view(pa.int64()).to_numpy())
+
+    def _are_among(self, windows: Windows, owners: Numbers, times: Numbers) -> NDArray[np.bool_]:
+        """Which windows are those that timers are for, of the groups that are their `owners`."""
+        count = len(windows.groups)
+        groups = np.concatenate((windows.groups, owners))
+        codes, _ = pair_codes(groups, np.concatenate((self._kind.closes(windows.ends), times)))
+        return np.isin(codes[:count], codes[count:])
 
     def _kept(self, state: pa.RecordBatch) -> Windows:
         lists = state.column(WINDOWS)
@@ -101,15 +114,15 @@ class WindowFunction:
         begins = np.asarray(starts.view(pa.int64()).to_numpy())
         return Windows(owners, begins, np.asarray(ends.view(pa.int64()).to_numpy()), columns)
 
-    def _state(self, windows: Windows, count: int) -> pa.RecordBatch:
+    def _state(self, windows: Windows, has_timer: NDArray[np.bool_], count: int) -> pa.RecordBatch:
         starts, ends = _times(windows.starts), _times(windows.ends)
         columns = [starts, ends, *chain.from_iterable(windows.columns)]
         rows = pa.StructArray.from_arrays(columns, fields=list(self._row))
         offsets = offsets_of(windows.groups, count)
-        timers = _times(self._kind.closes(windows.ends))
+        times = _times(self._kind.closes(windows.ends)[has_timer])
+        timers = pa.ListArray.from_arrays(offsets_of(windows.groups[has_timer], count), times)
         return pa.RecordBatch.from_arrays(
-            [pa.ListArray.from_arrays(offsets, rows), pa.ListArray.from_arrays(offsets, timers)],
-            names=[WINDOWS, TIMERS],
+            [pa.ListArray.from_arrays(offsets, rows), timers], names=[WINDOWS, TIMERS]
         )
 
     def _rows(self, windows: Windows, keys: pa.Array) -> pa.RecordBatch:

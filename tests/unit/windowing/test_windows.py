@@ -13,6 +13,10 @@ import pytest
 
 import keyrange
 from keyrange.errors import KeyrangeError
+from keyrange.keyed_state.sorted_blocks import Keys
+from keyrange.keyed_state.variables import TIMERS
+from keyrange.model.key_ranges import hash_of
+from keyrange.model.offsets import TopicPartition
 from keyrange.testing import RecordsFailed, StateHarness
 from keyrange.windowing.slots import sessions_of, slots_of
 from keyrange.windowing.sums import summed
@@ -142,3 +146,49 @@ def test_windows_by_the_time_of_the_batch() -> None:
     harness.time_ms = 60_000
     [row] = harness.process([(b"k", b"")])
     assert (row["count"], row["window_end"]) == (2, datetime(1970, 1, 1, 0, 1, tzinfo=UTC))
+
+
+def replay(harness: StateHarness, key: bytes, at: datetime) -> None:
+    """Set a timer of a key in its state, as a replay does."""
+    states, partition = harness._states, TopicPartition("topic", 0)
+    rows = states.look_up(partition, Keys(np.array([hash_of(key)]), pa.array([key], pa.binary())))
+    timers = [[at, *(rows.column(TIMERS)[0].as_py() or ())]]
+    kind = states.form.schema.field(TIMERS).type
+    states.change(partition, states.form.with_column(rows, TIMERS, pa.array(timers, kind)))
+
+
+@pytest.mark.parametrize("more", [False, True])
+def test_a_window_whose_row_is_given_up_waits_until_its_timer_is_set_again(more: bool) -> None:
+    """Its key goes on meanwhile, with a record or without one."""
+
+    def worked(_rows: Any, _groups: Any, windows: Any) -> Any:
+        if not is_mended and _NOON in windows.column("window_start").to_pylist():
+            raise ValueError("not yet")
+        return pa.record_batch({"n": pa.array([1] * windows.num_rows)})
+
+    is_mended = False
+    hour = timedelta(hours=1)
+    made = keyrange.windows.tumbling("1h").apply(worked, "n long", "a")
+    harness = StateHarness(made, options=_OPTIONS, time=keyrange.EventTime())
+    harness.process([(b"k", b"{}", _NOON), (b"k", b"{}", _NOON + 2 * hour)])
+
+    def is_given_up() -> bool:
+        harness.time_ms += 3_600_000
+        try:
+            harness.process([])
+        except RecordsFailed:
+            return False
+        return True
+
+    assert [is_given_up() for _ in range(6)] == [*[False] * 5, True]
+    if more:
+        harness.process([(b"k", b"{}", _NOON + 2 * hour)])
+        assert is_given_up()
+    [row] = harness.advance(_NOON + 3 * hour)
+    assert row["window_start"] == _NOON + 2 * hour
+    assert [window[0] for window in harness.state(b"k")["windows"]] == [_NOON]
+    is_mended = True
+    replay(harness, b"k", _NOON + hour)
+    [row] = harness.process([])
+    assert row["window_start"] == _NOON
+    assert harness.keys() == []
