@@ -26,6 +26,8 @@ LATE: Final = "late"
 EVENT_TIME: Final = "event_time"
 WATERMARK: Final = "watermark"
 _MS_US: Final = 1000
+# What Kafka has as the timestamp, in ms, of a record whose producer said none.
+_NO_TIMESTAMP: Final = -1
 MICROSECONDS: Final = pa.timestamp("us", "UTC")
 _LATE: Final = said("its event time is before the watermark of its partition")
 _NO_TIME: Final = said("it has no event time")
@@ -112,8 +114,11 @@ def event_times(stretch: RecordStretch, time: JobTime) -> tuple[Numbers, NDArray
             found = _of_ms(found)
         elif found.type != MICROSECONDS:
             found = _utc(found)
-    has_time = np.asarray(found.is_valid().to_numpy(zero_copy_only=False), bool)
-    return pc.fill_null(found.cast(pa.int64()), 0).to_numpy(), has_time
+    has_time = np.array(found.is_valid().to_numpy(zero_copy_only=False), bool)
+    times_us = pc.fill_null(found.cast(pa.int64()), 0).to_numpy()
+    if time.path == (TIMESTAMP,):
+        has_time &= times_us != _NO_TIMESTAMP * _MS_US
+    return times_us, has_time
 
 
 def column_at(records: pa.RecordBatch, path: tuple[str, ...]) -> pa.Array:
@@ -150,7 +155,7 @@ def _header_time(headers: Any, name: str) -> int | None:
     if not values or values[-1] is None:
         return None
     text = values[-1].decode("ascii", "replace").strip()
-    if text.lstrip("-").isdigit():
+    if text.removeprefix("-").isdigit():
         found = _of_ms(pa.array([int(text)])) if len(text) < 19 else pa.nulls(1, MICROSECONDS)
     else:
         try:
