@@ -39,6 +39,8 @@ RESERVED: Final = "@keyrange"
 VERSION: Final = 1
 # As the time until which pending records are due: none is.
 NEVER_DUE: Final = -1
+# A clock that is set back by more was wrong before.
+_SET_BACK_MS_MAX: Final = 3_600_000
 
 # A source has a directory of this name.
 _SOURCE_ID = re.compile(r"^[A-Za-z0-9_-]{1,64}\Z")
@@ -134,6 +136,13 @@ class Checkpoint:
             return {}
         beyond = self.commits.log_ends
         return {partition: beyond.get(partition, at) for partition, at in self.positions.items()}
+
+    def time_after(self, now_ms: int) -> int:
+        """The time of the batch behind it, in ms since 1970. It does not go back where a clock was
+        set back a little, or another driver's is behind: windows and timers of the time before have
+        been."""
+        before_ms = now_ms if self.commits is None else self.commits.time_ms or now_ms
+        return before_ms if 0 < before_ms - now_ms <= _SET_BACK_MS_MAX else now_ms
 
     def start_of(self, partition: TopicPartition, start: Checkpoint) -> int | None:
         """Where a batch from `start` to this checkpoint begins to read a partition."""

@@ -176,7 +176,7 @@ class IndividualCommits(CommitStrategy):
         until_ms = self._due_until_ms() if is_due else NEVER_DUE
         new = ends != dict(base.positions)
         is_behind = bool((states.scanned < states.positions).any())
-        now_ms = _now_ms()
+        now_ms = start.time_after(_now_ms())
         self._log_ends = batch.log_ends
         fires = self._batch_time(self._known, base, batch.log_ends, now_ms).fires
         if not (new or moved or is_due or is_behind or fires):
