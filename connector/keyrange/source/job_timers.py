@@ -9,16 +9,34 @@ from itertools import chain
 
 from keyrange.individual_commits.batch_deliveries import batch_time, with_unread
 from keyrange.individual_commits.model.commit import Snapshot
+from keyrange.kafka.cluster import Cluster
+from keyrange.kafka.cluster_view import ClusterView
 from keyrange.keyed_state.model.state_runs import last_seq
 from keyrange.members.model.copy_book import KnownState
 from keyrange.model.checkpoint import Checkpoint
-from keyrange.model.offsets import Positions
+from keyrange.model.offsets import LATEST, READ_UNCOMMITTED, Positions
 from keyrange.model.state_scope import OWN_STATE, StateScope
 from keyrange.model.timers import NEVER, earliest
 from keyrange.model.watermarks import BEGIN, Watermark, shared_due_ms, unread
 from keyrange.options import SourceOptions
 from keyrange.work.job_time import JobTime
 from keyrange.work.model.work_order import StateOrder
+
+
+def ends_of_logs(
+    cluster: Cluster,
+    options: SourceOptions,
+    time: JobTime | None,
+    view: ClusterView,
+    latest: Positions,
+) -> Positions:
+    """Where logs end, of which the query reads up to the `latest` offsets. What is behind an open
+    transaction it has not read: with `idle_after` a partition with that is not idle."""
+    is_all = options.client.isolation_level != "read_committed"
+    if is_all or time is None or time.idle_after_us is None:
+        return latest
+    found = cluster.list_offsets(view, dict.fromkeys(latest, LATEST), READ_UNCOMMITTED)
+    return {partition: at for partition, (at, _) in found.items()}
 
 
 def timers_due_in_s(

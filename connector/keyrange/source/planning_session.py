@@ -34,6 +34,7 @@ from keyrange.options import SourceOptions
 from keyrange.source.commit_strategy import BatchCommits, CommitStrategy, NextBatch, OpenTable
 from keyrange.source.data_loss_in_planning import DataLossCheck
 from keyrange.source.individual_commit_strategy import IndividualCommits
+from keyrange.source.job_timers import ends_of_logs
 from keyrange.source.metadata_cache import IDLE_SHARE, PATIENCE_S, Metadata
 from keyrange.source.model.partition_changes import Findings
 from keyrange.source.model.resuming import check_foreign, check_ownership, check_works
@@ -97,6 +98,8 @@ class PlanningSession:
         self._ask_again_at = 0.0
         self._limits = TriggerLimits(options)
         self._latest: dict[TopicPartition, int] = {}
+        time_of_job = None if state is None else state.time
+        self._ends_of_logs = partial(ends_of_logs, cluster, options, time_of_job)
         self._losses = DataLossCheck(options, cluster)
         self._initial: Checkpoint | None = None
         self._initial_failure: InvalidError | None = None
@@ -239,7 +242,7 @@ class PlanningSession:
             start=start,
             base=self._base(start, findings, view),
             latest=latest,
-            log_ends=self._latest,
+            log_ends=self._ends_of_logs(view, self._latest),
             waits=may_wait and self._limits.waits(findings.start, latest, _now_ms(), moved),
             moved=moved,
             limits=self._limits if limited else None,

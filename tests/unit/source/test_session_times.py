@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from queries.scripted import ScriptedCluster
+from keyrange.source.commit_strategy import JobState
+from keyrange.work.job_time import EventTime, job_time
+from queries.scripted import T0, ScriptedCluster
 from queries.scripted_query import Clock, Query
 
 
@@ -23,3 +27,22 @@ def test_the_time_of_batches_does_not_go_back_with_a_clock(
     query.cluster.latest = 15
     query.batch()
     assert query.mark()["timeMs"] == time_ms + is_told * 1000
+
+
+@pytest.mark.parametrize("idle_after", ["5m", None])
+def test_behind_an_open_transaction_are_records_that_are_not_read(idle_after: str | None) -> None:
+    """A partition that has them is not idle. Only for that are they asked for."""
+
+    class Committed(ScriptedCluster):
+        def list_offsets(self, *given: Any, isolation_level: int = 1) -> Any:
+            return super().list_offsets(*given[:2], *given[2:] or (isolation_level,))
+
+    given = {"kafka.isolation.level": "read_committed", "splitBy": "keyRange"}
+    query = Query(Committed(10), keeps_state=True, **given)
+    query.state = JobState(job_time(EventTime(idle_after=idle_after)))
+    query.run = query.restarted()
+    query.cluster.unstable = 4
+    query.batch()
+    assert query.offset[T0.topic] == {str(T0.partition): 6}
+    ends = {T0.topic: {str(T0.partition): 10}} if idle_after else None
+    assert query.mark().get("logEnds") == ends
