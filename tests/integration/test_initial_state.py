@@ -309,6 +309,27 @@ def test_what_only_tasks_see_is_told_by_its_own_error(
         assert said in refused.value.message
 
 
+def test_windows_that_begin_where_none_does_are_refused(
+    job: TableJob, spark: SparkSession, tmp_path: Path
+) -> None:
+    """As those of Spark with a start time: records would go into the one before."""
+    job.produce(*(Record(b"", b"a", at) for at in range(3)))
+    for begin, is_one in (("12:15", False), ("12:20", True)):
+        columns = (
+            f"'a' AS key, TIMESTAMP '2024-05-01 {begin}:00Z' AS window_start, "
+            "window_start + INTERVAL 1 HOUR AS window_end, 7L AS count"
+        )
+        given = {"time": keyrange.EventTime(), "initial_state": spark.sql(f"SELECT {columns}")}
+        windows = keyrange.windows.hopping("1h", "20m").count()
+        if not is_one:
+            with pytest.raises(KeyrangeError, match="begins at a time at which none does"):
+                job.start(windows, **given, **own(tmp_path))
+            continue
+        for _ in range(2):
+            job.run(windows, **given, **own(tmp_path))
+        assert [(row["key"], row["count"]) for row in job.rows()] == [(b"a", 7)]
+
+
 def test_state_of_another_topic_or_of_fewer_partitions_is_refused(
     job: TableJob, spark: SparkSession, topics: Topics, tmp_path: Path
 ) -> None:

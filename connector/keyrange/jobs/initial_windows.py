@@ -40,6 +40,9 @@ def _checked(frame: DataFrame, lasts: Lasts) -> DataFrame:
     if lasts.most_us is not None:
         fits &= (end - start) <= lasts.most_us
         text = f"columns {lasts.start!r} and {lasts.end!r}: a window is null or of another size"
+    if lasts.step_us is not None:
+        fits &= F.pmod(start, F.lit(lasts.step_us)) == 0
+        text += ", or begins at a time at which none does"
     refused = F.raise_error(F.lit(str(unfit(text))))
     whole = F.when(F.coalesce(fits, F.lit(False)), F.col(lasts.start)).otherwise(refused)
     return frame.withColumn(lasts.start, whole)

@@ -111,7 +111,7 @@ class Fixed:
         return ends
 
     def lasts(self, start: str, end: str) -> Lasts:
-        return Lasts(start, end, self.size_us, self.size_us)
+        return Lasts(start, end, self.size_us, self.size_us, self.step_us)
 
 
 @dataclass(frozen=True, slots=True)

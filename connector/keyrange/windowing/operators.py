@@ -24,12 +24,13 @@ _COLUMNS_FIRST: Final = ("key", "value", "timestamp", EVENT_TIME)
 @dataclass(frozen=True, slots=True)
 class Lasts:
     """From a time in column `start` to one in column `end` it takes at least so long, and at most;
-    in microseconds."""
+    in microseconds. One begins each `step_us` from 1970 on, if that is said."""
 
     start: str
     end: str
     least_us: int
     most_us: int | None = None
+    step_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
