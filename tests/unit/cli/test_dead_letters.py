@@ -221,6 +221,7 @@ def test_a_replay_makes_pending_records_of_them(lake: Lake) -> None:
     assert plan["written"] is None
     assert [each["offset"] for each in plan["replayed"]] == [40, 41, 77]
     assert lake.table.known() == before
+    assert "in a table with keys its row replaces theirs" in lake.run("replay", "--all").stderr
     done = lake.document("replay", "--all", "--who", "ann", "--why", "mended", "--confirm")
     assert done["written"] == before.seq + 1
     keys = {each.offset: each.key for each in lake.letters}

@@ -307,6 +307,11 @@ def _print_replay(
     print_words(f"{len(taken):,} of {count:,} dead letters {would} handed out again")
     for each, said in left:
         print_words(f"{each.topic}-{each.partition}, offset {each.offset} is not: {said}")
+    if taken and not confirm:
+        note(
+            "a record that comes again comes behind later ones of its key: in a table with keys "
+            "its row replaces theirs, and a window that is over is written once more"
+        )
     set_again, not_set = timers
     if set_again or not_set:
         count = len(set_again) + len(not_set)
