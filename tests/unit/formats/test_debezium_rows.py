@@ -109,6 +109,11 @@ def test_keys_that_are_in_the_change_in_part() -> None:
             ("region",),
             "an update of region, which is a key of the table and none of the captured one",
         ),
+        (
+            ({"id": 1}, change("u", None, {"id": 1, "region": "s"})),
+            ("id", "region"),
+            "an update that does not say region of the row before it, which is a key .*FULL",
+        ),
         (({}, b"{}"), ("id",), "no envelope of Debezium"),
     ],
 )
@@ -120,9 +125,24 @@ def test_what_is_no_row_of_a_key(record: Any, keys: tuple[str, ...], text: str) 
     assert found == [row(1, region="n"), None, row(1, region="n")]
 
 
+def test_updates_without_the_row_before_them() -> None:
+    """Postgres tells the row before an update with REPLICA IDENTITY FULL alone."""
+    key, after = {"id": 7, "region": "n"}, {"id": 7, "region": "n", "name": "a"}
+    of_both = [(key, change("u", None, after))] * 2
+    found, why = read(*of_both, keys=("id", "region"))
+    assert (why, found) == ({}, [row(7, "a", "n")] * 2)
+    # Of three updates the keys of two do not say what the row's region was.
+    bare = {"id": 7}, change("u", None, after)
+    found, why = read(bare, of_both[0], bare, keys=("id", "region"))
+    assert ([*why], found) == ([0, 2], [None, row(7, "a", "n"), None])
+    # Nor is it known of a key in other words.
+    found, why = read((b"Struct{id=7}", change("u", None, after)), keys=("id", "region"))
+    assert (why, found) == ({}, [row(7, "a", "n")])
+
+
 def test_a_value_that_was_not_told_is_left_as_it_is() -> None:
     gone = {"id": 1, "name": UNAVAILABLE, "region": UNAVAILABLE}
-    found, why = read(({}, change("u", None, gone)), ({}, change("d", gone)))
+    found, why = read(({"id": 1}, change("u", None, gone)), ({}, change("d", gone)))
     assert why == {}
     assert found[0] == row(1, UNAVAILABLE, UNAVAILABLE, kept=["region", "name"])
     assert (found[1]["id"], found[1][DELETED], found[1][KEPT]) == (1, True, None)

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from keyrange.formats.connect.decoder import null_where_bad
 from keyrange.formats.debezium.unavailable import are_unavailable, flags_of
-from keyrange.formats.payloads import Flags, ReadKeys, ReadValues
+from keyrange.formats.payloads import Flags, Numbers, ReadKeys, ReadValues
 
 _UPSERTS: Final = pa.array(["c", "u", "r"])
 _WHY: Final = {
@@ -24,6 +24,10 @@ _WHY: Final = {
     "too, and begin behind the record or set the connector's skipped.operations=t, its default",
     "m": "op m is a message to the database's log and no change of a row: leave its topic out",
 }
+_NO_ORDER: Final = (
+    "a key of the table and none of the captured one: its rows come in no order. Name the columns "
+    "of the record's key in keys"
+)
 
 
 def rows_of(
@@ -49,6 +53,9 @@ def rows_of(
         if (flags := are_unavailable(column) & upserts).any()
     }
     _find_keys(rows, before, upserts, unavailable, keys, read_keys, why)
+    unseen = flags_of(pc.equal(op, "u")) & flags_of(before.is_null())
+    unseen[list(why)] = False
+    _check_unseen(np.flatnonzero(unseen), keys, read_keys, why)
     names: list[list[str] | None] = [None] * len(upserts)
     for name, flags in unavailable.items():
         for row in np.flatnonzero(flags).tolist():
@@ -78,11 +85,7 @@ def _find_keys(
             rows[name] = pc.if_else(pa.array(flags), None, rows[name])
         changed = upserts & flags_of(pc.not_equal(rows[name], known[name]))
         for row in np.flatnonzero(changed).tolist():
-            why.setdefault(
-                row,
-                f"an update of {name}, which is a key of the table and none of the captured one: "
-                "its rows come in no order. Name the columns of the record's key in keys",
-            )
+            why.setdefault(row, f"an update of {name}, which is {_NO_ORDER}")
         rows[name] = pc.if_else(pa.array(upserts), rows[name], known[name])
         lacking |= flags_of(rows[name].is_null())
     lacking[list(why)] = False
@@ -105,6 +108,28 @@ def _find_keys(
                 "in keys, or let the connector write whole rows (REPLICA IDENTITY FULL) and no "
                 "tombstones (tombstones.on.delete=false)",
             )
+
+
+def _check_unseen(
+    updates: Numbers, keys: Sequence[str], read_keys: ReadKeys, why: dict[int, str]
+) -> None:
+    """Updates without the row before them: a key of the table that the record's key does not say
+    may have been another one, whose row would stay. The keys of a topic's records have the same
+    columns, so mostly the first one answers for all."""
+    for asked in (updates[:1], updates[1:]):
+        if not len(asked):
+            return
+        found = read_keys(asked)
+        said = dict(zip(found.column.type.names, found.column.flatten(), strict=True))
+        # Of a key that cannot be read nothing is known.
+        is_read = ~np.isin(np.arange(len(asked)), found.bad.rows)
+        unsaid = {name: is_read & flags_of(said[name].is_null()) for name in keys}
+        for name, flags in unsaid.items():
+            for row in asked[flags].tolist():
+                text = f"an update that does not say {name} of the row before it, which is"
+                why.setdefault(row, f"{text} {_NO_ORDER}, or set REPLICA IDENTITY FULL")
+        if is_read.all() and not any(flags.any() for flags in unsaid.values()):
+            return
 
 
 def _because(text: str | None) -> str:
