@@ -25,7 +25,7 @@ SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
 # The text of a row that leaves column text as it is.
 KEPT = "what a source writes for it"
 _NAMES = pa.list_(pa.field("element", pa.string()))
-FORM = {"fields": [{"name": "id"}, {"name": "text"}]}
+FORM = {"fields": [{"name": "id", "type": "long"}, {"name": "text", "type": "string"}]}
 
 
 class KeyedTable:

@@ -48,6 +48,12 @@ class Staged:
         row of it."""
         return [each.name for each in self.partition_by if (each.source or each.name) in self.keys]
 
+    @property
+    def may_be_null(self) -> set[str]:
+        """The keys of which an empty text is null in the table: partition columns are read so."""
+        texts = {each["name"] for each in self.schema["fields"] if each["type"] == "string"}
+        return {each.name for each in self.partition_by if each.name in texts & {*self.keys}}
+
     def bounds(self) -> dict[str, tuple[Any, Any]]:
         """The least and the greatest value of keys, where all files tell them."""
         told = [json.loads(each.statistics) for each in self.files]
@@ -131,9 +137,16 @@ def condition(
 ) -> str:
     """Which rows t of the table have the key of a row s; `values` are those of partition columns,
     as the writer's SQL has them."""
-    found = [f"t.{quoted(name)} = s.{quoted(name)}" for name in staged.keys]
+    empty = staged.may_be_null
+    found = [
+        f"coalesce(t.{quoted(name)}, '') = s.{quoted(name)}"
+        if name in empty
+        else f"t.{quoted(name)} = s.{quoted(name)}"
+        for name in staged.keys
+    ]
     for name, (least, greatest) in staged.bounds().items():
         found.append(f"t.{quoted(name)} BETWEEN {least} AND {greatest}")
     for name, each in values.items():
-        found.append(f"t.{quoted(name)} IN ({', '.join(each)})")
+        among = f"t.{quoted(name)} IN ({', '.join(each)})"
+        found.append(f"({among} OR t.{quoted(name)} IS NULL)" if name in empty else among)
     return " AND ".join(found)

@@ -93,6 +93,16 @@ def test_partitions_of_keys_are_a_predicate(tmp_path: Path) -> None:
     assert Staged("", [], ("id",), FORM, (PartitionColumn("day", "id"),)).pruning == ["day"]
 
 
+def test_an_empty_text_is_one_key_however_the_log_has_it(tmp_path: Path) -> None:
+    """Of a partition column the log has no other value for it than null, as Spark writes it."""
+    home = KeyedTable(tmp_path, keys=("id", "text"), by="text")
+    there = pa.table({"id": [1, 2, 3], "text": [None, None, "c"]}, schema=SCHEMA)
+    write_deltalake(home.table, there, partition_by=["text"])
+    assert home.merge(0, home.staged((1, ""), (3, "c"), (4, ""))) == Merged(2, 1, 0)
+    assert home.merge(1, home.staged((1, ""), (4, ""))) == Merged(2, 0, 0)
+    assert {id: text or "" for id, text in home.rows().items()} == {1: "", 2: "", 3: "c", 4: ""}
+
+
 def test_of_two_drivers_one_merges(home: KeyedTable, monkeypatch: pytest.MonkeyPatch) -> None:
     sink, other, whole = home.sink(), home.sink(), DeltaRsMerger.write
     rivals = [home.staged((1, "rival"))]

@@ -1,0 +1,64 @@
+"""Merges by the session's Delta, which has settings of its own for files and tables of others."""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from brokers.real_broker import Record, Topics
+from keyrange.errors import KeyrangeError
+from keyrange.storage.model.merged_rows import Merged
+from keyrange.storage.write_by_spark import SparkWriter
+from queries.table_jobs import TableJob
+from tables.keyed_tables import KeyedTable
+
+
+def test_an_empty_text_in_a_partition_column_is_one_key(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Delta's log has null for it, which no row of a batch would be equal to."""
+    table = KeyedTable(tmp_path, keys=("id", "text"), by="text")
+    table.merger = SparkWriter(spark, str(table.table))
+    assert table.merge(0, table.staged((1, ""), (2, "b"))) == Merged(0, 2, 0)
+    assert table.merge(1, table.staged((1, ""), (3, ""))) == Merged(1, 1, 0)
+    assert table.rows() == {1: None, 2: "b", 3: None}
+
+
+def test_rows_that_wait_are_read_as_they_were_written(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    """A session may say of files of others that their times are of its zone, that their days are
+    of the Julian calendar, and that those which cannot be read are passed over."""
+    given = {
+        "valueFormat": "json",
+        "valueSchema": "id bigint, at timestamp_ntz, day date",
+        "columns": "value",
+    }
+    settings = {
+        "spark.sql.session.timeZone": "Asia/Tokyo",
+        "spark.sql.parquet.inferTimestampNTZ.enabled": "false",
+        "spark.sql.parquet.datetimeRebaseModeInRead": "LEGACY",
+        "spark.sql.files.ignoreCorruptFiles": "true",
+    }
+    job, table = TableJob(spark, topics, tmp_path / "job"), KeyedTable(tmp_path / "table")
+    table.merger = SparkWriter(spark, str(table.table))
+    text = b'{"id": 1, "at": "2026-07-01T12:00:00", "day": "0001-01-01"}'
+    job.produce(Record(text, b"k", 0))
+    before = {name: spark.conf.get(name, None) for name in settings}
+    try:
+        for name, value in settings.items():
+            spark.conf.set(name, value)
+        job.run(into={"keys": ["id"]}, **given)
+        staged = table.staged((1, "a"), (2, "b"), files=2)
+        damaged = table.staging / staged.files[1].name
+        damaged.write_bytes(bytes(damaged.stat().st_size))
+        with pytest.raises(KeyrangeError, match="SINK_UNWRITABLE"):
+            table.merge(0, staged)
+    finally:
+        for name, value in before.items():
+            spark.conf.unset(name) if value is None else spark.conf.set(name, value)
+    assert job.rows() == [{"id": 1, "at": datetime(2026, 7, 1, 12), "day": date(1, 1, 1)}]
+    assert table.rows() == {}
