@@ -104,10 +104,16 @@ def rows_in(table: Any) -> int:
 
 
 def check_new(
-    table: Any, application: str, batch_id: int, note: Mapping[str, str], version: int | None
+    table: Any,
+    application: str,
+    batch_id: int,
+    note: Mapping[str, str],
+    version: int | None,
+    is_made: bool,
 ) -> None:
     """Whether what the table has of an application, up to batch `version`, is before this batch or
     is this batch: it would pass over one of other offsets in silence, as it counts batches.
+    `is_made`: whether this run has made the batch just now.
 
     A batch that runs again is the last one there; the log may not reach back to it. Raises
     CHECKPOINT_BEHIND."""
@@ -117,8 +123,10 @@ def check_new(
     last = table.history(_VERSIONS_OF_WRITERS)
     own = (each.plan for each in batches_in(last) if (each.application, each.batch_id) == wanted)
     plan = next(own, None)
-    # A driver that is late finds its own batch there, by the one that has replaced it.
-    if plan != note[_PLAN] and (plan is not None or version > batch_id):
+    # A driver that is late finds its own batch there, by the one that has replaced it, and among
+    # the last versions if it has just made it.
+    is_other = is_made or version > batch_id if plan is None else plan != note[_PLAN]
+    if is_other:
         raise error(
             "CHECKPOINT_BEHIND",
             f"the table has batch {version} of this query, and its checkpoint has batch "

@@ -148,7 +148,7 @@ class SinkTable:
             if changes:
                 self._tell(fit, batch_id)
 
-        self._once(commit, app_id, batch_id, note)
+        self._once(commit, app_id, batch_id, note, not check_files)
 
     def write(
         self,
@@ -198,7 +198,7 @@ class SinkTable:
                 self._tidy_up(table)
 
         if staged.files:
-            self._once(commit, app_id, batch_id, note)
+            self._once(commit, app_id, batch_id, note, not check_files)
         return counts
 
     def _tell(self, fit: TableFit, batch_id: int) -> None:
@@ -285,10 +285,11 @@ class SinkTable:
         app_id: str,
         version: int,
         note: Mapping[str, str] = MappingProxyType({}),
+        is_made: bool = False,
     ) -> None:
         """Call `commit` with the table as it is, until it has written, or the table has a version
-        of an application."""
-        for _ in range(_TRIES):
+        of an application; `is_made` as of `check_new`."""
+        for tries in range(_TRIES):
             try:
                 table = self._log.table or self._open()
                 if self._id not in ("", self.table_id()):
@@ -296,7 +297,8 @@ class SinkTable:
                 if self._written(app_id, version):
                     if note:
                         known = self._log.version_of(app_id)
-                        check_new(self._log.current(), app_id, version, note, known)
+                        given = (app_id, version, note, known, is_made and not tries)
+                        check_new(self._log.current(), *given)
                     return
                 commit(table)
                 return

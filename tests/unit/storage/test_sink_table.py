@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from keyrange.errors import KeyrangeError
 from keyrange.storage.data_files import DataFile, DataFileWriter, FileSettings
 from keyrange.storage.model.writer_rules import OWN, SPARK
+from keyrange.storage.sink_history import note_of
 from keyrange.storage.sink_table import SinkTable
 
 SCHEMA = pa.schema([pa.field("at", pa.int64()), pa.field("text", pa.string())])
@@ -60,6 +61,21 @@ def test_a_batch_is_taken_once_by_whoever_comes(tmp_path: Path) -> None:
     assert DeltaTable(table).transaction_version("app") == 1
     # Spark's rows by the same transaction are the same batch.
     assert DeltaTable(table).version() == 3
+
+
+def test_a_batch_that_was_just_made_is_no_old_one_of_its_number(tmp_path: Path) -> None:
+    """A checkpoint that lost its last batch makes it anew with other offsets, and by then others
+    may have written more than is looked at of the log."""
+    sink, note = sink_at(tmp_path), note_of("app", 0, ["t"], "plan")
+    first = written(tmp_path, rows_of(1))
+    sink.append(first, "app", 0, check_files=False, note=note)
+    for batch_id in range(20):
+        sink.append(written(tmp_path, rows_of(2)), "other", batch_id, check_files=False)
+    sink.append(first, "app", 0, check_files=True, note=note)
+    with refused("CHECKPOINT_BEHIND", "has batch 0 of this query, .* batch 0 with other offsets"):
+        more = written(tmp_path, rows_of(1, 3))
+        sink.append(more, "app", 0, check_files=False, note=note_of("app", 0, ["t"], "other"))
+    assert held(tmp_path) == [1, *[2] * 20]
 
 
 def test_a_batch_without_output_writes_nothing(tmp_path: Path) -> None:
