@@ -1,11 +1,12 @@
-"""Merges by the session's Delta, which has settings of its own for files and tables of others."""
+"""What a session's settings say of files and tables of others changes no row of a job."""
 
 from __future__ import annotations
 
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from brokers.real_broker import Record, Topics
@@ -62,3 +63,30 @@ def test_rows_that_wait_are_read_as_they_were_written(
             spark.conf.unset(name) if value is None else spark.conf.set(name, value)
     assert job.rows() == [{"id": 1, "at": datetime(2026, 7, 1, 12), "day": date(1, 1, 1)}]
     assert table.rows() == {}
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Tokyo"])
+def test_a_generated_day_is_that_of_the_sessions_zone(
+    spark: SparkSession, topics: Topics, tmp_path: Path, zone: str
+) -> None:
+    """In the partition of that day Delta looks for a time, and nowhere else."""
+    job = TableJob(spark, topics, tmp_path)
+    spark.sql(
+        f"CREATE TABLE delta.`{job.table}` (offset bigint, timestamp timestamp, "
+        "day date GENERATED ALWAYS AS (CAST(timestamp AS DATE))) USING delta PARTITIONED BY (day)"
+    )
+    at_ms = int(datetime(2026, 1, 31, 23, 30, tzinfo=UTC).timestamp()) * 1000
+    job.produce(Record(b"a", b"k", 0, timestamp_ms=at_ms))
+    before = spark.conf.get("spark.sql.session.timeZone")
+    try:
+        spark.conf.set("spark.sql.session.timeZone", zone)
+        job.run(columns="offset,timestamp")
+        rows = spark.sql(
+            f"SELECT offset, day = CAST(timestamp AS DATE) AS is_its_day FROM delta.`{job.table}` "
+            f"WHERE timestamp = timestamp_millis({at_ms})"
+        ).collect()
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before)
+    assert list(map(tuple, rows)) == [(0, True)]
+    [last] = DeltaTable(job.table).history(1)
+    assert ("Spark" in last["engineInfo"]) is (zone != "UTC")

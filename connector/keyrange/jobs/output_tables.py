@@ -18,6 +18,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from keyrange.errors import invalid_options
+from keyrange.formats.time_zones import zone_of
 from keyrange.individual_commits.table_output import writer_of
 from keyrange.jobs.key_columns import key_columns
 from keyrange.jobs.query_table import check_checkpoint
@@ -202,12 +203,15 @@ def prepared(
     moved_from = {each.name: fspath(each.moved_from) for each in given}
     check_checkpoint(checkpoint, verdicts, sinks, moved_from, storage, topics)
     found = []
+    # Delta computes what a table generates in the session's zone, and readers look there for it.
+    zone = session.conf.get("spark.sql.session.timeZone", None) or "UTC"
+    files = replace(OWN, other_zone=zone) if zone_of(zone) != 0 and has_delta(session) else OWN
     for output in outputs:
         sink = sinks[output.name]
         if output.keys:
             sink.prepare(by=writer_of(session, output.uri).rules)
         else:
-            sink.prepare(by=OWN, otherwise=SPARK if has_delta(session) else None)
+            sink.prepare(by=files, otherwise=SPARK if has_delta(session) else None)
         if sink.why:
             _log.info(
                 "the session's Delta appends to table %s, and not the tasks that read: %s",

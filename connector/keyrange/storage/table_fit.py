@@ -137,10 +137,21 @@ class TableFit:
             text = expressions.get(each.name)
             if text is not None and generated_column(each.name, text) != each:
                 yield f"column {each.name} is generated as {text} and would be {each}"
+            elif text is not None and self._by.other_zone and self._is_instant(each.source):
+                yield (
+                    f"column {each.name} is generated as {text} in time zone "
+                    f"{self._by.other_zone}, and {self._by.name} computes it in UTC"
+                )
         try:
             table_schema(self._schema, self.columns)
         except KeyrangeError as failure:
             yield f"it is partitioned by {listed(names)}: {failure.message}"
+
+    def _is_instant(self, name: str) -> bool:
+        """Whether the day of a column of rows depends on the time zone."""
+        at = self._schema.get_field_index(name)
+        kind = self._schema.field(at).type if at >= 0 else pa.null()
+        return pa.types.is_timestamp(kind) and kind.tz is not None
 
     def _other_partitions(self, names: Sequence[str]) -> str:
         given = [str(each) for each in self._given or ()]

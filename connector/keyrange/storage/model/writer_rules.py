@@ -29,10 +29,13 @@ _PLAIN: Final = frozenset(
 @dataclass(frozen=True, slots=True)
 class WriterRules:
     """A writer by its name in messages. `features`: those that a table may have; None for one that
-    keeps to a table's rules, and says itself which features it lacks."""
+    keeps to a table's rules, and says itself which features it lacks. `other_zone`:
+    the time zone of the days and hours that the table generates, "" where that is UTC, in which it
+    computes them."""
 
     name: str
     features: frozenset[str] | None
+    other_zone: str = ""
 
     @property
     def keeps_rules(self) -> bool:
