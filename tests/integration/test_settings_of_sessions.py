@@ -13,7 +13,7 @@ from brokers.real_broker import Record, Topics
 from keyrange.errors import KeyrangeError
 from keyrange.storage.model.merged_rows import Merged
 from keyrange.storage.write_by_spark import SparkWriter
-from queries.table_jobs import TableJob
+from queries.table_jobs import TableJob, individual
 from tables.keyed_tables import KeyedTable
 
 
@@ -44,15 +44,18 @@ def test_rows_that_wait_are_read_as_they_were_written(
         "spark.sql.parquet.datetimeRebaseModeInRead": "LEGACY",
         "spark.sql.files.ignoreCorruptFiles": "true",
     }
-    job, table = TableJob(spark, topics, tmp_path / "job"), KeyedTable(tmp_path / "table")
+    job, held = (TableJob(spark, topics, tmp_path / each) for each in ("job", "held"))
+    table = KeyedTable(tmp_path / "table")
     table.merger = SparkWriter(spark, str(table.table))
     text = b'{"id": 1, "at": "2026-07-01T12:00:00", "day": "0001-01-01"}'
-    job.produce(Record(text, b"k", 0))
+    for each in (job, held):
+        each.produce(Record(text, b"k", 0))
     before = {name: spark.conf.get(name, None) for name in settings}
     try:
         for name, value in settings.items():
             spark.conf.set(name, value)
         job.run(into={"keys": ["id"]}, **given)
+        held.run(**given, **individual(held.home, **{"commit.isolation": "transactional"}))
         staged = table.staged((1, "a"), (2, "b"), files=2)
         damaged = table.staging / staged.files[1].name
         damaged.write_bytes(bytes(damaged.stat().st_size))
@@ -61,7 +64,11 @@ def test_rows_that_wait_are_read_as_they_were_written(
     finally:
         for name, value in before.items():
             spark.conf.unset(name) if value is None else spark.conf.set(name, value)
-    assert job.rows() == [{"id": 1, "at": datetime(2026, 7, 1, 12), "day": date(1, 1, 1)}]
+    assert (
+        job.rows()
+        == held.rows()
+        == [{"id": 1, "at": datetime(2026, 7, 1, 12), "day": date(1, 1, 1)}]
+    )
     assert table.rows() == {}
 
 

@@ -33,6 +33,7 @@ from keyrange.individual_commits.transactional_output import Release, floors_of,
 from keyrange.individual_commits.verdict_files import Wanted
 from keyrange.individual_commits.verdict_store import VerdictStore
 from keyrange.model.offsets import TopicPartition
+from keyrange.storage.as_written import AS_WRITTEN
 from keyrange.storage.model.sink_driver import Driver
 from keyrange.work.model.outcome import Cause, RecordOutcome
 from keyrange.work.outcome_rows import HIDDEN
@@ -256,7 +257,7 @@ class BatchRun:
         """All rows of a verdict."""
         columns = {"type": "struct", "fields": []} if manifest.is_of_job else dict(manifest.schema)
         schema = StructType.fromJson(columns).add(HIDDEN, HIDDEN_SPARK)
-        reader = self.batch.sparkSession.read.schema(schema)
+        reader = self.batch.sparkSession.read.schema(schema).options(**AS_WRITTEN)
         return reader.parquet(*self.store.paths(manifest))
 
     def check_materialized(self, frame: DataFrame, call: str) -> None:

@@ -18,6 +18,7 @@ from keyrange.individual_commits.model.verdict_manifest import Manifest
 from keyrange.individual_commits.reported_outcomes import HIDDEN_SPARK
 from keyrange.individual_commits.transactional_output import Release, in_order, tasks_for
 from keyrange.individual_commits.verdict_store import VerdictStore
+from keyrange.storage.as_written import AS_WRITTEN
 from keyrange.storage.data_files import DataFile, FileSettings, check_there
 from keyrange.storage.directory import Directory
 from keyrange.work.appended_files import Output, Target, files_of, writing_again
@@ -78,7 +79,7 @@ class HeldOutput:
         if more:
             text = f"rows of batch {manifest.batch_id} wait that have column {more[0]!r}"
             raise error("BATCH_UNFINISHED", f"{text}, and the job's have none of that name")
-        reader = session.read.schema(columns.add(HIDDEN, _CHANGE))
+        reader = session.read.schema(columns.add(HIDDEN, _CHANGE)).options(**AS_WRITTEN)
         return reader.parquet(*(f"{store.location}/{each.name}" for each in files))
 
     def _columns(self, manifest: Manifest, output: Output) -> StructType:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from keyrange.errors import error
+from keyrange.storage.as_written import AS_WRITTEN, INFERRED_AS_WRITTEN
 from keyrange.storage.last_rows import CHANGE
 from keyrange.storage.model.merged_rows import Merged
 from keyrange.storage.model.writer_rules import SPARK
@@ -30,14 +31,6 @@ _EXTENSIONS: Final = "spark.sql.extensions"
 _CATALOG: Final = "spark.sql.catalog.spark_catalog"
 _APPLICATION: Final = "spark.databricks.delta.write.txnAppId"
 _VERSION: Final = "spark.databricks.delta.write.txnVersion"
-# Files of tasks are read as these have written them, whatever the session says of others: a time
-# without a zone is none of the session's, a date before 1582 stays, and no file is passed over.
-_AS_WRITTEN: Final = {"spark.sql.parquet.inferTimestampNTZ.enabled": "true"}
-_READ_WHOLE: Final = {
-    "datetimeRebaseMode": "CORRECTED",
-    "ignoreCorruptFiles": "false",
-    "ignoreMissingFiles": "false",
-}
 # Of Delta's errors those that name another writer.
 _CONFLICTS: Final = ("DELTA_CONCURRENT", "Concurrent", "MetadataChanged", "ProtocolChanged")
 
@@ -147,8 +140,8 @@ class SparkWriter:
         """A view of the rows; of those of keys, of the last row of each."""
         name = f"keyrange_{uuid.uuid4().hex}"
         paths = [f"{staged.location}/{each.name}" for each in staged.files]
-        with self._settings(_AS_WRITTEN):
-            rows = self._session.read.options(**_READ_WHOLE).parquet(*paths)
+        with self._settings(INFERRED_AS_WRITTEN):
+            rows = self._session.read.options(**AS_WRITTEN).parquet(*paths)
             rows.createOrReplaceTempView(name)
         last = f"{name}_last"
         try:
