@@ -21,6 +21,8 @@ from keyrange.storage.table_store import RETENTION_OF_TRANSACTIONS
 
 _EXPRESSION: Final = "delta.generationExpression"
 _IDENTITY_GIVEN: Final = "delta.identity.allowExplicitInsert"
+# Of a text whether it is CHAR or VARCHAR.
+_LENGTH: Final = "__CHAR_VARCHAR_TYPE_STRING"
 _CHANGE_FEED: Final = frozenset({"_change_type", "_commit_version", "_commit_timestamp"})
 
 
@@ -87,6 +89,7 @@ class TableFit:
         computed = [each.name for each in self.columns if each.unit is not None]
         if keeps_rules:
             yield from self._given_identities(document)
+            yield from self._padded_keys(document)
         else:
             for name in ruled_columns(document["fields"], computed):
                 yield (
@@ -112,6 +115,12 @@ class TableFit:
                 and each["name"] in self._schema.names
             ):
                 yield f"column {each['name']} is GENERATED ALWAYS AS IDENTITY, and rows have it"
+
+    def _padded_keys(self, document: Mapping[str, Any]) -> Iterator[str]:
+        for each in document["fields"]:
+            kind = each["metadata"].get(_LENGTH, "")
+            if each["name"] in self._keys and kind.startswith("char"):
+                yield f"column {each['name']} is {kind}, and Delta does not merge by such a column"
 
     def _unfit_partitions(
         self, names: Sequence[str], expressions: Mapping[str, str]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from keyrange.storage.merge_by_delta_rs import DeltaRsMerger
 from keyrange.storage.model.merged_rows import Merged
 from keyrange.storage.model.partition_columns import PartitionColumn
 from keyrange.storage.model.sink_driver import Driver, closed, is_closed, opened
+from keyrange.storage.model.writer_rules import SPARK
+from keyrange.storage.sink_table import SinkTable
 from keyrange.storage.staged import Staged
 from keyrange.work.outcome_rows import changed_rows, member_type
 from tables.keyed_tables import FORM, KEPT, SCHEMA, KeyedTable, changes
@@ -101,6 +104,17 @@ def test_an_empty_text_is_one_key_however_the_log_has_it(tmp_path: Path) -> None
     assert home.merge(0, home.staged((1, ""), (3, "c"), (4, ""))) == Merged(2, 1, 0)
     assert home.merge(1, home.staged((1, ""), (4, ""))) == Merged(2, 0, 0)
     assert {id: text or "" for id, text in home.rows().items()} == {1: "", 2: "", 3: "c", 4: ""}
+
+
+@pytest.mark.parametrize(("kind", "fits"), [("char(5)", False), ("varchar(5)", True)])
+def test_delta_does_not_merge_by_what_it_pads(home: KeyedTable, kind: str, fits: bool) -> None:
+    own = {"__CHAR_VARCHAR_TYPE_STRING": kind}
+    kinds = [pa.field("id", pa.int64()), pa.field("text", pa.string(), metadata=own)]
+    DeltaTable.create(home.table, pa.schema(kinds))
+    # A value may be padded.
+    SinkTable(str(home.table), SCHEMA, {}, keys=("id",)).prepare(by=SPARK)
+    with nullcontext() if fits else pytest.raises(KeyrangeError, match=r"text is char\(5\), and"):
+        SinkTable(str(home.table), SCHEMA, {}, keys=("text",)).prepare(by=SPARK)
 
 
 def test_of_two_drivers_one_merges(home: KeyedTable, monkeypatch: pytest.MonkeyPatch) -> None:
