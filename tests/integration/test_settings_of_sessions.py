@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, date, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
@@ -70,6 +72,24 @@ def test_rows_that_wait_are_read_as_they_were_written(
         == [{"id": 1, "at": datetime(2026, 7, 1, 12), "day": date(1, 1, 1)}]
     )
     assert table.rows() == {}
+
+
+def test_a_merge_that_passed_for_another_querys_comes_again(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one session of Spark Connect the settings that name a batch are those of all queries."""
+    table, whole = KeyedTable(tmp_path), SparkWriter._settings
+    table.merger = SparkWriter(spark, str(table.table))
+    table.merge(0, table.staged((1, "a")))
+    others = [{"spark.databricks.delta.write.txnVersion": "0"}]
+
+    def shared(writer: SparkWriter, settings: Mapping[str, str]) -> Any:
+        is_of_merge = "spark.databricks.delta.write.txnVersion" in settings
+        return whole(writer, {**settings, **(others.pop() if others and is_of_merge else {})})
+
+    monkeypatch.setattr(SparkWriter, "_settings", shared)
+    assert table.merge(1, table.staged((1, "b"), (2, "c"))) == Merged(1, 1, 0)
+    assert (others, table.rows()) == ([], {1: "b", 2: "c"})
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Asia/Tokyo"])

@@ -116,7 +116,9 @@ class SparkWriter:
             text = self._statement(table, staged, rows, condition(staged, quoted, known))
             counts = self._session.sql(text).collect()
         if not counts:
-            return Merged()
+            # Delta has passed it over, as one that was done before. Whether it was this one is for
+            # the table's log to say: queries of one session of Spark Connect share its settings.
+            raise Conflict
         told = counts[0].asDict()
         names = ("num_updated_rows", "num_inserted_rows", "num_deleted_rows")
         return Merged(*(int(told.get(name) or 0) for name in names))
