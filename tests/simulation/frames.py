@@ -86,6 +86,9 @@ class Session:
     def schema(self, _: Any) -> Session:
         return self
 
+    def options(self, **_: str) -> Session:
+        return self
+
     def parquet(self, *paths: str) -> Frame:
         return Frame(self, [lambda path=path: _rows_in(path) for path in paths], [])
 

@@ -47,7 +47,8 @@ FORM = StructType([]).jsonValue()
 
 PLACE = TopicPartition("t", 0)
 # Nobody looks at the frame of a verdict's rows.
-READER = SimpleNamespace(schema=lambda _: SimpleNamespace(parquet=lambda *_: None))
+FILES = SimpleNamespace(parquet=lambda *_: None)
+READER = SimpleNamespace(schema=lambda _: SimpleNamespace(options=lambda **_: FILES))
 NOTHING: Any = SimpleNamespace(isEmpty=lambda: True, sparkSession=SimpleNamespace(read=READER))
 SECRET = "KeyError: 's3cret'"
 
