@@ -4,11 +4,15 @@ writes once."""
 
 from __future__ import annotations
 
+import fcntl
 import json
 import logging
+import os
+import tempfile
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final
 
 from keyrange.errors import error
@@ -159,17 +163,18 @@ class SparkWriter:
     @contextmanager
     def _settings(self, settings: Mapping[str, str]) -> Iterator[None]:
         conf = self._session.conf
-        before = {name: conf.get(name, None) for name in settings}
-        try:
-            for name, value in settings.items():
-                conf.set(name, value)
-            yield
-        finally:
-            for name, value in before.items():
-                if value is None:
-                    conf.unset(name)
-                else:
+        with _alone(self._session):
+            before = {name: conf.get(name, None) for name in settings}
+            try:
+                for name, value in settings.items():
                     conf.set(name, value)
+                yield
+            finally:
+                for name, value in before.items():
+                    if value is None:
+                        conf.unset(name)
+                    else:
+                        conf.set(name, value)
 
     def _values(self, rows: str, column: str) -> list[str] | None:
         """The values of a column as SQL has them; None where there are many, or a null."""
@@ -180,6 +185,23 @@ class SparkWriter:
         if len(values) > VALUES_MAX or None in values:
             return None
         return [each for each in values if each is not None]
+
+
+@contextmanager
+def _alone(session: Any) -> Iterator[None]:
+    """Queries of one client of Spark Connect have one session, and each a process beside its
+    server. By settings of that session Delta knows whose batch a merge is of: they take turns."""
+    shared = getattr(session, "session_id", None)
+    if shared is None:
+        yield
+        return
+    path = Path(tempfile.gettempdir()) / f"keyrange-{os.getuid()}-{shared}.lock"
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _last_rows(staged: Staged, rows: str) -> str:
