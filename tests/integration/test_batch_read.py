@@ -167,6 +167,19 @@ def test_a_data_frame_that_is_used_again_sees_what_was_written_meanwhile(
     assert frame.union(frame).count() == 6
 
 
+def test_a_data_frame_with_an_ending_time_never_reads_behind_it(
+    spark: SparkSession, topics: Topics
+) -> None:
+    topic = topics.create_topic("late_timed")
+    topics.produce(topic, [Record(b"1", timestamp_ms=1_000)])
+    frame = batch(spark, topics, topic, endingTimestamp="2000")
+    assert frame.count() == 1
+
+    topics.produce(topic, [Record(b"2", timestamp_ms=2_000), Record(b"3", timestamp_ms=3_000)])
+
+    assert frame.count() == 1
+
+
 @pytest.fixture(scope="module")
 def timed(topics: Topics) -> str:
     """Three partitions; record n of each was written at n seconds."""

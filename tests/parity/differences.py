@@ -161,7 +161,8 @@ TOPICS = (
     Difference(
         what="A DataFrame of a batch read that is used again",
         kafka="sees new records and new partitions",
-        keyrange="sees new records; a new partition when it is loaded anew",
+        keyrange="sees new records, unless it has an ending time or a split; a new partition when "
+        "it is loaded anew",
         reason="Spark plans a Python source once for each load()",
         cases=same("10 rows | 10 rows", "batch: a frame sees a new partition"),
     ),

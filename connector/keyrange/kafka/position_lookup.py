@@ -27,7 +27,8 @@ def resolve_positions(
 ) -> dict[TopicPartition, int]:
     """Where each partition of the view starts or ends: an offset, or still EARLIEST or LATEST.
 
-    Timestamps and group offsets are looked up. Raises
+    Timestamps and group offsets are looked up: without a record of a time a partition stands where
+    its log ended just before. Raises
     KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED or KAFKA_TIMESTAMP_OFFSET_DOES_NOT_MATCH_ASSIGNED
     where positions are not for exactly the partitions that exist, NO_OFFSET_FOR_TIMESTAMP and
     NO_GROUP_OFFSETS where the options leave no other way.
@@ -138,6 +139,10 @@ def _at_times(
     times: Mapping[TopicPartition, int],
     unmatched: int | None,
 ) -> dict[TopicPartition, int]:
+    # First where the logs end: of two questions the second one knows all that the first one did not
+    # find. A record that comes between them would else be passed over, or read behind an end.
+    latest = dict.fromkeys(times, LATEST) if unmatched is not None else {}
+    ends = cluster.list_offsets(view, latest) if latest else {}
     found = cluster.list_offsets(view, times) if times else {}
     behind = sorted(partition for partition, (at, _) in found.items() if at < 0)
     if behind and unmatched is None:
@@ -145,7 +150,7 @@ def _at_times(
         raise error(
             "NO_OFFSET_FOR_TIMESTAMP", f"No offset matched from request of topic-partition {shown}"
         )
-    return {partition: at if at >= 0 else _known(unmatched) for partition, (at, _) in found.items()}
+    return {p: at if at >= 0 else ends[p][0] for p, (at, _) in found.items()}
 
 
 def _at_commits(

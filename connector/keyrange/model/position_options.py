@@ -30,7 +30,8 @@ class Offsets:
 class Timestamp:
     """The first record at or after a time, the same for all partitions.
 
-    `unmatched` says where a partition without such a record stands: LATEST, or None, an error.
+    `unmatched` says where a partition without such a record stands: LATEST, where its log ends when
+    it is asked, or None, an error.
     """
 
     timestamp_ms: int

@@ -128,9 +128,9 @@ class EndOptions:
     timestamps: Mapping[TopicPartition, int] | None = option(
         "endingOffsetsByTimestamp",
         source_values.timestamps,
-        "Ends each partition before its first record at or after a time, or at its end where "
-        "there is none. Older records behind that one are not read. Takes precedence over "
-        "endingOffsets.",
+        "Ends each partition before its first record at or after a time, or where there is none "
+        "at the end that it has when the read is planned. Older records behind that one are not "
+        "read. Takes precedence over endingOffsets.",
     )
     timestamp_ms: int | None = option(
         "endingTimestamp",

@@ -136,9 +136,10 @@ def late_bound(
 ) -> list[Split]:
     """Splits whose outer bounds are what was asked for: a start EARLIEST and an end LATEST stay.
 
-    A start LATEST, of a time behind the last record, is where the end was when it was planned: the
-    next use of the DataFrame sees what came after. A partition that is empty when it is planned has
-    a split too where its end stays open.
+    A start LATEST, which only a default can be, is where the end was when it was planned: the next
+    use of the DataFrame sees what came after. A partition that is empty when it is planned has a
+    split too where its end stays open. An end by time is never open: what came after may be behind
+    it.
     """
     by_partition = groupby(splits, key=lambda split: split.topic_partition)
     planned = {partition: list(each) for partition, each in by_partition}

@@ -67,10 +67,25 @@ def test_partitions_that_are_not_named() -> None:
 
 def test_times() -> None:
     assert place(Timestamp(4_500, None)) == dict.fromkeys((T0, T1, T2), 5)
-    assert place(Timestamp(99_000, LATEST)) == dict.fromkeys((T0, T1, T2), LATEST)
+    assert place(Timestamp(99_000, LATEST)) == dict.fromkeys((T0, T1, T2), 10)
     each = Timestamps({T0: 0, T1: 3_000, T2: 99_000}, LATEST)
-    assert place(each) == {T0: 2, T1: 3, T2: LATEST}
+    assert place(each) == {T0: 2, T1: 3, T2: 10}
     assert place(Timestamps({T0: 3_000}, None, EARLIEST)) == {T0: 3, T1: EARLIEST, T2: EARLIEST}
+
+
+def test_what_is_written_while_a_time_is_looked_up_is_on_its_own_side() -> None:
+    """A start took the end of the log a moment later, and an end the one that a task found."""
+
+    class Growing(Log):
+        ends = iter((10, 12, 14))
+
+        def list_offsets(self, view: ClusterView, wanted: Mapping[TopicPartition, int]) -> Any:
+            end = next(self.ends)
+            return {p: (end if which == LATEST else -1, 0) for p, which in wanted.items()}
+
+    log: Any = Growing()
+    spec = PositionSpec("startingTimestamp", Timestamp(99_000, LATEST))
+    assert position_lookup.resolve(log, VIEW, spec) == dict.fromkeys((T0, T1, T2), 10)
 
 
 def test_a_time_without_a_record_is_named_with_its_partition() -> None:
