@@ -7,7 +7,7 @@ no gap. Rows are kept as arrays, so that a batch that is acknowledged whole cost
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
@@ -268,16 +268,24 @@ class PartitionWork:
     def seek(self, offset: int) -> None:
         """Go on from an offset. What waits from there on comes again at once, without one delivery
         more. Ranges that are behind it pass over what lies between, which counts as done."""
-        kept: list[_Stretch] = []
-        for each in self._stretches:
-            back = each.waits & (each.offsets >= offset)
-            self._again |= {record.offset: record for record in _pending(each, back, worked=False)}
-            kept += each.only(~back)
-        self._stretches = kept
+        self._come_again(lambda each: each.offsets >= offset)
         for at, scanned in enumerate(self._scanned):
             if scanned < offset:
                 self._scanned[at] = self._passed[at] = offset
                 self.acknowledged += 1
+
+    def hand_back(self, offsets: Longs) -> None:
+        """Nobody has received these records, which were handed out: they come again at once, before
+        what is new, and without one delivery more."""
+        self._come_again(lambda each: np.isin(each.offsets, offsets))
+
+    def _come_again(self, which: Callable[[_Stretch], Flags]) -> None:
+        kept: list[_Stretch] = []
+        for each in self._stretches:
+            back = each.waits & which(each)
+            self._again |= {record.offset: record for record in _pending(each, back, worked=False)}
+            kept += each.only(~back)
+        self._stretches = kept
 
     def pieces(self) -> list[KeyRangeState]:
         """What is done, to be committed. What waits behind the last record that is done is left

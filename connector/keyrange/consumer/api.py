@@ -19,6 +19,7 @@ from keyrange.consumer.records import (
     Partition,
     Ranges,
     offsets_of,
+    partition_of,
     read_ranges,
     records_of,
 )
@@ -148,7 +149,8 @@ class Consumer(ConsumerPositions):
         Columns are those of the source, keyHash among them; key and value have the types that
         keyFormat and valueFormat say. Raises MEMBERSHIP_ENDED where another consumer has this one's
         name, when `timeout_ms` has passed, GAP_TIMED_OUT (see
-        `KeyRangeListener.on_deliveries_spent`), BAD_VALUE with badValues=fail, and as reading does.
+        `KeyRangeListener.on_deliveries_spent`), BAD_VALUE with badValues=fail until the record that
+        it names is acknowledged, and as reading does.
         """
         self._check()
         if not self._assigned:
@@ -163,16 +165,18 @@ class Consumer(ConsumerPositions):
             self._remember()
             try:
                 found = self._holding.next(self._listener)
-            except Exception:
+                self._in_use |= found is not None
+                typed = self._typed(*found) if found is not None else None
+            except BaseException as failure:
                 # What was handed out is handed over; the next call finds the same.
-                if not batches:
-                    raise
-                return batches
+                if batches and isinstance(failure, Exception):
+                    return batches
+                self._hand_back(batches)
+                raise
             left_s = deadline - time.monotonic()
-            if found is not None:
-                self._in_use = True
-                batches.append(self._typed(found[1]))
-                rows += len(found[1])
+            if typed is not None:
+                batches.append(typed)
+                rows += len(typed)
             if batches and (found is None or rows >= rows_max):
                 return batches
             if left_s <= 0:
@@ -181,13 +185,21 @@ class Consumer(ConsumerPositions):
                 time.sleep(min(pause_s, left_s))
                 pause_s = min(2 * pause_s, _PAUSE_MAX_S)
 
-    def _typed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _typed(self, partition: TopicPartition, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Rows with their keys and values read. Where that fails they come again: what comes behind
+        them has to wait."""
         source = self._settings.source
-        if source.forms.columns and self._reader is None:
-            from keyrange.values.reading import ValueReader
+        if not source.forms.columns:
+            return rows
+        try:
+            if self._reader is None:
+                from keyrange.values.reading import ValueReader
 
-            self._reader = ValueReader(source.forms, source.registry)
-        return batch if self._reader is None else self._reader.read_all(batch)
+                self._reader = ValueReader(source.forms, source.registry)
+            return self._reader.read_all(rows)
+        except BaseException:
+            self._holding.hand_back(partition, rows)
+            raise
 
     def _step(self, sharing: Sharing, deadline: float) -> None:
         if self._block is not None and self._in_use:
@@ -204,7 +216,16 @@ class Consumer(ConsumerPositions):
 
     def poll_records(self, timeout_ms: float = 1_000) -> list[ConsumerRecord]:
         """As `poll`, the rows as records."""
-        return [record for batch in self.poll(timeout_ms) for record in records_of(batch)]
+        batches = self.poll(timeout_ms)
+        try:
+            return [record for batch in batches for record in records_of(batch)]
+        except BaseException:
+            self._hand_back(batches)
+            raise
+
+    def _hand_back(self, batches: Iterable[pa.RecordBatch]) -> None:
+        for batch in batches:
+            self._holding.hand_back(partition_of(batch), batch)
 
     def acknowledge(self, what: Acknowledged, offsets: Iterable[int] | None = None) -> int:
         """Records are done: all of a batch, records, or a topic-partition's `offsets`.

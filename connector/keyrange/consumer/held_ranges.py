@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+import pyarrow as pa
+
 from keyrange.consumer.acknowledgements import Longs, PartitionWork
 from keyrange.consumer.commit_log import CommitLog
 from keyrange.consumer.committed_mirror import CommittedMirror
@@ -100,6 +102,11 @@ class HeldRanges:
                 raise error("SEEK_REFUSED", message, offset=offset)
         self._round = None
         work.seek(offset)
+
+    def hand_back(self, partition: TopicPartition, rows: pa.RecordBatch) -> None:
+        """Nobody has received rows that were handed out, as `PartitionWork.hand_back`."""
+        self._round = None
+        self._works[partition].hand_back(rows.column("offset").to_numpy())
 
     def _work(self, partition: TopicPartition) -> PartitionWork:
         work = self._works.get(partition)

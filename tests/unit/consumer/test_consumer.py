@@ -14,7 +14,7 @@ import pytest
 from kafka import KafkaConsumer
 from kafka import TopicPartition as KafkaPartition
 
-from brokers.scripted_broker import ScriptedCluster, World
+from brokers.scripted_broker import Fetched, ScriptedCluster, World
 from keyrange.consumer import consumer_positions, left_names
 from keyrange.consumer import rebalance as rebalance_module
 from keyrange.consumer.api import Consumer
@@ -26,6 +26,7 @@ from keyrange.members.model.group_member_states import GroupState
 from keyrange.members.range_listener import KeyRangeListener
 from keyrange.model.key_ranges import SPACE
 from queries.scripted_consumer import FIRST, a_key_each
+from samples.strategies import Batch, Record, encode_batch
 
 
 class Member:
@@ -325,3 +326,72 @@ class TestLost:
                 consumer.commit()
             assert polled(other) == list(range(10))
         assert listener.heard == ["assigned", "revoked"]
+
+
+class TestRecordsThatCannotBeRead:
+    """What `poll` could not return comes again before what lies behind it."""
+
+    def test_a_bad_value_is_raised_until_it_is_acknowledged(
+        self, world: World, options: dict[str, str]
+    ) -> None:
+        def one_key(_node: int, _partition: int, offset: int) -> Fetched:
+            values = [b"bad" if n == 5 else b'{"n": %d}' % n for n in range(offset, 10)]
+            records = (Record(n, key=b"k", value=each) for n, each in enumerate(values))
+            return Fetched(encode_batch(Batch(offset, tuple(records))), 10)
+
+        world.script = one_key
+        given = {"valueFormat": "json", "valueSchema": "n int", "maxBatchRows": "4"}
+        with Consumer(options | given) as consumer:
+            consumer.assign({FIRST: []})
+            assert [each.offset for each in consumer.poll_records(0)] == [0, 1, 2, 3]
+            for _ in range(2):
+                with pytest.raises(KeyrangeError, match="BAD_VALUE"):
+                    consumer.poll(0)
+                assert consumer.position(FIRST) == 4
+            assert consumer.acknowledge(FIRST, [5]) == 1
+            assert polled(consumer) == [4, 6, 7, 8, 9]
+            assert consumer.acknowledge(FIRST, range(10)) == 9
+            assert consumer.commit() == {FIRST: 10}
+
+    def test_what_was_read_before_a_bad_value_is_returned(
+        self, world: World, options: dict[str, str]
+    ) -> None:
+        def small_batches(_node: int, _partition: int, offset: int) -> Fetched:
+            value = b"bad" if offset == 2 else b'{"n": 1}'
+            return Fetched(encode_batch(Batch(offset, (Record(value=value),))), 10)
+
+        world.script = small_batches
+        with Consumer(options | {"valueFormat": "json", "valueSchema": "n int"}) as consumer:
+            consumer.assign({FIRST: []})
+            assert [each.offset for each in consumer.poll_records(10_000)] == [0, 1]
+            with pytest.raises(KeyrangeError, match="BAD_VALUE"):
+                consumer.poll(0)
+
+    def test_a_time_that_python_does_not_know_hides_no_records(
+        self, world: World, consumer: Consumer
+    ) -> None:
+        def far_away(_node: int, _partition: int, offset: int) -> Fetched:
+            records = tuple(Record(n) for n in range(10 - offset))
+            return Fetched(encode_batch(Batch(offset, records, base_timestamp=10**15)), 10)
+
+        world.script = far_away
+        consumer.assign({FIRST: []})
+        with pytest.raises((OverflowError, ValueError)):
+            consumer.poll_records(0)
+        [batch] = consumer.poll(0)
+        assert batch.column("offset").to_pylist() == list(range(10))
+
+    def test_what_an_interrupt_takes_from_a_poll_comes_with_the_next_one(
+        self, world: World, consumer: Consumer
+    ) -> None:
+        def interrupted(_node: int, _partition: int, offset: int) -> Fetched:
+            if offset == 1 and world.asked.count((1, 0, 1)) == 1:
+                raise KeyboardInterrupt
+            return Fetched(encode_batch(Batch(offset, (Record(),))), 10)
+
+        world.script = interrupted
+        consumer.assign({FIRST: []})
+        with pytest.raises(KeyboardInterrupt):
+            consumer.poll(10_000)
+        assert consumer.position(FIRST) == 0
+        assert polled(consumer) == list(range(10))
