@@ -11,11 +11,20 @@ from keyrange.errors import KeyrangeError, error
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.cluster_view import ClusterView
 from keyrange.kafka.groups import epoch_ends
+from keyrange.kafka.messages.protocol import isolation_level
 from keyrange.kafka.model.loss_policy import raise_or_warn
 from keyrange.kafka.position_lookup import earliest
 from keyrange.model.checkpoint import Checkpoint
 from keyrange.model.lost_offset_counts import Lost, LostOffsets, left_behind, passed_over
-from keyrange.model.offsets import OffsetRange, Positions, TopicPartition, pending
+from keyrange.model.offsets import (
+    LATEST,
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+    OffsetRange,
+    Positions,
+    TopicPartition,
+    pending,
+)
 from keyrange.options import SourceOptions
 from keyrange.source.model.partition_changes import ABSENT_MAX, Findings, compare
 
@@ -59,6 +68,24 @@ class DataLossCheck:
                 f"{', '.join(map(str, findings.forgotten))} stood is not kept any longer."
             )
         return findings
+
+    def log_ends(
+        self, start: Checkpoint, view: ClusterView, latest: Positions
+    ) -> dict[TopicPartition, int]:
+        """How far partitions may be read. A query that reads committed records alone may stand
+        behind the last stable offset, where it began to do so or was told to start: nothing is
+        lost there, and it waits where it stands."""
+        ends, known = dict(latest), start.known
+        behind = {p: LATEST for p, at in latest.items() if at < known.get(p, 0)}
+        if behind and isolation_level(self._options.client) == READ_COMMITTED:
+            recreated = _recreated(start, view)
+            truncated = self._truncated(start, known, view, recreated)
+            found = self._cluster.list_offsets(view, behind, READ_UNCOMMITTED)
+            for partition, (end, _) in found.items():
+                is_same = partition.topic not in recreated and partition not in truncated
+                if is_same and end >= known[partition]:
+                    ends[partition] = known[partition]
+        return ends
 
     def metrics(self) -> dict[str, Any]:
         """The part of a progress that says what was lost; none where a loss fails the query."""

@@ -222,7 +222,7 @@ class PlanningSession:
             self._metadata.forget()
             view = self._metadata.view(start.positions)
             ends = self._ask_latest(view, start.known)
-        latest = self._up_to_target(ends, start)
+        latest = self._losses.log_ends(start, view, self._up_to_target(ends, start))
         findings = self._losses.compare(start, view, latest)
         if not latest and start.positions:
             # Without any partition the positions are kept, for when the topics come back.
