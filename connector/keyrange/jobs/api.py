@@ -51,7 +51,7 @@ from keyrange.jobs.topic import (
     prepared_topic,
 )
 from keyrange.keyed_state.variables import State, Variable, timer_variables
-from keyrange.model.columns import COLUMNS, PLACE
+from keyrange.model.columns import COLUMNS, PLACE, RECORD
 from keyrange.model.value_forms import ValueForms
 from keyrange.options import SourceOptions, parse_options
 from keyrange.options.option import OptionValue
@@ -69,7 +69,7 @@ Columns = Sequence[str] | str
 Evolve = Literal["none", "add"]
 
 _log = logging.getLogger(__name__)
-_RECORD: Final = ("key", "value", "timestamp", "headers")
+_RECORD: Final = (*RECORD, "headers")
 
 
 def job(

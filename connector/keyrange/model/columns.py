@@ -23,6 +23,8 @@ USUAL: Final = COLUMNS[:-2]
 # What tells a record from all others, and where its key belongs.
 PLACE: Final = ("topic", "partition", "offset")
 IDENTIFYING: Final = (*PLACE, "keyHash")
+# What a producer has sent, but for the headers.
+RECORD: Final = ("key", "value", "timestamp")
 
 _BY_NAME: Final = {name.lower(): name for name in COLUMNS}
 

@@ -91,7 +91,8 @@ class CommitOptions:
         "What the driver commits. batch: a batch that Spark has finished. individual: the job "
         "reports for every record whether it is done, inside "
         "foreachBatch(keyrange.each_batch(...)), and keyrange delivers the others again. The "
-        "columns topic, partition, offset and keyHash are always there then. For streams with "
+        "columns topic, partition, offset and keyHash are always there then, and in a DataFrame "
+        "key, value and timestamp, of which dead letters are made. For streams with "
         "splitBy=keyRange or partition.",
         default="batch",
         modes=BOTH,

@@ -20,6 +20,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from keyrange.errors import error, invalid_options
+from keyrange.model.columns import COLUMNS, RECORD
 from keyrange.model.value_forms import RAW, ValueForms
 from keyrange.options import Mode, SourceOptions, parse_options
 from keyrange.source.schema import check_schema, frame_schema
@@ -100,8 +101,12 @@ def _readable(options: SourceOptions, forms: ValueForms) -> SourceOptions:
             f"option 'badValues' is deadLetter, and a DataFrame {how}: badValues=column keeps "
             "such records as rows that say why; or let keyrange.job write the table"
         )
-    # Dead letters hold records as Kafka has them.
-    return replace(options, forms=replace(forms, keeps_bytes=individual and forms != RAW))
+    columns = options.columns
+    if individual and columns is not None:
+        # Dead letters hold records as Kafka has them, and are replayed by their keys.
+        columns = tuple(name for name in COLUMNS if name in columns or name in RECORD)
+    forms = replace(forms, keeps_bytes=individual and forms != RAW)
+    return replace(options, columns=columns, forms=forms)
 
 
 def register(spark: SparkSession | None = None) -> None:
