@@ -15,11 +15,13 @@ from keyrange.members.status import now_ms as passed_ms
 from keyrange.model.offsets import TopicPartition
 
 _EVERY_MS: Final = 1_000
+_TRIES: Final = 5
 
 
 class CommittedMirror:
     """Now and then, never less than before, and of the partitions whose first keys are held here:
-    one consumer tells of each."""
+    one consumer tells of each. The last word is of all that are held: nobody may be left who has
+    their first keys."""
 
     def __init__(self, settings: ConsumerSettings, cluster: Cluster) -> None:
         self._mirror: GroupMirror | None = None
@@ -44,8 +46,14 @@ class CommittedMirror:
         if self._mirror is None or (now_ms < self._at_ms and not at_once):
             return
         self._at_ms = now_ms + _EVERY_MS
-        mine = [p for p, work in works.items() if work.spans[0].from_hash == 0]
-        done = log.committed(mine, view.topic_ids()) if mine else {}
-        self._told |= {p: max(at, self._told.get(p, 0)) for p, at in done.items()}
-        told = {p: self._told[p] for p in mine if p in self._told}
-        self._mirror.mirror(told, {p: view.epoch(p) for p in mine}, now_ms)
+        mine = [p for p, work in works.items() if at_once or work.spans[0].from_hash == 0]
+        epochs = {p: view.epoch(p) for p in mine}
+        for _ in range(_TRIES if at_once else 1):
+            before = dict(self._told)
+            done = log.committed(mine, view.topic_ids()) if mine else {}
+            self._told |= {p: max(at, self._told.get(p, 0)) for p, at in done.items()}
+            told = {p: self._told[p] for p in mine if p in self._told}
+            self._mirror.mirror(told, epochs, now_ms)
+            # Another one may have told more just before: what it told is in the table by now.
+            if self._told == before:
+                return
