@@ -104,7 +104,7 @@ class CommitLog(ClaimLog):
                 self._finish(left, mine)
                 continue
             self._check_terms(claims, topic_ids, living)
-            taken = self._claim(claims, wanted, topic_ids, at, turn.ready, leaders, drivers, mine)
+            taken = self._claim(claims, wanted, topic_ids, at, turn, leaders, drivers, mine)
             if taken is not None and is_alone(self.claims(), self._source, wanted, at):
                 return taken
             if taken is not None and not taken.goes_on:
@@ -242,7 +242,7 @@ class CommitLog(ClaimLog):
         wanted: Spans,
         topic_ids: Mapping[str, str],
         epoch: int,
-        ready: bool,
+        turn: Turn,
         leaders: Leaders,
         drivers: int,
         mine: Collection[str],
@@ -250,9 +250,11 @@ class CommitLog(ClaimLog):
         """Write the claim, with what is done of its ranges; None where somebody was faster."""
         new = [p for p in wanted if begun_at(claims, p) is None]
         known_topics = {each.topic for claim in claims.values() for each in claim.begun}
+        # A topic that was not there when the group began, in its first epoch, has come since.
+        are_later = turn.finds_topics and epoch > 1 and bool(claims)
         begun: dict[TopicPartition, int] = {}
         for later in (False, True):
-            some = [partition for partition in new if (partition.topic in known_topics) is later]
+            some = [p for p in new if (are_later or p.topic in known_topics) is later]
             begun |= self._begin(some, later) if some else {}
         pieces: dict[TopicPartition, list[KeyRangeState]] = {}
         states: dict[TopicPartition, PartitionState] = {}
@@ -278,7 +280,7 @@ class CommitLog(ClaimLog):
                     )
                     self._lose("LOG_TRUNCATED", cut, "Going on with what is left.")
         own = claims.get(self._source) or Claim(self._slot, epoch)
-        claim = own.claiming(epoch, wanted, begun, ready)
+        claim = own.claiming(epoch, wanted, begun, turn.ready)
         if not self._wrote(self._source, known.seq + 1, claim, states, drivers):
             return None
         epochs = {p: state.leader_epoch for p, state in states.items()}

@@ -35,11 +35,12 @@ NO_LEADERS: Final = Leaders()
 class Turn:
     """What ranges are claimed for. `epoch` is the assignment's; None makes one up that is higher
     than all. `ready` says whether what others are to hand over in it may come. `members` are the
-    slots that may live; None: all of them."""
+    slots that may live; None: all of them. `finds_topics`: topics come by themselves."""
 
     epoch: int | None = None
     ready: bool = True
     members: Collection[str] | None = None
+    finds_topics: bool = False
 
 
 ANEW: Final = Turn()

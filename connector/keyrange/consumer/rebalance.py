@@ -215,7 +215,7 @@ class Sharing:
             return
         # A topic may have been created anew since the assignment came.
         view = self._holding.cluster.describe(self._topics_of(share))
-        turn = Turn(share.epoch, ready, share.members)
+        turn = Turn(share.epoch, ready, share.members, self._pattern is not None)
         assigned = self._holding.move(view, wanted, listener, turn)
         if assigned:
             listener.on_key_ranges_assigned(assigned)

@@ -19,7 +19,7 @@ from keyrange.individual_commits.model.partition_progress import KeyRangeState
 from keyrange.members.coordinator_client import GroupView
 from keyrange.members.model.consumer_messages import Interest, write_interest
 from keyrange.members.model.group_messages import Peer
-from keyrange.model.key_ranges import SPACE, split_evenly
+from keyrange.model.key_ranges import SPACE, KeyRange, split_evenly
 from keyrange.model.offsets import TopicPartition
 
 PREFIX = "g-dynamic-"
@@ -205,6 +205,24 @@ def test_a_claim_that_was_made_meanwhile_is_not_wiped_out(
     moving.commit({OTHER: [KeyRangeState(SPACE, 260)]})
     assert after.committed([OTHER], {}) == {OTHER: 260}
     assert after.take({OTHER: [SPACE]}, {}).pieces == {OTHER: [KeyRangeState(SPACE, 260)]}
+
+
+@pytest.mark.parametrize("first", [{FIRST: [SPACE]}, {}])
+@pytest.mark.parametrize("finds", [True, False])
+def test_a_topic_that_a_pattern_finds_later_begins_at_its_beginning(
+    table: Path, first: dict[TopicPartition, list[KeyRange]], finds: bool
+) -> None:
+    """With startingOffsets=latest nobody received what was written before it was found. Topics that
+    a program names begin as its options say, and so do all in the group's first epoch."""
+    begin = lambda wanted, later: dict.fromkeys(wanted, 0 if later else 100)  # noqa: E731
+    settings = parse_consumer_options(options(table))
+    consumer, other = (CommitLog(settings, slot, begin) for slot in ("x", "y"))
+    third = TopicPartition("v", 0)
+    consumer.take(first, {}, Turn(1, finds_topics=finds))
+    taken = other.take({third: [SPACE]}, {}, Turn(1, finds_topics=finds))
+    assert taken.pieces == {third: [KeyRangeState(SPACE, 100)]}
+    taken = consumer.take({**first, OTHER: [SPACE]}, {}, Turn(2, finds_topics=finds))
+    assert taken.pieces[OTHER] == [KeyRangeState(SPACE, 0 if finds else 100)]
 
 
 def test_what_another_did_meanwhile_is_not_done_again(
