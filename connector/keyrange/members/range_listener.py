@@ -48,8 +48,8 @@ class KeyRangeListener:
 
     def on_deliveries_spent(self, records: pa.RecordBatch) -> None:
         """Records that were handed out maxDeliveries times, and never acknowledged within
-        gap.timeout.ms. Where this returns, they are committed as done; keep them somewhere. Of
-        `keyrange.Consumer` only.
+        gap.timeout.ms, with key and value in bytes. Where this returns, they are committed as
+        done; keep them somewhere. Of `keyrange.Consumer` only.
 
         Raises GAP_TIMED_OUT unless it is overridden.
         """
