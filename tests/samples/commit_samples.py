@@ -5,7 +5,7 @@ Rule of this file: batch after batch is judged by the code that judges for real;
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
@@ -84,16 +84,23 @@ class Query:
             self.batch(records, tail)
         return self
 
-    def batch(self, records: int, tail: int = 0) -> None:
+    def batch(self, records: int, tail: int = 0, of: Iterable[int] | None = None) -> None:
+        """Of the partitions `of`, or of all."""
         self.batch_id += 1
         self.now_ms += BATCH_MS
         states, counts = {}, {}
-        for number in range(self.partitions):
+        for number in range(self.partitions) if of is None else of:
             partition = TopicPartition("flights", number)
             state = self.states.get(partition) or fresh(TOPIC_ID, self.begin)
             states[partition], counts[partition] = self._work(partition, state, records, tail)
         self.states |= states
         self._append(CommitKind.BATCH, states, counts)
+
+    def became(self, states: Mapping[TopicPartition, PartitionState]) -> None:
+        """A commit of a batch that read nothing of these partitions."""
+        self.batch_id += 1
+        self.states |= states
+        self._append(CommitKind.BATCH, states, {})
 
     def _work(
         self, partition: TopicPartition, state: PartitionState, records: int, tail: int

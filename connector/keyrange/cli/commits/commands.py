@@ -142,15 +142,21 @@ def history(
 
 
 def known_ends(commits: Commits, known: Snapshot) -> dict[TopicPartition, LogEnd]:
-    """Where the logs ended as of the last batch that said so of each partition."""
+    """Where the logs ended as of the last batch that said so of each partition: a batch says it of
+    those alone of which it read something."""
     ends: dict[TopicPartition, LogEnd] = {}
     wanted = set(known.states)
     # A partition of which no batch said it is not looked for through years of commits.
     for commit in islice(commits.backwards(known.seq), _ENDS_WITHIN):
         for partition in wanted & commit.counts.keys():
-            if commit.counts[partition].log_end >= 0:
-                ends[partition] = LogEnd(commit.counts[partition].log_end, "batch")
-        if wanted <= ends.keys():
+            log_end, state = commit.counts[partition].log_end, commit.states.get(partition)
+            # The log of a topic that was made anew has another end.
+            if state is not None and state.topic_id != known.states[partition].topic_id:
+                wanted.discard(partition)
+            elif log_end >= 0:
+                ends[partition] = LogEnd(log_end, "batch")
+        wanted -= ends.keys()
+        if not wanted:
             break
     return ends
 
