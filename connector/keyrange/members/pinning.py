@@ -81,8 +81,6 @@ class Pinning:
         self._service: BindingService | None = None
         self._planned = 0
         self._last_plan = ""
-        # Portions of the last plan that standbys are to read.
-        self._stood_for = 0
         # The assignment whose ranges the service knows.
         self._told_epoch = 0
         self._has_said = False
@@ -200,7 +198,7 @@ class Pinning:
     def pass_over(self) -> None:
         """Note that the next batch is read by whoever is free: no slot has read all of its own."""
         if self._service is not None:
-            self._service.add([], [], (), 0, self._rule)
+            self._last_plan = self._service.add([], [], (), 0, self._rule)
 
     def cuts(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, tuple[int, ...]]:
         """Where the portions of a batch with these partitions may begin inside one of them, by the
@@ -232,6 +230,7 @@ class Pinning:
             for at, each in enumerate(portions)
         ]
         if not tasks:
+            self._last_plan = ""
             return []
         awaited = self._awaited()
         there = self._reached() | awaited
@@ -241,11 +240,10 @@ class Pinning:
             self._service.tell_ranges(epoch, self._holdings(self.assignment))
             self._told_epoch = epoch
         self._last_plan = name
-        self._stood_for = sum(each.slot != each.reader for each in portions)
         return [BoundTask(greeting, name, number, epoch) for number in range(tasks)]
 
     def metrics(self) -> dict[str, Any]:
-        """How the last bound batch was read, and who is there."""
+        """How the last batch was read, where it was bound, and who is there."""
         counts = self._service.counts(self._last_plan) if self._service is not None else None
         assignment = self.assignment
         return {
@@ -255,7 +253,7 @@ class Pinning:
             "ownPortions": counts.own if counts is not None else 0,
             "foreignPortions": counts.foreign if counts is not None else 0,
             "unownedPortions": counts.unowned if counts is not None else 0,
-            "standbyPortions": self._stood_for,
+            "standbyPortions": counts.standby if counts is not None else 0,
         }
 
     def _settle(self) -> None:

@@ -228,6 +228,21 @@ def test_a_batch_that_is_not_bound_is_a_gap_in_what_slots_have_read(stage: Stage
     assert last(12) == 9
 
 
+def test_of_a_batch_that_is_not_bound_no_portion_is_counted(stage: Stage) -> None:
+    """Those of the batch before it were counted as of that one."""
+    pinning = assigned(stage, "a", "b")
+    greet(pinning.greeting().address, "a")
+    [task, *_] = bound_now(pinning)
+    list(Caller(task.greeting.address, task.plan, task.number, 0).portions(lambda: "a"))
+    assert pinning.metrics()["ownPortions"] > 0
+    stage.look(pinning, after_ms=1)
+    assert pinning.owners(PARTITIONS) is None
+    told = pinning.metrics()
+    assert {name: told[name] for name in told if name.endswith("Portions")} == dict.fromkeys(
+        ("ownPortions", "foreignPortions", "unownedPortions", "standbyPortions"), 0
+    )
+
+
 def test_the_address_is_the_one_towards_the_brokers() -> None:
     assert route_to(ClientSettings(bootstrap_servers=(("127.0.0.1", 9),))) == "127.0.0.1"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -11,9 +11,9 @@ from keyrange.keyed_state.model.state_runs import StateRun
 from keyrange.members.binding.caller import Caller, ask_for_copies, greet
 from keyrange.members.model.assignment import ranges_by_slot
 from keyrange.members.model.copy_book import KnownState
-from keyrange.members.model.pinned_plan import plan_pinned
+from keyrange.members.model.pinned_plan import WorkUnit, plan_pinned
 from keyrange.members.pinning import Pinning
-from keyrange.members.read_tasks import ReadTask
+from keyrange.members.read_tasks import BoundTask, ReadTask
 from keyrange.model.key_ranges import SPACE
 from keyrange.model.offsets import OffsetRange
 from queries.pinning_stage import PARTITIONS, Stage, assigned, staged
@@ -37,14 +37,19 @@ def readers(pinning: Pinning) -> dict[str, set[str]]:
     return found
 
 
-def batch(pinning: Pinning, *asking: str) -> set[tuple[str, str]]:
-    """A batch that tasks of some slots ask for; whose key ranges each has read."""
+def bound(pinning: Pinning) -> tuple[Sequence[WorkUnit], list[BoundTask]]:
+    """The portions of a batch, and the tasks that ask for them."""
     owners = pinning.owners(PARTITIONS)
     assert owners is not None
     ranges = dict.fromkeys(PARTITIONS, OffsetRange(0, 2_000_000))
     sizes = dict.fromkeys(PARTITIONS, 9.0)
     portions = plan_pinned(ranges, owners, sizes, lambda _: [], pinning.shape, lambda: str)
-    tasks = pinning.bind(portions, lambda each: ReadTask(each.splits, [], [], {}))
+    return portions, pinning.bind(portions, lambda each: ReadTask(each.splits, [], [], {}))
+
+
+def batch(pinning: Pinning, *asking: str) -> set[tuple[str, str]]:
+    """A batch that tasks of some slots ask for; whose key ranges each has read."""
+    _, tasks = bound(pinning)
     read = set()
     for task, slot in zip(tasks, asking, strict=False):
         caller = Caller(task.greeting.address, task.plan, task.number, 0)
@@ -62,9 +67,24 @@ def test_who_is_away_is_read_by_its_standby_until_it_is_back(stage: Stage) -> No
     stage.look(pinning, "a", after_ms=1)
     assert readers(pinning) == {"a": {"a"}, "b": {"a"}}
     assert batch(pinning, "a") == {("a", "a")}
-    assert pinning.metrics()["standbyPortions"] > 0
     stage.look(pinning, "a", "b", after_ms=1)
     assert readers(pinning) == {"a": {"a"}, "b": {"b"}}
+
+
+def test_what_a_standby_reads_is_not_counted_as_its_owner_s(stage: Stage) -> None:
+    pinning = assigned(stage, "a", "b", **STANDBY)
+    for slot in ("a", "b"):
+        greet(pinning.greeting().address, slot)
+    stage.look(pinning, "a", after_ms=1)
+    portions, tasks = bound(pinning)
+    for task in tasks:
+        list(Caller(task.greeting.address, task.plan, task.number, 0).portions(lambda: "a"))
+    own = sum(each.slot == "a" for each in portions)
+    told = pinning.metrics()
+    assert 0 < own < len(portions)
+    assert [told[f"{who}Portions"] for who in ("own", "standby", "foreign", "unowned")] == [
+        *(own, len(portions) - own, 0, 0)
+    ]
 
 
 def test_who_did_not_come_for_a_batch_is_stood_for_in_the_next(stage: Stage) -> None:

@@ -172,6 +172,12 @@ def test_parts_of_a_later_version_are_no_harm(odd: Any) -> None:
     assert batch_fields(found)["before"]["amplification"] is None
 
 
+def test_what_standbys_read_is_not_their_owners_share() -> None:
+    members = FULL["members"] | {"ownPortions": 6, "foreignPortions": 0, "standbyPortions": 2}
+    found = read(progress(7, source({"0": 1}, {"0": 3}, members=members)))
+    assert batch_fields(found)["before"]["bound_share"] == 0.75
+
+
 def test_of_several_sources_the_least_factor_and_share_count() -> None:
     def factor(value: float, own: int) -> dict[str, Any]:
         members = FULL["members"] | {"ownPortions": own, "foreignPortions": 10 - own}

@@ -145,7 +145,7 @@ class BindingService:
         plan's name. `readers` are the slots that are to read the portions, where these are others.
         A plan without portions stands for a batch that anybody reads."""
         name = secrets.token_hex(8)
-        binding = Binding(readers or owners, present, tasks, rule, awaited)
+        binding = Binding(readers or owners, present, tasks, rule, awaited, owners)
         plan = _Plan(binding, tuple(map(_packed, documents)), frozenset(owners))
         with self._lock:
             self._plans[name] = plan

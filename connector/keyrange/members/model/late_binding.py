@@ -74,12 +74,13 @@ class _Task:
 
 @dataclass(frozen=True, slots=True)
 class WorkUnitCounts:
-    """How many portions were read by their slot's tasks, by others in its place, and by whoever was
-    free because nobody holds their slot."""
+    """How many portions were read by their slot's tasks, by others in its place, by whoever was
+    free because nobody holds their slot, and by the standby of a slot that is away."""
 
     own: int
     foreign: int
     unowned: int
+    standby: int = 0
 
 
 class Binding:
@@ -88,7 +89,8 @@ class Binding:
     `portions` are the slots that they belong to, in the order in which they are to be read;
     `present` the slots that somebody holds: portions of others are anybody's. `awaited` are those
     of them that may be held again, as where executors have just begun: who of them has not come
-    when `wait_ms` are over does not come. Times are those of any clock that does not go back.
+    when `wait_ms` are over does not come. `owners` are the slots whose key ranges the portions are
+    of, where others stand by for some of them. Times are those of any clock that does not go back.
     """
 
     def __init__(
@@ -98,10 +100,12 @@ class Binding:
         tasks: int,
         rule: PinRule,
         awaited: Collection[str] = (),
+        owners: Sequence[str] = (),
     ) -> None:
         if portions and tasks < 1:
             raise ValueError("without a task nothing would be read")
         self._portions = tuple(portions)
+        self._owners = tuple(owners) or self._portions
         self._present = frozenset(present)
         self._awaited = set(awaited)
         self._rule = rule
@@ -117,13 +121,18 @@ class Binding:
         self._slot_of: dict[int, str] = {}
 
     def counts(self) -> WorkUnitCounts:
-        own = foreign = unowned = 0
+        own = foreign = unowned = standby = 0
         for portion, reader in self._slot_of.items():
-            owner = self._portions[portion]
-            own += owner == reader
-            unowned += owner != reader and owner not in self._present
-            foreign += owner != reader and owner in self._present
-        return WorkUnitCounts(own, foreign, unowned)
+            wanted = self._portions[portion]
+            if reader == self._owners[portion]:
+                own += 1
+            elif reader == wanted:
+                standby += 1
+            elif wanted in self._present:
+                foreign += 1
+            else:
+                unowned += 1
+        return WorkUnitCounts(own, foreign, unowned, standby)
 
     def heard(self) -> tuple[frozenset[str], frozenset[str]]:
         """The slots that portions are for, and those whose tasks have asked."""

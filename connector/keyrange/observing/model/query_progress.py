@@ -35,6 +35,8 @@ from keyrange.text.escaping import one_line
 # What is larger counts nothing that there is.
 _FIGURE_MAX: Final = 2**63
 _LOST_SHOWN: Final = 3
+# Who reads the portions of a batch that is bound.
+_READERS: Final = ("own", "foreign", "unowned", "standby")
 # What a job calls the counts that it has Spark observe.
 _OBSERVED: Final = "keyrange"
 
@@ -76,7 +78,7 @@ class SourceProgress:
     @property
     def bound_share(self) -> float | None:
         """The part of the portions of the batch before that their owners read; None unbound."""
-        counts = [self.number("members", f"{who}Portions") for who in ("own", "foreign", "unowned")]
+        counts = [self.number("members", f"{who}Portions") for who in _READERS]
         own, *others = [each or 0.0 for each in counts]
         total = own + sum(others)
         return own / total if total else None

@@ -167,8 +167,8 @@ def _cost(
 def _own_share(members: Row) -> float | None:
     """Of the portions of a bound batch, those that their owners read."""
     own = _number(members, "ownPortions") or 0
-    others = (_number(members, f"{whose}Portions") or 0 for whose in ("foreign", "unowned"))
-    total = own + sum(others)
+    others = ("foreign", "unowned", "standby")
+    total = own + sum(_number(members, f"{whose}Portions") or 0 for whose in others)
     return own / total if total else None
 
 
