@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from math import ceil
 from typing import Final
 
 _OTHERS_SAID: Final = 3
@@ -99,12 +100,25 @@ class Limit:
             return False
         own = self.of(volume)
         if own.min_available_bytes is not None:
-            least = own.min_available_bytes
-            needed = min(least * recovery.bytes_factor, (least + volume.total_bytes) / 2)
-            return volume.usable_bytes >= needed
-        assert own.min_available_ratio is not None
-        ratio = own.min_available_ratio
-        return volume.ratio >= min(ratio + recovery.ratio_margin, (ratio + 1) / 2)
+            return volume.usable_bytes >= own._bytes_of_recovery(volume, recovery)
+        return volume.ratio >= own._ratio_of_recovery(recovery)
+
+    def recovers_at(self, volume: Volume, recovery: Recovery) -> int:
+        """How many bytes have to be available on a volume that was at its limit."""
+        own = self.of(volume)
+        if own.min_available_bytes is not None:
+            return ceil(own._bytes_of_recovery(volume, recovery))
+        return ceil(own._ratio_of_recovery(recovery) * volume.total_bytes)
+
+    def _bytes_of_recovery(self, volume: Volume, recovery: Recovery) -> float:
+        assert self.min_available_bytes is not None
+        least = self.min_available_bytes
+        return min(least * recovery.bytes_factor, (least + volume.total_bytes) / 2)
+
+    def _ratio_of_recovery(self, recovery: Recovery) -> float:
+        assert self.min_available_ratio is not None
+        ratio = self.min_available_ratio
+        return min(ratio + recovery.ratio_margin, (ratio + 1) / 2)
 
     @property
     def text(self) -> str:

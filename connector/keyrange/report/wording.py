@@ -97,6 +97,8 @@ def factor_text(factor: Row) -> str:
 def volume_state(row: Row) -> str:
     """What there is to say of a volume beside how full it is."""
     words = ["at the limit"] if row["violated"] else []
+    if not row["violated"] and row.get("recovered") is False:
+        words.append("not recovered")
     return ", ".join([*words, *([] if row["told"] else ["as it was told before"])])
 
 

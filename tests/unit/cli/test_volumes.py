@@ -59,6 +59,23 @@ def test_json_has_everything(brokers: ScriptedBrokers) -> None:
     assert (first["available_ratio"], first["limit_ratio"]) == (0.05, 0.05)
 
 
+def test_a_volume_for_which_a_query_is_held_back_still_is_told(brokers: ScriptedBrokers) -> None:
+    """A command that looks afresh does not know that it was at the limit."""
+    brokers.told[1] = Told((("/a", 100 * GB, 11 * GB, 0),))
+    usual = ("--option", "min.available.ratio=0.1")
+    lines = show(brokers, *usual).stdout.splitlines()
+    assert lines[0].startswith("throttle factor 1, since 2")
+    assert lines[1] == (
+        "because no volume is at the limit, but broker 1 /a has not recovered: it has 11.0 GiB of "
+        "100 GiB available, and 12.0 GiB are needed: who is held back waits; min.available.ratio "
+        "is 0.1"
+    )
+    assert lines[3].endswith("11.0%           not recovered")
+    found = read_document(show(brokers, "--output", "json", *usual).stdout)
+    assert found["factor"]["recovered"] is False
+    assert [each["recovered"] for each in found["volumes"]] == [False, True]
+
+
 def test_each_volume_has_its_own_limit(brokers: ScriptedBrokers) -> None:
     limits = "min.available.ratio=0.01;2:/d*=0.6"
     found = read_document(show(brokers, "--output", "json", "--option", limits).stdout)

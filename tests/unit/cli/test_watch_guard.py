@@ -8,8 +8,9 @@ from typing import Any
 
 from commands.documents import read_document
 from keyrange.cli.watch.document import Seen, describe
-from keyrange.cli.watch.observers import Answer, Answers, ToldBatch
+from keyrange.cli.watch.observers import Answer, Answers, Ends, ToldBatch
 from keyrange.cli.watch.view import line
+from keyrange.model.offsets import TopicPartition
 from keyrange.observing.model.query_progress import read_query_progress
 from keyrange.storage.checkpoint_files import load_progress, open_directory
 from samples.checkpoints import commit_batch, make_checkpoint, plan_batch
@@ -40,6 +41,7 @@ def test_what_the_query_s_guard_has_said_last_is_shown(tmp_path: Path) -> None:
         "factor": 0.5,
         "why": "/a is full",
         "known_by": "batch",
+        "recovered": None,
         "brokers": 3,
         "log_dirs": 6,
         "at_limit": 1,
@@ -72,6 +74,33 @@ def test_its_own_look_counts_before_what_the_query_said(tmp_path: Path) -> None:
     assert (throttle["limit_violated"], throttle["fallback_applied"]) == (None, None)
     assert "factor 1, 4 log dirs of 2 brokers, 1 at the limit" in line(document)
     assert (document["why"], document["failures"]) == ([], [])
+
+
+def test_a_query_that_stands_may_wait_for_a_volume_to_recover(tmp_path: Path) -> None:
+    """No batch comes that would say so, and its own look does not know what was before."""
+    home = tmp_path / "cp"
+    make_checkpoint(home)
+    plan_batch(home, 0, AT_MS, {"0": 60})
+    commit_batch(home, 0)
+    ends = Ends({TopicPartition("t", 0): 90})
+    factor = {"value": 1.0, "why": "broker 1 /d has not recovered", "recovered": False}
+    volumes = {"factor": factor, "volumes": [], "failure": ""}
+    given = Answers(
+        Answer(load_progress(open_directory(str(home)))),
+        broker=Answer(ends),
+        volumes=Answer(volumes),
+    )
+
+    def why(after_ms: int) -> list[str]:
+        found: list[str] = describe("/cp", given, Seen(), AT_MS + after_ms)["why"]
+        return found
+
+    assert why(1_000) == []
+    first, second = why(3_600_000)
+    assert first == (
+        "the volume guard may hold the query back still: broker 1 /d has not recovered"
+    )
+    assert second.startswith("no batch was planned for 1 h 0 min")
 
 
 def test_what_a_look_did_not_observe_is_a_failure(tmp_path: Path) -> None:

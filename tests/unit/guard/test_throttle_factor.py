@@ -341,7 +341,14 @@ def test_every_standing_says_why() -> None:
 
     each = held()
     each.observe(BAND, MINUTE)
-    assert each.factor(MINUTE).why.startswith("a volume was too full, and not all have recovered")
+    behind = "broker 1 /d has not recovered: it has 149 B of 1000 B available, and 150 B are needed"
+    assert each.factor(MINUTE).why.startswith(f"a volume was too full, and {behind}; ")
+    each.observe(CLEAR, 2 * MINUTE)
+    clear = "a volume was too full, and all have recovered, not for long enough; "
+    assert each.factor(2 * MINUTE).why.startswith(clear)
+    fresh = throttle()
+    fresh.observe(BAND, 0)
+    assert fresh.factor(0).why.startswith(f"no volume is at the limit, but {behind}: who is held")
 
     ratio = throttle(limit=Limit(min_available_ratio=0.25))
     ratio.observe(reading(volume(900)), 0)

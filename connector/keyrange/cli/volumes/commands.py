@@ -29,7 +29,7 @@ from keyrange.cli.values import iso, now, read_pause
 from keyrange.cli.volumes.guard import GivenCluster, guard, reap, release
 from keyrange.guard.model.throttle_factor import Factor, Throttle
 from keyrange.guard.model.volume_readings import View
-from keyrange.model.volumes import Limit, Volume
+from keyrange.model.volumes import Limit, Policy, Volume
 from keyrange.options.volume_checks import ADMIN_PREFIX, VolumeOptions, parse_volume_options
 from keyrange.options.volumes import VOLUME_ROWS
 from keyrange.report.wording import factor_text, volume_state
@@ -61,7 +61,9 @@ def looks(options: VolumeOptions, pause_ms: int) -> Iterator[dict[str, Any]]:
                 "failure": reading.failure,
                 "limit": "" if limit is None else str(limit),
                 "factor": factor and _factor(factor, wall_ms - now_ms),
-                "volumes": [_volume(each, view, limit, told) for each in view.volumes(now_ms)],
+                "volumes": [
+                    _volume(each, view, options.policy, told) for each in view.volumes(now_ms)
+                ],
             }
             time.sleep(pause_ms / 1000)
 
@@ -104,13 +106,15 @@ def _factor(factor: Factor, since_1970_ms: int) -> dict[str, Any]:
         "why": factor.why,
         "since": iso(since_1970_ms + factor.since_ms),
         "fallback": factor.is_fallback,
+        "recovered": factor.has_recovered,
         "time_to_full_ms": factor.time_to_full_ms,
     }
 
 
 def _volume(
-    volume: Volume, view: View, limit: Limit | None, told: set[tuple[int, str]]
+    volume: Volume, view: View, policy: Policy | None, told: set[tuple[int, str]]
 ) -> dict[str, Any]:
+    limit = None if policy is None else policy.limit
     return {
         "broker": volume.broker,
         "log_dir": volume.log_dir,
@@ -119,6 +123,7 @@ def _volume(
         "available_bytes": volume.usable_bytes,
         "available_ratio": round(volume.ratio, 6),
         "violated": None if limit is None else limit.is_violated(volume),
+        "recovered": policy and policy.limit.is_recovered(volume, policy.recovery),
         "limit_ratio": _limit_ratio(volume, limit),
         "time_to_full_ms": view.time_to_full_ms(volume),
         "told": (volume.broker, volume.log_dir) in told,

@@ -295,6 +295,7 @@ def _throttle(answers: Answers, told: Sequence[ToldBatch]) -> dict[str, Any] | N
             "factor": document["factor"]["value"],
             "why": document["factor"]["why"],
             "known_by": "now",
+            "recovered": document["factor"].get("recovered"),
             "brokers": len({row["broker"] for row in rows}),
             "log_dirs": len(rows),
             "at_limit": sum(bool(row["violated"]) for row in rows),
@@ -307,7 +308,8 @@ def _throttle(answers: Answers, told: Sequence[ToldBatch]) -> dict[str, Any] | N
             if factor is not None:
                 why = str(source.parts["volumes"].get("why", ""))
                 found = {key: source.number("volumes", name) for key, name in _OF_GUARD.items()}
-                return {"factor": factor, "why": why, "known_by": "batch", **found}
+                known = {"known_by": "batch", "recovered": None}
+                return {"factor": factor, "why": why, **known, **found}
     return None
 
 

@@ -125,6 +125,9 @@ def _reasons(document: Mapping[str, Any], told: Sequence[ToldBatch]) -> Iterable
     throttle, commits, members = document["throttle"], document["commits"], document["members"]
     if throttle is not None and throttle["factor"] < 1:
         yield Cause.GUARD, f"the volume guard lets in {throttle['factor']:.0%}: {throttle['why']}"
+    elif throttle is not None and throttle["recovered"] is False and document["state"] == "stuck":
+        # A guard that has seen the volume at the limit lets in nothing before it has recovered.
+        yield Cause.GUARD, f"the volume guard may hold the query back still: {throttle['why']}"
     if gone := [row for row in document["partitions"] if row["gone"]]:
         names = ", ".join(map(partition_name, gone[:3]))
         yield Cause.GONE, f"{are(len(gone), 'partition')} not in the cluster any more: {names}"

@@ -111,6 +111,8 @@ class Throttle:
         self._valid_ms = now_ms
         self._clear_readings = 0
         self._has_recovered = False
+        # The first volume that has not.
+        self._behind: Volume | None = None
         self._failure = ""
         self._violated: tuple[Volume, ...] = ()
         self._time_to_full_ms: int | None = None
@@ -138,8 +140,9 @@ class Throttle:
         if self._failure and not told:
             return
         self._valid_ms = now_ms
-        recovered = (limit.is_recovered(each, recovery) for each in with_rests(volumes, rest))
-        self._has_recovered = all(recovered)
+        behind = (v for v in with_rests(volumes, rest) if not limit.is_recovered(v, recovery))
+        self._behind = next(behind, None)
+        self._has_recovered = self._behind is None
         if self._violated:
             self._sign(ThrottleEvent.VIOLATED, now_ms)
         elif not self._has_recovered:
@@ -213,5 +216,21 @@ class Throttle:
                 f"available{more}; {limit.of(first).text}{failed}"
             )
         if self._standing in HOLDING:
-            return f"a volume was too full, and not all have recovered; {limit}{failed}"
+            still = self._behind_text() or "all have recovered, not for long enough"
+            return f"a volume was too full, and {still}; {limit}{failed}"
+        if behind := self._behind_text():
+            # Who was held back before it looked here, or by another process, goes on later.
+            what = f"no volume is at the limit, but {behind}: who is held back waits"
+            return f"{what}; {limit}{failed}"
         return f"every volume has more available; {limit}{failed}"
+
+    def _behind_text(self) -> str:
+        """What is missing for all volumes to have recovered; "" where nothing is."""
+        first, limit = self._behind, self._policy.limit
+        if first is None:
+            return ""
+        needed = limit.recovers_at(first, self._policy.recovery)
+        return (
+            f"{first} has not recovered: it has {size_text(first.usable_bytes)} of "
+            f"{size_text(first.total_bytes)} available, and {size_text(needed)} are needed"
+        )
