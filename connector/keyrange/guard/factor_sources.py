@@ -8,6 +8,7 @@ that the option can have, and a callable that takes `VolumeOptions` and returns 
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -123,7 +124,9 @@ class StaticFactor:
 
 class SaidFactor:
     """A number that somebody else says, read at every check. `what` names where it is said; `read`
-    returns it with a mark of when it was said, and only another mark makes it valid anew.
+    returns it with a mark of when it was said, and only another mark makes it valid anew. With the
+    first one counts for how many ms it has stood there, the third that `read` returns: a process
+    that has died may have said it long before this one began.
 
     Where nothing new is said the number read last stands for the validity time, and then the
     fallback, which it is from the start where none was read yet. A read that raises OSError,
@@ -133,7 +136,7 @@ class SaidFactor:
     def __init__(
         self,
         what: str,
-        read: Callable[[], tuple[object, float]],
+        read: Callable[[], tuple[object, float, int]],
         fallback: float,
         validity_ms: int,
         now_ms: Callable[[], int] = monotonic_ms,
@@ -156,7 +159,7 @@ class SaidFactor:
     def check(self) -> None:
         now_ms = self._now_ms()
         try:
-            mark, value = self._read()
+            mark, value, age_ms = self._read()
         except KeyrangeError as failure:
             self._failure = failure.message
             raise
@@ -168,7 +171,12 @@ class SaidFactor:
         if mark == self._mark:
             self._failure = "nothing new was said"
             return
-        self._mark, self._valid_at_ms = mark, now_ms
+        # What came since the last check is new, whatever the clock of another host has said.
+        self._valid_at_ms = now_ms if self._mark is not None else now_ms - age_ms
+        self._mark = mark
+        if now_ms - self._valid_at_ms > self._validity_ms:
+            self._failure = "what it says last is older than that"
+            return
         self._become(value, f"{self._what} says {value:g}", now_ms, False)
 
     def figures(self, now_ms: int) -> Figures:
@@ -192,23 +200,27 @@ def file_factor(options: VolumeOptions, now_ms: Callable[[], int] = monotonic_ms
     long as it can be read."""
     path = options.factor_file
 
-    def read() -> tuple[object, float]:
+    def read() -> tuple[object, float, int]:
         with Path(path).open("rb") as file:
-            return object(), _factor_of(file.read(_BYTES_MAX), path)
+            return object(), _factor_of(file.read(_BYTES_MAX), path), 0
 
     return SaidFactor(path, read, options.fallback, options.validity_ms, now_ms)
 
 
 def topic_factor(
-    topic: FactorTopic, options: VolumeOptions, now_ms: Callable[[], int] = monotonic_ms
+    topic: FactorTopic,
+    options: VolumeOptions,
+    now_ms: Callable[[], int] = monotonic_ms,
+    wall_ms: Callable[[], int] = lambda: int(time.time() * 1000),
 ) -> SaidFactor:
     """A number in the last record of a Kafka topic, `throttle.factor.topic`: one who decides for
     many clusters or queries. Who decides says it anew within the validity time: the last record of
     one who has died is none to go by for ever."""
 
-    def read() -> tuple[object, float]:
-        offset, said = topic.last()
-        return offset, _factor_of(said, f"{topic.name}-0 at offset {offset}")
+    def read() -> tuple[object, float, int]:
+        offset, said, written_ms = topic.last()
+        age_ms = max(wall_ms() - written_ms, 0) if written_ms >= 0 else 0
+        return offset, _factor_of(said, f"{topic.name}-0 at offset {offset}"), age_ms
 
     what = f"topic {topic.name}"
     return SaidFactor(what, read, options.fallback, options.validity_ms, now_ms, topic.close)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.fetching.fetch import SplitReader
@@ -19,6 +19,14 @@ from keyrange.wire.chunk_decoder import DecodeSettings
 _BACK: Final = 100
 
 
+class LastRecord(NamedTuple):
+    """When it was written is ms since 1970, below 0 where it does not say."""
+
+    offset: int
+    value: bytes
+    written_ms: int
+
+
 class FactorTopic:
     """The first partition of the topic `name`. Not for use by several threads."""
 
@@ -28,8 +36,8 @@ class FactorTopic:
         self._timeout_ms = timeout_ms
         self._cluster = Cluster(client)
 
-    def last(self) -> tuple[int, bytes]:
-        """Offset and value of the last record that has one.
+    def last(self) -> LastRecord:
+        """The last record that has a value.
 
         Raises ValueError where there is none, UNKNOWN_TOPIC_OR_PARTITION, and as brokers do.
         """
@@ -41,13 +49,16 @@ class FactorTopic:
             ][0]
             for at in (EARLIEST, LATEST)
         )
-        settings = ReadSettings(DecodeSettings(("offset", "value")), False, self._timeout_ms)
+        settings = ReadSettings(
+            DecodeSettings(("offset", "timestamp", "value")), False, self._timeout_ms
+        )
         split = Split(partition, max(begin, end - _BACK), end, 1)
-        found: tuple[int, bytes] | None = None
+        found: LastRecord | None = None
         for batch in SplitReader(self._cluster, view, settings).read([split]):
             for row in batch.to_pylist():
                 if row["value"] is not None:
-                    found = row["offset"], row["value"]
+                    written_ms = round(row["timestamp"].timestamp() * 1000)
+                    found = LastRecord(row["offset"], row["value"], written_ms)
         if found is None:
             raise ValueError(f"{partition} has no value at its end, which is at {end}")
         return found

@@ -20,6 +20,7 @@ from keyrange.guard.factor_sources import (
     open_factor_source,
     topic_factor,
 )
+from keyrange.guard.factor_topic import LastRecord
 from keyrange.guard.model import volume_readings
 from keyrange.guard.model.throttle_factor import Factor, ThrottleState
 from keyrange.guard.model.volume_readings import LogDirs, VolumeReading
@@ -82,12 +83,13 @@ class SaidTopic:
 
     def __init__(self) -> None:
         self.record: tuple[int, bytes] | KeyrangeError = (7, b" 0.5\n")
+        self.written_ms = -1
         self.is_closed = False
 
-    def last(self) -> tuple[int, bytes]:
+    def last(self) -> LastRecord:
         if isinstance(self.record, KeyrangeError):
             raise self.record
-        return self.record
+        return LastRecord(*self.record, self.written_ms)
 
     def close(self) -> None:
         self.is_closed = True
@@ -120,6 +122,36 @@ def test_a_topic_says_the_factor_for_as_long_as_somebody_says_it_anew() -> None:
     assert source.figures(clock()).fallback_applied == 1
     source.close()
     assert topic.is_closed
+
+
+def test_the_last_word_of_a_dead_process_is_not_new_to_a_run_that_begins() -> None:
+    """Runs that are shorter than the validity would go by it for ever."""
+    for age_ms, expected in ((VALIDITY_MS + 1, 1.0), (VALIDITY_MS, 0.0), (-5_000, 0.0)):
+        clock, topic = Clock(), SaidTopic()
+        topic.record, topic.written_ms = (7, b"0"), 1_000_000
+        wall_ms = 1_000_000 + age_ms
+        options = said_in(Path(), 1.0)
+        source = topic_factor(topic, options, clock, lambda at=wall_ms: at)  # type: ignore
+        source.check()
+        assert value(source, clock) == expected
+    # It is valid for what was left of its time.
+    clock.now_ms += VALIDITY_MS + 1
+    assert value(source, clock) == 1.0
+    # A record that is new since is valid, however far the clocks are apart.
+    topic.record, topic.written_ms = (8, b"0"), 1
+    source.check()
+    assert value(source, clock) == 0.0
+
+
+def test_why_the_first_record_does_not_count_is_said() -> None:
+    clock, topic = Clock(), SaidTopic()
+    topic.written_ms = 1
+    options = said_in(Path(), 1.0)
+    source = topic_factor(topic, options, clock, lambda: 10**12)  # type: ignore[arg-type]
+    source.check()
+    factor = source.figures(clock()).factor
+    assert factor.is_fallback
+    assert factor.why.endswith("said nothing for long: what it says last is older than that")
 
 
 def test_what_a_topic_says_that_is_no_factor_fails_the_check() -> None:

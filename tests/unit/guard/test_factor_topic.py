@@ -44,11 +44,11 @@ def said(*values: bytes | None, begin: int = 0) -> World:
 def test_the_last_value_counts(
     monkeypatch: pytest.MonkeyPatch, values: list[bytes | None], last: tuple[int, bytes]
 ) -> None:
-    assert topic(monkeypatch, said(*values)).last() == last
+    assert topic(monkeypatch, said(*values)).last() == (*last, 1_700_000_000_000)
 
 
 def test_what_retention_has_left_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert topic(monkeypatch, said(b"0.5", begin=41)).last() == (41, b"0.5")
+    assert topic(monkeypatch, said(b"0.5", begin=41)).last()[:2] == (41, b"0.5")
 
 
 @pytest.mark.parametrize("values", [[], [None]])
