@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 
 from keyrange.observing.model.metric_table import TABLE, Metric, MetricKind, prometheus_name
+from keyrange.observing.model.query_metrics import QueryMetrics
+from keyrange.observing.model.query_progress import read_query_progress
 from project.snippets import ROOT
+from samples.progresses import progress, source
 
 RULES = (ROOT / "conf" / "prometheus-rules.yaml").read_text()
 DASHBOARD = json.loads((ROOT / "conf" / "grafana-dashboard.json").read_text())
@@ -17,7 +20,7 @@ _NAME = re.compile(r"\bkeyrange_\w+")
 # A name, its selector where it has one, and whether a range of it is asked for.
 _ASKED = re.compile(r"\b(?P<name>keyrange_\w+)(?:\{(?P<selector>[^}]*)\})?(?P<range>\[\w+\])?")
 # Metrics are asked for by name and label; the rest of an expression is one of these.
-_FUNCTIONS = {"by", "deriv", "increase", "min_over_time", "on", "rate", "sum", "time"}
+_FUNCTIONS = {"by", "deriv", "increase", "min_over_time", "on", "or", "rate", "sum", "time"}
 
 
 def exported_name(metric: Metric) -> str:
@@ -63,6 +66,29 @@ def test_an_expression_is_whole(expression: str) -> None:
     assert set(re.findall(r"\b([a-z_]+) ?\(", expression)) <= _FUNCTIONS
     # What YAML would read as a comment or a key.
     assert not re.search(r" #|: ", expression)
+
+
+@pytest.mark.parametrize(
+    ("alert", "counter"),
+    [
+        ("KeyrangeQueryFailed", "keyrange_query_failures_total"),
+        ("KeyrangeDeadLetters", "keyrange_dead_records_total"),
+        ("KeyrangeRecordsLost", "keyrange_lost_total"),
+    ],
+)
+def test_what_the_first_batch_of_a_process_counts_is_alerted_to(alert: str, counter: str) -> None:
+    """Records that are lost are found as a query starts: the first value of the counter has them,
+    and increase() takes that for where it began."""
+    known = QueryMetrics()
+    lost = {"offsets": 40, "found": []}
+    read = read_query_progress(progress(0, source({"0": 1}, {"0": 3}, losses=lost)))
+    assert read is not None
+    assert not list(known.samples())
+    known.observe(read, 0.0)
+    assert {"keyrange.lost": 40.0}.items() <= {
+        each.metric.name: each.value for each in known.samples()
+    }.items()
+    assert f"{counter} unless {counter} offset 15m" in dict(rules())[alert]
 
 
 def test_all_names_are_in_expressions_that_were_looked_at() -> None:
