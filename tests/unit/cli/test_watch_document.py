@@ -202,9 +202,20 @@ def test_what_was_lost_is_said_though_it_holds_nothing_up(tmp_path: Path) -> Non
 
 def test_without_lag_it_is_caught_up(tmp_path: Path) -> None:
     given = answers(tmp_path / "cp", 4, 4, progress=told(3, 2, 1, 0))
-    document = look(given, at(500))
+    document = look(given, at(3) + 30_000)
     assert (document["state"], document["why"]) == ("caught up", [])
     assert document["lag"]["all_read_in_ms"] == 0
+
+
+def test_that_all_was_read_long_ago_does_not_say_that_it_is_now(tmp_path: Path) -> None:
+    """The query may have ended since, and records have come."""
+    given = answers(tmp_path / "cp", 4, 4, progress=told(3, 2, 1, 0))
+    assert look(given, at(500))["state"] == "idle"
+    # Nor does a broker that does not answer any more, whose ends the query has passed.
+    for age_ms, state in ((5_000, "caught up"), (600_000, "working")):
+        old = Answer(Ends({T0: 200, T1: 100}), age_ms, "[BROKER_UNREACHABLE] no")
+        assert look(replace(given, broker=old), at(3) + 30_000)["state"] == state
+    assert look(replace(given, broker=old), at(500))["state"] == "idle"
 
 
 def test_a_batch_that_is_not_done_for_long_is_stuck(tmp_path: Path) -> None:

@@ -63,15 +63,19 @@ def judged(document: Mapping[str, Any], answers: Answers, quiet_ms: int | None) 
         # No batch is planned where there is nothing to read.
         waits_ms = min(waits_ms, quiet_ms)
     is_late = waits_ms > late_after_ms(batch)
+    # The ends of a batch of long ago, or of a broker that does not answer any more, say nothing of
+    # what there is to read by now.
+    is_of_now = lag["age_ms"] <= RATE_MS if lag["known_by"] == "now" else not is_late
     if answers.checkpoint.failure:
         state = "unknown"
-    elif lag["read"] == 0 and not running:
+    elif lag["read"] == 0 and not running and is_of_now:
         pending = (document["commits"] or {}).get("pending")
         state = "caught up" if lag["commit"] == 0 and not pending else "all read"
     elif not is_late:
         state = "working"
     else:
-        state = "stuck" if running or lag["read"] is not None else "idle"
+        is_known = lag["read"] is not None and (lag["read"] > 0 or is_of_now)
+        state = "stuck" if running or is_known else "idle"
     if state == "stuck" and lag["read"]:
         # How fast it was before says nothing of when it will be done.
         none = {"all_read_in_ms": None, "least_ms": None, "most_ms": None}
