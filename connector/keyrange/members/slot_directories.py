@@ -1,4 +1,5 @@
-"""A place for state that stays with its key ranges: a directory for each slot, on its host.
+"""A place for state that stays with its key ranges: a directory for each slot of a query, on its
+host.
 
 Tasks of any kind ask for it, also those that Spark runs behind the source's. A directory belongs to
 a slot for as long as it has its key ranges without a break: when an assignment gives the slot other
@@ -11,8 +12,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -38,6 +40,8 @@ _RECORD: Final = ".keyrange-batches.json"
 _RECORD_LOCK: Final = ".keyrange-batches.lock"
 _BATCH: Final = "streaming.sql.batchId"
 _NO_BATCH: Final = -1
+# A task that reads writes to its slot's directory.
+_UNUSED_S: Final = 30 * 86_400.0
 
 OWN: Final = "own"
 STANDBY: Final = "standby"
@@ -198,8 +202,11 @@ def note_slot(location: SlotLocation, holding: SlotRanges) -> None:
     """
     run, epoch, since = holding.run, holding.epoch, list(holding.since)
     take_private(location.base)
-    home = location.base / name_of(location.group, location.name)
+    # Queries may have one group, and then their slots one name.
+    slot_of_all = name_of(location.group, location.name)
+    home = location.base / f"{slot_of_all}.{name_of(location.query)}"
     take_private(home)
+    _sweep_unused(location.base.glob(f"{slot_of_all}.*"), home)
     with locked(home / "lock"):
         before = _stored(home)
         if before is not None and before["run"] == run and before["epoch"] > epoch:
@@ -295,6 +302,16 @@ def _stored(home: Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return document if isinstance(document, dict) and "run" in document else None
+
+
+def _sweep_unused(homes: Iterable[Path], own: Path) -> None:
+    """Remove what queries have left that have read nothing here for long."""
+    until = time.time() - _UNUSED_S
+    for home in homes:
+        with suppress(OSError):
+            used = (home / _NOTE, *home.glob(f"{_STATE}*"))
+            if home != own and all(path.stat().st_mtime < until for path in used):
+                shutil.rmtree(home, ignore_errors=True)
 
 
 def _sweep(home: Path, kept: set[str | None]) -> None:

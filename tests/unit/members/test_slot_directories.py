@@ -26,6 +26,7 @@ from keyrange.members.slot_directories import (
 from keyrange.members.slot_directories import noted as noted_slot
 from keyrange.model.key_ranges import HASH_MAX, KeyRange
 from keyrange.model.offsets import TopicPartition
+from keyrange.ranges.sharing.shared_directory import name_of
 
 HALF = HASH_MAX // 2
 LOWER: dict[str, Any] = {"t": {"0": [[0, HALF]]}}
@@ -210,6 +211,41 @@ def test_slots_of_two_groups_are_two(tmp_path: Path, executor: Path) -> None:
     assert slot("other").directory != one.directory
     with pytest.raises(KeyrangeError, match=r"NO_SLOT.*2 pinned sources"):
         slot()
+
+
+def test_queries_of_one_group_do_not_get_each_other_s_directories(
+    tmp_path: Path, executor: Path
+) -> None:
+    """Without memberGroup all have the group "default", and on a host their slots one name."""
+
+    def of(query: str, epoch: int, ranges: dict[str, Any]) -> dict[str, Any]:
+        noted_as = {"query": query, "run": f"run of {query}"}
+        place = placed(tmp_path, executor, query=query)
+        holding = SlotRanges(noted_as["run"], epoch, (noted_as["run"], epoch), ranges)
+        note_slot(place, holding)
+        [path] = executor.glob(f"slot-{name_of(query)}-*.json")
+        found: dict[str, Any] = json.loads(path.read_bytes())
+        return found
+
+    first = of("a", 1, LOWER)
+    assert of("b", 1, LOWER)["previous"] is None
+    of("c", 1, LOWER)
+    assert Path(first["directory"]).is_dir()
+    assert of("a", 2, UPPER)["previous"] == first["directory"]
+    assert Path(first["directory"]).is_dir()
+
+
+def test_what_a_query_has_left_goes_when_nobody_has_used_it_for_long(
+    tmp_path: Path, executor: Path
+) -> None:
+    gone = noted(tmp_path, executor, 1, LOWER)
+    kept = noted(tmp_path, executor, 1, LOWER, name="g-1").directory
+    home = gone.directory.parent
+    for path in (home / "slot.json", gone.directory, kept):
+        os.utime(path, (1, 1))
+    noted(tmp_path, executor, 1, LOWER, query="another")
+    assert not home.exists()
+    assert kept.is_dir()
 
 
 def test_a_query_has_its_own_slots(
