@@ -40,6 +40,7 @@ from keyrange.members.model.pinned_plan import Shape, WorkUnit, portion_cuts
 from keyrange.members.model.reassignment_timing import Membership, Present, Reassign
 from keyrange.members.model.standbys import Place, Standing
 from keyrange.members.model.task_greeting import Address, Greeting
+from keyrange.members.model.unreached import Unreached
 from keyrange.members.read_tasks import BoundTask, ReadTask, write_bound_task
 from keyrange.members.status import now_ms as passed_ms
 from keyrange.members.table.assignment_schema import REACHED, TRIED
@@ -84,6 +85,7 @@ class Pinning:
         # The assignment whose ranges the service knows.
         self._told_epoch = 0
         self._has_said = False
+        self._unreached = Unreached()
 
     @property
     def assignment(self) -> Assignment | None:
@@ -183,6 +185,8 @@ class Pinning:
                 self._say_unreached()
             self.pass_over()
             return None
+        if said := self._unreached.planned(self._told, there, self._options.kafka_group):
+            _log.warning("%s", said)
         if not self._reached():
             # The next run does not rely on it, unless this one sees that it holds.
             self._write("begins bound", assignment, self._written.membership, reached=TRIED)

@@ -15,6 +15,7 @@ from keyrange.kafka.cluster_view import ClusterView, Leader, Topic
 from keyrange.members.binding.caller import Caller, greet
 from keyrange.members.binding.own_address import route_to
 from keyrange.members.model.pinned_plan import plan_pinned
+from keyrange.members.model.unreached import BATCHES
 from keyrange.members.pinning import Pinning
 from keyrange.members.read_tasks import BoundTask, ReadTask, read_bound_task
 from keyrange.model.checkpoint import CommitMark
@@ -241,6 +242,18 @@ def test_of_a_batch_that_is_not_bound_no_portion_is_counted(stage: Stage) -> Non
     assert {name: told[name] for name in told if name.endswith("Portions")} == dict.fromkeys(
         ("ownPortions", "foreignPortions", "unownedPortions", "standbyPortions"), 0
     )
+
+
+def test_members_that_never_come_are_named(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    """Those of another query of the group own key ranges, and nobody comes for them."""
+    pinning = assigned(stage, "a", "b", "c")
+    greet(pinning.greeting().address, "a")
+    for batch in range(3 * BATCHES):
+        if batch == BATCHES // 2:
+            greet(pinning.greeting().address, "b")
+        pinning.owners(PARTITIONS)
+    [said] = [each.getMessage() for each in caplog.records if "memberGroup" in each.getMessage()]
+    assert said.startswith("c of group g.members: none of their tasks has come")
 
 
 def test_the_address_is_the_one_towards_the_brokers() -> None:
