@@ -12,6 +12,7 @@ from obstore.store import LocalStore
 
 from commands.commanding import document, refusal, run, succeed, text
 from commands.documents import read_document
+from keyrange.cli.checkpoint import commands
 from keyrange.individual_commits.model.commit import Commit, CommitKind
 from keyrange.individual_commits.model.partition_progress import (
     KeyRangeState,
@@ -23,6 +24,7 @@ from keyrange.model.key_ranges import SPACE
 from keyrange.model.offsets import TopicPartition
 from keyrange.options.commits import CommitOptions
 from keyrange.storage import directory
+from samples.checkpoints import commit_batch, make_checkpoint, plan_batch
 from samples.old_checkpoints import make_old_checkpoint
 
 METADATA = '{"batchWatermarkMs":0,"batchTimestampMs":1700000000123,"conf":{}}'
@@ -295,6 +297,41 @@ def test_who_wrote_the_offsets_and_where_they_began_is_shown(tmp_path: Path) -> 
     assert "Spark's Kafka connector" in printed
     assert '{"t":{"0":2}}' in printed
     assert text("checkpoint", "export", tmp_path, "--source", 0) == '{"t":{"0":2}}\n'
+
+
+def test_where_sparks_source_went_back_no_offsets_are_read(tmp_path: Path) -> None:
+    """As where a topic was made anew."""
+    make_checkpoint(tmp_path)
+    for batch, position in enumerate((500, 20)):
+        plan_batch(tmp_path, batch, 1_000 * batch, {"0": position})
+        path = tmp_path / "offsets" / str(batch)
+        head, _, _ = path.read_text().partition('{"@keyrange"')
+        path.write_text(head + json.dumps({"t": {"0": position}}))
+        commit_batch(tmp_path, batch)
+    shown = text("checkpoint", "show", tmp_path)
+    assert "[500, 20)" in shown
+    assert "-480" not in shown
+
+
+def test_settings_of_an_object_store_reach_checkpoint_and_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[Mapping[str, str]] = []
+
+    def opened(location: str, storage: Mapping[str, str] | None = None) -> directory.Directory:
+        given.append(dict(storage or {}))
+        return directory.Directory(location)
+
+    monkeypatch.setattr(commands, "open_directory", opened)
+    make_checkpoint(tmp_path)
+    plan_batch(tmp_path, 0, 1_000, {"0": 5})
+    commit_batch(tmp_path, 0)
+    option = ("--option", "objectStore.aws_region=there")
+    succeed("checkpoint", "show", tmp_path, *option)
+    succeed("checkpoint", "export", tmp_path, *option)
+    assert [each["aws_region"] for each in given] == ["there", "there"]
+    # As for every command, a store that does not answer is not waited for as a query does.
+    assert all("retry_timeout" in each for each in given)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from keyrange.cli.checkpoint.export import (
+    TableOfCommits,
     choose_source,
     committed_below,
     copy_checkpoint,
@@ -31,6 +32,7 @@ from keyrange.cli.render import (
     print_text,
     table_of,
 )
+from keyrange.cli.source_options import SourceOptionsOption, named_options, storage_of
 from keyrange.cli.values import iso
 from keyrange.model.checkpoint import Checkpoint
 from keyrange.model.offsets import Positions, TopicPartition
@@ -57,13 +59,15 @@ _WRITERS = {"keyrange": "keyrange", "kafka": "Spark's Kafka connector", None: "a
 def show(
     path: PathArgument,
     batches: Annotated[int, typer.Option(min=1, help="How many of the last batches to list.")] = 5,
+    option: SourceOptionsOption = None,
     output: OutputOption = OutputFormat.TEXT,
 ) -> None:
     """Show the batches and the offsets of each partition.
 
     The command marks a batch that was planned and is not committed.
     """
-    progress = load_progress(open_directory(path))
+    storage = storage_of(named_options("", "", option))
+    progress = load_progress(open_directory(path, storage))
     document = describe(progress, batches)
     print_as(output, "checkpoint.show/1", document, lambda it: _show(path, it, progress.initial))
 
@@ -100,8 +104,9 @@ _POSITIONS: Final[Columns] = {
         if row["from_offset"] is None
         else f"[{row['from_offset']}, {row['planned']})"
     ),
+    # Spark's Kafka source goes back where a topic was made anew.
     "offsets": lambda row: (
-        None if row["from_offset"] is None else row["planned"] - row["from_offset"]
+        None if row["from_offset"] is None else max(row["planned"] - row["from_offset"], 0)
     ),
 }
 
@@ -132,6 +137,7 @@ def export(
             "below what is not done; --to refuses if something is not.",
         ),
     ] = "",
+    option: SourceOptionsOption = None,
     output: OutputOption = OutputFormat.JSON,
 ) -> None:
     """Print the positions as startingOffsets, or copy the checkpoint.
@@ -141,20 +147,21 @@ def export(
     del connector  # there is one
     if to and source is not None:
         raise typer.BadParameter("--source is for positions; --to takes all sources along")
-    origin = open_directory(path)
+    table = TableOfCommits(commit_table, storage_of(named_options("", "", option)))
+    origin = open_directory(path, table.storage)
     progress = load_progress(origin)
     if to:
-        _export_copy(origin, progress, to, commit_table, output)
+        _export_copy(origin, progress, to, table, output)
     else:
-        _export_positions(progress, choose_source(progress, source), commit_table, output)
+        _export_positions(progress, choose_source(progress, source), table, output)
 
 
 def _export_positions(
-    progress: CheckpointProgress, source: int, commit_table: str, output: OutputFormat
+    progress: CheckpointProgress, source: int, table: TableOfCommits, output: OutputFormat
 ) -> None:
     positions, end = starting_offsets(progress, source), kafka_sources(progress)[source]
-    if end.commits is not None and commit_table:
-        below = committed_below(positions, progress, source, commit_table)
+    if end.commits is not None and table.path:
+        below = committed_below(positions, progress, source, table)
         again = sum(at - below[partition] for partition, at in positions.items())
         positions = below
         if again:
@@ -183,10 +190,10 @@ def _export_copy(
     origin: Directory,
     progress: CheckpointProgress,
     to: str,
-    commit_table: str,
+    table: TableOfCommits,
     output: OutputFormat,
 ) -> None:
-    sources = copy_checkpoint(origin, progress, open_directory(to), commit_table)
+    sources = copy_checkpoint(origin, progress, open_directory(to, table.storage), table)
     values = {
         "checkpoint": to,
         "query_id": progress.query_id,

@@ -7,6 +7,7 @@ checkpoint in which keyrange's offsets stand as the JVM connector writes them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 from keyrange.errors import error, invalid_options
 from keyrange.individual_commits.model.commit import Snapshot
@@ -18,7 +19,6 @@ from keyrange.individual_commits.model.state_before_batch import (
 )
 from keyrange.model.checkpoint import Checkpoint, CommitMark
 from keyrange.model.offsets import TopicPartition
-from keyrange.options.commits import CommitOptions
 from keyrange.storage.directory import Directory
 from keyrange.storage.model.spark_log import (
     CheckpointProgress,
@@ -29,6 +29,20 @@ from keyrange.storage.model.spark_log import (
     write_initial_offsets,
 )
 from keyrange.storage.object_store import FAILURES
+
+
+@dataclass(frozen=True, slots=True)
+class TableOfCommits:
+    """Where a commit table is, "" for none, and settings of the object store."""
+
+    path: str = ""
+    storage: Mapping[str, str] = field(default_factory=dict)
+
+    def known(self, mark: CommitMark) -> Snapshot:
+        from keyrange.individual_commits.table.commit_table import LAYOUT, DeltaCommitTable
+        from keyrange.storage.delta_store import DeltaStore
+
+        return DeltaCommitTable(DeltaStore(self.path, LAYOUT, self.storage), mark.source_id).known()
 
 
 def kafka_sources(progress: CheckpointProgress) -> dict[int, Checkpoint]:
@@ -71,7 +85,7 @@ def committed_below(
     positions: Mapping[TopicPartition, int],
     progress: CheckpointProgress,
     source: int,
-    commit_table: str,
+    table: TableOfCommits,
 ) -> dict[TopicPartition, int]:
     """The positions of a query that commits individually, but of partitions with records that are
     not done the offset below which all are. Raises COMMITS_BEHIND where the table lacks the last
@@ -79,28 +93,21 @@ def committed_below(
     states: Mapping[TopicPartition, PartitionState] = {}
     end = committed_end(progress, source)
     if end is not None and end.commits is not None:
-        known = _known(end.commits, commit_table)
+        known = table.known(end.commits)
         if known.seq <= end.commits.seq:
             raise lacking(known, end.commits)
         states = known.states
     return {p: min(at, states[p].committed) if p in states else at for p, at in positions.items()}
 
 
-def _known(mark: CommitMark, commit_table: str) -> Snapshot:
-    from keyrange.individual_commits.table.commit_table import open_commit_table
-
-    return open_commit_table(CommitOptions(table=commit_table), mark.source_id).known()
-
-
 def copy_checkpoint(
-    origin: Directory, progress: CheckpointProgress, target: Directory, commit_table: str = ""
+    origin: Directory, progress: CheckpointProgress, target: Directory, table: TableOfCommits
 ) -> list[int]:
     """Write a checkpoint that `format("kafka")` resumes from; returns the sources it is for.
 
     Raises BATCH_NOT_COMMITTED where a batch is unfinished: where it began to read is only in
     keyrange's part of the offset, and a replay without that would read something else. Of a query
-    that commits individually COMMIT_TERMS_CHANGED where `commit_table` has records that are not
-    done.
+    that commits individually COMMIT_TERMS_CHANGED where `table` has records that are not done.
     """
     sources = kafka_sources(progress)
     moved = [number for number, end in sources.items() if not end.foreign]
@@ -110,7 +117,7 @@ def copy_checkpoint(
         _check(origin, progress, target, moved)
         for end in ends:
             if end.commits is not None:
-                _check_done(end, end.commits, commit_table)
+                _check_done(end, end.commits, table)
         for path, data in _contents(origin, progress, moved):
             target.write(path, data)
         _check_unchanged(origin, progress)
@@ -132,13 +139,13 @@ def _check_whole(ends: Iterable[Checkpoint]) -> None:
         )
 
 
-def _check_done(end: Checkpoint, mark: CommitMark, commit_table: str) -> None:
-    if not commit_table:
+def _check_done(end: Checkpoint, mark: CommitMark, table: TableOfCommits) -> None:
+    if not table.path:
         raise invalid_options(
             "--commit-table has to be named: the query commits individually, and only the "
             "commit table says whether records below its positions are not done"
         )
-    known = _known(mark, commit_table)
+    known = table.known(mark)
     check_agreement(known, end)
     check_all_done(known, 'the copy is for format("kafka")')
 
