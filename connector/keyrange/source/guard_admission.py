@@ -24,12 +24,15 @@ from keyrange.kafka.retention import retentions
 from keyrange.model.offsets import READ_UNCOMMITTED, OffsetRange, Positions, TopicPartition, pending
 from keyrange.options import SourceOptions
 from keyrange.source.trigger_limits import SizesOf
+from keyrange.text import formats
 
 _log = logging.getLogger(__name__)
 
 # How old may be what is known of retention while a query is held back.
 _YOUNG_AGE_MS: Final = 5_000
 _TOPICS_AGE_MS: Final = 60_000
+# How often it is said that a query is held back still.
+_SAY_AGAIN_MS: Final = 3_600_000
 # How many offsets before the end of a log its newest records are sampled.
 _NEWEST: Final = 1_000
 
@@ -46,6 +49,7 @@ class Admission:
         self._watch: Watch | None = None
         # Whether nothing may be read but what retention makes necessary, which is due then.
         self.holds = False
+        self._held_ms = self._say_again_ms = 0
         self._held: frozenset[TopicPartition] = frozenset()
         self._retentions: Mapping[str, Retention] = {}
         self._retentions_until_ms = 0
@@ -100,7 +104,14 @@ class Admission:
             return dict(latest)
         if not self.holds:
             self.holds = True
+            self._held_ms = monotonic_ms()
+            self._say_again_ms = self._held_ms + _SAY_AGAIN_MS
             _log.warning("the query takes in nothing new: %s", factor.why)
+        elif monotonic_ms() >= self._say_again_ms:
+            # No batch tells of it: nothing else does, where a volume never recovers.
+            self._say_again_ms = monotonic_ms() + _SAY_AGAIN_MS
+            held = formats.span(monotonic_ms() - self._held_ms)
+            _log.warning("the query has taken in nothing new for %s: %s", held, factor.why)
         waiting = pending(start, latest)
         ends = dict(latest)
         if waiting:

@@ -154,6 +154,26 @@ def test_a_run_with_available_now_ends_with_what_it_has(watch: ScriptedWatch, ke
     assert run.latest(end, limited=True) is end
 
 
+def test_a_query_that_is_held_for_long_says_so_each_hour(
+    watch: ScriptedWatch,
+    kept: Kept,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No batch comes that would: a volume may never recover."""
+    at_ms = [0]
+    monkeypatch.setattr(guard_hold_module, "monotonic_ms", lambda: at_ms[0])
+    run = session(GuardedCluster(100))
+    end = begun(run)
+    for _ in range(130):
+        at_ms[0] += 60_000
+        run.latest(end, limited=True)
+    said = [each.message for each in caplog.records if "nothing new for" in each.message]
+    assert said == [
+        f"the query has taken in nothing new for {hours} h 0 min: {watch.why}" for hours in (1, 2)
+    ]
+
+
 def test_it_says_why_once_and_in_the_progress(
     watch: ScriptedWatch, kept: Kept, caplog: pytest.LogCaptureFixture
 ) -> None:
