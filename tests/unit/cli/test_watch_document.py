@@ -105,6 +105,15 @@ def test_a_broker_that_has_not_answered_yet_is_named(tmp_path: Path) -> None:
     )
 
 
+def test_a_driver_whose_clock_is_ahead_is_told(tmp_path: Path) -> None:
+    """A batch that hangs would be as old as nothing until this clock has come so far."""
+    given = answers(tmp_path / "cp", 4, 3)
+    assert look(given, at(3) - 2_000)["failures"] == []
+    [failure] = look(given, at(3) - 600_000)["failures"]
+    assert failure["source"] == "checkpoint"
+    assert failure["text"].startswith("batch 3 was planned 10 min from now: the clock of")
+
+
 def test_a_listener_may_be_a_moment_late(tmp_path: Path) -> None:
     given = answers(tmp_path / "cp", 5, 4, progress=told(0, 0, 0))
     document = look(given, at(4) + 1_000)

@@ -21,10 +21,15 @@ from keyrange.observing.model.catching_up import LagAt, catching_up
 from keyrange.observing.model.lag import offsets_behind, total_behind
 from keyrange.observing.model.query_progress import state_figures
 from keyrange.storage.model.spark_log import untold
+from keyrange.text.formats import span
 
 if TYPE_CHECKING:
     from keyrange.cli.watch.observers import Answers, ToldBatch
     from keyrange.observing.model.query_progress import QueryProgress
+
+
+# By how much clocks of hosts may differ without a word.
+_AHEAD_MS: Final = 10_000
 
 
 @dataclass(slots=True)
@@ -73,7 +78,7 @@ def describe(location: str, answers: Answers, seen: Seen, now_ms: int) -> dict[s
         "throttle": _throttle(answers, told),
         "state_of_keys": state_figures(told[-1].progress) if told else None,
         "partitions": partitions,
-        "failures": list(_failures(answers, last if outdated else None)),
+        "failures": [*_failures(answers, last if outdated else None), *_clocks(batch, now_ms)],
     }
     return document | judged(document, answers, seen.all_read_ms(now_ms))
 
@@ -329,6 +334,17 @@ def _failures(answers: Answers, outdated: QueryProgress | None) -> Iterator[dict
             "late, does not run, or writes elsewhere"
         )
         yield _failure("progress", text)
+
+
+def _clocks(batch: Mapping[str, Any], now_ms: int) -> Iterator[dict[str, Any]]:
+    """That a batch was planned in the future, by the clock here: how long it takes is not known."""
+    ahead_ms = ms_of(batch["planned_at"]) - now_ms
+    if ahead_ms > _AHEAD_MS:
+        text = (
+            f"batch {batch['last_planned']} was planned {span(ahead_ms)} from now: the clock of "
+            "the driver's host is ahead of the one here, and times shown are wrong by as much"
+        )
+        yield _failure("checkpoint", text)
 
 
 def _failure(
