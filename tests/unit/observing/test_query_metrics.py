@@ -92,6 +92,9 @@ def test_lost_offsets_are_counted_by_partition_and_batch() -> None:
     other = FULL["losses"] | {"found": [{**FULL["losses"]["found"][0], "partition": 1}]}
     observe(metrics, 9, parts=FULL | {"losses": other})
     assert "partition.lost orders 0 t 1" not in figures(metrics)
+    gone = FULL["losses"] | {"found": [{**FULL["losses"]["found"][0], "partition": 7}]}
+    observe(metrics, 10, parts=FULL | {"losses": gone})
+    assert figures(metrics)["partition.lost orders 0 t 7"] == 4, "it was deleted"
 
 
 def test_no_volume_that_will_be_full_is_no_figure() -> None:

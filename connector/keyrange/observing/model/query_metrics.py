@@ -106,11 +106,16 @@ class QueryMetrics:
             if told is not None:
                 query.add(metric, labels, max(told - query.sums.get((metric, labels), 0.0), 0.0))
                 query.sums[metric, labels] = told
-        for partition in sorted(source.behind)[: self._partitions_max]:
+        known = sorted(source.behind)[: self._partitions_max]
+        for partition in known:
             where = (*labels, partition.topic, str(partition.partition))
             query.gauges[PARTITION_LAG, where] = source.behind[partition]
+        # One that is gone, which loses most, lags behind nothing.
+        gone = sorted({each.partition for each in source.lost} - source.behind.keys())
+        for partition in [*known, *gone[: self._partitions_max]] if is_new else ():
+            where = (*labels, partition.topic, str(partition.partition))
             lost = sum(each.span.size for each in source.lost if each.partition == partition)
-            if is_new and lost:
+            if lost:
                 query.add(PARTITION_LOST, where, lost)
 
     def end(self, label: str, run_id: str, failed: bool) -> None:
