@@ -25,7 +25,7 @@ if [[ "${1:-}" == --fast ]]; then
   set -- tests/unit tests/property "$@"
   # Nothing is shared there that is dear to set up.
   spread=(--dist worksteal)
-  processes=4
+  processes=3
 else
   bringing+=(browser.sh classes.sh)
 fi

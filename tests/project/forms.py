@@ -19,7 +19,7 @@ LONGER: Final = {
     "platforms": set[str](),
 }
 # Random examples of a property.
-EXAMPLES: Final = {"fast": 20, "ordinary": 30, "long": 2_000, "platforms": 50}
+EXAMPLES: Final = {"fast": 10, "ordinary": 30, "long": 2_000, "platforms": 50}
 
 
 def by_form(fast: T, ordinary: T, long: T) -> T:

@@ -25,7 +25,7 @@ from simulation.topics import Place
 _FIRST = by_form(0, 0, Random().randrange(10**9))
 # How many of them.
 _SHARE = by_form(0.02, 0.15, 20)
-_AT_A_TIME = by_form(2, 3, 10)
+_AT_A_TIME = by_form(1, 3, 10)
 
 KINDS = {
     "batches": (Kind(individual=False), 100),
