@@ -42,6 +42,7 @@ AT = TopicPartition("t", 0)
 DUE = PartitionTime(None, (NextTimer(SPACE, 7),))
 BY_CLOCK = job_time(ProcessingTime())
 BY_EVENTS = job_time(EventTime(delay="1ms"))
+WITH_IDLE = job_time(EventTime(delay="1ms", idle_after="1ms"))
 
 
 def commit(seq: int, times: Any, whole: bool = False) -> Commit:
@@ -126,6 +127,29 @@ def test_the_greatest_time_of_all_tasks_counts() -> None:
     assert times[AT].watermark == Watermark(19_000, 9)
     late = after(known, {"event_time": [(*AT, 1_000)]}, BY_EVENTS)
     assert late[AT].watermark == Watermark(9_000, 9), "it does not go back behind the clock"
+
+
+def test_a_partition_with_unread_records_is_not_idle() -> None:
+    """It was read up to offset 1, long before."""
+    known = read(commit(1, {AT: PartitionTime(Watermark(5_000, 1), ())}))
+    end = Checkpoint({AT: 1}, {"t": "id"})
+    told = (100, WITH_IDLE)
+    for log_end, clock_us in ((1, 5_000 + 98_000), (2, 5_000)):
+        found = batch_time(known, end, {AT: log_end}, *told)
+        assert found.clocks[AT] == PartitionClock(clock_us)
+    # A log that begins anew is read from there.
+    assert (
+        batch_time(known, replace(end, initial={AT: 0}), {AT: 1}, *told).clocks[AT].at_us == 5_000
+    )
+
+
+def test_what_an_idle_partition_fired_by_is_its_watermark() -> None:
+    known = read(commit(1, {AT: PartitionTime(Watermark(5_000, 1), ())}))
+    assert after(known, {}, WITH_IDLE)[AT].watermark == Watermark(9_000, 8)
+    assert after(known, {}, BY_EVENTS)[AT].watermark == Watermark(5_000, 1)
+    batch = running(known, {})
+    batch.plan.deliveries.busy[:] = False
+    assert times_after(batch, known, known.states, WITH_IDLE)[AT].watermark == Watermark(5_000, 1)
 
 
 LOW, HIGH = even_ranges(2)
