@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from types import MappingProxyType
@@ -29,12 +29,12 @@ from keyrange.model.subscription import Subscribe
 from keyrange.model.watermarks import (
     BEGIN,
     PartitionClock,
+    PartitionTime,
     Watermark,
-    gone_on,
+    known_by,
     moved,
     shared_clock_us,
     shared_from,
-    unread,
 )
 from keyrange.options import parse_options
 from keyrange.options.option import OptionValue
@@ -168,19 +168,17 @@ class StateHarness:
         """
         at = TopicPartition(topic or self._topics[0], partition)
         given = self._batch(at, list(records))
-        if given.num_rows:
-            self._watermarks[at] = unread(self._watermarks.get(at), self.time_ms)
-        clock = self._clock_us(partition)
+        clock = self._clock_us(partition, {at} if given.num_rows else ())
         told = PartitionClock(clock)
         self._states.clocks |= dict.fromkeys({at, self._scope.home(at)}, told)
         self._states.fires = [self._scope.home(at)] if self._time is not None else []
         rows, failed, seen_us = self._worked_on(at, given)
         if self._time is not None and self._time.is_event_time:
-            before, delay_us = self._watermarks.get(at), self._time.delay_us
-            self._watermarks[at] = moved(before, clock, seen_us, delay_us, self.time_ms)
+            delays_us = self._time.delay_us, self._time.idle_after_us
             for each in self._partitions(partition):
+                own_us = seen_us if each == at else None
                 known = self._watermarks.get(each)
-                known = gone_on(known, clock, self._time.idle_after_us, self.time_ms)
+                known = moved(known, clock, own_us, *delays_us, self.time_ms)
                 if self._scope.is_shared:
                     known = shared_from(known, clock, self.time_ms)
                 self._watermarks[each] = known
@@ -208,10 +206,12 @@ class StateHarness:
         """The partitions of one number that are read."""
         return [TopicPartition(each, number) for each in self._topics]
 
-    def _clock_us(self, partition: int) -> int:
+    def _clock_us(self, partition: int, unread: Container[TopicPartition] = ()) -> int:
         if self._time is None or not self._time.is_event_time:
             return self.time_ms * 1000
-        known = [self._watermarks.get(each) for each in self._partitions(partition)]
+        partitions = self._partitions(partition)
+        times = {each: PartitionTime(self._watermarks.get(each)) for each in partitions}
+        known = known_by(times, unread, self.time_ms)
         return shared_clock_us(known, self._time.idle_after_us, self.time_ms)
 
     def _worked_on(

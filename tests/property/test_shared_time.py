@@ -8,20 +8,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keyrange.model.key_ranges import KeyRange
+from keyrange.model.offsets import TopicPartition
 from keyrange.model.timers import NEVER
 from keyrange.model.watermarks import (
     BEGIN,
     PartitionClock,
+    PartitionTime,
     Watermark,
     clock_us,
-    gone_on,
+    known_by,
     moved,
     shared_clock_us,
     shared_due_ms,
     shared_from,
-    unread,
 )
 
+AT = TopicPartition("t", 0)
 _MS = st.integers(0, 40)
 _WATERMARKS = st.one_of(
     st.none(),
@@ -84,10 +86,9 @@ def test_it_never_goes_back_and_waits_for_the_slowest(
     for read, later_ms, fires in batches:
         seen = [*read, None, None, None][:3]
         now_ms += later_ms
-        known = [
-            each if at_us is None else unread(each, now_ms)
-            for each, at_us in zip(watermarks, seen, strict=True)
-        ]
+        times = {TopicPartition("t", at): PartitionTime(each) for at, each in enumerate(watermarks)}
+        read_now = [at for at, at_us in zip(times, seen, strict=True) if at_us is not None]
+        known = known_by(times, read_now, now_ms)
         clock = shared_clock_us(known, idle_us, now_ms)
         if seen == [None] * 3 and not fires:
             continue
@@ -99,8 +100,7 @@ def test_it_never_goes_back_and_waits_for_the_slowest(
         for at, each in enumerate(seen):
             if each is not None:
                 latest[at] = max(latest.get(at, 0), each)
-            after = moved(watermarks[at], clock, each, 0, now_ms)
-            after = gone_on(after, clock, idle_us, now_ms)
+            after = moved(watermarks[at], clock, each, 0, idle_us, now_ms)
             watermarks[at] = shared_from(after, clock, now_ms)
 
 
@@ -123,11 +123,12 @@ def test_no_record_is_late_because_nobody_read_it(
             fired_us = max(fired_us, begun_us + idle_ms * 1000)
             # Each time that timers fire it loses what is less than a millisecond.
             assert fired_us - 1000 * len(steps) <= clock <= fired_us
-            watermark = gone_on(watermark, clock, idle_us, now_ms)
+            watermark = moved(watermark, clock, None, 0, idle_us, now_ms)
         elif step == "read":
-            clock = clock_us(unread(watermark, now_ms), idle_us, now_ms)
+            [known] = known_by({AT: PartitionTime(watermark)}, {AT}, now_ms)
+            clock = clock_us(known, idle_us, now_ms)
             assert clock <= fired_us
-            watermark = moved(watermark, clock, 0, 0, now_ms)
+            watermark = moved(watermark, clock, 0, 0, idle_us, now_ms)
             read_at_ms, begun_us = now_ms, fired_us
 
 

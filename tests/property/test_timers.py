@@ -208,7 +208,7 @@ def test_event_time_never_goes_back(
         now_ms += passed_ms
         clock = clock_us(watermark, idle_us, now_ms)
         assert clock >= last
-        watermark = moved(watermark, clock, seen_us, delay_us, now_ms)
+        watermark = moved(watermark, clock, seen_us, delay_us, idle_us, now_ms)
         if seen_us is not None:
             greatest = seen_us if greatest is None else max(greatest, seen_us)
         if idle_us is None and greatest is not None:

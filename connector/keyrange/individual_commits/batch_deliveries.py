@@ -32,7 +32,7 @@ from keyrange.model.commit_settings import DeliveryLimits, RedeliveryPolicy
 from keyrange.model.key_ranges import KeyRange, complement
 from keyrange.model.offsets import Positions, TopicPartition
 from keyrange.model.state_scope import OWN_STATE, StateScope
-from keyrange.model.watermarks import PartitionClock, PartitionTime, shared_clock_us, unread
+from keyrange.model.watermarks import PartitionClock, PartitionTime, known_by, shared_clock_us
 from keyrange.options import SourceOptions
 from keyrange.options.commits import CommitOptions
 from keyrange.ranges.model.range_plan import even_ranges
@@ -94,15 +94,12 @@ def batch_time(
     clocks: dict[TopicPartition, PartitionClock] = {}
     fires: dict[TopicPartition, tuple[KeyRange, ...]] = {}
     lagging = set(known.states.lagging) if time.is_event_time else set()
-    new = with_unread(known, end.initial, log_ends, time)
+    unread = with_unread(known, end.initial, log_ends, time)
     for home, partitions in scope.groups(end.positions).items():
         found = {p: known.time_of(p, end.topic_ids.get(p.topic, "")) for p in partitions}
         clock = PartitionClock(now_ms * 1000)
         if time.is_event_time:
-            watermarks = [
-                unread(each.watermark, now_ms) if at in new else each.watermark
-                for at, each in found.items()
-            ]
+            watermarks = known_by(found, unread, now_ms)
             clock = PartitionClock(shared_clock_us(watermarks, time.idle_after_us, now_ms))
         if behind := lagging.intersection(partitions):
             clock = clock.with_lags(

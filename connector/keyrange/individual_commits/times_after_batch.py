@@ -14,7 +14,6 @@ from keyrange.model.watermarks import (
     BEGIN,
     PartitionClock,
     PartitionTime,
-    gone_on,
     moved,
     shared_from,
     starts_after,
@@ -62,9 +61,10 @@ def times_after(
             if partition in begun and before != PartitionTime():
                 # Its log was cut back, or begins anew: records that timers waited for are gone.
                 due = UNKNOWN
-            watermark = moved(before.watermark, clock_us, latest, time.delay_us, now_ms)
+            watermark = before.watermark
             if scope.home(partition) in worked_on:
-                watermark = gone_on(watermark, clock_us, time.idle_after_us, now_ms)
+                delays_us = time.delay_us, time.idle_after_us
+                watermark = moved(watermark, clock_us, latest, *delays_us, now_ms)
             if scope.is_shared and time.is_event_time:
                 watermark = shared_from(watermark, clock_us, now_ms)
             after = PartitionTime(watermark, due)

@@ -7,12 +7,13 @@ partition waits for another one. Only partitions that share the state of keys ha
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
 from keyrange.model.key_ranges import KeyRange, common, subtract
+from keyrange.model.offsets import TopicPartition
 from keyrange.model.timers import NEVER, NextTimer
 
 # Before all times: that of a partition of which no record was read.
@@ -135,7 +136,7 @@ def kept_starts(starts: Sequence[BatchStart], scanned: Iterable[int]) -> tuple[B
 def clock_us(watermark: Watermark | None, idle_after_us: int | None, now_ms: int) -> int:
     """The event time of a partition in a batch whose time is `now_ms`. One of which nothing was
     read for `idle_after_us` goes on as the clock does, from where it stood: unless it has records
-    (`unread`)."""
+    (`known_by`)."""
     if watermark is None or watermark.at_us == BEGIN:
         return BEGIN
     if idle_after_us is None:
@@ -145,34 +146,37 @@ def clock_us(watermark: Watermark | None, idle_after_us: int | None, now_ms: int
 
 
 def moved(
-    before: Watermark | None, clock: int, seen_us: int | None, delay_us: int, now_ms: int
+    before: Watermark | None,
+    clock: int,
+    seen_us: int | None,
+    delay_us: int,
+    idle_after_us: int | None,
+    now_ms: int,
 ) -> Watermark | None:
-    """The watermark after a batch: `clock` was that of the batch, `seen_us` the greatest time that
-    was read in it. It never goes back."""
+    """The watermark after a batch that has worked on keys of the partition: `clock` was that of the
+    batch, `seen_us` the greatest time that was read in it. It never goes back, nor behind the clock
+    that functions went by: where nothing was read it may have gone on as the clock does."""
     if seen_us is None:
-        return before
+        if before is None or idle_after_us is None or clock <= before.at_us:
+            return before
+        return Watermark(clock, max(before.since_ms, now_ms - idle_after_us // 1000))
     at_us = max(min(seen_us - delay_us, _GREATEST_US), _LEAST_US, clock)
     # The clock is behind it where another partition is slower.
     return Watermark(at_us if before is None else max(at_us, before.at_us), now_ms)
 
 
-def unread(watermark: Watermark | None, now_ms: int) -> Watermark | None:
-    """That of a partition with records that no batch has read yet. It is not idle, however long
-    ago the last one was read: the query was stopped, held back or slow, and none of them is late
-    for that."""
-    if watermark is None or watermark.since_ms >= now_ms:
-        return watermark
-    return replace(watermark, since_ms=now_ms)
-
-
-def gone_on(
-    before: Watermark | None, clock: int, idle_after_us: int | None, now_ms: int
-) -> Watermark | None:
-    """The watermark after a batch in which nothing was read of a partition, and whose functions
-    went by `clock`: records that come now do not find an earlier one."""
-    if before is None or idle_after_us is None or clock <= before.at_us:
-        return before
-    return Watermark(clock, max(before.since_ms, now_ms - idle_after_us // 1000))
+def known_by(
+    times: Mapping[TopicPartition, PartitionTime], unread: Container[TopicPartition], now_ms: int
+) -> list[Watermark | None]:
+    """The watermarks of partitions, some with records that no batch has read yet (`unread`). These
+    are not idle, however long ago the last one was read: the query was stopped, held back or slow,
+    and none of them is late for that."""
+    return [
+        replace(each.watermark, since_ms=max(each.watermark.since_ms, now_ms))
+        if each.watermark is not None and at in unread
+        else each.watermark
+        for at, each in times.items()
+    ]
 
 
 def shared_clock_us(

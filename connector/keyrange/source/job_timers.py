@@ -11,13 +11,14 @@ from keyrange.individual_commits.batch_deliveries import batch_time, with_unread
 from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.cluster_view import ClusterView
+from keyrange.kafka.messages.protocol import isolation_level
 from keyrange.keyed_state.model.state_runs import last_seq
 from keyrange.members.model.copy_book import KnownState
 from keyrange.model.checkpoint import Checkpoint
 from keyrange.model.offsets import LATEST, READ_UNCOMMITTED, Positions
 from keyrange.model.state_scope import OWN_STATE, StateScope
 from keyrange.model.timers import NEVER, earliest
-from keyrange.model.watermarks import BEGIN, Watermark, shared_due_ms, unread
+from keyrange.model.watermarks import BEGIN, Watermark, known_by, shared_due_ms
 from keyrange.options import SourceOptions
 from keyrange.work.job_time import JobTime
 from keyrange.work.model.work_order import StateOrder
@@ -32,7 +33,7 @@ def ends_of_logs(
 ) -> Positions:
     """Where logs end, of which the query reads up to the `latest` offsets. What is behind an open
     transaction it has not read: with `idle_after` a partition with that is not idle."""
-    is_all = options.client.isolation_level != "read_committed"
+    is_all = isolation_level(options.client) == READ_UNCOMMITTED
     if is_all or time is None or time.idle_after_us is None:
         return latest
     found = cluster.list_offsets(view, dict.fromkeys(latest, LATEST), READ_UNCOMMITTED)
@@ -51,11 +52,11 @@ def timers_due_in_s(
     if time is None:
         return None
     due_ms = NEVER
-    new = with_unread(known, {}, log_ends, time)
+    unread = with_unread(known, {}, log_ends, time)
     for home, partitions in scope.groups(known.times).items():
         timer_us, retry_ms = earliest(known.times[home].timers if home in known.times else ())
-        times = ((each, known.times[each].watermark) for each in partitions)
-        watermarks = [unread(each, now_ms) if at in new else each for at, each in times]
+        times = {each: known.times[each] for each in partitions}
+        watermarks = known_by(times, unread, now_ms)
         due_ms = min(due_ms, retry_ms, _due_at_ms(timer_us, watermarks, time))
     return None if due_ms == NEVER else max(due_ms - now_ms, 0) / 1000
 
