@@ -40,6 +40,7 @@ CHANGES: dict[str, dict[str, str]] = {
         "keyRanges": '{"TOPIC": {"0": [[0, HALF]], "1": [[0, HALF]]}}',
     },
     "nullKeys": {"nullKeys": "first"},
+    "keys": {"keys": '["key-0"]'},
     "isolation": {"kafka.isolation.level": "read_uncommitted"},
     "keyOrder": {"keyOrder": "skipAhead"},
     "pin": {"pin": "prefer", "pin.driver.host": "127.0.0.1", "pin.wait.ms": "0"},
@@ -57,6 +58,7 @@ REFUSED = {
     "coverage": "INVALID_OPTIONS",
     "coverage of partitions": "INVALID_OPTIONS",
     "nullKeys": "COMMIT_TERMS_CHANGED",
+    "keys": "COMMIT_TERMS_CHANGED",
     "commitMode": "BATCH_UNFINISHED",
 }
 

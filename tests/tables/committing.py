@@ -91,7 +91,7 @@ def commit_batch(
             run_id=run_id,
             batch_id=at.batch_id + 1 if batch_id is None else batch_id,
             committed_at_ms=now_ms,
-            terms=options.commits.terms(options.key_ranges.nulls_first),
+            terms=options.commits.terms(options.key_ranges),
             states=judged,
             whole=whole,
             ownership=options.key_ranges.ownership,

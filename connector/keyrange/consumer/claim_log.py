@@ -42,7 +42,7 @@ class ClaimLog:
         self._group = commits.group
         self._slot = slot
         # What the numbers rest on.
-        terms = commits.terms(source.key_ranges.nulls_first)
+        terms = commits.terms(source.key_ranges)
         self._terms = replace(terms, hash=OFFSET_HASH) if settings.by_offset else terms
         self._source = source_of(self._group, slot)
         self._run_id = ""

@@ -139,7 +139,7 @@ def _made(
         to_arrow_schema(output, timezone="UTC"),
         keeps_offsets=plan.commits.transactional,
         mentions=plan.wants_mentions and run.said,
-        nulls_first=plan.nulls_first,
+        nulls_first=plan.settings.nulls_first,
         **how,
     )
     schema = StructType(list(output.fields)).add(HIDDEN, HIDDEN_SPARK)

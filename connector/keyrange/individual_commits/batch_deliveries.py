@@ -28,7 +28,7 @@ from keyrange.individual_commits.model.verdict_columns import (
 )
 from keyrange.keyed_state.model.state_runs import StateRun
 from keyrange.model.checkpoint import NEVER_DUE, Checkpoint, CommitMark
-from keyrange.model.commit_settings import DeliveryLimits, RedeliveryPolicy
+from keyrange.model.commit_settings import CommitSettings, DeliveryLimits, RedeliveryPolicy
 from keyrange.model.key_ranges import KeyRange, complement
 from keyrange.model.offsets import Positions, TopicPartition
 from keyrange.model.state_scope import OWN_STATE, StateScope
@@ -241,7 +241,7 @@ class BatchPlan:
     states: StateColumns
     deliveries: DeliveryColumns
     commits: CommitOptions
-    nulls_first: bool
+    settings: CommitSettings
     # The committed offsets as the last batch left them, whatever somebody has set since.
     reached: Mapping[TopicPartition, int] = field(default_factory=dict)
     # Where the state of keys is, of a job that keeps some.
@@ -264,10 +264,9 @@ class BatchPlan:
     @property
     def verdict_terms(self) -> dict[str, str]:
         """The options that the rows of a verdict rest on."""
-        terms = self.commits.terms(self.nulls_first)
         return {
-            "nullKeys": terms.null_keys,
-            "commit.isolation": terms.isolation,
+            "nullKeys": self.settings.null_keys,
+            "commit.isolation": self.settings.isolation,
             "unmentioned": "retry" if self.wants_mentions else "done",
         }
 

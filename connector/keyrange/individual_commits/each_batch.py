@@ -241,7 +241,7 @@ class EachBatch:
             query_id=planned.query_id,
             run_id=run_id,
             committed_at_ms=_now_ms(),
-            terms=self.options.commits.terms(self.options.key_ranges.nulls_first),
+            terms=self.options.commits.terms(self.options.key_ranges),
             **fields,
         )
 
@@ -260,7 +260,6 @@ class EachBatch:
             deliveries = plan_batch_deliveries(known, start, end, self.options, time.fires)
         # What is staged of a partition that is absent is released when it is back.
         states = deliveries.states | known.states.only(end.absent)
-        nulls_first = self.options.key_ranges.nulls_first
         reached = {}
         if self.options.commits.transactional:
             reached = reached_at(run.table, planned.mark.seq, run.run_id, run.released)
@@ -269,7 +268,7 @@ class EachBatch:
         times = {p: known.time_of(p, ids.get(p.topic, "")) for p in known.times if p in states}
         options = self.options.commits
         return BatchPlan(
-            *(planned, states, deliveries, options, nulls_first),
+            *(planned, states, deliveries, options, options.terms(self.options.key_ranges)),
             reached=reached,
             runs=runs,
             times=times,

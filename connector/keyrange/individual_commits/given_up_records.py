@@ -85,7 +85,7 @@ def _is_done(letter: DeadLetter, running: BatchRun, judged: Outcome) -> bool:
     partition = TopicPartition(letter.topic, letter.partition)
     if judged.states.topic_id_of(partition) != letter.topic_id:
         return False
-    key_hash = hash_of_record(letter.key, letter.offset, running.plan.nulls_first)
+    key_hash = hash_of_record(letter.key, letter.offset, running.plan.settings.nulls_first)
     before, after = running.plan.states[partition], judged.states[partition]
     return not before.piece_of(key_hash).is_done(letter.offset) and after.piece_of(
         key_hash

@@ -15,13 +15,20 @@ _TIME_MAX_MS: Final = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class CommitSettings:
-    """What the numbers of a state rest on; another value means other numbers. `state_topic` as of
+    """What the numbers of a state rest on; another value means other numbers. `keys` is the
+    fingerprint of the keys that are read alone, "" where all are; `state_topic` as of
     `StateScope`."""
 
     hash: str = KEY_HASH
     null_keys: str = "spread"
     isolation: str = "immediate"
     state_topic: str = ""
+    keys: str = ""
+
+    @property
+    def nulls_first(self) -> bool:
+        """Whether what has no key belongs to the first key range."""
+        return self.null_keys == "first"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from typing import Final
 from keyrange.model.commit_settings import CommitSettings, DeliveryLimits, RedeliveryPolicy
 from keyrange.model.offsets import topic_name_fault
 from keyrange.model.state_scope import StateScope
+from keyrange.options.key_ranges import KeyRangeOptions
 from keyrange.options.option import BOTH, INT32_MAX, INT64_MAX, option
 from keyrange.options.secrets import Secret, parse_secret
 from keyrange.options.value_parsers import (
@@ -286,10 +287,11 @@ class CommitOptions:
         """Which partitions share the state of keys."""
         return StateScope(self.state_topic)
 
-    def terms(self, nulls_first: bool) -> CommitSettings:
+    def terms(self, key_ranges: KeyRangeOptions) -> CommitSettings:
         """What the stored numbers rest on."""
         return CommitSettings(
-            null_keys="first" if nulls_first else "spread",
+            null_keys="first" if key_ranges.nulls_first else "spread",
             isolation="transactional" if self.transactional else "immediate",
             state_topic=self.state_topic,
+            keys=key_ranges.keys_fingerprint,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -196,6 +197,14 @@ class KeyRangeOptions:
         "records, and the other tasks fetch these again; for values of a megabyte and more.",
         default="true",
     )
+
+    @property
+    def keys_fingerprint(self) -> str:
+        """The same for the same `keys` in any order, and "" for all keys; it shows none of them."""
+        if self.keys is None:
+            return ""
+        each = repr(sorted({*map(repr, self.keys)}))
+        return f"sha256:{hashlib.sha256(each.encode()).hexdigest()[:16]}"
 
     def given(self, partition: TopicPartition) -> tuple[KeyRange, ...] | None:
         """The ranges that were given for a partition, or for its topic."""

@@ -90,7 +90,7 @@ class IndividualCommits(CommitStrategy):
         self._options = options
         self._cuts_of = cuts_of
         self._commits = options.commits
-        self._terms = options.commits.terms(options.key_ranges.nulls_first)
+        self._terms = options.commits.terms(options.key_ranges)
         self._open_table = open_table
         self._tables: dict[str, CommitTable] = {}
         self._made_up = uuid.uuid4().hex

@@ -90,6 +90,7 @@ def test_the_document_of_show(of: Callable[..., Query]) -> None:
             "null_keys": "spread",
             "isolation": "immediate",
             "state_topic": "",
+            "keys": "",
         },
         "dead_letters": 0,
         "pending_by_error": [

@@ -25,13 +25,23 @@ def world() -> World:
     return made
 
 
-def test_who_takes_over_what_is_not_done_is_refused(world: World, tmp_path: Path) -> None:
-    before, after = holding(world, tmp_path, "a"), holding(world, tmp_path, "b", **OTHER)
+@pytest.mark.parametrize(
+    ("other", "changed"),
+    [
+        (OTHER, CHANGED),
+        ({"keys": '["key-1"]'}, "COMMIT_TERMS_CHANGED.*keys was not given and is sha256:"),
+    ],
+    ids=["nullKeys", "keys"],
+)
+def test_who_takes_over_what_is_not_done_is_refused(
+    world: World, tmp_path: Path, other: dict[str, str], changed: str
+) -> None:
+    before, after = holding(world, tmp_path, "a"), holding(world, tmp_path, "b", **other)
     before.take(world.view(), {FIRST: [SPACE]})
     polled(before)
     done(before, 0, 5)
 
-    with pytest.raises(KeyrangeError, match=CHANGED):
+    with pytest.raises(KeyrangeError, match=changed):
         after.take(world.view(), {FIRST: [SPACE]})
     # Nobody's ranges were taken away for it.
     assert done(before, 1) == 1

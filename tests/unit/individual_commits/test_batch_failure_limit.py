@@ -34,6 +34,7 @@ from keyrange.individual_commits.model.verdict_manifest import Manifest
 from keyrange.individual_commits.pending_errors import PendingErrors, pending_errors
 from keyrange.individual_commits.table_output import BatchOutput, TableOutput
 from keyrange.model.checkpoint import Checkpoint, CommitMark
+from keyrange.model.commit_settings import CommitSettings
 from keyrange.model.key_ranges import SPACE
 from keyrange.model.offsets import TopicPartition
 from keyrange.options import parse_options
@@ -186,7 +187,7 @@ def test_texts_of_a_column_are_no_exceptions(monkeypatch: pytest.MonkeyPatch) ->
         commits=SimpleNamespace(transactional=False),
         deliveries=SimpleNamespace(holds_keys=False),
         keeps_offsets=False,
-        nulls_first=True,
+        settings=CommitSettings(null_keys="first"),
         terms=lambda **_: None,
         wants_mentions=False,
         works=dict,

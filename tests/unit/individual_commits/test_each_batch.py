@@ -34,7 +34,7 @@ from keyrange.individual_commits.reported_outcomes import ReportedResults
 from keyrange.individual_commits.table_output import BatchOutput, TableOutput
 from keyrange.individual_commits.verdict_store import VerdictStore
 from keyrange.model.checkpoint import Checkpoint, CommitMark
-from keyrange.model.commit_settings import DeliveryLimits
+from keyrange.model.commit_settings import CommitSettings, DeliveryLimits
 from keyrange.model.key_ranges import SPACE
 from keyrange.model.offsets import TopicPartition
 from keyrange.options import parse_options
@@ -154,7 +154,9 @@ def test_an_empty_batch_that_releases_output_needs_a_verdict(tmp_path: Path, is_
     )
     assert bool(deliveries[PLACE].redelivered) == is_due
     terms = CommitOptions(individual=True, transactional=True)
-    plan = BatchPlan(Planned("q", 1, at, at, 0), before, deliveries, terms, False, {PLACE: 10})
+    plan = BatchPlan(
+        Planned("q", 1, at, at, 0), before, deliveries, terms, CommitSettings(), {PLACE: 10}
+    )
     writer = EachBatch(lambda *_: None, parse_options(GIVEN, "stream"), "/c")
     run = BatchRun(NOTHING, plan, store, 5)
     if not is_due:

@@ -314,3 +314,13 @@ def test_a_named_topic_that_keeps_its_order_is_refused_at_once(
         parse_options(given)
     parse_options(given | {"splitBy": "partition"})
     parse_options(given | {"accept.range.fetch": '{"v": false}'})
+
+
+def test_keys_have_one_fingerprint_in_any_order() -> None:
+    def of(keys: str) -> str:
+        return parsed(keys=keys).key_ranges.keys_fingerprint
+
+    assert parsed().key_ranges.keys_fingerprint == ""
+    assert of('["a", "b", "a"]') == of('["b", {"base64": "YQ=="}]')
+    other = ['["a", "b"]', '["a, b"]', '["ab"]', "[null]", '["None"]']
+    assert len({*map(of, other)}) == len(other)

@@ -199,9 +199,10 @@ def _show(document: Mapping[str, Any], known: Snapshot, ranges: int) -> None:
             "terms": ", ".join(
                 f"{name.replace('_', ' ')} {value}"
                 for name, value in terms.items()
-                if name != "state_topic"
+                if name not in ("state_topic", "keys")
             ),
             "state topic": terms.get("state_topic") or None,
+            "keys": terms.get("keys") or None,
         },
     )
     if kinds := kinds_of(document["pending_by_error"]):

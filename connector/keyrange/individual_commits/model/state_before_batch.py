@@ -221,8 +221,8 @@ def check_group_terms(
 
 def _terms_changed(known: Snapshot, terms: CommitSettings, why: str = "") -> KeyrangeError:
     names = {"hash": "splitBy", "null_keys": "nullKeys", "isolation": "commit.isolation"}
-    names["state_topic"] = "state.topic"
-    values = {KEY_HASH: "keyRange", OFFSET_HASH: "offset"}
+    names |= {"state_topic": "state.topic", "keys": "keys"}
+    values = {KEY_HASH: "keyRange", OFFSET_HASH: "offset", "": "not given"}
     option, was, is_now = next(
         (name, values.get(before, before), values.get(after, after))
         for field, name in names.items()
@@ -230,8 +230,8 @@ def _terms_changed(known: Snapshot, terms: CommitSettings, why: str = "") -> Key
     )
     return error(
         "COMMIT_TERMS_CHANGED",
-        f"option {option} was {was} and is {is_now}, and records that are not done are known by "
-        f"where that put them{why}",
+        f"option {option} was {was} and is {is_now}, which places or leaves out records that are "
+        f"not done{why}",
         seq=known.seq,
     )
 

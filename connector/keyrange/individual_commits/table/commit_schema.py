@@ -78,6 +78,7 @@ SCHEMA: Final = pa.schema(
         ("null_keys", pa.string()),
         ("isolation", pa.string()),
         ("state_topic", pa.string()),
+        ("keys", pa.string()),
         ("done_records", pa.int64()),
         ("rejected", pa.int64()),
         ("held_back", pa.int64()),

@@ -228,7 +228,7 @@ def plan_replay(
         for each in letters
         if each.source_id == source_id and each.batch_id > known.batch_id
     }
-    nulls_first = known.terms is not None and known.terms.null_keys == "first"
+    nulls_first = known.terms is not None and known.terms.nulls_first
     wanted: dict[TopicPartition, dict[int, list[DeadLetter]]] = {}
     left: list[tuple[DeadLetter, str]] = []
     for letter in letters:
@@ -351,5 +351,5 @@ def _is_handed_out(commit: Commit, partition: TopicPartition, letter: DeadLetter
     state = commit.states[partition]
     if letter.topic_id and state.topic_id not in ("", letter.topic_id):
         return False
-    key_hash = hash_of_record(letter.key, letter.offset, commit.terms.null_keys == "first")
+    key_hash = hash_of_record(letter.key, letter.offset, commit.terms.nulls_first)
     return not state.piece_of(key_hash).is_done(letter.offset)
