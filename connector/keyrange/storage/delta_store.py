@@ -38,7 +38,10 @@ _READERS: Final = 8
 _COMPACTIONS: Final = "keyrange/compactions"
 
 # A stored log or file that is there, and is not what Delta writes.
-_DAMAGE = ("json error", "found gap", "parquet error", "invalid json", "magic bytes", "thrift")
+_DAMAGE = (
+    *("json error", "found gap", "parquet error", "invalid json", "magic bytes", "thrift"),
+    *("decompression failed", "page integrity"),
+)
 _NEWER = ("unsupported: feature", "reader version", "writer version", "protocol")
 
 
@@ -148,6 +151,7 @@ class DeltaStore:
             compression="zstd",
             row_group_size=_ROW_GROUP_ROWS,
             metadata_collector=footers,
+            write_page_checksum=True,
         )
         data = out.getvalue().to_pybytes()
         self._log.directory.write(name, data)
@@ -271,7 +275,8 @@ class DeltaStore:
 
         def read_one(file: LoggedFile) -> pa.Table:
             with self._log.directory.open(file.path) as source:
-                return _rows_within(pq.ParquetFile(source), schema, bounds)
+                file = pq.ParquetFile(source, page_checksum_verification=True)
+                return _rows_within(file, schema, bounds)
 
         if self._log.directory.is_local or len(files) == 1:
             return pa.concat_tables(map(read_one, files))
@@ -299,12 +304,12 @@ class DeltaStore:
         if isinstance(failure, FileNotFoundError):
             message = f"a file of the table is not there, vacuumed too early or deleted: {text}"
             return error(of_table.gone, message, table=self.uri)
-        if type(failure).__name__ == "DeltaProtocolError" or any(word in words for word in _NEWER):
-            return error(of_table.unsupported, f"the table's protocol: {text}", table=self.uri)
         # What is empty or cut off is seen when a range of it is asked for.
         damaged = isinstance(failure, pa.ArrowInvalid) or "range was invalid" in words
         if damaged or any(word in words for word in _DAMAGE):
             return error(of_table.damaged, text, table=self.uri)
+        if type(failure).__name__ == "DeltaProtocolError" or any(word in words for word in _NEWER):
+            return error(of_table.unsupported, f"the table's protocol: {text}", table=self.uri)
         return error(of_table.unreadable, text, table=self.uri)
 
     def _unwritable(self, failure: Exception) -> KeyrangeError:

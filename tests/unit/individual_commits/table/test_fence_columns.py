@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -10,12 +11,17 @@ import pytest
 
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.table.commit_schema import (
+    CLAIM_COLUMNS,
     SAME,
     SCHEMA,
+    claims_of,
     commits_of,
+    fence_bounds,
     rows_of,
 )
+from keyrange.individual_commits.table.commit_table import LAYOUT
 from keyrange.individual_commits.table.row_checksum import sealed
+from keyrange.storage.delta_store import DeltaStore
 from tables.commit_contract import SOURCE, batch, condition, fence
 
 
@@ -54,3 +60,27 @@ def test_rows_of_one_commit_say_the_same_of_its_fence(change: Mapping[str, Any])
     with pytest.raises(KeyrangeError, match="two commits have the same number") as raised:
         commits_of(pa.Table.from_pylist(rows, SCHEMA), SOURCE)
     assert condition(raised) == "COMMITS_DAMAGED"
+
+
+def test_claims_of_which_a_bit_has_changed_are_damage(tmp_path: Path) -> None:
+    """Others read some columns of them, for which the checksum of the rows says nothing."""
+    made = fence(1, claim='{"ranges": [[0, 4611686018427387903]]}')
+
+    def read() -> Mapping[str, Any]:
+        store = DeltaStore(str(tmp_path), LAYOUT, {})
+        assert store.refresh()
+        return claims_of(store.read(fence_bounds(made.group), CLAIM_COLUMNS))
+
+    DeltaStore(str(tmp_path), LAYOUT, {}).write(rows_of(made), (), {})
+    [path] = tmp_path.glob("part-*")
+    raw, found = path.read_bytes(), read()
+    footer = int.from_bytes(raw[-8:-4], "little") + 8
+    refused = set()
+    for at in range(0, len(raw) - footer, 5):
+        path.write_bytes(raw[:at] + bytes([raw[at] ^ 1 << at % 8]) + raw[at + 1 :])
+        try:
+            assert read() == found
+        except KeyrangeError as failure:
+            refused.add(failure.condition.name)
+    assert "COMMITS_DAMAGED" in refused
+    assert refused <= {"COMMITS_DAMAGED", "COMMITS_UNREADABLE"}
