@@ -66,7 +66,7 @@ def failures_in(source: pa.NativeFile) -> Iterator[Failure]:
 
 def _open(source: pa.NativeFile) -> pq.ParquetFile:
     # Near columns of a remote file come in one request.
-    return pq.ParquetFile(source, pre_buffer=True)
+    return pq.ParquetFile(source, pre_buffer=True, page_checksum_verification=True)
 
 
 def _values(

@@ -214,7 +214,8 @@ class PartFile:
     def to_bytes(self) -> bytes:
         """What waits as a file of its own."""
         out = pa.BufferOutputStream()
-        pq.write_table(pa.Table.from_batches(self._waiting), out, compression=self._codec)
+        rows = pa.Table.from_batches(self._waiting)
+        pq.write_table(rows, out, compression=self._codec, write_page_checksum=True)
         data: bytes = out.getvalue().to_pybytes()
         return data
 
@@ -229,6 +230,7 @@ class PartFile:
                 compression=self._codec,
                 use_dictionary=repeating(rows),
                 metadata_collector=self._written,
+                write_page_checksum=True,
             )
         self._writer.write_table(rows)
         self._waiting, self.waiting_bytes, self.waiting_rows = [], 0, 0
