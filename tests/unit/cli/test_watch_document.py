@@ -92,6 +92,17 @@ def test_what_came_after_a_quiet_hour_is_not_late_at_once(tmp_path: Path) -> Non
     assert (late["state"], late["stuck_since"]) == ("stuck", late["batch"]["planned_at"])
 
 
+def test_a_topic_that_has_grown_is_not_read_to_its_end(tmp_path: Path) -> None:
+    """A query that was stopped meanwhile has no batch with the partitions that are new."""
+    given = answers(tmp_path / "cp", 4, 4)
+    grown = replace(given, broker=Answer(Ends({T0: 240, T1: 160, TopicPartition("t", 2): 30})))
+    document = look(grown, at(3) + 1_000)
+    assert (document["state"], document["lag"]["read"]) == ("working", 30)
+    assert document["partitions"][0] | {"read_to": 0, "log_end": 30} == document["partitions"][0]
+    assert look(grown, at(3) + 3_600_000)["state"] == "stuck"
+    assert "30" in line(document)
+
+
 def test_a_broker_that_has_not_answered_yet_is_named(tmp_path: Path) -> None:
     silent: Answer[Ends] = Answer(None, waiting_ms=1_000)
     document = look(answers(tmp_path / "cp", 4, 4, broker=silent), at(4))

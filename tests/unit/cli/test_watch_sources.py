@@ -134,6 +134,15 @@ def test_ends_are_those_of_the_same_topic(monkeypatch: pytest.MonkeyPatch) -> No
     assert ends(monkeypatch, cluster, {T0: "another"}) == Ends({}, (T0,))
 
 
+def test_partitions_that_a_topic_was_given_since_have_ends_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster = ScriptedCluster(7, partitions=2)
+    assert ends(monkeypatch, cluster, {T0: ""}) == Ends({T0: 7, T1: 7})
+    named = {"kafka.bootstrap.servers": "h:1", "assign": '{"t": [0]}'}
+    assert EndsSource(named, lambda: {T0: ""})() == Ends({T0: 7})
+
+
 # What the guide names beside --bootstrap-servers, and what else a query may have.
 OF_A_QUERY = {
     "kafka.bootstrap.servers": "h:1",

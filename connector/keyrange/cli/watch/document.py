@@ -98,8 +98,17 @@ def _partitions(
     individual = {
         each["source"] for each in checkpoint["sources"] if each["commit_mode"] == "individual"
     }
+    sources = {row["topic"]: row["source"] for row in checkpoint["positions"]}
+    known = {TopicPartition(row["topic"], row["partition"]) for row in checkpoint["positions"]}
+    # What a topic was given since the last batch is read from its start.
+    unread = {"committed": 0, "planned": None}
+    added = [
+        {"source": sources[each.topic], **each._asdict(), **unread}
+        for each, end in ends.items()
+        if each not in known and each.topic in sources and end
+    ]
     rows = []
-    for row in checkpoint["positions"]:
+    for row in [*checkpoint["positions"], *added]:
         place = TopicPartition(row["topic"], row["partition"])
         read_to = row["committed"] if row["committed"] is not None else row["from_offset"]
         log_end, state = ends.get(place), states.get(place)

@@ -88,8 +88,8 @@ class Answer(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """Where partitions end, which of those that were asked for are gone, and what is `held` back
-    by open transactions."""
+    """Where partitions end, those among them that their topics were given since; which of those
+    that were asked for are gone, and what is `held` back by open transactions."""
 
     offsets: Mapping[TopicPartition, int]
     gone: tuple[TopicPartition, ...] = ()
@@ -227,12 +227,15 @@ class EndsSource:
         try:
             view = self._cluster.describe(topics, may_miss=topics)
             # Where either side knows no id of the topic, its name has to do.
+            ids = {each.topic: topic_id for each, topic_id in wanted.items()}
             there = {
                 partition
-                for partition in wanted.keys() & set(view.partitions())
-                if not wanted[partition]
-                or view.topic_id(partition.topic) in ("", wanted[partition])
+                for partition in view.partitions()
+                if view.topic_id(partition.topic) in ("", ids[partition.topic])
+                or not ids[partition.topic]
             }
+            if names(self._named, "assign"):
+                there &= wanted.keys()
             found = self._cluster.list_offsets(view, dict.fromkeys(sorted(there), LATEST))
             held = held_back(self._cluster, view, there)
         except KeyrangeError:
