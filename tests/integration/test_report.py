@@ -74,3 +74,8 @@ def test_kafka_says_how_far_the_query_is_behind_and_how_batches_are_read(
     assert second.bytes == pytest.approx(first.bytes * 4 / 3, rel=0.01)
     assert first.amplification is not None
     assert first.amplification >= 1
+    # What the topic was given since is to be read as well.
+    topics.add_partitions(topic, 2)
+    topics.produce(topic, [Record(b"v", partition=1)] * 5)
+    facts = dict(Collector(where).collect().state.facts)
+    assert facts["read lag"].startswith("705 (now), ")

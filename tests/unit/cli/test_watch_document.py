@@ -95,7 +95,8 @@ def test_what_came_after_a_quiet_hour_is_not_late_at_once(tmp_path: Path) -> Non
 def test_a_topic_that_has_grown_is_not_read_to_its_end(tmp_path: Path) -> None:
     """A query that was stopped meanwhile has no batch with the partitions that are new."""
     given = answers(tmp_path / "cp", 4, 4)
-    grown = replace(given, broker=Answer(Ends({T0: 240, T1: 160, TopicPartition("t", 2): 30})))
+    new = T1._replace(partition=2)
+    grown = replace(given, broker=Answer(Ends({T0: 240, T1: 160, new: 30})))
     document = look(grown, at(3) + 1_000)
     assert (document["state"], document["lag"]["read"]) == ("working", 30)
     assert document["partitions"][0] | {"read_to": 0, "log_end": 30} == document["partitions"][0]

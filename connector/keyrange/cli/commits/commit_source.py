@@ -165,6 +165,12 @@ class Live:
     view: ClusterView
     partitions: frozenset[TopicPartition]
 
+    def with_added(self) -> Live:
+        """With all partitions of the same topics."""
+        topics = {each.topic for each in self.partitions}
+        all_of = (each for each in self.view.partitions() if each.topic in topics)
+        return replace(self, partitions=frozenset(all_of))
+
     def logs(self) -> dict[TopicPartition, OffsetRange]:
         """From where to where the logs of the partitions go."""
         first, last = self.offsets_at(EARLIEST), self.offsets_at(LATEST)

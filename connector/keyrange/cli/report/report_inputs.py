@@ -31,7 +31,7 @@ from keyrange.cli.report.document import (
     query_state,
     ranges_of_batch,
 )
-from keyrange.cli.source_options import ReadPlan, is_of_kafka, storage_of
+from keyrange.cli.source_options import ReadPlan, is_of_kafka, names, storage_of
 from keyrange.cli.values import iso, now, short_key
 from keyrange.cli.volumes.commands import VolumeLooks
 from keyrange.cli.watch.document import Seen
@@ -258,7 +258,9 @@ def _ends(
     assert end is not None
     states = {p: fresh(end.topic_ids.get(p.topic, ""), at) for p, at in end.positions.items()}
     with ask(where.reading, states) as asked:
-        found = asked.offsets_at(LATEST)
+        # What the topics were given since the last batch is to be read too.
+        all_of_topics = asked if names(where.reading, "assign") else asked.with_added()
+        found = all_of_topics.offsets_at(LATEST)
         held = held_back(asked.cluster, asked.view, asked.partitions)
         plans: dict[int, Any] = {}
         remarks = _plan(asked, progress, source, min(where.batches, _PLANS_MAX), plans)
