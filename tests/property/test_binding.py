@@ -91,6 +91,7 @@ class Run:
     rule=st.sampled_from(RULES),
     seed=st.integers(0, 2**32),
     awaited=st.sets(st.sampled_from(SLOTS)),
+    standbys=st.dictionaries(st.sampled_from(SLOTS), st.sets(st.sampled_from(SLOTS))),
 )
 def test_every_portion_is_read_by_one_task_once(
     portions: list[str],
@@ -100,11 +101,12 @@ def test_every_portion_is_read_by_one_task_once(
     rule: PinRule,
     seed: int,
     awaited: set[str],
+    standbys: dict[str, set[str]],
 ) -> None:
     # A slot that is there and runs nothing would be refused for ever under `strict`, unless it is
     # only awaited.
     present = (present & set(cores)) | awaited
-    binding = Binding(portions, present, tasks, rule, awaited)
+    binding = Binding(portions, present, tasks, rule, awaited, standbys=standbys)
     run = Run(seed, binding, tasks, cores)
 
     run.drain()
@@ -125,6 +127,29 @@ def test_an_awaited_slot_has_as_long_as_pin_wait_ms_to_come() -> None:
         assert binding.ask(0, 1, "a", 159) == Wait(7)
         assert binding.ask(0, 1, "a", 160) == Give(1)
         assert binding.ask(0, 2, "a", 161) == NoMoreWork()
+
+
+def test_a_standby_waits_a_tenth_of_pin_wait_ms_for_a_slot_that_does_not_come() -> None:
+    rule, standbys = PinRule(wait_ms=1_000, pause_ms=7), {"b": {"a"}}
+    binding = Binding(["a", "b"], SLOTS, 2, rule, standbys=standbys)
+    assert binding.ask(0, 0, "a", 0) == Give(0)
+    assert isinstance(binding.ask(0, 1, "a", 10), Wait)
+    assert isinstance(binding.ask(0, 1, "a", 109), Wait)
+    assert binding.ask(0, 1, "a", 110) == Give(1)
+    assert binding.counts() == WorkUnitCounts(own=1, foreign=0, unowned=0, standby=1)
+
+
+@pytest.mark.parametrize(("has_come", "standbys"), [(True, {"b": {"a"}}), (False, {"a": {"b"}})])
+def test_for_one_that_has_come_and_by_others_it_is_waited_as_long_as_ever(
+    has_come: bool, standbys: dict[str, set[str]]
+) -> None:
+    binding = Binding(["a", "b", "b"], SLOTS, 2, PinRule(wait_ms=1_000), standbys=standbys)
+    if has_come:
+        assert binding.ask(1, 0, "b", 0) == Give(1)
+    assert binding.ask(0, 0, "a", 0) == Give(0)
+    assert isinstance(binding.ask(0, 1, "a", 0), Wait)
+    assert isinstance(binding.ask(0, 1, "a", 999), Wait)
+    assert isinstance(binding.ask(0, 1, "a", 1_000), Give)
 
 
 @given(

@@ -237,8 +237,8 @@ class Pinning:
             self._last_plan = ""
             return []
         awaited = self._awaited()
-        there = self._reached() | awaited
-        name = self._service.add(owners, documents, there, tasks, self._rule, awaited, readers)
+        known = self._reached() | awaited, tasks, self._rule, awaited, readers
+        name = self._service.add(owners, documents, *known, self._standing.standing_by)
         epoch, greeting = self.assignment.epoch, self.greeting()
         if self._told_epoch != epoch:
             self._service.tell_ranges(epoch, self._holdings(self.assignment))

@@ -60,7 +60,8 @@ class MemberOptions:
         "pin.wait.ms",
         int_between(0, INT32_MAX, "ms"),
         "How long a task that has read its own ranges waits before it reads another executor's "
-        "ranges (prefer), or fails (strict).",
+        "ranges (prefer), or fails (strict). With prefer an executor that stands by for one from "
+        "which no task has come waits a tenth of it.",
         default="3000",
         part=True,
     )

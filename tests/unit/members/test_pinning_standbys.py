@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -98,6 +99,19 @@ def test_who_did_not_come_for_a_batch_is_stood_for_in_the_next(stage: Stage) -> 
     # One that has nothing to read any more says by asking that it is there.
     batch(pinning, "a", "a", "b")
     assert readers(pinning) == {"a": {"a"}, "b": {"b"}}
+
+
+def test_a_standby_reads_in_the_same_batch_for_one_that_does_not_come(stage: Stage) -> None:
+    pinning = assigned(stage, "a", "b", **STANDBY, **{"pin.wait.ms": "2000"})
+    for slot in ("a", "b"):
+        greet(pinning.greeting().address, slot)
+    began = time.monotonic()
+    portions, [task, *_] = bound(pinning)
+    read = list(Caller(task.greeting.address, task.plan, task.number, 0).portions(lambda: "a"))
+    assert len(read) == len(portions)
+    assert 0.2 <= time.monotonic() - began < 2
+    pinning.follow(STATE)
+    assert readers(pinning) == {"a": {"a"}, "b": {"a"}}
 
 
 def test_strictly_pinned_ranges_are_their_owners_while_it_is_in_the_group(stage: Stage) -> None:

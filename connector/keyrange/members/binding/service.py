@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final, Protocol
 
 from keyrange.members.binding.channel import ASK_BYTES_MAX, BadLine, Channel
@@ -23,6 +24,7 @@ from keyrange.members.model.late_binding import (
     NoMoreWork,
     PinRule,
     Refuse,
+    Standbys,
     Wait,
     WorkUnitCounts,
 )
@@ -140,12 +142,13 @@ class BindingService:
         rule: PinRule,
         awaited: Collection[str] = (),
         readers: Sequence[str] = (),
+        standbys: Standbys = MappingProxyType({}),
     ) -> str:
         """Make a plan known: the slot of each portion, and what its reader is told; returns the
         plan's name. `readers` are the slots that are to read the portions, where these are others.
         A plan without portions stands for a batch that anybody reads."""
         name = secrets.token_hex(8)
-        binding = Binding(readers or owners, present, tasks, rule, awaited, owners)
+        binding = Binding(readers or owners, present, tasks, rule, awaited, owners, standbys)
         plan = _Plan(binding, tuple(map(_packed, documents)), frozenset(owners))
         with self._lock:
             self._plans[name] = plan

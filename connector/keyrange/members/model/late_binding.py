@@ -14,8 +14,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
 
 NO_SLOT = ""
+# Of the time that others wait for a slot's tasks.
+_STANDBY_SHARE: Final = 0.1
+
+Standbys = Mapping[str, Collection[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +56,11 @@ Answer = Give | NoMoreWork | Wait | Refuse
 @dataclass(frozen=True, slots=True)
 class PinRule:
     """How strictly portions are kept for their slot: with `strict` they are read there only, else
-    elsewhere after `wait_ms`. `pause_ms` is how long a task that waits is silent at least, and
-    `pause_per_task_ms` how long for each task of the batch that is not done: however many tasks
-    there are, their questions come at a rate that the planning process can answer beside its own
-    work."""
+    elsewhere after `wait_ms`, and after a tenth of that by a slot that stands by for one from which
+    no task has come: it has what they take. `pause_ms` is how long a task that waits is silent at
+    least, and `pause_per_task_ms` how long for each task of the batch that is not done: however
+    many tasks there are, their questions come at a rate that the planning process can answer beside
+    its own work."""
 
     strict: bool = False
     wait_ms: int = 3000
@@ -90,7 +97,8 @@ class Binding:
     `present` the slots that somebody holds: portions of others are anybody's. `awaited` are those
     of them that may be held again, as where executors have just begun: who of them has not come
     when `wait_ms` are over does not come. `owners` are the slots whose key ranges the portions are
-    of, where others stand by for some of them. Times are those of any clock that does not go back.
+    of, where others stand by for some of them, and `standbys` all that stand by for a slot. Times
+    are those of any clock that does not go back.
     """
 
     def __init__(
@@ -101,6 +109,7 @@ class Binding:
         rule: PinRule,
         awaited: Collection[str] = (),
         owners: Sequence[str] = (),
+        standbys: Standbys = MappingProxyType({}),
     ) -> None:
         if portions and tasks < 1:
             raise ValueError("without a task nothing would be read")
@@ -108,6 +117,7 @@ class Binding:
         self._owners = tuple(owners) or self._portions
         self._present = frozenset(present)
         self._awaited = set(awaited)
+        self._standbys = standbys
         self._rule = rule
         self._tasks = [_Task() for _ in range(tasks)]
         # How many of them have not ended.
@@ -126,7 +136,7 @@ class Binding:
             wanted = self._portions[portion]
             if reader == self._owners[portion]:
                 own += 1
-            elif reader == wanted:
+            elif reader == wanted or reader in self._of(wanted):
                 standby += 1
             elif wanted in self._present:
                 foreign += 1
@@ -194,8 +204,22 @@ class Binding:
                 return Refuse(tuple(sorted(slot for slot, left in self._left.items() if left)))
             return wait
         if not waited and has_others:
-            return wait
+            stood_for = self._stood_for(task)
+            if not stood_for or left_ms > self._rule.wait_ms * (1 - _STANDBY_SHARE):
+                return wait
+            return self._give(task, min(stood_for))
         return self._give(task, max(self._left, key=lambda slot: (len(self._left[slot]), slot)))
+
+    def _stood_for(self, task: _Task) -> list[str]:
+        """The slots that a task's own stands by for, and from which none has come for what is
+        left."""
+        came = {each.slot for each in self._tasks}
+        left = [slot for slot, portions in self._left.items() if portions]
+        return [each for each in left if each not in came and task.slot in self._of(each)]
+
+    def _of(self, slot: str) -> Collection[str]:
+        """Who stands by for it."""
+        return self._standbys.get(slot, ())
 
     def _end(self, task: _Task) -> NoMoreWork:
         task.ended = True

@@ -114,6 +114,16 @@ def with_standbys(owners: Owners, standbys: Owners, away: Collection[str]) -> Ow
     return found
 
 
+def standing_by(owners: Owners, standbys: Owners) -> dict[str, frozenset[str]]:
+    """Which slots stand by for key ranges of a slot."""
+    found: dict[str, set[str]] = {}
+    for partition, owned in owners.items():
+        for each in owned:
+            near = (s.slot for s in standbys.get(partition, ()) if common(s.span, each.span))
+            found.setdefault(each.slot, set()).update(near)
+    return {slot: frozenset(each) for slot, each in found.items()}
+
+
 class Standing:
     """The standbys of a run of a query, and for whom they read; `replicas` is 0 or 1."""
 
@@ -123,6 +133,7 @@ class Standing:
         self._chosen_by: tuple[Assignment | None, Mapping[str, Place]] = (None, {})
         self._read_by: tuple[Assignment, Owners, frozenset[str]] | None = None
         self._readers: Owners = {}
+        self.standing_by: Mapping[str, frozenset[str]] = {}
         # Slots whose tasks did not come for what they were to read, and have not come since.
         self.silent: frozenset[str] = frozenset()
 
@@ -152,6 +163,8 @@ class Standing:
     def readers(self, assignment: Assignment, standbys: Owners, away: frozenset[str]) -> Owners:
         """As `with_standbys`, made once."""
         known = self._read_by
+        if known is None or known[0] is not assignment or known[1] != standbys:
+            self.standing_by = standing_by(assignment.owners, standbys)
         if known is None or known[0] is not assignment or known[1:] != (standbys, away):
             self._read_by = (assignment, standbys, away)
             self._readers = with_standbys(assignment.owners, standbys, away)
