@@ -30,7 +30,7 @@ from keyrange.model.key_ranges import SPACE
 from keyrange.model.offsets import TopicPartition
 from keyrange.storage.directory import Directory
 from keyrange.work.outcome_rows import done_rows, other_rows
-from nemesis.work import COUNTED_SCHEMA, written
+from nemesis.work import written
 from platforms.s3_server import S3Server
 from platforms.s3a import confs_of
 from queries.ingesting import JOBS, TESTS, Ingest, ingest
@@ -137,7 +137,7 @@ class Query:
             self.topic,
             self.home,
             "local[2]",
-            *("--function", "nemesis.work:count", "--schema", COUNTED_SCHEMA, "--keeps-state"),
+            *("--rows", "--keeps-state"),
             *("--table", f"s3a://{self.place}/table", "--commit-table", self.commits),
             *("--checkpoint", f"s3a://{self.place}/checkpoint", "--trigger", "0 seconds"),
             *(part for each in options.items() for part in ("--option", "=".join(each))),
