@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark.sql import DataFrame
 
@@ -61,15 +61,13 @@ from keyrange.individual_commits.verdict_store import VerdictStore, unwritable
 from keyrange.model.offsets import TopicPartition
 from keyrange.options import SourceOptions, parse_options
 from keyrange.options.commits import CommitOptions
+from keyrange.options.locations import misplaced
 from keyrange.options.option import OptionValue
 from keyrange.storage.locations import as_spark_names
 from keyrange.storage.model.sink_driver import Driver
 from keyrange.storage.object_store import FAILURES
 from keyrange.text.escaping import one_line
 from keyrange.work.job_time import JobTime
-
-if TYPE_CHECKING:
-    pass
 
 _log = logging.getLogger(__name__)
 
@@ -88,14 +86,17 @@ def each_batch(
     sinks so that a batch id is taken once, since after a crash `function` runs again with what the
     first run kept.
 
-    Raises INVALID_OPTIONS where the options do not say commitMode=individual. The batch fails with
-    OTHER_CHECKPOINT where the query has another checkpoint, NO_VERDICT where `function` said
-    nothing, COMMITS_FENCED where another driver has taken over, IMPLAUSIBLE_VERDICT where it spoke
-    of other records than the batch's, UNSUITABLE_FRAME where dead letters would lack their bytes.
+    Raises INVALID_OPTIONS where commitMode is not individual, or a place lies in another one. The
+    batch fails with OTHER_CHECKPOINT where the query has another checkpoint, NO_VERDICT where
+    `function` said nothing, COMMITS_FENCED where another driver has taken over, IMPLAUSIBLE_VERDICT
+    where it spoke of other records than the batch's, UNSUITABLE_FRAME where dead letters would lack
+    their bytes.
     """
     parsed = parse_options(options, "stream")
     if not parsed.commits.individual:
         raise invalid_options("option 'commitMode' must be individual for keyrange.each_batch")
+    if wrong := misplaced("", checkpoint, parsed.commits, parsed.members):
+        raise invalid_options(wrong)
     return EachBatch(function, parsed, checkpoint, needs=parsed.raw_columns)
 
 

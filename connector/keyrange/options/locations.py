@@ -16,8 +16,8 @@ _SCHEMES = {"s3a": "s3", "s3n": "s3", "file": ""}
 def misplaced(
     table: str, checkpoint: str, commits: CommitOptions, members: MemberOptions
 ) -> list[str]:
-    """What is wrong with where a job keeps its files: two of the same path, and one that lies
-    where the owner of another removes what it does not know.
+    """What is wrong with where a query keeps its files: two of the same path, and one that lies
+    where the owner of another removes what it does not know. `table`: a job's, else "".
 
     VACUUM removes from a table's directory whatever its log does not name, except below names that
     begin with `_` or `.` (Delta's own rule); keyrange removes old batches from `verdictDirectory`,

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from pyspark.sql.types import StructType
 
+import keyrange
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits import each_batch as module
 from keyrange.individual_commits import reported_outcomes
@@ -57,6 +58,22 @@ NOTHING: Any = SimpleNamespace(isEmpty=lambda: True, sparkSession=None)
 def of_one(sink: Any) -> BatchOutput:
     table = TableOutput(sink, StructType([]).jsonValue(), "/sink")
     return BatchOutput({"": table}, NOTHING, {})
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "more", "said"),
+    [
+        ("/t/cp", {}, "checkpoint must not be in the directory of option 'commitTable': VACUUM"),
+        ("/cp", {"stateDirectory": "/t/state"}, "option 'stateDirectory' must not be in the dir"),
+        ("/t", {}, "option 'commitTable' must not be the same path as checkpoint"),
+    ],
+)
+def test_what_the_vacuum_of_a_table_would_remove_is_refused(
+    checkpoint: str, more: dict[str, str], said: str
+) -> None:
+    with pytest.raises(KeyrangeError, match=said):
+        keyrange.each_batch(lambda *_: None, GIVEN | more, checkpoint)
+    keyrange.each_batch(lambda *_: None, GIVEN, "/t/_checkpoint")
 
 
 def test_a_writer_that_starts_again_goes_on_from_a_reset(monkeypatch: pytest.MonkeyPatch) -> None:
