@@ -194,7 +194,7 @@ def _changes(
     commits: Commits, known: Snapshot, stored: StoredState, key: bytes
 ) -> Iterator[dict[str, Any]]:
     """Back through the commits until files are not kept any more."""
-    values: dict[TopicPartition, Any] = {at: stored.of_key(at, key) for at in stored.runs}
+    values: dict[TopicPartition, Any] = {at: stored.of_key(at, key) for at in known.states}
     for commit in commits.backwards(known.seq):
         touched = [at for at in commit.runs if at in values]
         before = commits.table.known(commit.seq - 1)
@@ -230,10 +230,11 @@ def diff(
     """List the keys whose state differs between two commits."""
     known, stored, commits = _opened(chosen, at, of)
     then = known_at(commits, since, "--from").runs
-    before = stored.at({each: then.get(each, ()) for each in stored.runs})
+    # Also those whose state is gone, as a reset takes it back to before there was any.
+    before = stored.at({each: then.get(each, ()) for each in known.states})
     counts = {"new": 0, "changed": 0, "gone": 0}
     rows: list[dict[str, Any]] = []
-    for each in sorted(stored.runs):
+    for each in sorted(before.runs):
         for key, was, is_now in differences(before, stored, each):
             what = "new" if was is None else "gone" if is_now is None else "changed"
             counts[what] += 1
@@ -265,11 +266,16 @@ def export(
     if to.exists():
         raise invalid_options(f"--to {to} is there already")
     rows = 0
-    with pq.ParquetWriter(to, stored.columns, compression="zstd") as writer:
-        for each in sorted(stored.runs):
-            for block in stored.table_rows(each):
-                writer.write_batch(block)
-                rows += block.num_rows
+    try:
+        with pq.ParquetWriter(to, stored.columns, compression="zstd") as writer:
+            for each in sorted(stored.runs):
+                for block in stored.table_rows(each):
+                    writer.write_batch(block)
+                    rows += block.num_rows
+    except BaseException:
+        # The writer has closed it: it would look whole, and `state import` would take it.
+        to.unlink(missing_ok=True)
+        raise
     note(f"{rows:,} keys at commit {known.seq} are in {to}")
 
 

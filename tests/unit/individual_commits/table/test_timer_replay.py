@@ -13,66 +13,23 @@ import pytest
 
 import keyrange
 from commands import commanding
-from keyrange.individual_commits.model.commit import Commit, CommitKind
+from keyrange.individual_commits.model.commit import CommitKind
 from keyrange.individual_commits.model.partition_progress import fresh
 from keyrange.individual_commits.table import dead_letter_replay
 from keyrange.individual_commits.table.commit_admin import Commits, open_commits
-from keyrange.individual_commits.table.commit_table import open_commit_table
 from keyrange.individual_commits.table.dead_letters import TimerLetter, open_dead_letters
 from keyrange.individual_commits.table.keyed_state_rows import StoredState
-from keyrange.keyed_state.model.state_runs import StateRun
-from keyrange.keyed_state.sorted_blocks import blocks_of, sorted_by_hash
-from keyrange.keyed_state.state_files import StateFileWriter
-from keyrange.keyed_state.variables import StateForm, timer_variables, variables_of
-from keyrange.model.key_ranges import SPACE, hash_of
-from keyrange.model.offsets import TopicPartition
 from keyrange.model.timers import UNKNOWN
-from keyrange.model.watermarks import PartitionTime, Watermark
-from keyrange.options.commits import CommitOptions
-from keyrange.storage.directory import Directory
-
-AT = TopicPartition("flights", 0)
-AT_US = 1_780_000_000_000_000
-NOW_MS = AT_US // 1000 + 60_000
-FORM = StateForm((*variables_of({"n": keyrange.ValueState("n long")}), *timer_variables()))
+from keyrange.model.watermarks import Watermark
+from tables.state_commits import AT, AT_US, NOW_MS, StateCommits
 
 
-class Query:
+class Query(StateCommits):
     """A query that has given timers up, stopped."""
 
     def __init__(self, home: Path) -> None:
-        self.path = str(home / "commits")
-        self.options = CommitOptions(
-            table=self.path, dead_letter_table=f"{self.path}_dead_letters", group="g"
-        )
-        self.table = open_commit_table(self.options, "s")
-        self.files = Directory(f"{self.path}_state")
+        super().__init__(home)
         self.letters = open_dead_letters(self.options)
-
-    def commit(self, kind: CommitKind, batch_id: int = -1, **fields: Any) -> None:
-        seq = self.table.known().seq + 1
-        if kind is CommitKind.FENCE:
-            fields |= {"group_seq": seq, "driver": "s"}
-        run_id = self.table.known().run_id or "r"
-        if kind is CommitKind.RESET:
-            run_id = f"reset {seq}"
-        of = ("g", "s", "q", run_id, batch_id, NOW_MS)
-        self.table.append(Commit(seq, kind, *of, **fields))
-
-    def batch(self, batch_id: int, rows: list[dict[str, Any]]) -> None:
-        """A batch that has changed the state of keys."""
-        seq, known = self.table.known().seq + 1, self.table.known()
-        writer = StateFileWriter(self.files, "s", FORM)
-        for row in rows:
-            row["key_hash"] = hash_of(row["key"])
-        writer.add(blocks_of(sorted_by_hash(pa.RecordBatch.from_pylist(rows, FORM.schema))))
-        [written] = writer.finish()
-        place = (writer.name, written.groups, SPACE, seq, seq + 1)
-        run = StateRun(*place, written.rows, written.size_bytes, written.footer_crc)
-        times = {AT: PartitionTime(Watermark(AT_US, 0))}
-        runs = {AT: (*known.runs.get(AT, ()), run)}
-        states = {AT: fresh("id", seq)}
-        self.commit(CommitKind.BATCH, batch_id, states=states, runs=runs, times=times)
 
     def gives_up(self, batch_id: int, *timers: tuple[bytes, int]) -> None:
         letter = TimerLetter(
