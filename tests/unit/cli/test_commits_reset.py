@@ -17,6 +17,7 @@ from keyrange.individual_commits.model.commit import CommitKind
 from keyrange.individual_commits.table import commit_admin
 from keyrange.model.commit_settings import CommitSettings
 from keyrange.model.offsets import TopicPartition
+from samples.checkpoints import commit_batch, make_checkpoint, plan_batch
 from samples.commit_samples import GROUP, QUERY, RUN, SOURCE, Query, put_in_place
 
 RESET = ("commits", "reset", "/t", "--topic", "flights")
@@ -199,7 +200,8 @@ def test_a_batch_that_is_open_is_in_the_way(
     """It is read again as it was planned, and what it comes to would go over the reset."""
     checkpoint: dict[str, str] = {"metadata": '{"id":"the-id"}'}
     for number in (0, 1):
-        line = json.dumps({"@keyrange": {"version": 1}, "flights": {"0": number}})
+        mark = {"version": 1, "commits": {"seq": 6, "sourceId": SOURCE}}
+        line = json.dumps({"@keyrange": mark, "flights": {"0": number}})
         checkpoint[f"offsets/{number}"] = f'v1\n{{"batchTimestampMs":0}}\n{line}'
     for number in range(committed + 1):
         checkpoint[f"commits/{number}"] = "v1\n{}"
@@ -212,6 +214,19 @@ def test_a_batch_that_is_open_is_in_the_way(
         assert query.table.known().seq == 6
     else:
         assert document(*arguments)["written"] == 7
+
+
+def test_the_checkpoint_of_another_query_is_refused(query: Query, tmp_path: Path) -> None:
+    """Whether a batch of this one is open was asked for, and it does not say."""
+    for named in ("those of source another", "no commits"):
+        home = make_checkpoint(tmp_path / named)
+        plan_batch(home, 0, 0, {"0": 1}, None if named == "no commits" else {})
+        commit_batch(home, 0)
+        planned = home / "offsets" / "0"
+        planned.write_text(planned.read_text().replace("source-1", "another"))
+        said = refusal("--to", 100, "--checkpoint", home, "--confirm")
+        assert f"is of another query: it names {named}" in said
+    assert query.table.known().seq == 6
 
 
 def test_users_have_a_name() -> None:

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from brokers.scripted_admin import HOST, scripted_brokers
+from commands import commanding
+from commands.documents import read_document
 from keyrange.cli.volumes.commands import VolumeLooks
 from keyrange.cli.watch.observers import (
     CommitsSource,
@@ -253,6 +255,22 @@ def test_a_commit_table_is_looked_at_as_by_commits_show(
     assert [row["log_end"] for row in looked()["partitions"]] == [None]
     query.batch(3)
     assert looked()["seq"] == first + 1
+
+
+def test_the_commit_table_of_another_query_is_said_to_be_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = make_checkpoint(tmp_path)
+    plan_batch(home, 0, 0, {"0": 1}, {})
+    commit_batch(home, 0)
+    line = ("watch", home, "--once", "--commits", "/lake/commits")
+    put_in_place(monkeypatch, Query(1, 2, fails=0.0).run(1, 10), ((GROUP, SOURCE),))
+    assert commanding.document(*line)["commits"]["seq"] == 2
+    put_in_place(monkeypatch, Query(1, 2, fails=0.0).run(1, 10), ((GROUP, "another"),))
+    found = commanding.run(*line, "--output", "json")
+    assert found.exit_code == 1
+    [failure] = read_document(found.stdout)["failures"]
+    assert "/lake/commits holds no such source" in failure["text"]
 
 
 def test_pending_records_are_counted_by_errors_that_are_beside_the_verdicts(

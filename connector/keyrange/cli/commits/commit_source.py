@@ -95,7 +95,7 @@ class OfSource:
     def open(self, table: str, bootstrap_servers: str = "") -> tuple[Commits, dict[str, str]]:
         """The commits in a table, as `open_commits`, and the options."""
         named = named_options(bootstrap_servers, "", self.option)
-        return open_commits(table, self.group, self.source, named), named
+        return open_commits(table, named_group(named, self.group), self.source, named), named
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,9 +151,18 @@ def dead_letters_of(commits: Commits, named: Mapping[str, str], group: str | Non
     """How many records of a group are dead letters, beside the commits or where an option says."""
     from keyrange.individual_commits.table.dead_letter_replay import chosen_letters, letters_at
 
-    path, storage = folded(named).get("deadlettertable", ""), storage_of(named)
-    letters = letters_at(commits.path, path, storage).read(replayed=False, whole=False)
-    return len(chosen_letters(letters, group or ""))
+    letters = letters_at(commits.path, letters_table(named), storage_of(named))
+    return len(chosen_letters(letters.read(replayed=False, whole=False), group or ""))
+
+
+def named_group(named: Mapping[str, str], given: str = "") -> str:
+    """The commit group that is `given`, or that the query's own option names; else ""."""
+    return given or folded(named).get("commitgroup", "")
+
+
+def letters_table(named: Mapping[str, str], given: str = "") -> str:
+    """The table of dead letters that is `given`, or that the query's own option names; else ""."""
+    return given or folded(named).get("deadlettertable", "")
 
 
 @dataclass(frozen=True, slots=True)

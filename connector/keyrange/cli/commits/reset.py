@@ -113,7 +113,7 @@ def reset(
         if reset.again and known.runs.get(p)
     }
     if checkpoint:
-        check_no_batch_is_open(checkpoint, storage_of(named))
+        check_no_batch_is_open(checkpoint, storage_of(named), commits.source_id)
     written = None
     if confirm and changed:
         new = {p: each.state for p, each in changed.items()}
@@ -185,12 +185,18 @@ def _check_shared(known: Snapshot, changed: Mapping[TopicPartition, Reset]) -> N
         )
 
 
-def check_no_batch_is_open(checkpoint: str, storage: Mapping[str, str]) -> None:
+def check_no_batch_is_open(checkpoint: str, storage: Mapping[str, str], source_id: str) -> None:
     """A batch that is planned is read again as it was planned, whatever was reset meanwhile.
 
-    Raises BATCH_NOT_COMMITTED.
+    Raises BATCH_NOT_COMMITTED, INVALID_OPTIONS where the checkpoint is of another query.
     """
     progress = load_progress(open_directory(checkpoint, storage))
+    if source_id not in (sources := progress.commit_sources):
+        known = f"those of source {', '.join(sorted(sources))}" if sources else "no commits"
+        raise invalid_options(
+            f"--checkpoint {checkpoint} is of another query: it names {known}, and {source_id} "
+            "is the source that would be set"
+        )
     if progress.unfinished:
         numbers = ", ".join(str(batch.batch_id) for batch in progress.unfinished)
         raise error("BATCH_NOT_COMMITTED", f"batch {numbers} of {checkpoint} is not committed")

@@ -18,6 +18,7 @@ from keyrange.cli.commits.commit_source import (
     TableArgument,
     ask,
     first_commits,
+    letters_table,
 )
 from keyrange.cli.exit_codes import ExitCode
 from keyrange.cli.render import (
@@ -244,7 +245,8 @@ def _dead(
     from keyrange.individual_commits.table.dead_letter_replay import chosen_letters, open_letters
 
     last = commits.last(known.seq)
-    letters = open_letters(table, dead_letters, storage_of(named)).read()
+    place = letters_table(named, dead_letters)
+    letters = open_letters(table, place, storage_of(named)).read()
     of_group = chosen_letters(letters, last.group if last is not None else "")
     found: dict[TopicPartition, dict[int, bool]] = {}
     for letter in sorted(of_group, key=lambda each: (each.written_at_ms, each.batch_id)):

@@ -15,6 +15,8 @@ from keyrange.cli.commits.commit_source import (
     OfSourceShown,
     TableArgument,
     ask,
+    letters_table,
+    named_group,
 )
 from keyrange.cli.commits.reset import (
     CheckpointOption,
@@ -112,8 +114,8 @@ def list_letters(
     since_ms = read_since(since, now())
     replayed = None if status is Status.ALL else status is Status.REPLAYED
     having: dict[str, Any] = {"topic": chosen.topic or None, "partition": chosen.partition}
-    letters = _opened(chosen.table, dead_letters, of)
-    wanted = (of.group, of.source, error, since_ms)
+    letters, group = _opened(chosen.table, dead_letters, of)
+    wanted = (group, of.source, error, since_ms)
     found = chosen_letters(letters.read(replayed=replayed, **having), *wanted)
     timers = chosen_letters(letters.timers(replayed=replayed, **having), *wanted)
     values = {
@@ -165,17 +167,17 @@ def show(
 
     name, number, at = read_record_id(f"{record}:0" if key else record, "the record")
     place, of_key = f"{name}-{number}", read_key(key)
-    letters = _opened(table, dead_letters, of)
+    letters, group = _opened(table, dead_letters, of)
     found: list[DeadLetter] = []
     timers: list[TimerLetter] = []
     if key:
         timers = [
             each for each in letters.timers(topic=name, partition=number) if each.key == of_key
         ]
-        timers = chosen_letters(timers, of.group, of.source)
+        timers = chosen_letters(timers, group, of.source)
     else:
         found = letters.read(topic=name, partition=number, offset=at)
-        found = chosen_letters(found, of.group, of.source)
+        found = chosen_letters(found, group, of.source)
     if not (found or timers):
         no_timer = f"no timer of this key was given up in {place}"
         raise invalid_options(no_timer if key else f"offset {at} of {place} is no dead letter")
@@ -191,10 +193,13 @@ def show(
         print_record(title, fields_of_timer(timer, characters))
 
 
-def _opened(table: str, path: str, of: OfSourceShown) -> DeadLetters:
+def _opened(table: str, path: str, of: OfSourceShown) -> tuple[DeadLetters, str]:
+    """Dead letters, and the group that is named; "" for all."""
     from keyrange.individual_commits.table.dead_letter_replay import open_letters
 
-    return open_letters(table, path, storage_of(named_options("", "", of.option)))
+    named = named_options("", "", of.option)
+    letters = open_letters(table, letters_table(named, path), storage_of(named))
+    return letters, named_group(named, of.group)
 
 
 @app.command()
@@ -231,7 +236,8 @@ def replay(
     named = named_options(bootstrap_servers, "", of.option)
     check_live(live, named)
     since_ms = read_since(since, now())
-    letters = replaying.open_letters(chosen.table, dead_letters, storage_of(named), replays=True)
+    place = letters_table(named, dead_letters)
+    letters = replaying.open_letters(chosen.table, place, storage_of(named), replays=True)
     commits, _ = of.open(chosen.table, bootstrap_servers)
     known = commits.table.known()
     own = check_current(commits, known)
@@ -251,7 +257,7 @@ def replay(
         plan = replaying.plan_replay(known, planning, now(), commits.source_id, cuts)
         timers = timer_replay.plan_timers(commits, known, told)
         if checkpoint:
-            check_no_batch_is_open(checkpoint, storage_of(named))
+            check_no_batch_is_open(checkpoint, storage_of(named), commits.source_id)
         seq, by = None, who or user_name()
         if confirm and (count := len(plan.taken) + len(timers.taken)):
             state = (timers, _stored(chosen.table, known, named))

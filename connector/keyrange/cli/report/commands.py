@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from keyrange.cli.commits.commit_source import GroupOption
+from keyrange.cli.commits.commit_source import GroupOption, named_group
 from keyrange.cli.exit_codes import ExitCode
 from keyrange.cli.render import note
 from keyrange.cli.source_options import ServersOption, SourceOptionsOption, named_options
@@ -78,7 +78,7 @@ def report(
         source=source,
         batches=batches,
         progress=progress,
-        group=group,
+        group=named_group(named, group),
         named=named,
         **tables(named, commits=commits, members=members, letters=dead_letters),
     )

@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import typer
 
-from keyrange.cli.commits.commit_source import OfSource, TableArgument
+from keyrange.cli.commits.commit_source import OfSource, TableArgument, named_group
 from keyrange.cli.local_server import (
     ADDRESS,
     Answer,
@@ -84,7 +84,8 @@ def serve(
     token = _token(token_file, address)
     named = named_options("", "", of.option)
     options = {name: value for name, value in named.items() if not name.startswith("kafka.")}
-    reader = state_reader(table, group=of.group, source=of.source, options=options, copies=copies)
+    group = named_group(named, of.group)
+    reader = state_reader(table, group=group, source=of.source, options=options, copies=copies)
     with reader:
         state = StateAnswers(table, reader)
         # The page asks who looks at it for the token.

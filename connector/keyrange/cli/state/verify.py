@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
+from keyrange.cli.commits.commit_source import letters_table
 from keyrange.cli.render import note, print_table, print_text, print_words, table_of
-from keyrange.cli.source_options import ReadPlan, folded, open_reading, storage_of
+from keyrange.cli.source_options import ReadPlan, open_reading, storage_of
 from keyrange.cli.values import in_json, iso
 from keyrange.errors import invalid_options
 from keyrange.individual_commits.model.commit import Snapshot
@@ -159,8 +160,7 @@ def verify_fold(
     letters: list[DeadLetter] = []
     if plan.dead:
         # Records that are done, and have changed nothing.
-        place = folded(named).get("deadlettertable", "")
-        stored_letters = open_letters(commits.path, place, storage_of(named))
+        stored_letters = open_letters(commits.path, letters_table(named), storage_of(named))
         letters = stored_letters.read(source_id=commits.source_id)
     left_out = {(each.topic, each.partition, each.key) for each in letters if each.key}
     given_up = {(each.topic, each.partition, each.offset) for each in letters}

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from keyrange.cli.commits.commit_source import GroupOption
+from keyrange.cli.commits.commit_source import GroupOption, named_group
 from keyrange.cli.exit_codes import ExitCode
 from keyrange.cli.render import (
     OutputFormat,
@@ -85,6 +85,7 @@ def watch(
     every_ms = read_pause(interval, "--interval", _EVERY_MS_MIN)
     named = named_options(bootstrap_servers, "", option)
     chosen = tables(named, commits=commits, members=members)
+    group = named_group(named, group)
     where = Where(checkpoint=query, named=named, progress=progress, group=group, **chosen)
     with _quiet():
         if once:
@@ -129,7 +130,7 @@ class Watcher:
         wanted: dict[str, Any] = {
             "progress": where.progress and (lambda: sources.read_told(where.progress, query_id)),
             "broker": where.asks_kafka and sources.EndsSource(where.named, self._partitions),
-            "commits": where.commits and sources.CommitsSource(where),
+            "commits": where.commits and sources.CommitsSource(where, self._commit_source),
             "members": where.members and (lambda: sources.read_members(where)),
             "volumes": where.asks_brokers and VolumeLooks(where.named),
         }
@@ -153,6 +154,12 @@ class Watcher:
             **{name: source.answer for name, source in self._others.items()},
         )
         return describe(self._where.checkpoint, answers, self._seen, now())
+
+    def _commit_source(self) -> str:
+        """The source whose commits the checkpoint names; "" where it names none, or several."""
+        progress = self._checkpoint.answer.value
+        found = progress.commit_sources if progress is not None else set()
+        return found.pop() if len(found) == 1 else ""
 
     def _partitions(self) -> dict[Any, str]:
         """Those of the last planned batch, with the ids of their topics."""

@@ -269,10 +269,11 @@ def told_of(documents: Iterable[Mapping[str, Any]]) -> tuple[list[ToldBatch], Ex
 
 
 class CommitsSource:
-    """The document of `keyrange commits show`."""
+    """The document of `keyrange commits show`; `source` says of whose commits, "" for the last
+    one's."""
 
-    def __init__(self, where: Where) -> None:
-        self._where = where
+    def __init__(self, where: Where, source: Callable[[], str] = str) -> None:
+        self._where, self._source = where, source
         self._commits: Any = None
         # As of a commit: a batch that gives records up commits behind their letters.
         self._dead = (-1, 0)
@@ -281,7 +282,8 @@ class CommitsSource:
         where = self._where
         if self._commits is None:
             storage = storage_of(where.named)
-            self._commits = commit_admin.open_commits(where.commits, where.group, "", storage)
+            of = (where.group, self._source())
+            self._commits = commit_admin.open_commits(where.commits, *of, storage)
         try:
             known = self._commits.table.known()
             errors = errors_of(self._commits, where.named)

@@ -109,6 +109,12 @@ class CheckpointProgress:
         least = -1 if self.committed is None else self.committed
         return tuple(batch for batch in self.planned if batch.batch_id > least)
 
+    @property
+    def commit_sources(self) -> set[str]:
+        """The sources of individual commits that the last batch was planned from."""
+        ends = self.planned[-1].ends if self.planned else ()
+        return {end.commits.source_id for end in ends if end is not None and end.commits}
+
 
 def read_progress(
     query_id: str,

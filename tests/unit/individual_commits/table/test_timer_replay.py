@@ -52,8 +52,8 @@ class Query(StateCommits):
         line = ["deadletters", "replay", self.path, "--all", "--confirm", *arguments]
         return commanding.document(*line)
 
-    def listed(self, status: str) -> list[dict[str, Any]]:
-        line = ["deadletters", "list", self.path, "--status", status, "--output", "json"]
+    def listed(self, status: str, *more: str) -> list[dict[str, Any]]:
+        line = ["deadletters", "list", self.path, "--status", status, "--output", "json", *more]
         timers: list[dict[str, Any]] = json.loads(commanding.text(*line))["timers"]
         return timers
 
@@ -83,6 +83,16 @@ def query(tmp_path: Path) -> Query:
     )
     made.gives_up(1, (b"a", AT_US), (b"b", AT_US + 3), (b"new", AT_US + 1))
     return made
+
+
+def test_the_querys_own_options_say_where_dead_letters_are(query: Query, tmp_path: Path) -> None:
+    Path(f"{query.path}_dead_letters").rename(tmp_path / "theirs")
+    own = ("--option", f"deadLetterTable={tmp_path / 'theirs'}")
+    of_another = (*own, "--option", "commitGroup=another")
+    assert [len(query.listed("all", *each)) for each in ((), own, of_another)] == [0, 3, 0]
+    replay = ("deadletters", "replay", query.path, "--all", *of_another)
+    assert "holds no such source" in commanding.refusal(*replay)
+    assert len(query.replay(*own)["timers"]) == 3
 
 
 def test_timers_are_set_again_in_the_state_of_their_keys(query: Query) -> None:
