@@ -106,12 +106,17 @@ class OfSourceShown(OfSource):
 
 
 def known_at(commits: Commits, seq: int | None, named: str = "--at") -> Snapshot:
-    """The state at a commit, or at the last one. `named`: what said which. Raises INVALID_OPTIONS
-    where there is no such."""
+    """The state at a commit, or at the last one: of consumers that of their group. `named`: what
+    said which. Raises INVALID_OPTIONS where there is no such."""
+    from keyrange.individual_commits.table.consumer_group import consumer_group
+
     last = commits.table.known()
     if seq is not None and seq > last.seq:
         raise invalid_options(f"{named} {seq}: the commits are 1 to {last.seq}")
-    return last if seq is None else commits.table.known(seq)
+    if seq is not None:
+        return commits.table.known(seq)
+    group = consumer_group(commits)
+    return last if group is None else group.together(last)
 
 
 def open_commits(path: str, group: str, source: str, named: Mapping[str, str]) -> Commits:
@@ -120,8 +125,16 @@ def open_commits(path: str, group: str, source: str, named: Mapping[str, str]) -
 
     commits = commit_admin.open_commits(path, group, source, storage_of(named))
     if commits.others and not source:
-        note(f"{commits.others + 1} sources of the group wrote here; this is the last one")
+        note(f"{commits.others + 1} sources of the group wrote here; {_shown_of(commits)}")
     return commits
+
+
+def _shown_of(commits: Commits) -> str:
+    from keyrange.individual_commits.model.range_claims import is_of_consumer
+
+    if is_of_consumer(commits.source_id):
+        return "what is done is that of all, and the last commit is this one's"
+    return "this is the last one"
 
 
 def first_commits(

@@ -32,6 +32,8 @@ from keyrange.text.formats import number, span
 
 if TYPE_CHECKING:
     from keyrange.individual_commits.table.commit_admin import Commits
+    from keyrange.individual_commits.table.consumer_group import ConsumerGroup
+    from keyrange.keyed_state.model.state_runs import StateRun
 
 WhoOption = Annotated[str, typer.Option(help="The name for the history. Default: the user's.")]
 
@@ -91,18 +93,24 @@ def reset(
 
     With an offset below the committed one the query delivers all records from there on again. With
     one above it the command gives up the pending records below it. Stop the query first: one that
-    runs fails with COMMITS_FENCED at its next commit.
+    runs fails with COMMITS_FENCED at its next commit. Of consumers all those of the group are set.
     """
     from keyrange.individual_commits.table import keyed_state_rows
-    from keyrange.individual_commits.table.commit_admin import check_current, user_name, write_reset
+    from keyrange.individual_commits.table.commit_admin import check_current, user_name
+    from keyrange.individual_commits.table.consumer_group import consumer_group
 
     commits, named = of.open(table, bootstrap_servers)
-    known = commits.table.known()
-    check_current(commits, known)
+    group, known = consumer_group(commits), commits.table.known()
+    if group is not None:
+        _check_of_all(to)
+        known = group.together(known)
+    else:
+        check_current(commits, known)
     states = Chosen(table, topic, partition).of(known).states
     wanted = _targets(commits, known, states, to, named)
     resets = plan(states, wanted, redo)
     changed = {p: each for p, each in resets.items() if each.state != states[p]}
+    parts = _parts(group, (commits, known, states), wanted, redo)
     _check_releases(known, changed)
     _check_shared(known, changed)
     # The state of keys whose records come again goes back to before these.
@@ -116,10 +124,7 @@ def reset(
         check_no_batch_is_open(checkpoint, storage_of(named), commits.source_id)
     written = None
     if confirm and changed:
-        new = {p: each.state for p, each in changed.items()}
-        back = {p for p, each in changed.items() if each.again}
-        by = who or user_name()
-        written = write_reset(commits, known, new, by, why, now(), runs, back)
+        written = _write(parts, runs, who or user_name(), why)
     document: dict[str, Any] = {
         "table": table,
         "source_id": commits.source_id,
@@ -134,12 +139,55 @@ def reset(
     say_what_is_next(commits, known, bool(changed), written)
 
 
+# The commits of a source, what is known of them, and what becomes of partitions.
+_Part = tuple["Commits", Snapshot, dict[TopicPartition, Reset]]
+
+
+def _parts(
+    group: ConsumerGroup | None,
+    query: tuple[Commits, Snapshot, Mapping[TopicPartition, PartitionState]],
+    wanted: Mapping[TopicPartition, int],
+    redo: bool,
+) -> list[_Part]:
+    """What changes, by source: the query's own, or those of all consumers that are believed of some
+    keys. Raises as `plan`."""
+    sources = [query]
+    if group is not None:
+        believed = group.of_believed(wanted).items()
+        sources = [(group.sources[s], group.known[s], own) for s, own in believed]
+    parts = []
+    for one, at, own in sources:
+        resets = plan(own, {p: wanted[p] for p in own}, redo, query[2])
+        changed = {p: each for p, each in resets.items() if each.state != own[p]}
+        parts.append((one, at, changed))
+    return [each for each in parts if each[2]]
+
+
+def _write(
+    parts: Sequence[_Part],
+    runs: Mapping[TopicPartition, tuple[StateRun, ...]],
+    who: str,
+    why: str,
+) -> int | None:
+    """A commit for each source; returns the number of the last one."""
+    from keyrange.individual_commits.table.commit_admin import write_reset
+
+    written = None
+    for commits, known, changed in parts:
+        new = {p: each.state for p, each in changed.items()}
+        back = {p for p, each in changed.items() if each.again}
+        written = write_reset(commits, known, new, who, why, now(), runs, back)
+    return written
+
+
 def plan(
     states: Mapping[TopicPartition, PartitionState],
     wanted: Mapping[TopicPartition, int],
     redo: bool,
+    whole: Mapping[TopicPartition, PartitionState] | None = None,
 ) -> dict[TopicPartition, Reset]:
-    """What becomes of each partition: back, or with what is not done given up, forward.
+    """What becomes of each partition: back, or with what is not done given up, forward, whichever
+    the `whole` states say, of which these may be a part.
 
     Raises INVALID_OPTIONS that names every partition whose position lies before its offset.
     """
@@ -151,7 +199,7 @@ def plan(
     ]:
         raise invalid_options(violations)
     return {
-        p: (rewind if redo or at <= states[p].committed else skip)(states[p], at)
+        p: (rewind if redo or at <= (whole or states)[p].committed else skip)(states[p], at)
         for p, at in sorted(wanted.items())
     }
 
@@ -254,6 +302,12 @@ def _targets(
         partition: min(at if at >= 0 else ends[partition], states[partition].position)
         for partition, at in found.items()
     }
+
+
+def _check_of_all(to: str) -> None:
+    if to == _EARLIEST or to.startswith("commit:"):
+        text = "each consumer of the group has commits of its own; give an offset or a time"
+        raise invalid_options(f"--to {to}: {text}")
 
 
 def _row(
