@@ -150,9 +150,7 @@ def verify_fold(
         text = "--function is not for topics that share the state of their keys (state.topic)"
         raise invalid_options(text)
     plan = plan_fold(commits, known, stored, from_seq)
-    then = commits.table.known(plan.from_seq)
-    base = stored.at({each: then.runs.get(each, ()) for each in stored.runs})
-    work = StateFold(plan, base, stored.form, function, mode)
+    work = StateFold(plan, stored.at(plan.base), stored.form, function, mode)
     if plan.spans:
         with open_reading(_options(named, plan.spans)) as reading:
             forms = value_forms(reading.options)
@@ -227,6 +225,9 @@ def _batches(reading: ReadPlan) -> Iterator[pa.RecordBatch]:
 def print_fold(found: Mapping[str, Any]) -> None:
     records, since = number(found["records"]), found["from_seq"]
     print_words(f"{records} records folded from the state at commit {since} on")
+    if not found["records"]:
+        print_text("nothing was computed once more: no record was done since, or none has a key")
+        return
     if found["left_out"]:
         print_words(f"{number(found['left_out'])} keys with dead letters are left out")
     if found["failed"]:

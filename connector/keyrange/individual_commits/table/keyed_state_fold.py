@@ -4,7 +4,8 @@ two commits, in their order, above the state at the first of them."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -13,9 +14,9 @@ import pyarrow as pa
 from keyrange.errors import invalid_options
 from keyrange.individual_commits.model.batch_results import Failure, failure_kinds, kinds_text
 from keyrange.individual_commits.model.commit import CommitKind, Snapshot
-from keyrange.individual_commits.model.partition_progress import PartitionState, fresh
+from keyrange.individual_commits.model.partition_progress import PartitionState
 from keyrange.individual_commits.table.commit_admin import Commits
-from keyrange.individual_commits.table.keyed_state_rows import StoredState
+from keyrange.individual_commits.table.keyed_state_rows import Runs, StoredState
 from keyrange.keyed_state.model.state_runs import files_of
 from keyrange.keyed_state.variables import StateForm
 from keyrange.model.key_ranges import SPACE
@@ -33,13 +34,15 @@ _NO_OUTPUT: Final = pa.schema([])
 
 @dataclass(frozen=True, slots=True)
 class FoldPlan:
-    """What lies between two commits: where each partition stood at the first and stands at the
-    last, and how many dead letters its batches have given up."""
+    """What lies between two commits: where each partition stood at the first, or at its own first
+    one behind it, and stands at the last, how many dead letters its batches have given up, and the
+    runs of the state that it begins with."""
 
     from_seq: int
     before: dict[TopicPartition, PartitionState]
     after: dict[TopicPartition, PartitionState]
     dead: int
+    base: Runs = field(default_factory=dict)
 
     @property
     def spans(self) -> dict[TopicPartition, OffsetRange]:
@@ -63,7 +66,9 @@ def plan_fold(
             f"--function: when {timed[0]} expires depends on when batches ran, which no log tells"
         )
     first = _first_kept(commits, known, stored) if from_seq is None else from_seq
-    dead = 0
+    then, dead = commits.table.known(first), 0
+    before = {each: then.states[each] for each in stored.runs if each in then.states}
+    base = {each: then.runs.get(each, ()) for each in before}
     for commit in commits.table.history(first + 1, known.seq + 1):
         if commit.kind is CommitKind.RESET:
             raise invalid_options(
@@ -71,26 +76,26 @@ def plan_fold(
                 f"twice: give --from {commit.seq} or later"
             )
         dead += sum(each.dead for each in commit.counts.values())
-    then = commits.table.known(first).states
-    before = {}
-    for partition in stored.runs:
-        state = known.states[partition]
-        was = then.get(partition, fresh(state.topic_id, 0))
-        if was.topic_id != state.topic_id:
+        # Where a query begins with a partition its first batch alone knows.
+        for each in stored.runs.keys() & commit.states.keys() - before.keys():
+            before[each], base[each] = commit.states[each], commit.runs.get(each, ())
+    for partition, was in before.items():
+        if was.topic_id != known.states[partition].topic_id:
             raise invalid_options(
                 f"{partition.topic} was created anew since commit {first}: give a later --from"
             )
-        before[partition] = was
-    return FoldPlan(first, before, {each: known.states[each] for each in stored.runs}, dead)
+    return FoldPlan(first, before, {each: known.states[each] for each in before}, dead, base)
 
 
 def _first_kept(commits: Commits, known: Snapshot, stored: StoredState) -> int:
     directory = Directory(stored.directory, stored.storage)
-    there = {f"{commits.source_id}/{name}" for name in directory.sizes(commits.source_id)}
+    # Also of sources whose state was imported, or was gone on with.
+    there = cache(directory.sizes)
     then = Snapshot()
     for commit in commits.forwards(known.seq + 1):
         then = then.after(commit)
-        if commit.runs and files_of(then.runs) <= there:
+        files = (each.split("/", 1) for each in files_of(then.runs))
+        if commit.runs and all(name in there(source) for source, name in files):
             return commit.seq
     return known.seq
 

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from keyrange.errors import KeyrangeError
+from keyrange.individual_commits.model.commit import CommitKind
 from keyrange.individual_commits.model.partition_progress import fresh
-from keyrange.individual_commits.table.keyed_state_fold import FoldPlan, StateFold
+from keyrange.individual_commits.table.commit_admin import open_commits
+from keyrange.individual_commits.table.keyed_state_fold import FoldPlan, StateFold, plan_fold
+from keyrange.individual_commits.table.keyed_state_rows import StoredState
 from keyrange.keyed_state.variables import StateForm, ValueState, variables_of
+from keyrange.model.offsets import OffsetRange, TopicPartition
 from samples.working import PLACE, Sent, batch_of
+from tables.state_commits import AT, NOW_MS, StateCommits
 
 FORM = StateForm(variables_of({"total": ValueState("n long")}))
 SECRET = b"s3cret"
@@ -51,3 +57,36 @@ def test_a_function_that_fails_with_some_is_told_of() -> None:
     fold.run(records(b"0", b"1", b"2", b"3"), None)
     assert fold.records == 4
     assert [offset for _, offset, _ in fold.failures] == [0]
+
+
+def planned(query: StateCommits) -> FoldPlan:
+    commits = open_commits(query.path, "", "s", {})
+    known = commits.table.known()
+    return plan_fold(commits, known, StoredState(f"{query.path}_state", known.runs, NOW_MS), None)
+
+
+def test_state_that_was_imported_is_kept_as_the_querys_own_is(tmp_path: Path) -> None:
+    """Its files are those of another source."""
+    query = StateCommits(tmp_path)
+    imported = StateCommits(tmp_path, "imported").written([{"key": b"z", "n": {"n": 9}}], 1)
+    query.commit(CommitKind.FENCE)
+    runs = (imported, query.written([{"key": b"a", "n": {"n": 1}}], 2))
+    query.commit(CommitKind.BATCH, 0, states={AT: fresh("id", 5)}, runs={AT: runs})
+    after = (*runs, query.written([{"key": b"a", "n": {"n": 2}}], 3))
+    query.commit(CommitKind.BATCH, 1, states={AT: fresh("id", 9)}, runs={AT: after})
+    plan = planned(query)
+    assert (plan.from_seq, plan.spans, plan.base[AT]) == (2, {AT: OffsetRange(5, 9)}, runs)
+
+
+def test_a_partition_that_the_first_commit_does_not_know_begins_with_its_own(
+    tmp_path: Path,
+) -> None:
+    """The query may have begun anywhere in it."""
+    query, other = StateCommits(tmp_path), TopicPartition("flights", 1)
+    query.commit(CommitKind.FENCE)
+    query.batch(0, [{"key": b"a", "n": {"n": 1}}])
+    run = query.written([{"key": b"b", "n": {"n": 1}}], 3)
+    query.commit(CommitKind.BATCH, 1, states={other: fresh("id", 1_000)}, runs={other: (run,)})
+    query.commit(CommitKind.BATCH, 2, states={other: fresh("id", 1_003)}, runs={other: (run,)})
+    plan = planned(query)
+    assert (plan.spans, plan.base[other]) == ({other: OffsetRange(1_000, 1_003)}, (run,))
