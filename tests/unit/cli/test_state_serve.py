@@ -15,7 +15,7 @@ import pytest
 
 from commands.commanding import refusal
 from commands.documents import read_document
-from keyrange.cli.local_server import ADDRESS, LocalServer, on_one_core
+from keyrange.cli.local_server import ADDRESS, LocalServer, Request, on_one_core
 from keyrange.cli.state.serve import StateAnswers
 from keyrange.errors import KeyrangeError, error
 from keyrange.individual_commits.model.commit import Commit, CommitKind
@@ -96,6 +96,30 @@ def document(server: LocalServer, path: str, body: bytes | None = None) -> Any:
     status, answer = ask(server, path, body)
     assert status in (200, 404), answer
     return read_document(answer.decode())
+
+
+@pytest.mark.parametrize("path", ["/keys/b", "/scan?prefix=b", "/status"])
+def test_an_answer_is_not_older_than_the_commit_that_it_names(
+    reader: StateReader, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is shown moves on while it is asked."""
+    seqs = iter([1, 2])
+    asked = []
+
+    def then(name: str) -> None:
+        whole = getattr(StateReader, name)
+
+        def ask(*given: Any, **named: Any) -> Any:
+            asked.append(next(seqs))
+            return whole(*given, **named)
+
+        monkeypatch.setattr(StateReader, name, ask)
+
+    for name in ("get_all", "scan", "sizes"):
+        then(name)
+    monkeypatch.setattr(StateReader, "seq", property(lambda _: next(seqs)))
+    answer = StateAnswers("/lake/commits", reader).answer(Request(path))
+    assert (json.loads(answer.body)["seq"], asked) == (1, [2])
 
 
 def test_a_key_in_the_partitions_that_have_it(server: LocalServer) -> None:

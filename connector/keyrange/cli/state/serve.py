@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from functools import partial
 from http import HTTPStatus
 from importlib.resources import files
 from pathlib import Path
@@ -147,21 +148,25 @@ class StateAnswers:
             return text_answer(str(failure), status)
 
     def _status(self, _: Mapping[str, str], __: Request) -> Answer:
-        reader = self._reader
+        told = self._told()
         partitions = [
-            {**at._asdict(), "rows": rows, "bytes": size} for at, rows, size in reader.sizes()
+            {**at._asdict(), "rows": rows, "bytes": size} for at, rows, size in self._reader.sizes()
         ]
-        told = {"table": self._table, "seq": reader.seq, "partitions": partitions}
-        return json_answer("state.status/1", told)
+        return json_answer("state.status/1", {**told, "partitions": partitions})
+
+    def _told(self) -> dict[str, Any]:
+        """Asked before the state: what is shown may move on, and is never older than the commit
+        that is named."""
+        return {"table": self._table, "seq": self._reader.seq}
 
     def _key(self, text: str, query: Mapping[str, str], request: Request) -> Answer:
         key = _read_key(text)
         if _wants_arrow(request):
             return _arrow(self._reader.get_many([key], _partition(query)))
+        told = self._told() | {"key": in_json(key)}
         found = self._reader.get_all(key, _partition(query))
         states = [{**at._asdict(), "state": jsonable(state)} for at, state in found.items()]
         status = HTTPStatus.OK if states else HTTPStatus.NOT_FOUND
-        told = {"table": self._table, "seq": self._reader.seq, "key": in_json(key)}
         return json_answer("state.get/1", {**told, "states": states}, status)
 
     def _keys(self, query: Mapping[str, str], request: Request) -> Answer:
@@ -172,7 +177,8 @@ class StateAnswers:
             raise _Refused('the body is {"keys": ["...", ...]}') from None
         if len(keys) > _LIMIT_MAX:
             raise _Refused(f"there are {len(keys)} keys, and {_LIMIT_MAX} are the most")
-        return self._rows(self._reader.get_many(keys, _partition(query)), request)
+        partition = _partition(query)
+        return self._rows(lambda: self._reader.get_many(keys, partition), request)
 
     def _scan(self, query: Mapping[str, str], request: Request) -> Answer:
         limit = number_in(query.get("limit", str(_LIMIT)))
@@ -185,13 +191,13 @@ class StateAnswers:
         }
         prefix = _read_key(query["prefix"]) if query.get("prefix") else b""
         partition = _partition(query)
-        found = self._reader.scan(prefix, **bounds, limit=limit, partition=partition)
-        return self._rows(found, request)
+        scan = partial(self._reader.scan, prefix, **bounds, limit=limit, partition=partition)
+        return self._rows(scan, request)
 
-    def _rows(self, rows: pa.Table, request: Request) -> Answer:
+    def _rows(self, ask: Callable[[], pa.Table], request: Request) -> Answer:
+        told, rows = self._told(), ask()
         if _wants_arrow(request):
             return _arrow(rows)
-        told = {"table": self._table, "seq": self._reader.seq}
         return json_answer("state.rows/1", {**told, "rows": _state_rows(rows)})
 
 
