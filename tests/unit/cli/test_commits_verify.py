@@ -49,6 +49,15 @@ def query(monkeypatch: pytest.MonkeyPatch) -> Query:
     return made
 
 
+def test_a_sink_is_held_against_something(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A driver that has begun and committed no batch says nothing of any row."""
+    made = Query(2, 4, 0.05)
+    made.table.store[:] = Query(2, 4, 0.05).run(1, 10).table.store[:1]
+    put_in_place(monkeypatch, made)
+    said = commanding.refusal("commits", "verify", "/t", "--sink", tmp_path / "sink")
+    assert "has committed no batch yet" in said
+
+
 def sink(
     path: Path, query: Query, names: tuple[str, ...] = ("topic", "partition", "offset")
 ) -> str:

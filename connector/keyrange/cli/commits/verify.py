@@ -40,6 +40,7 @@ from keyrange.cli.source_options import (
     check_live,
     storage_of,
 )
+from keyrange.errors import invalid_options
 from keyrange.individual_commits.model.commit import Commit, Snapshot
 from keyrange.model.commit_settings import OFFSET_HASH, CommitSettings
 from keyrange.model.offset_splits import Split
@@ -102,6 +103,11 @@ def verify(
     known = Chosen(table, topic, partition).of(commits.table.known())
     if live and not sink:
         raise typer.BadParameter("--live reads the log for a recount of --sink: name the sink")
+    if sink and not known.states:
+        raise invalid_options(
+            f"source {commits.source_id} has committed no batch yet: there is nothing to hold "
+            f"{sink} against"
+        )
     with waiting(of.output) as bars:
         findings = _contradictions(commits, known, last, bars)
         recounts: dict[TopicPartition, Recount] = {}

@@ -250,6 +250,8 @@ def replay(
             told = replaying.chosen_letters(told, own, "", error, since_ms)
             advance(len(found) + len(told))
         found = [each for each in found if not offset or each.offset in offset]
+        for each in sorted({*(offset or ())} - {letter.offset for letter in found}):
+            note(f"offset {each} is none of these dead letters, or came again already")
         cuts = replaying.cuts_since(commits, found)
         gone = _gone(found, known, named) if live else [""] * len(found)
         wanted = [each for each, why_gone in zip(found, gone, strict=True) if not why_gone]
