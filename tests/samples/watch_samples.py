@@ -72,6 +72,7 @@ def individual(home: Path, committed: int, pending: int) -> Answers:
         "seq": 1,
         "committed_at": None,
         "dead_letters": 0,
+        "dead_timers": 0,
         "pending_by_error": kinds("KeyError", pending, committed) if pending else [],
         "partitions": [partition],
     }

@@ -93,6 +93,7 @@ def test_the_document_of_show(of: Callable[..., Query]) -> None:
             "keys": "",
         },
         "dead_letters": 0,
+        "dead_timers": 0,
         "pending_by_error": [
             {
                 "cause": "rejected",

@@ -44,6 +44,7 @@ COMMITS: dict[str, Any] = {
     "seq": 9,
     "committed_at": None,
     "dead_letters": 0,
+    "dead_timers": 0,
     "pending_by_error": kinds("KeyError", 3, 50),
     "partitions": [
         {"topic": "t", "partition": 0, "committed": 50, "pending": 3, "deliveries_max": 4}

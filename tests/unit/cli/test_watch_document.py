@@ -287,6 +287,7 @@ def test_why_names_guard_lost_partitions_pending_records_and_members(tmp_path: P
         "seq": 9,
         "committed_at": "2025-06-15T15:07:10.000+00:00",
         "dead_letters": 1_500,
+        "dead_timers": 2,
         "pending_by_error": kinds("KeyError", 4, 50),
         "partitions": [
             {
@@ -338,6 +339,7 @@ def test_why_names_guard_lost_partitions_pending_records_and_members(tmp_path: P
         "1 partition is not in the cluster any more: t-1",
         "4 records are not done, the oldest for 2 h 0 min: offset 50 of t-0",
         "1,500 records are given up, as dead letters",
+        "2 timers are given up, as dead letters",
         "1 member is away, with 25% of the keys: e-1",
     ]
     assert document["throttle"]["known_by"] == "batch"

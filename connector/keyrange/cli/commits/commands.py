@@ -196,6 +196,7 @@ def _show(document: Mapping[str, Any], known: Snapshot, ranges: int) -> None:
             "last commit": f"{document['seq']}{batch}",
             "committed": at and f"{moment(at)} UTC, {span(now() - ms_of(at))} ago",
             "dead letters": number(document["dead_letters"]) or None,
+            "dead timers": document["dead_timers"] or None,
             "terms": ", ".join(
                 f"{name.replace('_', ' ')} {value}"
                 for name, value in terms.items()

@@ -160,12 +160,19 @@ def errors_of(commits: Commits, named: Mapping[str, str]) -> ErrorsByOffset:
     return pending_errors(location, commits.source_id, storage_of(named))
 
 
-def dead_letters_of(commits: Commits, named: Mapping[str, str], group: str | None) -> int:
-    """How many records of a group are dead letters, beside the commits or where an option says."""
+def dead_letters_of(
+    commits: Commits, named: Mapping[str, str], group: str | None
+) -> dict[str, int]:
+    """How many records and timers of a group are dead letters, beside the commits or where an
+    option says, as documents name them."""
     from keyrange.individual_commits.table.dead_letter_replay import chosen_letters, letters_at
 
     letters = letters_at(commits.path, letters_table(named), storage_of(named))
-    return len(chosen_letters(letters.read(replayed=False, whole=False), group or ""))
+    records = letters.read(replayed=False, whole=False)
+    return {
+        "dead_letters": len(chosen_letters(records, group or "")),
+        "dead_timers": len(chosen_letters(letters.timers(replayed=False), group or "")),
+    }
 
 
 def named_group(named: Mapping[str, str], given: str = "") -> str:

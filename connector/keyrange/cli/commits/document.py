@@ -52,10 +52,10 @@ def describe(
     ends: Mapping[TopicPartition, LogEnd],
     now_ms: int,
     errors: ErrorsByOffset | None = None,
-    dead: int | None = None,
+    dead: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
     """The state of a source; `last` is its last commit. `errors` are the last ones of pending
-    records, as far as they are known, and `dead` counts the dead letters of the group."""
+    records, as far as they are known, and `dead` is what `dead_letters_of` counts."""
     return {
         "group": last.group if last else None,
         "source_id": last.source_id if last else None,
@@ -65,7 +65,7 @@ def describe(
         "batch_id": known.batch_id if known.batch_id >= 0 else None,
         "committed_at": iso(last.committed_at_ms) if last else None,
         "terms": asdict(known.terms) if known.terms else None,
-        "dead_letters": dead,
+        **(dead or {"dead_letters": None, "dead_timers": None}),
         "pending_by_error": [
             {
                 "cause": each.cause.name.lower(),

@@ -101,13 +101,7 @@ def verify(
         raise typer.BadParameter(f"--columns takes three names, such as {_IDS}")
     commits, named = of.open(table, bootstrap_servers)
     known = Chosen(table, topic, partition).of(commits.table.known())
-    if live and not sink:
-        raise typer.BadParameter("--live reads the log for a recount of --sink: name the sink")
-    if sink and not known.states:
-        raise invalid_options(
-            f"source {commits.source_id} has committed no batch yet: there is nothing to hold "
-            f"{sink} against"
-        )
+    _check_sink(sink, live, commits, known)
     with waiting(of.output) as bars:
         findings = _contradictions(commits, known, last, bars)
         recounts: dict[TopicPartition, Recount] = {}
@@ -131,6 +125,16 @@ def verify(
     print_as(of.output, "commits.verify/1", document, lambda it: _print(it, live, may_miss))
     if not agrees:
         raise typer.Exit(ExitCode.FINDING)
+
+
+def _check_sink(sink: str, live: bool, commits: Commits, known: Snapshot) -> None:
+    """Raises typer.BadParameter (exit code 2) where there is none to read the log for, and
+    INVALID_OPTIONS where nothing is known of what it should hold."""
+    if live and not sink:
+        raise typer.BadParameter("--live reads the log for a recount of --sink: name the sink")
+    if sink and not known.states:
+        text = f"committed no batch yet: there is nothing to hold {sink} against"
+        raise invalid_options(f"source {commits.source_id} has {text}")
 
 
 def _contradictions(

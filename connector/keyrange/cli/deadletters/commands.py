@@ -249,9 +249,7 @@ def replay(
             told = [] if offset else letters.timers(**having)
             told = replaying.chosen_letters(told, own, "", error, since_ms)
             advance(len(found) + len(told))
-        found = [each for each in found if not offset or each.offset in offset]
-        for each in sorted({*(offset or ())} - {letter.offset for letter in found}):
-            note(f"offset {each} is none of these dead letters, or came again already")
+        found = _at(offset, found) if offset else found
         cuts = replaying.cuts_since(commits, found)
         gone = _gone(found, known, named) if live else [""] * len(found)
         wanted = [each for each, why_gone in zip(found, gone, strict=True) if not why_gone]
@@ -275,6 +273,14 @@ def replay(
         note("they were handed out again already; that is noted")
     else:
         say_what_is_next(commits, known, bool(plan.taken or timers.taken), seq)
+
+
+def _at(offsets: Sequence[int], letters: Sequence[DeadLetter]) -> list[DeadLetter]:
+    """Those at some offsets; where there is none that is said."""
+    found = [each for each in letters if each.offset in offsets]
+    for each in sorted({*offsets} - {letter.offset for letter in found}):
+        note(f"offset {each} is none of these dead letters, or came again already")
+    return found
 
 
 def _check_chosen(chosen: Chosen, has_offsets: bool, is_said: bool) -> None:

@@ -269,7 +269,7 @@ def _commits(answers: Answers) -> dict[str, Any] | None:
         "pending": sum(row["pending"] for row in rows),
         "deliveries_max": max((row["deliveries_max"] for row in rows), default=0),
         "oldest_pending": max(held, key=lambda row: row["age_ms"], default=None),
-        "dead_letters": document["dead_letters"],
+        **{name: document[name] for name in ("dead_letters", "dead_timers")},
         "pending_by_error": document["pending_by_error"],
     }
 

@@ -276,7 +276,7 @@ class CommitsSource:
         self._where, self._source = where, source
         self._commits: Any = None
         # As of a commit: a batch that gives records up commits behind their letters.
-        self._dead = (-1, 0)
+        self._dead: tuple[int, dict[str, int]] = (-1, {})
 
     def __call__(self) -> dict[str, Any]:
         where = self._where

@@ -161,6 +161,8 @@ def _reasons(document: Mapping[str, Any], told: Sequence[ToldBatch]) -> Iterable
         )
     if commits is not None and commits["dead_letters"]:
         yield Cause.DEAD, f"{are(commits['dead_letters'], 'record')} given up, as dead letters"
+    if commits is not None and commits["dead_timers"]:
+        yield Cause.DEAD, f"{are(commits['dead_timers'], 'timer')} given up, as dead letters"
     if members is not None and members["away"]:
         names = ", ".join(row["name"] for row in members["away"][:3])
         share = f"{sum(row['share'] for row in members['away']):.0%} of the keys"

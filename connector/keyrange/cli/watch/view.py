@@ -128,7 +128,8 @@ def all_read_text(lag: Mapping[str, Any]) -> str:
 def _more(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """What there is beside rate and lag: its name, and how it stands."""
     if commits := document["commits"]:
-        kinds, dead = kinds_of(commits["pending_by_error"]), commits["dead_letters"]
+        kinds = kinds_of(commits["pending_by_error"])
+        dead = commits["dead_letters"] + commits["dead_timers"]
         text = f"{commits['pending']:,} pending: {kinds_text(kinds)}" if kinds else "none pending"
         yield "pending", f"{text}, {dead:,} dead letters" if dead else text
     if state := document["state_of_keys"]:

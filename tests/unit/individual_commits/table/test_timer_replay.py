@@ -52,6 +52,10 @@ class Query(StateCommits):
         line = ["deadletters", "replay", self.path, "--all", "--confirm", *arguments]
         return commanding.document(*line)
 
+    def counted(self) -> int:
+        found: int = commanding.document("commits", "show", self.path)["dead_timers"]
+        return found
+
     def listed(self, status: str, *more: str) -> list[dict[str, Any]]:
         line = ["deadletters", "list", self.path, "--status", status, "--output", "json", *more]
         timers: list[dict[str, Any]] = json.loads(commanding.text(*line))["timers"]
@@ -96,8 +100,10 @@ def test_the_querys_own_options_say_where_dead_letters_are(query: Query, tmp_pat
 
 
 def test_timers_are_set_again_in_the_state_of_their_keys(query: Query) -> None:
+    assert query.counted() == 3
     found = query.replay()
     assert [each["key"] for each in found["timers"]] == ["a", "new", "b"]
+    assert query.counted() == 0
     state = query.state()
     assert (state[b"a"]["n"], state[b"a"]["timers"]) == ({"n": 1}, [AT_US, AT_US + 7])
     assert (state[b"new"]["n"], state[b"new"]["timers"]) == (None, [AT_US + 1])
