@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
+from deltalake import write_deltalake
+
 from brokers.scripted_broker import World
 from commands import commanding
+from commands.documents import read_document
 from keyrange.consumer.owned_ranges import OwnedRanges
 from keyrange.members.range_listener import KeyRangeListener
 from keyrange.model.key_ranges import SPACE, split_evenly
@@ -34,6 +38,18 @@ def test_what_is_done_is_shown_of_all_consumers(tmp_path: Path) -> None:
     assert {each["scanned"] for each in row["ranges"]} == {10}
     [row] = commanding.document(*line, "--source", "consumer/g/b")["partitions"]
     assert {each["scanned"] for each in row["ranges"]} == {0, 10}
+
+
+def test_a_sink_is_held_against_what_all_consumers_have_done(tmp_path: Path) -> None:
+    for each in two(tmp_path):
+        done(each, *polled(each))
+    sink, line = tmp_path / "sink", ("commits", "verify", tmp_path / "commits", "--sink")
+    rows = {"topic": ["t"] * 9, "partition": pa.array([0] * 9, pa.int32()), "offset": [*range(9)]}
+    write_deltalake(str(sink), pa.table(rows))
+    found = commanding.run(*line, sink, "--output", "json")
+    assert found.exit_code == 1
+    [row] = read_document(found.stdout)["partitions"]
+    assert (row["until_offset"], row["missing"]["offsets"]) == (10, [9])
 
 
 def test_a_reset_is_of_all_consumers(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from keyrange.cli.commits.commit_source import (
     TableArgument,
     ask,
     first_commits,
+    known_at,
     letters_table,
 )
 from keyrange.cli.exit_codes import ExitCode
@@ -100,7 +101,7 @@ def verify(
     if len(columns.split(",")) != 3:
         raise typer.BadParameter(f"--columns takes three names, such as {_IDS}")
     commits, named = of.open(table, bootstrap_servers)
-    known = Chosen(table, topic, partition).of(commits.table.known())
+    known = Chosen(table, topic, partition).of(known_at(commits, None))
     _check_sink(sink, live, commits, known)
     with waiting(of.output) as bars:
         findings = _contradictions(commits, known, last, bars)
@@ -200,6 +201,16 @@ def _columns(batch: pa.RecordBatch) -> tuple[Numbers, Numbers]:
     return offsets, batch.column("keyHash").to_numpy(zero_copy_only=False).copy()
 
 
+def _begins(commits: Commits, known: Snapshot) -> dict[TopicPartition, int]:
+    """Where each partition began: by its first commit, and of a group as its consumers say."""
+    from keyrange.individual_commits.table.consumer_group import consumer_group
+
+    if (group := consumer_group(commits)) is not None:
+        return {each: group.begun(each) for each in known.states}
+    first = first_commits(commits, known.seq, known.states)
+    return {each: _began_at(first[each], each) for each in known.states}
+
+
 def _began_at(commit: Commit, partition: TopicPartition) -> int:
     """Where the first commit of a partition began: it counts what lies behind that."""
     state = commit.states[partition]
@@ -226,13 +237,13 @@ def _recount(
 
     nothing = np.empty(0, np.int64)
     transactional = known.terms is not None and known.terms.isolation == "transactional"
-    first = first_commits(commits, known.seq, known.states)
+    begins = _begins(commits, known)
     found: dict[TopicPartition, Recount] = {}
     for partition, state in sorted(known.states.items()):
         rows = in_sink.get(partition, nothing)
         begin = given
         if begin is None:
-            begin = min(_began_at(first[partition], partition), *map(int, rows[:1]))
+            begin = min(begins[partition], *map(int, rows[:1]))
         letters, log = dead.get(partition, nothing), logs.get(partition)
         found[partition] = recount(state, rows, begin, letters, transactional, log)
     topics = {partition.topic for partition in known.states}

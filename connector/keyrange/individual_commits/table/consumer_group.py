@@ -12,6 +12,7 @@ from keyrange.individual_commits.model.partition_progress import PartitionState
 from keyrange.individual_commits.model.range_claims import (
     Claim,
     Claims,
+    begun_at,
     believed,
     group_state,
     is_of_consumer,
@@ -37,6 +38,10 @@ class ConsumerGroup:
         partitions = {p for each in self.known.values() for p in each.states}
         found = {p: group_state(self.claims, self._states(p), p) for p in sorted(partitions)}
         return replace(last, states=columns_of({p: s for p, s in found.items() if s is not None}))
+
+    def begun(self, partition: TopicPartition) -> int:
+        """Where the group began with a partition."""
+        return begun_at(self.claims, partition) or 0
 
     def believed(self, partition: TopicPartition) -> set[str]:
         """Whose states of a partition count."""
