@@ -2,18 +2,18 @@
 records of them wait for an acknowledgement.
 
 Coordinates are those of a key range, as in the state that is committed: records of other keys leave
-no gap. Rows are kept as arrays, so that a batch that is acknowledged whole costs no loop.
+no gap.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 
+from keyrange.consumer.stretches import Flags, Longs, Stretch
 from keyrange.individual_commits.model.delivery_splits import PartitionDelivery
 from keyrange.individual_commits.model.partition_progress import (
     KeyRangeState,
@@ -23,82 +23,7 @@ from keyrange.individual_commits.model.partition_progress import (
 )
 from keyrange.model.key_ranges import KeyRange, complement, index_of
 from keyrange.model.offset_range_sets import Ranges, coalesce
-from keyrange.model.offsets import OffsetRange
 from keyrange.ranges.model.plan_check import Area
-from keyrange.work.model.outcome import Cause
-
-Longs = np.ndarray[Any, np.dtype[np.int64]]
-Flags = np.ndarray[Any, np.dtype[np.bool_]]
-
-
-@dataclass(slots=True, eq=False)
-class _Stretch:
-    """Records that were handed out together, by offset; `columns` are offset, key hash, deliveries
-    and since when (ms). `waits`: they are not acknowledged; `news`: they were, since the last
-    commit. `covers_from` is the offset behind the record that was handed out before the first of
-    them."""
-
-    columns: Longs
-    waits: Flags
-    news: Flags
-    covers_from: int
-    due_ms: int
-
-    @property
-    def offsets(self) -> Longs:
-        found: Longs = self.columns[0]
-        return found
-
-    @property
-    def key_hashes(self) -> Longs:
-        found: Longs = self.columns[1]
-        return found
-
-    def find(self, offsets: Longs) -> Longs:
-        """Where those of some offsets, which are in order, are that wait."""
-        # Many batches may have a record or two left, and a batch's offsets are asked of each.
-        begin, end = np.searchsorted(offsets, (self.offsets[0], self.offsets[-1] + 1))
-        offsets = offsets[begin:end]
-        at = np.minimum(np.searchsorted(self.offsets, offsets), len(self.offsets) - 1)
-        at = at[self.offsets[at] == offsets]
-        found: Longs = at[self.waits[at]]
-        return found
-
-    def within(self, spans: Sequence[KeyRange]) -> list[_Stretch]:
-        """The part of it that is of some key ranges."""
-        keep = np.zeros(len(self.offsets), bool)
-        for span in spans:
-            keep |= self.of(span)
-        return self.only(keep)
-
-    def of(self, span: KeyRange) -> Flags:
-        # The last hash of the space is as large as a column's numbers can be.
-        found: Flags = self.key_hashes >= span.from_hash
-        found &= self.key_hashes <= span.until_hash - 1
-        return found
-
-    def only(self, keep: Flags) -> list[_Stretch]:
-        """Some rows of it; an empty list where these are none."""
-        if not keep.any():
-            return []
-        return [
-            replace(
-                self,
-                columns=self.columns[:, keep],
-                waits=self.waits[keep],
-                news=self.news[keep],
-            )
-        ]
-
-    def ranges(self) -> list[OffsetRange]:
-        """What was acknowledged since the last commit, each record with what lies before it and was
-        committed, or is of other keys."""
-        edges = np.flatnonzero(np.diff(np.concatenate(([0], self.news.view(np.int8), [0]))))
-        found = []
-        for first, behind in edges.reshape(-1, 2).tolist():
-            begin = int(self.offsets[first - 1]) + 1 if first else self.covers_from
-            found.append(OffsetRange(begin, int(self.offsets[behind - 1]) + 1))
-        return found
 
 
 class PartitionWork:
@@ -118,7 +43,9 @@ class PartitionWork:
         self._scanned = [piece.scanned for piece in self._pieces]
         # Below it what was not handed out was passed over.
         self._passed = [0] * len(self._pieces)
-        self._stretches: list[_Stretch] = []
+        self._stretches: list[Stretch] = []
+        # What was handed out last, until somebody has it.
+        self._on_its_way: Stretch | None = None
         # How many records were acknowledged since the last commit.
         self.acknowledged = 0
 
@@ -184,7 +111,7 @@ class PartitionWork:
             key_hashes = np.unique(np.concatenate([each.key_hashes[each.waits] for each in late]))
             for each in self._stretches:
                 again = each.waits & np.isin(each.key_hashes, key_hashes)
-                found |= {record.offset: record for record in _pending(each, again, each in late)}
+                found |= {record.offset: record for record in each.pending(again, each in late)}
         return list(by_offset(found.values()))
 
     def delivery(
@@ -210,32 +137,47 @@ class PartitionWork:
     ) -> Flags | None:
         """Take note of rows that are handed out; which of them are still to be, None for all.
 
-        `again` are those of them that were planned to come once more.
+        `again` are those of them that were planned to come once more. They are on their way until
+        `received`: whatever interrupts it, `take_back` lets them come again.
         """
         keep = np.ones(len(offsets), bool)
         deliveries, since = np.zeros(len(offsets), np.int64), np.full(len(offsets), since_ms)
+        waited: list[PendingRecord] = []
         if again:
             for row, offset in enumerate(offsets.tolist()):
                 if offset not in again:
                     continue
                 record = again.pop(offset)
-                keep[row] = self._take_back(record)
+                keep[row] = record.offset in self._again or self._waiting_in(record) is not None
                 deliveries[row], since[row] = record.deliveries, record.since_ms
+                waited.append(record)
         if keep.any():
-            self._stretches.append(
-                _Stretch(
-                    np.stack((offsets, key_hashes, deliveries, since))[:, keep],
-                    np.ones(int(keep.sum()), bool),
-                    np.zeros(int(keep.sum()), bool),
-                    min(self.scanned, int(offsets[keep][0])),
-                    now_ms + self._gap_ms if self._gap_ms else 2**63 - 1,
-                )
+            self._on_its_way = Stretch(
+                np.stack((offsets, key_hashes, deliveries, since))[:, keep],
+                np.ones(int(keep.sum()), bool),
+                np.zeros(int(keep.sum()), bool),
+                min(self.scanned, int(offsets[keep][0])),
+                now_ms + self._gap_ms if self._gap_ms else 2**63 - 1,
             )
+            # First where they are now, then where they were: none is nowhere.
+            self._stretches.append(self._on_its_way)
+        for record in waited:
+            self._take_out(record)
         return None if keep.all() else keep
+
+    def received(self) -> None:
+        """Somebody has what was handed out."""
+        self._on_its_way = None
+
+    def take_back(self) -> None:
+        """What is on its way comes again, as by `hand_back`."""
+        if (lost := self._on_its_way) is not None:
+            self._come_again(lambda each: np.full(len(each.waits), each is lost))
+            self._on_its_way = None
 
     def forget(self, record: PendingRecord) -> bool:
         """A record that was to come again is not in the log any more: it counts as done."""
-        if self._take_back(record):
+        if self._take_out(record):
             self._pass_over(record)
             self.acknowledged += 1
             return True
@@ -279,11 +221,15 @@ class PartitionWork:
         what is new, and without one delivery more."""
         self._come_again(lambda each: np.isin(each.offsets, offsets))
 
-    def _come_again(self, which: Callable[[_Stretch], Flags]) -> None:
-        kept: list[_Stretch] = []
+    def _come_again(self, which: Callable[[Stretch], Flags]) -> None:
+        kept: list[Stretch] = []
         for each in self._stretches:
             back = each.waits & which(each)
-            self._again |= {record.offset: record for record in _pending(each, back, worked=False)}
+            found = each.pending(back, worked=False)
+            # What its range is not noted to have come to is new.
+            self._again |= {
+                r.offset: r for r in found if r.offset < self._scanned[self._piece_of(r.key_hash)]
+            }
             kept += each.only(~back)
         self._stretches = kept
 
@@ -293,7 +239,7 @@ class PartitionWork:
         pending = {
             record.offset: record
             for each in self._stretches
-            for record in _pending(each, each.waits, worked=False)
+            for record in each.pending(each.waits, worked=False)
         } | self._again
         ordered = by_offset(pending.values())
         return [
@@ -344,9 +290,13 @@ class PartitionWork:
     def _pass_over(self, record: PendingRecord) -> None:
         """A record that was to come again is done. What comes again before it is to be told from
         what is new, also where a seek has taken both back."""
-        at = index_of(self.spans, record.key_hash)
-        assert at is not None
+        at = self._piece_of(record.key_hash)
         self._passed[at] = max(self._passed[at], record.offset + 1)
+
+    def _piece_of(self, key_hash: int) -> int:
+        at = index_of(self.spans, key_hash)
+        assert at is not None
+        return at
 
     def _has(self, key_hash: int) -> bool:
         return index_of(self.spans, key_hash) is not None
@@ -362,26 +312,18 @@ class PartitionWork:
             scanned = pending.pop().offset
         return KeyRangeState(piece.span, scanned, tuple(pending))
 
-    def _take_back(self, record: PendingRecord) -> bool:
+    def _waiting_in(self, record: PendingRecord) -> tuple[Stretch, Longs] | None:
+        """Where a record waits that was handed out; the first of these."""
+        offset = np.array([record.offset], np.int64)
+        found = ((each, each.find(offset)) for each in self._stretches)
+        return next((each for each in found if len(each[1])), None)
+
+    def _take_out(self, record: PendingRecord) -> bool:
         """Whether a record still waits; it does not any more."""
         if self._again.pop(record.offset, None) is not None:
             return True
-        offset = np.array([record.offset], np.int64)
-        for each in self._stretches:
-            at = each.find(offset)
-            if len(at):
-                each.waits[at] = False
-                return True
-        return False
-
-
-def _pending(stretch: _Stretch, which: Flags, worked: bool) -> list[PendingRecord]:
-    """Records of a stretch as pending records, with one delivery more where it has come to its
-    end."""
-    return [
-        PendingRecord(offset, key_hash, count + worked, 0, since, _CAUSES[count + worked > 0])
-        for offset, key_hash, count, since in stretch.columns[:, which].T.tolist()
-    ]
-
-
-_CAUSES = (Cause.UNMENTIONED, Cause.TIMED_OUT)
+        if (found := self._waiting_in(record)) is None:
+            return False
+        stretch, at = found
+        stretch.waits[at] = False
+        return True

@@ -159,47 +159,42 @@ class Consumer(ConsumerPositions):
         pause_s, rows_max = _PAUSE_S, self._settings.source.max_batch_rows
         batches: list[pa.RecordBatch] = []
         rows = 0
-        while True:
-            if self._sharing is not None and not batches:
-                self._step(self._sharing, deadline)
-            self._remember()
-            try:
+        try:
+            while True:
+                if self._sharing is not None and not batches:
+                    self._step(self._sharing, deadline)
+                self._remember()
                 found = self._holding.next(self._listener)
-                self._in_use |= found is not None
-                typed = self._typed(*found) if found is not None else None
-            except BaseException as failure:
-                # What was handed out is handed over; the next call finds the same.
-                if batches and isinstance(failure, Exception):
+                if found is not None:
+                    self._in_use = True
+                    partition, read = found
+                    batches.append(self._typed(read))
+                    self._holding.received(partition)
+                    rows += len(read)
+                left_s = deadline - time.monotonic()
+                if left_s <= 0 or (batches and (found is None or rows >= rows_max)):
                     return batches
-                self._hand_back(batches)
-                raise
-            left_s = deadline - time.monotonic()
-            if typed is not None:
-                batches.append(typed)
-                rows += len(typed)
-            if batches and (found is None or rows >= rows_max):
+                if found is None:
+                    time.sleep(min(pause_s, left_s))
+                    pause_s = min(2 * pause_s, _PAUSE_MAX_S)
+        except BaseException as failure:
+            self._holding.take_back()
+            # What was handed out is handed over; the next call finds the same.
+            if batches and isinstance(failure, Exception):
                 return batches
-            if left_s <= 0:
-                return batches
-            if found is None:
-                time.sleep(min(pause_s, left_s))
-                pause_s = min(2 * pause_s, _PAUSE_MAX_S)
+            self._hand_back(batches)
+            raise
 
-    def _typed(self, partition: TopicPartition, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Rows with their keys and values read. Where that fails they come again: what comes behind
-        them has to wait."""
+    def _typed(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Rows with their keys and values read."""
         source = self._settings.source
         if not source.forms.columns:
             return rows
-        try:
-            if self._reader is None:
-                from keyrange.values.reading import ValueReader
+        if self._reader is None:
+            from keyrange.values.reading import ValueReader
 
-                self._reader = ValueReader(source.forms, source.registry)
-            return self._reader.read_all(rows)
-        except BaseException:
-            self._holding.hand_back(partition, rows)
-            raise
+            self._reader = ValueReader(source.forms, source.registry)
+        return self._reader.read_all(rows)
 
     def _step(self, sharing: Sharing, deadline: float) -> None:
         if self._block is not None and self._in_use:
@@ -216,8 +211,9 @@ class Consumer(ConsumerPositions):
 
     def poll_records(self, timeout_ms: float = 1_000) -> list[ConsumerRecord]:
         """As `poll`, the rows as records."""
-        batches = self.poll(timeout_ms)
+        batches: list[pa.RecordBatch] = []
         try:
+            batches = self.poll(timeout_ms)
             return [record for batch in batches for record in records_of(batch)]
         except BaseException:
             self._hand_back(batches)
@@ -269,7 +265,7 @@ class Consumer(ConsumerPositions):
         """
         self._check(outside_of_blocks="transaction")
         return Transaction(
-            self._topics, self._begin_block, self._use_block, self._commit_block, self._abort_block
+            self._topics, self._begin_block, self._use_block, self._commit_block, self._end_block
         )
 
     def close(self) -> None:
@@ -279,7 +275,7 @@ class Consumer(ConsumerPositions):
             return
         try:
             if self._block is not None:
-                self._abort_block(self._block)
+                self._end_block(self._block)
             if self._assigned:
                 self.commit()
                 self._end()
@@ -311,17 +307,16 @@ class Consumer(ConsumerPositions):
             message = "the consumer was closed within the transaction: nothing of it is committed"
             raise error("CONSUMER_STATE", message)
         self._block = None
-        try:
-            with self._fenced_is_lost():
-                if batches:
-                    self._holding.commit_with(batches)
-                else:
-                    self._holding.commit()
-        finally:
-            self._holding.forget()
+        with self._fenced_is_lost():
+            if batches:
+                self._holding.commit_with(batches)
+            else:
+                self._holding.forget()
+                self._holding.commit()
 
-    def _abort_block(self, block: Transaction) -> None:
-        if self._block is block:
+    def _end_block(self, block: Transaction) -> None:
+        """A block is over: what of it was not committed comes again."""
+        if self._block in (None, block):
             self._block = None
             self._holding.go_back()
 

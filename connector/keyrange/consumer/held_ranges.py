@@ -7,11 +7,12 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
-from keyrange.consumer.acknowledgements import Longs, PartitionWork
+from keyrange.consumer.acknowledgements import PartitionWork
 from keyrange.consumer.commit_log import CommitLog
 from keyrange.consumer.committed_mirror import CommittedMirror
 from keyrange.consumer.reading_order import Batch
 from keyrange.consumer.settings import ConsumerSettings
+from keyrange.consumer.stretches import Longs
 from keyrange.consumer.transactional_commits import Stage, TransactionalCommits
 from keyrange.errors import KeyrangeError, error
 from keyrange.individual_commits.model.partition_progress import KeyRangeState
@@ -103,6 +104,16 @@ class HeldRanges:
         self._round = None
         work.seek(offset)
 
+    def received(self, partition: TopicPartition) -> None:
+        """Somebody has what `next` has returned of a partition."""
+        self._works[partition].received()
+
+    def take_back(self) -> None:
+        """Nobody has received what `next` returned last, or was to return."""
+        self._round = None
+        for work in self._works.values():
+            work.take_back()
+
     def hand_back(self, partition: TopicPartition, rows: pa.RecordBatch) -> None:
         """Nobody has received rows that were handed out, as `PartitionWork.hand_back`."""
         self._round = None
@@ -151,20 +162,17 @@ class HeldRanges:
         return {p: work.done_up_to for p, work in sorted(self._works.items())}
 
     def commit_with(self, batches: Sequence[SentBatch]) -> None:
-        """Commit what is acknowledged, and send batches: both or nothing. Where it is nothing, all
-        is as it was at `remember`. Raises as `TransactionalCommits.write`."""
-        pieces = self._to_commit()
+        """Commit what is acknowledged, and send batches: both or nothing. Where it is nothing
+        `go_back` is to follow. Raises as `TransactionalCommits.write`."""
         try:
+            pieces = self._to_commit()
             self.transactions.begin(batches[0].partition.topic)
             plan = self.commit_log.planned(*self._to_write(pieces))
             self.transactions.write(plan, batches)
         except BaseException as failure:
-            stage = self.transactions.stage
-            if stage is Stage.NOT_SENT:
-                self.go_back()
-            elif stage is Stage.UNSURE and not isinstance(failure, KeyrangeError):
+            is_unsure = self.transactions.stage is Stage.UNSURE
+            if is_unsure and not isinstance(failure, KeyrangeError):
                 self.drop()
-            # What is sent is acknowledged, and committed as soon as the table can be written to.
             raise
         self._committed(pieces)
         self.mirror()
@@ -186,6 +194,7 @@ class HeldRanges:
 
     def remember(self) -> None:
         """Take note of what is under way, to go back to."""
+        self.transactions.settled()
         works = {p: work.copied() for p, work in self._works.items()}
         self._remembered = (works, dict(self._cut_back))
 
@@ -195,12 +204,14 @@ class HeldRanges:
 
     def go_back(self) -> None:
         """What was handed out since `remember` comes again, and what was acknowledged since is
-        not."""
-        if self._remembered is not None:
+        not. What is sent stays acknowledged, and is committed as soon as the table can be written
+        to."""
+        if self._remembered is not None and self.transactions.stage is Stage.NOT_SENT:
             self._note_had()
             self._works, self._cut_back = self._remembered
-            self._round, self._remembered = None, None
+            self._round = None
             self._count_again_at = 0
+        self._remembered = None
 
     def mirror(self, at_once: bool = False) -> None:
         """Tell the Kafka group how far everything is done."""

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, cast
 import numpy as np
 import pyarrow as pa
 
-from keyrange.consumer.acknowledgements import Longs
+from keyrange.consumer.stretches import Longs
 from keyrange.errors import error
 from keyrange.model.key_ranges import SPACE, KeyRange, overlap
 from keyrange.model.offsets import TopicPartition

@@ -14,8 +14,8 @@ from keyrange.kafka.model.sender_messages import Batch
 class Transaction:
     """What `Consumer.transaction` returns: the `with` block is the transaction.
 
-    `begin` is called with it, `used` with each output, `commit` at the end with what was sent, and
-    `abort` where the block fails.
+    `begin` is called with it, `used` with each output, `commit` at the end with what was sent where
+    the block does not fail, and `end` behind all.
     """
 
     def __init__(
@@ -24,9 +24,9 @@ class Transaction:
         begin: Callable[[Transaction], None],
         used: Callable[[], None],
         commit: Callable[[Transaction, list[Batch]], None],
-        abort: Callable[[Transaction], None],
+        end: Callable[[Transaction], None],
     ) -> None:
-        self._begin, self._used, self._commit, self._abort = begin, used, commit, abort
+        self._begin, self._used, self._commit, self._end = begin, used, commit, end
         self._output: TransactionOutput | None = TransactionOutput(topics)
         self._is_open = False
 
@@ -50,21 +50,21 @@ class Transaction:
     def __enter__(self) -> Self:
         if self._output is None or self._is_open:
             raise error("CONSUMER_STATE", "a transaction is one block: call transaction() for each")
-        self._begin(self)
-        self._is_open = True
-        return self
+        try:
+            self._begin(self)
+            self._is_open = True
+            return self
+        except BaseException:
+            self._end(self)
+            raise
 
     def __exit__(
         self, kind: type[BaseException] | None, failure: object, trace: TracebackType | None
     ) -> None:
-        output, self._output, self._is_open = self._output, None, False
-        assert output is not None
-        if kind is not None:
-            self._abort(self)
-            return
         try:
-            batches = output.batches()
-        except BaseException:
-            self._abort(self)
-            raise
-        self._commit(self, batches)
+            output, self._output, self._is_open = self._output, None, False
+            if kind is None:
+                assert output is not None
+                self._commit(self, output.batches())
+        finally:
+            self._end(self)

@@ -60,6 +60,11 @@ class TransactionalCommits:
             self._sender.close()
         self._sender = None
 
+    def settled(self) -> None:
+        """What follows is another transaction: the last one, if it was sent, is in the table."""
+        if self.stage is Stage.SENT:
+            self.stage = Stage.NOT_SENT
+
     def begin(self, marks: str) -> None:
         """Let Kafka and the claim know that there may be a transaction, with marks beside a topic:
         before its commit is planned.
@@ -70,7 +75,6 @@ class TransactionalCommits:
             # The mark of another one would stand in the place of what tells.
             message = "the last transaction is unsure, and the ranges are not claimed since"
             raise error("RANGES_LOST", message, slot=self._log.slot)
-        self.stage = Stage.NOT_SENT
         sender = self._started(marks)
         if time.monotonic() - self._marked_at >= _MARKED_S:
             self._leave_mark(sender)

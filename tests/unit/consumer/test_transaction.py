@@ -26,6 +26,8 @@ from keyrange.members.model.group_member_states import GroupState
 from keyrange.model.key_ranges import SPACE, split_evenly
 from keyrange.sending import marked_sender
 from keyrange.wire.produced_batches import seal
+from project.forms import by_form
+from queries.interrupted_calls import interrupted
 from queries.scripted_consumer import FIRST, a_key_each
 
 
@@ -367,3 +369,24 @@ class TestEnds:
                 [claim] = consumer._holding.commit_log.claims().values()
                 assert claim.marks == "out"
                 assert Producer.marks.keys() == {f"keyrange:g:{claim.slot}"}
+
+
+def test_an_interrupt_leaves_all_of_a_block_or_nothing(
+    world: World, options: dict[str, str], tmp_path: Path
+) -> None:
+    """Ctrl+C at any line, in a program that closes its consumer then: what was acknowledged was
+    committed, and its output was not sent."""
+    for line in range(0, 10_000, by_form(97, 29, 1)):
+        Producer.log, Producer.marks = [], {}
+        own = options | {"commitTable": str(tmp_path / f"commits{line}")}
+        with Consumer(own) as consumer:
+            consumer.assign({FIRST: []})
+            where = interrupted(lambda: sends(consumer, range(10)), line)
+        sent = numbers()
+        with Consumer(own | {"member.name": "b"}) as other:
+            other.assign({FIRST: []})
+            left = polled(other)
+        assert sorted(sent + left) == list(range(10)), where
+        if not where:
+            break
+    assert line > 500
