@@ -22,7 +22,8 @@ TOPIC_CONDITIONS: Final = (
     _rows.invalid(
         "INVALID_RECORD",
         "give the row's headers names, a timestamp that the topic takes, and a partition that the "
-        "topic has",
+        "topic has; a batch that was made before the topic's settings changed is sent when the "
+        "topic takes it again",
         "A row cannot become a record of the topic, or the broker refused its record. The "
         "transaction that had it, if there was one, was aborted.",
         "the row in the message; message.timestamp.type, message.timestamp.before.max.ms and "
@@ -30,7 +31,8 @@ TOPIC_CONDITIONS: Final = (
     ),
     _rows.invalid(
         "MESSAGE_TOO_LARGE",
-        "make the row smaller, or raise max.request.size and the topic's max.message.bytes",
+        "make the row smaller, or raise max.request.size and the topic's max.message.bytes; a "
+        "batch that was made before the topic took less is sent when it takes as much again",
         "A record is larger than the producer sends or the topic takes. The transaction that had "
         "it, if there was one, was aborted.",
         "the row and its size in the message: `kafka-configs --describe --topic TOPIC`",
@@ -54,8 +56,9 @@ TOPIC_CONDITIONS: Final = (
     ),
     _rows.unavailable(
         "PRODUCER_FENCED",
-        "end one of them if two senders have one transactional id; a transaction that took longer "
-        "than transaction.timeout.ms ends so, too",
+        "end one of them if two senders have one transactional id; if the transaction took longer "
+        "than kafka.transaction.timeout.ms, raise it, and where it is more than the brokers' "
+        "transaction.max.timeout.ms that too, or make batches smaller",
         "Another sender of the transactional id began, or the transaction took too long. What this "
         "one had not committed is aborted, and it sends nothing more.",
         "the transactional id in the message: `kafka-transactions.sh describe "

@@ -178,6 +178,8 @@ def test_a_transaction_that_cannot_be_is_aborted_and_another_one_may_begin(
     assert failure is not None
     is_refused = kind is Produce and condition != "RECORDS_NOT_DELIVERED"
     assert failure.batch is (large if is_refused else None)
+    # Whoever is to raise a limit learns how far.
+    assert (f"{large.size_bytes} bytes" in failure.error.message) is is_refused
     # The next one begins with the first sequence number again.
     driven.transaction(batch(), batch())
     driven.until(Phase.READY)

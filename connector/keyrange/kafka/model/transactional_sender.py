@@ -187,8 +187,9 @@ class TransactionalSender:
         if self._outbox.has(send):
             refused = self._outbox.answered(send, answer, now_ms)
             if refused is not None and self.phase is Phase.SENDING:
-                what = f"a batch for {refused.batch.partition}"
-                self._refused(refused.outcome, what, refused.batch)
+                batch = refused.batch
+                what = f"a batch of {batch.size_bytes} bytes for {batch.partition}"
+                self._refused(refused.outcome, what, batch)
         elif send is self._step.send:
             self._step.send = None
             outcome = self._whole(send.request, answer)
