@@ -25,7 +25,7 @@ from keyrange.keyed_state.state_handles import instant
 from keyrange.model.offsets import TopicPartition
 from keyrange.options.kafka_properties import ClientSettings
 from keyrange.options.producer_properties import ProducerSettings
-from keyrange.sending.model.marks import Mark
+from keyrange.sending.model.marks import LETTERS, Mark
 from keyrange.sending.open_senders import OpenSenders, number_of
 from keyrange.sending.shard_sender import Share
 from keyrange.sending.topic_address import TopicAddress
@@ -34,8 +34,6 @@ from keyrange.wire.produced_batches import RecordWriter
 
 _log = logging.getLogger(__name__)
 
-# Of its sender, in the place of an output's name.
-_NAME: Final = "deadLetterTopic"
 _HEADER: Final = pa.struct([("key", pa.string()), ("value", pa.binary())])
 _COLUMNS: Final = pa.schema(
     [
@@ -87,7 +85,7 @@ class DeadLetterTopic:
             return
         mark = Mark(batch_id, number_of(driver))
         # A mark that Kafka has forgotten would let a query stand still for good: rather twice.
-        share = Share(application, _NAME, 0, self._batches(wanted), mark, "send", is_made=True)
+        share = Share(application, LETTERS, 0, self._batches(wanted), mark, "send", is_made=True)
         self._senders.send(share)
 
     def _is_out(self, letter: Letter | None, own: str, driver: Driver) -> bool:
@@ -103,7 +101,7 @@ class DeadLetterTopic:
         return self._taken_over[application].is_out(letter.batch_id)
 
     def _take_over(self, application: str, driver: Driver) -> None:
-        [mark] = self._senders.taken_over(application, _NAME, driver)
+        [mark] = self._senders.taken_over(application, LETTERS, driver)
         self._taken_over[application] = mark
 
     def _batches(self, letters: Sequence[Letter]) -> list[Batch]:

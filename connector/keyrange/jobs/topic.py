@@ -24,6 +24,7 @@ from keyrange.options.producer_properties import ProducerSettings
 from keyrange.options.topic_options import TopicValues, parse_topic_options
 from keyrange.options.value_format import ValueOptions
 from keyrange.options.value_parsers import Violations
+from keyrange.sending.model.marks import LETTERS
 from keyrange.sending.topic_address import TopicAddress
 from keyrange.source.schema import source_schema, typed_schema
 from keyrange.values.writing import encoder_of
@@ -178,6 +179,9 @@ def prepared_topic(
     if topic.name and read is not None and is_same and read.reads(topic.name):
         text = "is one that the query reads: each row would come as a record"
         violations.messages.append(f"{label} {text}")
+    if name == LETTERS and source.commits.dead_letter_topic:
+        # One would take the other's marks for its own, and what is not sent for sent.
+        violations.messages.append(f"{label} has the name of what option {LETTERS} sends")
     for each in _cuts(source):
         text = f"needs the records of a key in one task, and {each} cuts partitions by offsets"
         violations.messages.append(f"{label} {text}: use splitBy=keyRange")

@@ -11,6 +11,8 @@ from pyspark.sql.types import StructType
 
 import keyrange
 from keyrange.errors import KeyrangeError
+from keyrange.jobs.topic import prepared_topic
+from keyrange.options import parse_options
 from keyrange.testing import RecordsFailed, StateHarness
 from keyrange.work.model.output_table import OutputTable
 
@@ -169,3 +171,11 @@ def test_rows_that_stand_for_earlier_ones_want_a_table_with_keys(
     made._check_keys([OutputTable("/t", SCHEMA.json(), keys=keys)])
     assert len(caplog.messages) == bool(said)
     assert all(f"keys={said}" in each for each in caplog.messages)
+
+
+def test_an_output_may_not_have_the_name_of_what_sends_dead_letters() -> None:
+    """Its sender would take the mark of a batch's letters for that of its rows, and send none."""
+    options = parse_options(KEEPS | {"deadLetterTopic": "dead"}, "stream")
+    topic = keyrange.Topic("out")
+    with pytest.raises(KeyrangeError, match=r"INVALID_OPTIONS.*'deadLetterTopic' has the name"):
+        prepared_topic("deadLetterTopic", topic, StructType().add("value", "string"), options)

@@ -8,6 +8,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
+from typing import Final
+
+# Of the sender of dead letters, in the place of an output's name.
+LETTERS: Final = "deadLetterTopic"
 
 
 @dataclass(frozen=True, slots=True)
