@@ -76,7 +76,7 @@ class TransactionalCommits:
             message = "the last transaction is unsure, and the ranges are not claimed since"
             raise error("RANGES_LOST", message, slot=self._log.slot)
         sender = self._started(marks)
-        if time.monotonic() - self._marked_at >= _MARKED_S:
+        if self._is_mark_old:
             self._leave_mark(sender)
 
     def write(self, commit: Commit, batches: Sequence[Batch]) -> None:
@@ -109,11 +109,16 @@ class TransactionalCommits:
                 sender.close()
                 raise
             self._sender, self._is_checked = sender, True
-        if not sender.is_started:
+        # Kafka forgets who sent nothing for as long as it forgets marks.
+        if not sender.is_started or self._is_mark_old:
             self._begin_anew(sender)
         if not self._is_checked:
             self._check()
         return sender
+
+    @property
+    def _is_mark_old(self) -> bool:
+        return time.monotonic() - self._marked_at >= _MARKED_S
 
     def _begin_anew(self, sender: MarkedSender) -> Token | None:
         self._is_checked = False

@@ -145,6 +145,8 @@ def test_a_fenced_sender_sends_nothing_more(kind: type, name: str) -> None:
         (EndTransaction, "TRANSACTION_ABORTABLE", "TRANSACTION_ABORTED"),
         (Produce, "OUT_OF_ORDER_SEQUENCE_NUMBER", "TRANSACTION_ABORTED"),
         (Produce, "UNKNOWN_PRODUCER_ID", "TRANSACTION_ABORTED"),
+        (Produce, "INVALID_TXN_STATE", "TRANSACTION_ABORTED"),
+        (AddOffsets, "INVALID_TXN_STATE", "TRANSACTION_ABORTED"),
         (Produce, "MESSAGE_SIZE_TOO_LARGE", "MESSAGE_TOO_LARGE"),
         (Produce, "RECORD_LIST_TOO_LARGE", "MESSAGE_TOO_LARGE"),
         (Produce, "INVALID_RECORD", "INVALID_RECORD"),

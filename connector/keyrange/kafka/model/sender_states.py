@@ -118,7 +118,7 @@ def condition(name: str) -> str:
     """The condition of the catalogue that one of Kafka's errors becomes."""
     if name in FENCED:
         return "PRODUCER_FENCED"
-    if name in LOST:
+    if name in LOST or name == NOTHING_OPEN:
         return "TRANSACTION_ABORTED"
     if name in TOO_LARGE:
         return "MESSAGE_TOO_LARGE"
