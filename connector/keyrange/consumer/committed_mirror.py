@@ -15,19 +15,21 @@ from keyrange.members.status import now_ms as passed_ms
 from keyrange.model.offsets import TopicPartition
 
 _EVERY_MS: Final = 1_000
+# Who has the first keys of a partition may be away, and others get on.
+_EACH_EVERY_MS: Final = 30_000
 _TRIES: Final = 5
 
 
 class CommittedMirror:
     """Now and then, never less than before, and of the partitions whose first keys are held here:
-    one consumer tells of each. The last word is of all that are held: nobody may be left who has
-    their first keys."""
+    one consumer tells of each. More rarely each consumer tells of all that it holds, and with its
+    last word: nobody may be there who has their first keys."""
 
     def __init__(self, settings: ConsumerSettings, cluster: Cluster) -> None:
         self._mirror: GroupMirror | None = None
         if settings.source.mirror_offsets and settings.source.client.group_id:
             self._mirror = GroupMirror(cluster, settings.source.client.group_id)
-        self._at_ms = 0
+        self._at_ms = self._each_at_ms = 0
         # What the Kafka group was told.
         self._told: dict[TopicPartition, int] = {}
 
@@ -46,7 +48,10 @@ class CommittedMirror:
         if self._mirror is None or (now_ms < self._at_ms and not at_once):
             return
         self._at_ms = now_ms + _EVERY_MS
-        mine = [p for p, work in works.items() if at_once or work.spans[0].from_hash == 0]
+        each = at_once or now_ms >= self._each_at_ms
+        if each:
+            self._each_at_ms = now_ms + _EACH_EVERY_MS
+        mine = [p for p, work in works.items() if each or work.spans[0].from_hash == 0]
         epochs = {p: view.epoch(p) for p in mine}
         for _ in range(_TRIES if at_once else 1):
             before = dict(self._told)
