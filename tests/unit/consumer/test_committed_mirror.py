@@ -33,7 +33,8 @@ def test_the_group_hears_of_a_partition_whose_first_keys_nobody_reads(
         "kafka.group.id": "g",
         "commitTable": str(tmp_path / "commits"),
     }
-    mirror = CommittedMirror(parse_consumer_options(options), SimpleNamespace())  # type: ignore[arg-type]
+    cluster: Any = None
+    mirror = CommittedMirror(parse_consumer_options(options), cluster)
     works: Any = {
         WHOLE: SimpleNamespace(spans=[SPACE]),
         SHARED: SimpleNamespace(spans=split_evenly(SPACE, 2)[1:]),
