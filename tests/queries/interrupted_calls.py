@@ -13,7 +13,9 @@ from keyrange.consumer import api
 _OWN = str(Path(api.__file__).parent)
 
 
-def interrupted(call: Callable[[], object], at: int) -> str:
+def interrupted(
+    call: Callable[[], object], at: int, by: type[BaseException] = KeyboardInterrupt
+) -> str:
     """Interrupt a call at the line of the consumer's that it comes to as number `at`; which line
     that is, "" where it comes to none."""
     left, where = at, ""
@@ -26,14 +28,14 @@ def interrupted(call: Callable[[], object], at: int) -> str:
             left -= 1
             if left < 0 and not where:
                 where = f"{frame.f_code.co_filename}:{frame.f_lineno}"
-                raise KeyboardInterrupt
+                raise by
         return trace
 
     before = sys.gettrace()
     sys.settrace(trace)
     try:
         call()
-    except KeyboardInterrupt:
+    except by:
         assert where
     finally:
         sys.settrace(before)

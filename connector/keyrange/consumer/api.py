@@ -158,7 +158,7 @@ class Consumer(ConsumerPositions):
         deadline = time.monotonic() + timeout_ms / 1000
         pause_s, rows_max = _PAUSE_S, self._settings.source.max_batch_rows
         batches: list[pa.RecordBatch] = []
-        rows = 0
+        rows = received = 0
         try:
             while True:
                 if self._sharing is not None and not batches:
@@ -170,6 +170,7 @@ class Consumer(ConsumerPositions):
                     partition, read = found
                     batches.append(self._typed(read))
                     self._holding.received(partition)
+                    received += 1
                     rows += len(read)
                 left_s = deadline - time.monotonic()
                 if left_s <= 0 or (batches and (found is None or rows >= rows_max)):
@@ -180,9 +181,10 @@ class Consumer(ConsumerPositions):
         except BaseException as failure:
             self._holding.take_back()
             # What was handed out is handed over; the next call finds the same.
-            if batches and isinstance(failure, Exception):
-                return batches
-            self._hand_back(batches)
+            kept = received if isinstance(failure, Exception) else 0
+            self._hand_back(batches[kept:])
+            if kept:
+                return batches[:kept]
             raise
 
     def _typed(self, rows: pa.RecordBatch) -> pa.RecordBatch:

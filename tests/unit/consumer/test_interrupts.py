@@ -10,6 +10,7 @@ import pytest
 from brokers.scripted_broker import ScriptedCluster, World
 from keyrange.consumer import consumer_positions
 from keyrange.consumer.api import Consumer
+from project.forms import by_form
 from queries.interrupted_calls import interrupted
 from queries.scripted_consumer import FIRST, a_key_each
 
@@ -41,18 +42,19 @@ def polled(consumer: Consumer) -> list[int]:
     return [each.offset for each in consumer.poll_records(0)]
 
 
+@pytest.mark.parametrize("by", [KeyboardInterrupt, TimeoutError])
 def test_what_nobody_has_received_comes_again_in_its_place(
-    world: World, consumer: Consumer
+    world: World, consumer: Consumer, by: type[BaseException]
 ) -> None:
     """Records that were handed out before, and new ones, were seen by nobody until a restart, or
-    counted as done."""
+    counted as done. An exception may come from a handler of signals too."""
     received: list[int] = []
-    for line in range(1_000):
+    for line in range(0, 1_000, by_form(3, 1, 1)):
         # Some come again, the others for the first time.
         world.latest += 5
         consumer.seek(FIRST, again := max(0, world.latest - 7))
         received.clear()
-        where = interrupted(lambda: received.extend(polled(consumer)), line)
+        where = interrupted(lambda: received.extend(polled(consumer)), line, by)
         while found := polled(consumer):
             received.extend(found)
         assert received == list(range(again, world.latest)), where
