@@ -27,7 +27,12 @@ from keyrange.individual_commits.model.commit import (
     write_offsets_of_batch,
 )
 from keyrange.individual_commits.model.driver_order import Fence
-from keyrange.individual_commits.model.state_columns import NO_STATES, StateColumns, columns_of
+from keyrange.individual_commits.model.state_columns import (
+    NO_STATES,
+    StateColumns,
+    begins_of_runs,
+    columns_of,
+)
 from keyrange.individual_commits.table.row_checksum import CHECKSUM, is_sealed, sealed
 from keyrange.individual_commits.table.state_rows import (
     FIELDS,
@@ -36,8 +41,8 @@ from keyrange.individual_commits.table.state_rows import (
     TIME,
     Faults,
     arrow,
+    common_rows,
     in_order,
-    is_same,
     numbers_of,
     plain,
     plain_rows,
@@ -213,14 +218,20 @@ def commits_of(
     order = np.argsort(numbers, kind="stable")
     # All at once: to take from many chunks costs as much for few rows as for all of them.
     ordered = table.take(arrow(order))
-    begins = [0, *(np.flatnonzero(np.diff(numbers[order])) + 1).tolist(), len(order)]
+    begins = np.flatnonzero(begins_of_runs(numbers[order]))
+    # What the rows of a commit have in common is read of all commits at once: one by one, as the
+    # other columns are, it costs as much as those.
+    firsts, others = common_rows(ordered, SAME, begins)
+    mixed = set(numbers[order][others].tolist())
+    bounds = list(pairwise([*begins.tolist(), len(order)]))
     commits: list[Commit] = []
     seen: set[TopicPartition] = set()
-    for begin, end in reversed(list(pairwise(begins))):
-        if begin < end:
-            commit = _commit(ordered.slice(begin, end - begin), seen, faults)
-            seen.update(commit.states if newest_only else ())
-            commits.append(commit)
+    for first, (begin, end) in zip(reversed(firsts), reversed(bounds), strict=True):
+        if first["commit_seq"] in mixed:
+            raise faults.damaged("two commits have the same number", commit_seq=first["commit_seq"])
+        commit = _commit(first, ordered.slice(begin, end - begin), seen, faults)
+        seen.update(commit.states if newest_only else ())
+        commits.append(commit)
     return commits[::-1]
 
 
@@ -259,15 +270,13 @@ def claims_of(table: pa.Table) -> dict[str, tuple[int, str]]:
     return found
 
 
-def _commit(rows: pa.Table, skip: set[TopicPartition], faults: Faults) -> Commit:
-    first = next(plain_rows(rows.slice(0, 1), SCHEMA.names))
+def _commit(first: Row, rows: pa.Table, skip: set[TopicPartition], faults: Faults) -> Commit:
+    """`first`: the columns of `SAME`."""
     seq = first["commit_seq"]
-    if any(not is_same(rows.column(name)) for name in SAME):
-        raise faults.damaged("two commits have the same number", commit_seq=seq)
     if any(first[name] is None for name in _OF_COMMIT):
         raise faults.damaged("a column of a commit is null", commit_seq=seq)
     rows = _in_order(rows, faults, seq)
-    if not is_sealed(rows, SAME):
+    if not is_sealed(rows, first):
         message = "the checksum is not that of what its rows hold"
         raise faults.damaged(message, commit_seq=seq)
     if first["kind"] not in {kind.value for kind in CommitKind}:
@@ -323,13 +332,13 @@ def _named(rows: pa.Table) -> Iterator[TopicPartition]:
 
 def _once(rows: pa.Table, states: StateColumns, faults: Faults) -> tuple[Counts, Runs, Times]:
     """What stands in one row of each partition."""
-    firsts = rows.slice(0, 0)
-    if states:
-        firsts = rows.take(arrow(np.flatnonzero(numbers_of(rows.column("lo")) == 0)))
-    names = (*_PARTITION, "state_runs", *_TIMES, *_COUNTS)
     counts: Counts = {}
     runs: Runs = {}
     times: Times = {}
+    if not states:
+        return counts, runs, times
+    names = (*_PARTITION, "state_runs", *_TIMES, *_COUNTS)
+    firsts = rows.select(names).take(arrow(np.flatnonzero(numbers_of(rows.column("lo")) == 0)))
     for topic, number, stored, *rest in zip(
         *(plain(firsts.column(name)) for name in names), strict=True
     ):

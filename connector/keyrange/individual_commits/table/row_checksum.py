@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -24,25 +24,24 @@ CHECKSUM: Final = "checksum"
 def sealed(rows: pa.Table, same: Sequence[str]) -> pa.Table:
     """The rows of a commit in their order, with their checksum. `same`: the columns that have one
     value in all of them."""
-    found = pa.array([_checksum(rows, same)], pa.int64())
+    found = pa.array([_checksum(rows, next(plain_rows(rows.slice(0, 1), same)))], pa.int64())
     at = rows.column_names.index(CHECKSUM)
     return rows.set_column(at, rows.field(at), pa.repeat(found[0], len(rows)))
 
 
-def is_sealed(rows: pa.Table, same: Sequence[str]) -> bool:
-    """Whether rows in the same order hold what they were sealed with."""
+def is_sealed(rows: pa.Table, first: Mapping[str, Any]) -> bool:
+    """Whether rows in the same order hold what they were sealed with; `first`: what is the same in
+    all of them, as `plain_rows` has it."""
     stored = rows.column(CHECKSUM)
-    return is_same(stored) and stored[0].as_py() == _checksum(rows, same)
+    return is_same(stored) and stored[0].as_py() == _checksum(rows, first)
 
 
-def _checksum(rows: pa.Table, same: Sequence[str]) -> int:
+def _checksum(rows: pa.Table, first: Mapping[str, Any]) -> int:
     """A column of nulls counts as one that is not there."""
-    [first] = plain_rows(rows.slice(0, 1), same)
     told = {name: value for name, value in first.items() if value is not None}
     found = zlib.crc32(json.dumps([len(rows), told]).encode())
-    for name in rows.column_names:
-        column = rows.column(name)
-        if name != CHECKSUM and name not in same and column.null_count < len(column):
+    for name, column in zip(rows.column_names, rows.itercolumns(), strict=True):
+        if name != CHECKSUM and name not in first and column.null_count < len(column):
             found = _crc(column.combine_chunks(), zlib.crc32(name.encode(), found))
     return found
 

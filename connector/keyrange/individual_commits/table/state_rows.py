@@ -190,7 +190,8 @@ def numbers_of(column: pa.Array | pa.ChunkedArray) -> Ints:
     """Without nulls, which the caller looks for."""
     found = [np.empty(0, np.int64)]
     for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
-        values = pc.cast(pc.drop_null(chunk), _INT64)
+        values = chunk.drop_null() if chunk.null_count else chunk
+        values = values if values.type == _INT64 else values.cast(_INT64)
         if len(values):
             data = np.frombuffer(values.buffers()[1], np.int64)
             found.append(data[values.offset :][: len(values)])
@@ -201,7 +202,9 @@ def arrow(
     values: np.ndarray[Any, Any], kind: pa.DataType = _INT64, nulls: Bools | None = None
 ) -> pa.Array:
     data = pa.py_buffer(np.ascontiguousarray(values, np.int64))
-    column = pa.Array.from_buffers(pa.int64(), len(values), [None, data]).cast(kind)
+    column = pa.Array.from_buffers(_INT64, len(values), [None, data])
+    # Most are of this type, and a cast to it costs as much as another.
+    column = column if kind == _INT64 else column.cast(kind)
     if nulls is None:
         return column
     return pc.if_else(arrow(~nulls, pa.bool_()), column, pa.NA)
@@ -221,6 +224,21 @@ def plain(column: pa.ChunkedArray) -> list[Any]:
     # `cast` would import Arrow's compute.
     chunks = (chunk.view(pa.int64()) for chunk in column.chunks)
     return [value for chunk in chunks for value in chunk.to_pylist()]
+
+
+def common_rows(
+    table: pa.Table, names: Iterable[str], begins: Ints
+) -> tuple[list[dict[str, Any]], Ints]:
+    """The rows of a table at some places, as `plain_rows` has them, and where else one of the
+    columns has another value than just before."""
+    columns, found = {}, [begins]
+    for name in names:
+        runs = pc.run_end_encode(table.column(name).combine_chunks(), run_end_type=_INT64)
+        ends, values = numbers_of(runs.run_ends), plain(pa.chunked_array([runs.values]))
+        columns[name] = [values[at] for at in np.searchsorted(ends, begins, "right").tolist()]
+        found.append(ends)
+    rows = [dict(zip(columns, each, strict=True)) for each in zip(*columns.values(), strict=True)]
+    return rows, np.setdiff1d(np.concatenate(found), [*begins, len(table)])
 
 
 def is_same(column: pa.ChunkedArray) -> bool:
