@@ -44,8 +44,6 @@ def _secrets(settings: Mapping[str, str]) -> list[str]:
 
 def _environment() -> dict[str, str]:
     """Where delta-rs and Arrow find credentials. A store tells a token that it does not take."""
-    return {
-        name: value
-        for name, value in os.environ.items()
-        if name.startswith(_OF_STORES) and not name.endswith(_NO_SECRETS)
-    }
+    # Names alone: that an object is not there, which is told here as well, is asked all the time.
+    names = (name for name in os.environ if name.startswith(_OF_STORES))
+    return {name: os.environ[name] for name in names if not name.endswith(_NO_SECRETS)}
