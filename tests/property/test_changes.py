@@ -37,8 +37,10 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
 TIMES = st.datetimes(datetime(1900, 1, 1), datetime(2200, 1, 1))
 
 
+@cache
 def rows_of(database: str) -> st.SearchStrategy[Row]:
-    """Of a table, but for its keys. MySQL's times have milliseconds here."""
+    """Of a table, but for its keys. MySQL's times have milliseconds here. Made once: to look over a
+    strategy that is new costs more than to draw from it."""
     finest = 1000 if database == "mysql" else 1
     at = TIMES.map(lambda time: time - timedelta(microseconds=time.microsecond % finest))
     columns = {
