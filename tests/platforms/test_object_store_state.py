@@ -30,7 +30,7 @@ from keyrange.model.key_ranges import SPACE
 from keyrange.model.offsets import TopicPartition
 from keyrange.storage.directory import Directory
 from keyrange.work.outcome_rows import done_rows, other_rows
-from nemesis.work import written
+from nemesis.work import Content, written
 from platforms.s3_server import S3Server
 from platforms.s3a import confs_of
 from queries.ingesting import JOBS, TESTS, Ingest, ingest
@@ -119,7 +119,7 @@ class Query:
         self.topics.produce(
             self.topic,
             (
-                Record(written("run", n, "", 0), b"k%d" % (n % KEYS), n % KEYS % 2)
+                Record(written(Content("run", n, ""), 0), b"k%d" % (n % KEYS), n % KEYS % 2)
                 for n in range(first, until)
             ),
         )
