@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -19,7 +17,8 @@ from keyrange import Consumer, KeyRangeListener, TopicPartition
 from keyrange.errors import KeyrangeError
 from keyrange.model.key_ranges import SPACE, merge
 from queries.consuming import read_journal
-from queries.sharing_consumer import SHORT_SESSION_MS, sharing_options
+from queries.forked import start_forked
+from queries.sharing_consumer import SHORT_SESSION_MS, share, sharing_options
 
 # The hash spaces of the three partitions.
 ALL = 3 * SPACE.size
@@ -30,19 +29,17 @@ class Process:
 
     def __init__(self, arguments: list[str], journal: Path) -> None:
         self.journal = journal
-        tests = Path(__file__).parents[1]
-        paths = os.pathsep.join([str(tests), str(tests.parent / "connector")])
-        command = [sys.executable, "-P", "-m", "queries.sharing_consumer", *arguments, str(journal)]
-        self.popen = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": paths})
+        self.process = start_forked(share, *arguments, str(journal))
 
     def lines(self, what: str) -> list[dict[str, Any]]:
         lines = read_journal(self.journal) if self.journal.exists() else []
         return [line for line in lines if line["what"] == what]
 
     def send(self, number: signal.Signals) -> None:
-        self.popen.send_signal(number)
+        assert self.process.pid is not None
+        os.kill(self.process.pid, number)
         if number is signal.SIGKILL:
-            self.popen.wait()
+            self.process.join()
 
     def committed(self) -> list[tuple[int, int]]:
         return [tuple(place) for line in self.lines("committed") for place in line["places"]]
@@ -79,8 +76,8 @@ def start(topics: Topics, tmp_path: Path) -> Iterator[Start]:
     begin.topic = topic  # type: ignore[attr-defined]
     yield begin
     for each in started:
-        each.popen.kill()
-        each.popen.wait()
+        each.process.kill()
+        each.process.join()
 
 
 def produced(topics: Topics, start: Start, count: int) -> set[tuple[int, int]]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import random
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
@@ -17,14 +17,8 @@ from brokers.real_broker import Record, Topics, send
 from keyrange import Consumer
 from keyrange.model.key_ranges import HASH_MAX
 from project.forms import by_form
-from queries.consuming import consumer_options, read_journal
-
-
-def start(arguments: list[str], run: int, given: list[str]) -> subprocess.Popen[bytes]:
-    tests = Path(__file__).parents[1]
-    paths = os.pathsep.join([str(tests), str(tests.parent / "connector")])
-    command = [sys.executable, "-P", "-m", "queries.consuming", *arguments, str(run), *given]
-    return subprocess.Popen(command, env=os.environ | {"PYTHONPATH": paths})
+from queries.consuming import consume, consumer_options, read_journal
+from queries.forked import start_forked
 
 
 def has_committed(journal: Path, run: int, times: int) -> bool:
@@ -35,12 +29,12 @@ def has_committed(journal: Path, run: int, times: int) -> bool:
 
 
 @pytest.fixture
-def processes() -> Iterator[list[subprocess.Popen[bytes]]]:
-    started: list[subprocess.Popen[bytes]] = []
+def processes() -> Iterator[list[BaseProcess]]:
+    started: list[BaseProcess] = []
     yield started
     for each in started:
         each.kill()
-        each.wait()
+        each.join()
 
 
 def keyed(first: int, count: int) -> list[Record]:
@@ -48,7 +42,7 @@ def keyed(first: int, count: int) -> list[Record]:
 
 
 def test_kills_lose_nothing_and_nothing_is_committed_twice(
-    topics: Topics, tmp_path: Path, processes: list[subprocess.Popen[bytes]]
+    topics: Topics, tmp_path: Path, processes: list[BaseProcess]
 ) -> None:
     topic = topics.create_topic("killed")
     placed = topics.produce(topic, keyed(0, 6_000))
@@ -58,7 +52,7 @@ def test_kills_lose_nothing_and_nothing_is_committed_twice(
 
 @pytest.mark.slow
 def test_kills_where_consumers_share_by_offset(
-    topics: Topics, tmp_path: Path, processes: list[subprocess.Popen[bytes]]
+    topics: Topics, tmp_path: Path, processes: list[BaseProcess]
 ) -> None:
     topic = topics.create_topic("killed-by-offset")
     placed = topics.produce(topic, keyed(0, 3_000))
@@ -69,7 +63,7 @@ def test_kills_where_consumers_share_by_offset(
 
 @pytest.mark.slow
 def test_kills_where_transactions_are_aborted_and_open(
-    topics: Topics, tmp_path: Path, processes: list[subprocess.Popen[bytes]]
+    topics: Topics, tmp_path: Path, processes: list[BaseProcess]
 ) -> None:
     """One is open while consumers are killed, and ends before their last life."""
     topic = topics.create_topic("killed-in-transactions")
@@ -150,7 +144,7 @@ def killed_and_done(
     topics: Topics,
     topic: str,
     tmp_path: Path,
-    processes: list[subprocess.Popen[bytes]],
+    processes: list[BaseProcess],
     given: Sequence[str] = (),
     before_the_last: Callable[[], object] = lambda: None,
 ) -> tuple[set[int], list[set[str]]]:
@@ -169,7 +163,7 @@ def killed_and_done(
     for run in range(last + 1):
         if run == last:
             before_the_last()
-        processes[:] = [start(each, run, list(given)) for each in arguments]
+        processes[:] = [start_forked(consume, *each, str(run), *given) for each in arguments]
         if run == last:
             break
         alive = list(zip(processes, journals, strict=True))
@@ -182,10 +176,12 @@ def killed_and_done(
                 continue
             process, journal = far[0]
             time.sleep(dice.uniform(0.0, 0.1))
-            process.send_signal(signal.SIGKILL)
-            process.wait()
+            process.kill()
+            process.join()
             alive.remove((process, journal))
-    assert [process.wait(timeout=120) for process in processes] == [0, 0]
+    for each in processes:
+        each.join(timeout=120)
+    assert [process.exitcode for process in processes] == [0, 0]
     done: set[int] = set()
     keys: list[set[str]] = []
     for journal in journals:

@@ -3,10 +3,7 @@ as kafka-python reads the output with read_committed."""
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -29,7 +26,8 @@ from keyrange.model.offsets import TopicPartition
 from keyrange.sending.marked_sender import MarkedSender
 from project.forms import by_form
 from queries.consuming import GROUP, consumer_options
-from queries.transacting import send_on, send_some
+from queries.forked import run_forked
+from queries.transacting import send_on, send_some, transact
 
 pytestmark = [
     pytest.mark.broker,
@@ -150,19 +148,15 @@ def test_a_kill_at_any_step_sends_each_record_once(
     """Of two consumers in turn that take each other's ranges; the last one is not killed."""
     servers, table = topics.cluster.bootstrap_servers, str(tmp_path / "commits")
     arguments = [servers, table, topic, output, str(RECORDS)]
-    ends = [transact(*arguments, name, str(at)) for name, at in (("a", step), ("b", step + 1))]
+    ends = [
+        run_forked(transact, *arguments, name, str(at))
+        for name, at in (("a", step), ("b", step + 1))
+    ]
     assert step == 0 or step > 40 or -signal.SIGKILL in ends
     if step % 2:
-        transact(*arguments, "b", str(step + 2))
-    assert transact(*arguments, "a", "0") == 0
+        run_forked(transact, *arguments, "b", str(step + 2))
+    assert run_forked(transact, *arguments, "a", "0") == 0
     assert sent(topics, output) == list(range(RECORDS))
-
-
-def transact(*arguments: str) -> int:
-    tests = Path(__file__).parents[1]
-    paths = os.pathsep.join([str(tests), str(tests.parent / "connector")])
-    command = [sys.executable, "-P", "-m", "queries.transacting", *arguments]
-    return subprocess.run(command, check=False, env=os.environ | {"PYTHONPATH": paths}).returncode
 
 
 def test_a_group_sends_each_record_once_while_ranges_move(

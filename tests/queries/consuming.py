@@ -1,15 +1,10 @@
-"""A plain consumer in tests: short forms, and a process that is killed.
-
-`python -m consuming SERVERS TABLE TOPIC LO HI JOURNAL RUN [NAME=VALUE ...]`: consumes until all is
-done, and writes what it was handed, and what was committed, line by line.
-"""
+"""A plain consumer in tests: short forms, and a process that is killed."""
 
 from __future__ import annotations
 
 import json
 import os
 import random
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -48,10 +43,11 @@ def read_journal(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines[:-1]]
 
 
-def main(
+def consume(
     servers: str, table: str, topic: str, lo: str, hi: str, path: str, run: str, *given: str
 ) -> None:
-    """Each poll's records are acknowledged but for some, which are done with the next ones."""
+    """Consume until all is done, and write what was handed out, and what was committed, line by
+    line. Each poll's records are acknowledged but for some, which are done with the next ones."""
     journal = Journal(Path(path))
     dice = random.Random(run)
     partition = TopicPartition(topic, 0)
@@ -76,7 +72,3 @@ def main(
             break
     consumer.close()
     journal.write("finished", run=run)
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -1,12 +1,7 @@
-"""A process that shares the partitions of a topic, for tests that kill or stop it.
-
-`python -m queries.sharing_consumer SERVERS TABLE TOPIC NAME SESSION_MS JOURNAL` runs until it is
-killed.
-"""
+"""A process that shares the partitions of a topic, for tests that kill or stop it."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +56,8 @@ def sharing_options(
     )
 
 
-def main(servers: str, table: str, topic: str, name: str, session_ms: str, path: str) -> None:
+def share(servers: str, table: str, topic: str, name: str, session_ms: str, path: str) -> None:
+    """Consume until the process is killed."""
     journal = Journal(Path(path))
     options = sharing_options(servers, table, name, session_ms, memberGroup=f"m-{topic}")
     consumer = Consumer(options)
@@ -82,7 +78,3 @@ def main(servers: str, table: str, topic: str, name: str, session_ms: str, path:
             journal.write("refused", condition=failure.condition.name)
         else:
             journal.write("committed", places=[[r.partition, r.offset] for r in records])
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

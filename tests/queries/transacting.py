@@ -1,15 +1,9 @@
-"""A plain consumer that sends in transactions, and is killed at a step of them.
-
-`python -m queries.transacting SERVERS TABLE TOPIC OUTPUT RECORDS NAME STEP`: sends each record of
-partition 0 on, which has so many, and is killed at the step of this number, counted from its start;
-0 for never.
-"""
+"""A plain consumer that sends in transactions, and is killed at a step of them."""
 
 from __future__ import annotations
 
 import os
 import signal
-import sys
 from collections.abc import Callable
 from itertools import count
 from typing import Any
@@ -64,9 +58,11 @@ def send_some(consumer: Consumer, output: str) -> int:
     return sum(map(len, batches))
 
 
-def main(
+def transact(
     servers: str, table: str, topic: str, output: str, records: str, name: str, step: str
 ) -> None:
+    """Send each record of partition 0 on, which has so many, and be killed at the step of this
+    number, counted from the start; 0 for never."""
     numbers = count(1)
 
     def killed() -> None:
@@ -81,7 +77,3 @@ def main(
         left = 10**9 if step == "0" else 60
         while left > 0 and consumer.committed((topic, 0)) != int(records):
             left -= send_some(consumer, output)
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
