@@ -25,7 +25,7 @@ from simulation.topics import Place
 _FIRST = by_form(0, 0, Random().randrange(10**9))
 # How many of them.
 _SHARE = by_form(0.02, 0.15, 20)
-_AT_A_TIME = by_form(1, 3, 10)
+_AT_A_TIME = by_form(1, 2, 10)
 
 KINDS = {
     "batches": (Kind(individual=False), 100),
@@ -36,7 +36,7 @@ KINDS = {
     "individual, pinned, with a budget": (Kind(pinned=True, budget=True), 10),
     "individual, of a pattern": (Kind(pattern=True), 10),
     "batches, other options": (Kind(individual=False, changes=True), 100),
-    "individual, other options": (Kind(changes=True), 100),
+    "individual, other options": (Kind(changes=True), 60),
     "individual, pinned, other options": (Kind(pinned=True, changes=True), 10),
     "individual, begun anew": (Kind(anew=True, clocks=True), 10),
     "batches with losses": (Kind(individual=False, loses=True), 100),
