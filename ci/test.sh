@@ -25,7 +25,7 @@ if [[ "${1:-}" == --fast ]]; then
   set -- tests/unit tests/property "$@"
   # Nothing is shared there that is dear to set up.
   spread=(--dist worksteal)
-  processes=3
+  processes=4
 else
   bringing+=(browser.sh classes.sh)
 fi
