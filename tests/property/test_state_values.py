@@ -137,10 +137,10 @@ def test_one_rule_for_functions_of_records_and_of_batches(kind: str, values: lis
             exact = convert(value)
         except UNFIT:
             with pytest.raises(ValueError, match="column 'v'"):
-                form.batch_of(form.owned([(value,)]))
+                form.batch_of([form.owned((value,))])
         else:
             fit.append(value)
-            assert repr(_read(form.batch_of(form.owned([(value,)])))) == repr([exact])
+            assert repr(_read(form.batch_of([form.owned((value,))]))) == repr([exact])
         try:
             given = pa.array([value])
         except (pa.ArrowException, TypeError, ValueError, OverflowError):
@@ -150,7 +150,7 @@ def test_one_rule_for_functions_of_records_and_of_batches(kind: str, values: lis
         except (ValueError, KeyrangeError):
             continue
         assert repr(_read(cast)) == repr([convert(given[0].as_py())])
-    assert repr(_read(form.batch_of(form.owned([(value,) for value in fit])))) == repr(
+    assert repr(_read(form.batch_of([form.owned((value,)) for value in fit]))) == repr(
         list(map(convert, fit))
     )
 

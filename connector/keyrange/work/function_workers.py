@@ -39,23 +39,24 @@ class RecordWorker:
         self._task = task
         self._function = task.job.function
         self._form = form_of(task.job)
-        self._owned: Callable[[Sequence[Row]], Sequence[Row]] = self._form.owned
+        self._owned: Callable[[Row], Row] = self._form.owned
         self._rows_of: Callable[[Any, Place], Sequence[Row]] = self._form.rows_of
 
     def work(self, stretch: RecordStretch, not_done: OutcomeRows) -> Iterator[pa.RecordBatch]:
         task, alarm, function = self._task, self._task.alarm, self._function
         limits, limited = task.limits, task.job.terms.has_limits
         columns = Columns(stretch, task.deliveries(stretch.partition))
-        held, key_hashes = task.held_in(stretch), stretch.key_hashes.tolist()
+        held, unreadable = task.held_in(stretch), stretch.unreadable
+        key_hashes = stretch.key_hashes.tolist()
         rows: list[Row] = []
         owners: list[int] = []
         done: list[int] = []
-        allowance, width = ANY_TIME, self._form.width
+        allowance, width, owned = ANY_TIME, self._form.width, self._owned
         for at in range(len(key_hashes)):
             if held and key_hashes[at] in held and stretch.row_has_key(at):
                 not_done.add(at, task.why_held(stretch.partition, key_hashes[at]))
                 continue
-            if at in stretch.unreadable:
+            if unreadable and at in unreadable:
                 task.refuse(stretch, at, not_done)
                 continue
             if limited:
@@ -88,10 +89,10 @@ class RecordWorker:
             else:
                 done.append(at)
                 if type(result) is tuple and len(result) == width:
-                    rows += self._owned((result,))
+                    rows.append(owned(result))
                     owners.append(at)
                 elif result is not None:
-                    answered = self._owned(self._rows_of(result, record.place))
+                    answered = list(map(owned, self._rows_of(result, record.place)))
                     rows += answered
                     owners += [at] * len(answered)
         try:

@@ -39,7 +39,7 @@ class KeyedRecordWorker(RecordWorker):
         self._of_record_and_state: Callable[..., Any] = self._function
         self._function = self._answer
         # The rows are made and converted when the function has answered.
-        self._owned = lambda rows: rows
+        self._owned = lambda row: row
         self._rows_of = lambda rows, _: rows
         self._states = states
         self._convert = self._form.converter()

@@ -32,7 +32,8 @@ class Form(Protocol):
 
     def rows_of(self, result: Any, place: Place) -> Sequence[Row]: ...
 
-    def owned(self, rows: Sequence[Row]) -> Sequence[Row]: ...
+    @property
+    def owned(self) -> Callable[[Row], Row]: ...
 
     def parts(self, rows: Sequence[Row]) -> list[Part]:
         """Raises one of UNFIT where a value does not fit its column, or would lose something."""
@@ -82,8 +83,9 @@ class TableForms:
             for row in self._forms[at].rows_of(own, place)
         ]
 
-    def owned(self, rows: Sequence[Row]) -> Sequence[Row]:
-        return [(at, *self._forms[at].owned([row])) for at, row in rows]
+    def owned(self, row: Row) -> Row:
+        at, own = row
+        return at, self._forms[at].owned(own)
 
     def parts(self, rows: Sequence[Row]) -> list[Part]:
         places: list[list[int]] = [[] for _ in self._forms]
