@@ -28,19 +28,23 @@ def a_key_each(offset: int, count: int) -> Fetched:
     return Fetched(encode_batch(Batch(offset, tuple(records))), count)
 
 
-def holding(
-    world: World, path: Path, slot: str = "a", fails: bool = True, **given: str
-) -> OwnedRanges:
-    """What a slot of group `g` holds, whose commits are at `path`; `fails` where data is lost."""
-    options = {
+def options_at(path: Path, **given: str) -> dict[str, str]:
+    """Of a consumer of group `g`, whose commits are at `path`."""
+    return {
         "kafka.bootstrap.servers": "h:1",
         "commitTable": str(path / "commits"),
         "commitGroup": "g",
         "mirrorOffsets": "false",
         "startingOffsets": "earliest",
-        "failOnDataLoss": str(fails).lower(),
         **given,
     }
+
+
+def holding(
+    world: World, path: Path, slot: str = "a", fails: bool = True, **given: str
+) -> OwnedRanges:
+    """What a slot of group `g` holds, whose commits are at `path`; `fails` where data is lost."""
+    options = options_at(path, **{"failOnDataLoss": str(fails).lower(), **given})
     level = given.get("kafka.isolation.level", "read_uncommitted")
     cluster: Any = ScriptedCluster(world, isolation_level=level)
     return OwnedRanges(parse_consumer_options(options), cluster, slot)

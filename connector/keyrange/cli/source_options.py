@@ -105,6 +105,12 @@ def folded(named: Mapping[str, str]) -> dict[str, str]:
     return {name.lower(): value for name, value in named.items()}
 
 
+def value_of(named: Mapping[str, str], option: str, given: str = "") -> str:
+    """What a command is `given`, or what the query's own option says, named in small letters; else
+    ""."""
+    return given or folded(named).get(option, "")
+
+
 def of_kafka(named: Mapping[str, str]) -> dict[str, str]:
     """Those of a query's options that say how its cluster is reached: a batch read takes them,
     where it refuses others of a stream."""

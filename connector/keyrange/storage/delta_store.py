@@ -275,8 +275,8 @@ class DeltaStore:
 
         def read_one(file: LoggedFile) -> pa.Table:
             with self._log.directory.open(file.path) as source:
-                file = pq.ParquetFile(source, page_checksum_verification=True)
-                return _rows_within(file, schema, bounds)
+                opened = pq.ParquetFile(source, page_checksum_verification=True)
+                return _rows_within(opened, schema, bounds)
 
         if self._log.directory.is_local or len(files) == 1:
             return pa.concat_tables(map(read_one, files))

@@ -46,8 +46,7 @@ class RecordWorker:
         task, alarm, function = self._task, self._task.alarm, self._function
         limits, limited = task.limits, task.job.terms.has_limits
         columns = Columns(stretch, task.deliveries(stretch.partition))
-        held, unreadable = task.held_in(stretch), stretch.unreadable
-        key_hashes = stretch.key_hashes.tolist()
+        held, key_hashes = task.held_in(stretch), stretch.key_hashes.tolist()
         rows: list[Row] = []
         owners: list[int] = []
         done: list[int] = []
@@ -56,7 +55,7 @@ class RecordWorker:
             if held and key_hashes[at] in held and stretch.row_has_key(at):
                 not_done.add(at, task.why_held(stretch.partition, key_hashes[at]))
                 continue
-            if unreadable and at in unreadable:
+            if at in stretch.unreadable:
                 task.refuse(stretch, at, not_done)
                 continue
             if limited:

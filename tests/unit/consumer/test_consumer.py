@@ -25,7 +25,7 @@ from keyrange.members.model.consumer_messages import Interest, Share, read_inter
 from keyrange.members.model.group_member_states import GroupState
 from keyrange.members.range_listener import KeyRangeListener
 from keyrange.model.key_ranges import SPACE
-from queries.scripted_consumer import FIRST, a_key_each
+from queries.scripted_consumer import FIRST, a_key_each, options_at
 from samples.strategies import Batch, Record, encode_batch
 
 
@@ -83,14 +83,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
 
 @pytest.fixture
 def options(tmp_path: Path) -> dict[str, str]:
-    return {
-        "kafka.bootstrap.servers": "h:1",
-        "commitTable": str(tmp_path / "commits"),
-        "commitGroup": "g",
-        "mirrorOffsets": "false",
-        "startingOffsets": "earliest",
-        "member.name": "a",
-    }
+    return options_at(tmp_path, **{"member.name": "a"})
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from keyrange.consumer import consumer_positions
 from keyrange.consumer.api import Consumer
 from project.forms import by_form
 from queries.interrupted_calls import interrupted
-from queries.scripted_consumer import FIRST, a_key_each
+from queries.scripted_consumer import FIRST, a_key_each, options_at
 
 
 @pytest.fixture
@@ -24,16 +24,8 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
 
 @pytest.fixture
 def consumer(world: World, tmp_path: Path) -> Iterator[Consumer]:
-    options = {
-        "kafka.bootstrap.servers": "h:1",
-        "commitTable": str(tmp_path / "commits"),
-        "commitGroup": "g",
-        "mirrorOffsets": "false",
-        "startingOffsets": "earliest",
-        "member.name": "a",
-        "maxBatchRows": "4",
-    }
-    with Consumer(options) as consumer:
+    options = {"member.name": "a", "maxBatchRows": "4"}
+    with Consumer(options_at(tmp_path, **options)) as consumer:
         consumer.assign({FIRST: []})
         yield consumer
 

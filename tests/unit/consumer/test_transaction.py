@@ -28,7 +28,7 @@ from keyrange.sending import marked_sender
 from keyrange.wire.produced_batches import seal
 from project.forms import by_form
 from queries.interrupted_calls import interrupted
-from queries.scripted_consumer import FIRST, a_key_each
+from queries.scripted_consumer import FIRST, a_key_each, options_at
 
 
 class Producer:
@@ -102,15 +102,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
 
 @pytest.fixture
 def options(tmp_path: Path) -> dict[str, str]:
-    return {
-        "kafka.bootstrap.servers": "h:1",
-        "commitTable": str(tmp_path / "commits"),
-        "commitGroup": "g",
-        "mirrorOffsets": "false",
-        "startingOffsets": "earliest",
-        "member.name": "a",
-        "maxBatchRows": "4",
-    }
+    return options_at(tmp_path, **{"member.name": "a", "maxBatchRows": "4"})
 
 
 @pytest.fixture

@@ -20,9 +20,9 @@ from keyrange.cli.source_options import (
     TopicOption,
     check_partition,
     connected,
-    folded,
     named_options,
     storage_of,
+    value_of,
 )
 from keyrange.errors import invalid_options
 from keyrange.individual_commits.model.batch_results import ErrorsByOffset
@@ -156,7 +156,7 @@ def errors_of(commits: Commits, named: Mapping[str, str]) -> ErrorsByOffset:
     or where options of the source do not say that the query keeps its verdicts elsewhere."""
     from keyrange.individual_commits.pending_errors import pending_errors
 
-    location = folded(named).get("verdictdirectory") or beside(commits.path, "_verdicts")
+    location = value_of(named, "verdictdirectory") or beside(commits.path, "_verdicts")
     return pending_errors(location, commits.source_id, storage_of(named))
 
 
@@ -177,12 +177,12 @@ def dead_letters_of(
 
 def named_group(named: Mapping[str, str], given: str = "") -> str:
     """The commit group that is `given`, or that the query's own option names; else ""."""
-    return given or folded(named).get("commitgroup", "")
+    return value_of(named, "commitgroup", given)
 
 
 def letters_table(named: Mapping[str, str], given: str = "") -> str:
     """The table of dead letters that is `given`, or that the query's own option names; else ""."""
-    return given or folded(named).get("deadlettertable", "")
+    return value_of(named, "deadlettertable", given)
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,7 +110,7 @@ def reset(
     wanted = _targets(commits, known, states, to, named)
     resets = plan(states, wanted, redo)
     changed = {p: each for p, each in resets.items() if each.state != states[p]}
-    parts = _parts(group, (commits, known, states), wanted, redo)
+    parts = _parts(group, states, wanted, redo) if group else [(commits, known, changed)]
     _check_releases(known, changed)
     _check_shared(known, changed)
     # The state of keys whose records come again goes back to before these.
@@ -144,23 +144,20 @@ _Part = tuple["Commits", Snapshot, dict[TopicPartition, Reset]]
 
 
 def _parts(
-    group: ConsumerGroup | None,
-    query: tuple[Commits, Snapshot, Mapping[TopicPartition, PartitionState]],
+    group: ConsumerGroup,
+    whole: Mapping[TopicPartition, PartitionState],
     wanted: Mapping[TopicPartition, int],
     redo: bool,
 ) -> list[_Part]:
-    """What changes, by source: the query's own, or those of all consumers that are believed of some
-    keys. Raises as `plan`."""
-    sources = [query]
-    if group is not None:
-        believed = group.of_believed(wanted).items()
-        sources = [(group.sources[s], group.known[s], own) for s, own in believed]
+    """What changes of the consumers that are believed of some keys, `whole` as of `plan`. Raises as
+    that."""
     parts = []
-    for one, at, own in sources:
-        resets = plan(own, {p: wanted[p] for p in own}, redo, query[2])
+    for source, own in group.of_believed(wanted).items():
+        resets = plan(own, {p: wanted[p] for p in own}, redo, whole)
         changed = {p: each for p, each in resets.items() if each.state != own[p]}
-        parts.append((one, at, changed))
-    return [each for each in parts if each[2]]
+        if changed:
+            parts.append((group.sources[source], group.known[source], changed))
+    return parts
 
 
 def _write(

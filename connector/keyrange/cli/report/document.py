@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from keyrange.cli.checkpoint.commands import offsets_of
-from keyrange.cli.source_options import SERVERS, folded
+from keyrange.cli.source_options import SERVERS, folded, value_of
 from keyrange.cli.values import iso, ms_of
 from keyrange.cli.watch.document import Seen, describe
 from keyrange.cli.watch.observers import Answer, Answers
@@ -356,7 +356,7 @@ def _command_for(cause: Cause, document: Document, where: Where) -> str:
 
 
 def _servers(where: Where) -> str:
-    return folded(where.named).get(SERVERS, "") or _UNKNOWN_SERVERS
+    return value_of(where.named, SERVERS) or _UNKNOWN_SERVERS
 
 
 def _command(begin: str, *words: str) -> str:

@@ -17,7 +17,7 @@ from keyrange.cli.commits.commit_source import dead_letters_of, errors_of
 from keyrange.cli.commits.document import describe as describe_commits
 from keyrange.cli.members.document import ask, open_table
 from keyrange.cli.members.document import describe as describe_members
-from keyrange.cli.source_options import SERVERS, folded, names, of_kafka, storage_of
+from keyrange.cli.source_options import SERVERS, names, of_kafka, storage_of, value_of
 from keyrange.cli.values import ms_of, now
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.table import commit_admin
@@ -71,8 +71,7 @@ class Where:
 
 def tables(named: Mapping[str, str], **given: str) -> dict[str, str]:
     """The query's tables as options of the command name them, else its own options."""
-    known = folded(named)
-    return {name: path or known.get(_TABLES[name], "") for name, path in given.items()}
+    return {name: value_of(named, _TABLES[name], path) for name, path in given.items()}
 
 
 @dataclass(frozen=True, slots=True)

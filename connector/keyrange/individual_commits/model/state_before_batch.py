@@ -220,8 +220,13 @@ def check_group_terms(
 
 
 def _terms_changed(known: Snapshot, terms: CommitSettings, why: str = "") -> KeyrangeError:
-    names = {"hash": "splitBy", "null_keys": "nullKeys", "isolation": "commit.isolation"}
-    names |= {"state_topic": "state.topic", "keys": "keys"}
+    names = {
+        "hash": "splitBy",
+        "null_keys": "nullKeys",
+        "isolation": "commit.isolation",
+        "state_topic": "state.topic",
+        "keys": "keys",
+    }
     values = {KEY_HASH: "keyRange", OFFSET_HASH: "offset", "": "not given"}
     option, was, is_now = next(
         (name, values.get(before, before), values.get(after, after))

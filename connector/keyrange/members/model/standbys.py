@@ -133,6 +133,7 @@ class Standing:
         self._chosen_by: tuple[Assignment | None, Mapping[str, Place]] = (None, {})
         self._read_by: tuple[Assignment, Owners, frozenset[str]] | None = None
         self._readers: Owners = {}
+        # Of the assignment that `readers` was asked for last.
         self.standing_by: Mapping[str, frozenset[str]] = {}
         # Slots whose tasks did not come for what they were to read, and have not come since.
         self.silent: frozenset[str] = frozenset()
@@ -163,11 +164,10 @@ class Standing:
     def readers(self, assignment: Assignment, standbys: Owners, away: frozenset[str]) -> Owners:
         """As `with_standbys`, made once."""
         known = self._read_by
-        if known is None or known[0] is not assignment or known[1] != standbys:
-            self.standing_by = standing_by(assignment.owners, standbys)
         if known is None or known[0] is not assignment or known[1:] != (standbys, away):
             self._read_by = (assignment, standbys, away)
             self._readers = with_standbys(assignment.owners, standbys, away)
+            self.standing_by = standing_by(assignment.owners, standbys)
         return self._readers
 
 
