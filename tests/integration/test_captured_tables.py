@@ -34,11 +34,11 @@ INTO: dict[str, Any] = {"keys": ["id"]}
 OPTIONS = {"valueFormat": "debezium", "valueSchema": DDL}
 
 
-@pytest.fixture(params=["spark", "delta-rs"])
+@pytest.fixture(params=["spark", "driver"])
 def merger(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Who merges: with delta-rs as in a session that has no Delta."""
-    if request.param == "delta-rs":
-        monkeypatch.setattr(table_output, "has_delta", lambda _: False)
+    """Who merges: Spark what is too much for the driver."""
+    if request.param == "spark":
+        monkeypatch.setattr(table_output, "BYTES_MAX", 0)
     name: str = request.param
     return name
 

@@ -1,5 +1,5 @@
-"""`into(..., keys=[...])`: the table holds the last row of each key, merged by Spark's Delta or by
-delta-rs, once for each batch wherever the driver ends."""
+"""`into(..., keys=[...])`: the table holds the last row of each key, merged by the driver or by
+Spark's Delta, once for each batch wherever the driver ends."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 SCHEMA = "id string, text string, n long, gone boolean"
 INTO: dict[str, Any] = {"keys": ["id"], "deletes": "gone"}
-WRITERS = ["spark", "delta-rs"]
+WRITERS = ["spark", "driver"]
 
 
 @pytest.fixture(params=WRITERS)
 def merger(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Who merges: with delta-rs as in a session that has no Delta."""
-    if request.param == "delta-rs":
-        monkeypatch.setattr(table_output, "has_delta", lambda _: False)
+    """Who merges: Spark what is too much for the driver."""
+    if request.param == "spark":
+        monkeypatch.setattr(table_output, "BYTES_MAX", 0)
     name: str = request.param
     return name
 
@@ -216,7 +216,7 @@ def test_a_table_with_deletion_vectors_more_columns_and_new_ones(
     assert operations == ["MERGE", "WRITE", "CREATE TABLE"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(table_output, "has_delta", lambda _: False)
-        with pytest.raises(KeyrangeError, match="deletionVectors, with which delta-rs does not"):
+        with pytest.raises(KeyrangeError, match="deletionVectors, with which keyrange does not"):
             job.run(last_text, SCHEMA, into=INTO)
 
 
@@ -264,6 +264,7 @@ def test_a_batch_is_merged_once_wherever_the_driver_ends(
     job.produce("c", "d")
     has_manifest = step != "publish"
     if owner is SparkWriter:
+        monkeypatch.setattr(table_output, "BYTES_MAX", 0)
         # A failure that may have landed is looked at in the table, and is none.
         whole = SparkWriter.write
 
@@ -328,7 +329,7 @@ def test_a_query_goes_on_with_its_own_keys_alone(
     assert [row["text"] for row in job.rows()] == ["b"]
 
 
-@pytest.mark.parametrize("merger", ["delta-rs"], indirect=True)
+@pytest.mark.parametrize("merger", ["driver"], indirect=True)
 def test_a_record_that_fails_holds_back_what_would_be_newer(
     spark: SparkSession, topics: Topics, tmp_path: Path, merger: str
 ) -> None:

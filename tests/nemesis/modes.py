@@ -17,8 +17,8 @@ class Mode:
     prefer or strict; `executors` local-cluster or standalone; `nodes` 1 or 3 brokers.
 
     `tables` are those that a job writes beside the first one: copies, with the rows of some
-    records, and last, with the last row of each key, which spark or delta-rs `merges`. `values` are
-    raw, json, or avro, whose schemas are in a registry and
+    records, and last, with the last row of each key, which spark or the driver `merges`. `values`
+    are raw, json, or avro, whose schemas are in a registry and
     get fields while the job runs; with `evolves` its tables get them too. With `copies_topic` the
     copies go to a topic.
 
@@ -125,7 +125,7 @@ MODES: Final = {
         Mode("pinned-job", writer="tasks", pin="prefer"),
         Mode("batch-job", job="ingest", writer="tasks"),
         Mode("upsert-job", writer="tasks", tables=("last",)),
-        Mode("tables-job", writer="tasks", tables=("copies", "last"), merges="delta-rs"),
+        Mode("tables-job", writer="tasks", tables=("copies", "last"), merges="driver"),
         Mode(
             "evolving-job", writer="tasks", tables=("copies", "last"), values="avro", evolves=True
         ),
@@ -138,7 +138,7 @@ MODES: Final = {
             writer="tasks",
             isolation="transactional",
             tables=("copies", "last"),
-            merges="delta-rs",
+            merges="driver",
         ),
         Mode("held-state-job", writer="tasks", isolation="transactional", keeps_state=True),
         Mode("state-job", writer="tasks", keeps_state=True),
@@ -155,7 +155,7 @@ MODES: Final = {
             executors="standalone",
             keeps_state=True,
             tables=("last",),
-            merges="delta-rs",
+            merges="driver",
             values="avro",
             evolves=True,
             time="timers",

@@ -1,6 +1,6 @@
 """A job with keys whose driver may end itself by SIGKILL, beside the transaction of its table.
 
-It is started as jobs/ingest.py is (`queries.ingesting`). `--by delta-rs`: the session has no Delta.
+It is started as jobs/ingest.py is (`queries.ingesting`). `--by driver`: the session has no Delta.
 `--ends before` is between the manifest and the merge, `--ends after` between the merge and the end
 of the batch.
 """

@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 
 from keyrange.storage.data_files import DataFile
 from keyrange.storage.directory import Directory
-from keyrange.storage.merge_by_delta_rs import DeltaRsMerger
+from keyrange.storage.merge_by_file import FileMerger
 from keyrange.storage.model.merged_rows import Merged
 from keyrange.storage.model.partition_columns import partition_columns
 from keyrange.storage.model.sink_driver import Driver
@@ -31,7 +31,7 @@ FORM = {"fields": [{"name": "id", "type": "long"}, {"name": "text", "type": "str
 class KeyedTable:
     """A table with keys, and a place for rows that are to be merged into it."""
 
-    merger: StagedWriter = DeltaRsMerger()
+    merger: StagedWriter = FileMerger()
 
     def __init__(self, home: Path, keys: tuple[str, ...] = ("id",), by: str = "") -> None:
         self.table, self.staging, self.keys = home / "t", home / "s", keys
@@ -74,7 +74,7 @@ class KeyedTable:
         self, batch_id: int, staged: Staged, sink: SinkTable | None = None, **given: Any
     ) -> Merged:
         sink = sink or self.sink()
-        return sink.write(staged, self.merger, "app", batch_id, True, **given)
+        return sink.write(staged, [self.merger], "app", batch_id, True, **given)
 
     def rows(self) -> dict[int, str | None]:
         rows = DeltaTable(self.table).to_pyarrow_table().to_pylist()

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
@@ -24,12 +24,17 @@ from keyrange.individual_commits.model.verdict_manifest import (
 from keyrange.individual_commits.topic_output import TopicOutput
 from keyrange.individual_commits.transactional_output import Release
 from keyrange.individual_commits.verdict_store import VerdictStore
+from keyrange.storage.merge_by_file import FileMerger
 from keyrange.storage.model.sink_driver import Driver
 from keyrange.storage.model.writer_rules import OWN
 from keyrange.storage.sink_history import made_again, note_of
 from keyrange.storage.staged import Staged, StagedWriter
 from keyrange.storage.write_by_spark import SparkWriter, has_delta
 from keyrange.work import appended_files
+
+# What one process merges in some seconds. Spark's Delta takes as long for the least of merges, and
+# shares larger ones out.
+BYTES_MAX: Final = 256 << 20
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -78,8 +83,8 @@ class BatchOutput:
         """Make the tables that are not there, but for those of which Delta's name is `known`.
         Raises OTHER_TABLE where one was made again, TABLE_RESTORED, and as `SinkTable.prepare`."""
         for name, each in self.tables.items():
-            writer = self._writer(each, each.as_told())
-            rules = writer.rules if writer is not None else OWN
+            writers = self._writers(each, each.as_told())
+            rules = writers[-1].rules if writers else OWN
             if not each.sink.prepare(known.get(name, ""), rules):
                 raise made_again(each.sink.uri, batch_id - 1)
             each.sink.check_restored(batch_id)
@@ -161,37 +166,38 @@ class BatchOutput:
             schema = pa.schema(list(struct_type(told.schema)))
             files = appended_files.files_of(manifest.rows["file"], name)
             given: Any = (at.application, at.batch_id, not is_made, driver, note, schema)
-            writer = self._writer(each, told)
-            if writer is None:
+            writers = self._writers(each, told)
+            if not writers:
                 sink.append(files, *given)
                 continue
             columns = told.schema, sink.partition_by
             staged = Staged(store.location, files, sink.keys, *columns, self.storage)
-            counts = sink.write(staged, writer, *given)
+            counts = sink.write(staged, writers, *given)
             if sink.keys:
                 last_batch_results.keep_merged(at.query_id, at.batch_id, counts)
         for topic in self.topics.values():
             topic.write(store, manifest, at.application, at, is_made, driver)
 
-    def _writer(self, table: TableOutput, told: ManifestTable) -> StagedWriter | None:
-        """Who writes the rows of files into a table; None where these become its own. Raises
-        SINK_UNSUITABLE."""
+    def _writers(self, table: TableOutput, told: ManifestTable) -> list[StagedWriter]:
+        """Who may write the rows of files into a table, as of `SinkTable.write`; nobody where these
+        become its own. Raises SINK_UNSUITABLE."""
         if not told.is_staged:
-            return None
-        writer = writer_of(self.batch.sparkSession, table.name_in_spark)
-        if not told.keys and not isinstance(writer, SparkWriter):
+            return []
+        writers = writers_of(self.batch.sparkSession, table.name_in_spark)
+        if told.keys:
+            return writers
+        if not isinstance(writers[-1], SparkWriter):
             message = (
                 "its rows wait to be appended by Delta, which this session lacks "
                 "(spark.sql.extensions and spark.sql.catalog.spark_catalog)"
             )
             raise error("SINK_UNSUITABLE", message, table=told.uri)
-        return writer
+        return writers[-1:]
 
 
-def writer_of(session: Any, name: str) -> StagedWriter:
-    """The session's own Delta where it has one, and else delta-rs."""
+def writers_of(session: Any, name: str) -> list[StagedWriter]:
+    """Who merges rows into a table: this process, and where that is too much for it, or the table
+    asks for more, the session's own Delta."""
     if has_delta(session):
-        return SparkWriter(session, name)
-    from keyrange.storage.merge_by_delta_rs import DeltaRsMerger
-
-    return DeltaRsMerger()
+        return [FileMerger(BYTES_MAX), SparkWriter(session, name)]
+    return [FileMerger()]

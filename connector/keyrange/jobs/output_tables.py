@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 
 from keyrange.errors import invalid_options
 from keyrange.formats.time_zones import zone_of
-from keyrange.individual_commits.table_output import writer_of
+from keyrange.individual_commits.table_output import writers_of
 from keyrange.jobs.key_columns import key_columns
 from keyrange.jobs.query_table import check_checkpoint
 from keyrange.jobs.table_names import is_name, path_of
@@ -209,7 +209,7 @@ def prepared(
     for output in outputs:
         sink = sinks[output.name]
         if output.keys:
-            sink.prepare(by=writer_of(session, output.uri).rules)
+            sink.prepare(by=writers_of(session, output.uri)[-1].rules)
         else:
             sink.prepare(by=files, otherwise=SPARK if has_delta(session) else None)
         if sink.why:

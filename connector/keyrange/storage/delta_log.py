@@ -10,6 +10,7 @@ append is, by Delta's protocol, where the table's features ask no more of a writ
 from __future__ import annotations
 
 import json
+import logging
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,14 +24,20 @@ import pyarrow as pa
 
 from keyrange.errors import error
 from keyrange.storage.directory import Directory, Entry
+from keyrange.storage.failure_text import text_of
 from keyrange.storage.logged_files import Action, LoggedFiles
 from keyrange.storage.table_store import Conflict
 from keyrange.text.packages import install_line
+
+_log = logging.getLogger(__name__)
 
 # A look that would read more files of the log than this opens the table anew.
 _FOLLOWED: Final = 50
 # Writers of other applications only race for the next version of the log.
 _TRIES: Final = 1000
+_CHECKPOINT_INTERVAL: Final = "delta.checkpointInterval"
+# Versions between two checkpoints where a table says nothing; each takes a list of the log.
+_CHECKPOINT_EVERY: Final = 100
 # In each of keyrange's files of the log: what makes it unlike any other, and the tag of the one
 # that its writer saw before it.
 _MARK: Final = "keyrange.write"
@@ -137,6 +144,17 @@ class DeltaLog:
         table = self.current()
         table.create_checkpoint()
         table.cleanup_metadata()
+
+    def checkpoint_in_turn(self) -> None:
+        """As often as the table's properties say. What fails costs who opens the table, and is
+        tried again."""
+        settings = self.table.metadata().configuration
+        if self.version % int(settings.get(_CHECKPOINT_INTERVAL, _CHECKPOINT_EVERY)) == 0:
+            try:
+                self.checkpoint()
+            except Exception as failure:
+                text = text_of(failure, self._settings)
+                _log.warning("%s could not be checkpointed: %s", self.uri, text)
 
     def is_same(self) -> bool:
         """Whether what was seen last is still there, and not another table in its place."""
@@ -307,17 +325,27 @@ def metadata_of(table: Any, fields: Sequence[Mapping[str, Any]]) -> Action:
     return {"metaData": {name: each for name, each in about.items() if each is not None}}
 
 
-def removed(name: str, size_bytes: int) -> Action:
-    """A file whose rows are in another one by now."""
+def removed(path: str, size_bytes: int, is_change: bool = False) -> Action:
+    """A file, by its path as the log has it, that is no part of the table any more. Its rows are in
+    another one, if that is no change of theirs."""
     about = {
-        "path": quote(name, safe=_PLAIN),
+        "path": path,
         "deletionTimestamp": time.time_ns() // 1_000_000,
-        "dataChange": False,
-        "extendedFileMetadata": True,
-        "partitionValues": {},
+        "dataChange": is_change,
         "size": size_bytes,
     }
     return {"remove": about}
+
+
+def changed(name: str, size_bytes: int, partition_values: Mapping[str, str | None]) -> Action:
+    """A file of the change feed, whose rows tell what became of rows of the table."""
+    about = {
+        "path": quote(name, safe=_PLAIN),
+        "partitionValues": dict(partition_values),
+        "size": size_bytes,
+        "dataChange": False,
+    }
+    return {"cdc": about}
 
 
 def is_restore(commit: Mapping[str, Any]) -> bool:

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow.dataset import ParquetReadOptions
 
 from keyrange.errors import invalid_options
 from keyrange.storage.directory import Directory
@@ -43,7 +44,9 @@ def _of_table(location: str, storage: Mapping[str, str]) -> GivenRows:
 
     try:
         table = DeltaTable(as_object_store_names(location), storage_options=dict(storage) or None)
-        rows: Any = table.to_pyarrow_dataset()
+        rows: Any = table.to_pyarrow_dataset(
+            parquet_read_options=ParquetReadOptions(coerce_int96_timestamp_unit="us")
+        )
     except (DeltaError, *FAILURES) as failure:
         raise _unreadable(location, failure) from None
     told = table.get_add_actions()
@@ -98,7 +101,9 @@ def _of_files(files: Sequence[tuple[str, str]], storage: Mapping[str, str]) -> G
 
 def _opened(home: str, name: str, storage: Mapping[str, str]) -> pq.ParquetFile:
     try:
-        return pq.ParquetFile(Directory(home, storage).open(name))
+        # As Spark writes times; nanoseconds since 1970 begin with 1677 and end with 2262.
+        source = Directory(home, storage).open(name)
+        return pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
     except FAILURES as failure:
         raise _unreadable(f"{home}/{name}", failure) from None
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -29,19 +29,11 @@ from keyrange.storage.model.sink_driver import (
 )
 from keyrange.storage.model.writer_rules import OWN, SPARK, WriterRules
 from keyrange.storage.sink_history import check_new, made_again, restored
-from keyrange.storage.staged import Staged, StagedWriter
-from keyrange.storage.table_fit import TableFit
+from keyrange.storage.staged import Staged, StagedWriter, Unfit
+from keyrange.storage.table_fit import BY_SPARK, TableFit
 from keyrange.storage.table_store import Conflict
 
 _TRIES = 10
-_CHECKPOINT_INTERVAL: Final = "delta.checkpointInterval"
-# Versions between two checkpoints where a table says nothing; each takes a list of the log.
-_CHECKPOINT_EVERY: Final = 100
-
-_BY_SPARK: Final = (
-    ": a query that is started in a session with Delta (spark.sql.extensions and "
-    "spark.sql.catalog.spark_catalog) has that write the table"
-)
 
 _LOG = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -144,7 +136,7 @@ class SinkTable:
                 left = "the table's log does not name it yet"
                 check_there(self._log.directory, files, batch_id, left, table=self.uri)
             changes = fit.changes()
-            self._commit(table, files, written, note, changes)
+            self._commit(files, written, note, changes)
             if changes:
                 self._tell(fit, batch_id)
 
@@ -153,7 +145,7 @@ class SinkTable:
     def write(
         self,
         staged: Staged,
-        writer: StagedWriter,
+        writers: Sequence[StagedWriter],
         app_id: str,
         batch_id: int,
         check_files: bool,
@@ -162,13 +154,13 @@ class SinkTable:
         schema: pa.Schema | None = None,
     ) -> Merged:
         """Have the rows of files merged by the table's keys, or appended, in one transaction: once
-        for each batch, and otherwise as `append`. Where the writer does not, the table gets what it
-        lacks of their columns just before.
+        for each batch, and otherwise as `append`. The first of `writers` does it that takes table
+        and rows as they are; the last one has to.
 
         Returns how many rows were changed by this call. Raises ROWS_REFUSED."""
         counts = Merged()
 
-        def commit(table: Any) -> None:
+        def commit(_: Any) -> None:
             nonlocal counts
             self.check_restored(batch_id)
             written = {app_id: batch_id}
@@ -176,16 +168,11 @@ class SinkTable:
                 self._check_driver(driver)
                 written[driver.application] = driver.number
                 self._open_again(app_id, driver)
-            self.by = writer.rules
-            fit = self._check(table, schema)
-            if fit.is_changed and not writer.evolves:
-                self._log.append(fit.changes, {}, operation="CHANGE COLUMNS")
-                raise Conflict
             if check_files:
                 staged.check(batch_id)
             # The write is one with the version of the table that was looked at, or a later one.
-            before, rows = self._log.version_of(app_id), replace(staged, evolves=fit.is_changed)
-            counts = writer.write(self._log.current(), rows, written, note)
+            before = self._log.version_of(app_id)
+            counts, fit = self._by_first(writers, schema, staged, written, note)
             if fit.is_changed:
                 self._tell(fit, batch_id)
             self._open()
@@ -195,11 +182,37 @@ class SinkTable:
             elif is_closed(self._log.version_of(app_id)):
                 raise Conflict
             if not self.by.keeps_rules:
-                self._tidy_up(table)
+                self._log.checkpoint_in_turn()
 
         if staged.files:
             self._once(commit, app_id, batch_id, note, not check_files)
         return counts
+
+    def _by_first(
+        self,
+        writers: Sequence[StagedWriter],
+        schema: pa.Schema | None,
+        staged: Staged,
+        *about: Mapping[str, Any],
+    ) -> tuple[Merged, TableFit]:
+        """Where the last one does not, the table gets the columns that it lacks just before."""
+        *others, last = writers
+        table = self._log.table
+        for each in others:
+            self.by = each.rules
+            fit = self._fit(table, schema or self._schema)
+            if fit.why is None and not fit.is_changed:
+                with suppress(Unfit):
+                    return each.write(self._log, staged, *about), fit
+        self.by = last.rules
+        fit = self._check(table, schema)
+        if fit.is_changed and not last.evolves:
+            self._log.append(fit.changes, {}, operation="CHANGE COLUMNS")
+            raise Conflict
+        try:
+            return last.write(self._log, replace(staged, evolves=fit.is_changed), *about), fit
+        except Unfit as failure:
+            raise self._unsuitable(str(failure)) from None
 
     def _tell(self, fit: TableFit, batch_id: int) -> None:
         text = f"table {self.uri} has other columns with batch {batch_id}: as {fit.changed()}"
@@ -227,11 +240,11 @@ class SinkTable:
         """
         numbers = dict.fromkeys(map(application_of_driver, driver.stopped), driver.number)
 
-        def stop(table: Any) -> None:
+        def stop(_: Any) -> None:
             is_staged = self.keys or self.by.keeps_rules
             stopped = driver.applications if is_staged else ()
             ends = {each: closed(self._log.version_of(each)) for each in stopped}
-            self._commit(table, [], numbers | ends, {})
+            self._commit([], numbers | ends, {})
 
         self._once(stop, min(numbers), driver.number)
         # A late transaction came before that one, which has seen it, or does not come any more.
@@ -323,7 +336,6 @@ class SinkTable:
 
     def _commit(
         self,
-        table: Any,
         files: Sequence[DataFile],
         written: Mapping[str, int],
         note: Mapping[str, str],
@@ -337,18 +349,7 @@ class SinkTable:
         self._log.append(lambda: actions, written, note)
         if not self.by.keeps_rules:
             # What Spark writes it sums up by itself, and its features may ask for more.
-            self._tidy_up(table)
-
-    def _tidy_up(self, table: Any) -> None:
-        """A checkpoint of the log, as often as the table's properties say. What fails costs who
-        opens the table, and is tried again."""
-        every = int(table.metadata().configuration.get(_CHECKPOINT_INTERVAL, _CHECKPOINT_EVERY))
-        if self._log.version % every == 0:
-            try:
-                self._log.checkpoint()
-            except Exception as failure:
-                text = text_of(failure, self._storage)
-                _LOG.warning("%s could not be checkpointed: %s", self.uri, text)
+            self._log.checkpoint_in_turn()
 
     def _open(self) -> Any:
         """delta-rs's table, with the columns and properties of now."""
@@ -372,11 +373,10 @@ class SinkTable:
         return self._open()
 
     def _has(self, app_id: str, version: int) -> bool:
-        try:
+        with suppress(Exception):
             self._open()
             return self._written(app_id, version)
-        except Exception:
-            return False
+        return False
 
     def _fit(self, table: Any, schema: pa.Schema, by: WriterRules | None = None) -> TableFit:
         """What the table is beside rows of the schema."""
@@ -389,7 +389,7 @@ class SinkTable:
         self._columns = fit.columns
         if fit.why is not None:
             is_for_spark = self._fit(table, schema or self._schema, SPARK).why is None
-            raise self._unsuitable(f"{fit.why}{_BY_SPARK * is_for_spark}", fit.condition)
+            raise self._unsuitable(f"{fit.why}{BY_SPARK * is_for_spark}", fit.condition)
         return fit
 
     def _unsuitable(self, why: str, condition: str = "SINK_UNSUITABLE") -> KeyrangeError:

@@ -10,14 +10,13 @@ from itertools import chain
 from typing import Any, Final, Protocol
 
 from keyrange.storage.data_files import DataFile, check_there
+from keyrange.storage.delta_log import DeltaLog
 from keyrange.storage.directory import Directory
 from keyrange.storage.last_rows import CHANGE
 from keyrange.storage.model.merged_rows import Merged
 from keyrange.storage.model.partition_columns import PartitionColumn
 from keyrange.storage.model.writer_rules import WriterRules
 
-# As many values of a partition column are named in the condition of a merge.
-VALUES_MAX: Final = 1_000
 # In the statistics of such a file: the columns that some of its rows leave as they are.
 _KEPT: Final = "keptColumns"
 
@@ -91,8 +90,12 @@ def with_kept(file: DataFile, names: Iterable[str]) -> DataFile:
     return replace(file, statistics=json.dumps(statistics))
 
 
+class Unfit(Exception):
+    """Another writer has to write the rows, for what is said of the table."""
+
+
 class StagedWriter(Protocol):
-    """Writes staged rows into the table at a URI."""
+    """Writes staged rows into a table."""
 
     @property
     def rules(self) -> WriterRules: ...
@@ -104,49 +107,13 @@ class StagedWriter(Protocol):
 
     def write(
         self,
-        table: Any,
+        log: DeltaLog,
         staged: Staged,
         transactions: Mapping[str, int],
         note: Mapping[str, str],
     ) -> Merged:
-        """`table` is delta-rs's, as it was looked at. One transaction of the table, of the new
-        versions of some applications, the first of which is that of the batch. Raises Conflict
-        where another writer has come between, ROWS_REFUSED, and what else fails as it is: it may be
-        there all the same."""
+        """One transaction of the table, as its log was looked at, of the new versions of some
+        applications, the first of which is that of the batch. Raises Conflict where another writer
+        has come between, Unfit, ROWS_REFUSED, and what else fails as it is: it may be there all the
+        same."""
         ...
-
-
-def updates(table: Any, staged: Staged, quoted: Any) -> dict[str, str]:
-    """What the columns of a row t of delta-rs's `table` become of a row s with its key. A column
-    that the table is about to get is null in its rows."""
-    there = {each.name for each in table.schema().fields}
-    kept = staged.kept
-    return {
-        quoted(name): f"CASE WHEN s.{quoted(kept[name])} "
-        f"THEN {f't.{quoted(name)}' if name in there else 'NULL'} ELSE s.{quoted(name)} END"
-        if name in kept
-        else f"s.{quoted(name)}"
-        for name in staged.columns
-    }
-
-
-def condition(
-    staged: Staged,
-    quoted: Any,
-    values: Mapping[str, Iterable[str]],
-) -> str:
-    """Which rows t of the table have the key of a row s; `values` are those of partition columns,
-    as the writer's SQL has them."""
-    empty = staged.may_be_null
-    found = [
-        f"coalesce(t.{quoted(name)}, '') = s.{quoted(name)}"
-        if name in empty
-        else f"t.{quoted(name)} = s.{quoted(name)}"
-        for name in staged.keys
-    ]
-    for name, (least, greatest) in staged.bounds().items():
-        found.append(f"t.{quoted(name)} BETWEEN {least} AND {greatest}")
-    for name, each in values.items():
-        among = f"t.{quoted(name)} IN ({', '.join(each)})"
-        found.append(f"({among} OR t.{quoted(name)} IS NULL)" if name in empty else among)
-    return " AND ".join(found)

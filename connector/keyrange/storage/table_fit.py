@@ -19,6 +19,11 @@ from keyrange.storage.model.table_columns import Comparison, TableRules, compare
 from keyrange.storage.model.writer_rules import OWN, WriterRules
 from keyrange.storage.table_store import RETENTION_OF_TRANSACTIONS
 
+# Who else takes what does not fit files.
+BY_SPARK: Final = (
+    ": a query that is started in a session with Delta (spark.sql.extensions and "
+    "spark.sql.catalog.spark_catalog) has that write the table"
+)
 _EXPRESSION: Final = "delta.generationExpression"
 _IDENTITY_GIVEN: Final = "delta.identity.allowExplicitInsert"
 # Of a text whether it is CHAR or VARCHAR.

@@ -10,23 +10,27 @@ import logging
 import os
 import tempfile
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 from keyrange.errors import error
 from keyrange.storage.as_written import AS_WRITTEN, INFERRED_AS_WRITTEN
+from keyrange.storage.delta_log import DeltaLog
 from keyrange.storage.last_rows import CHANGE
 from keyrange.storage.model.merged_rows import Merged
 from keyrange.storage.model.writer_rules import SPARK
 from keyrange.storage.refused_rows import is_refusal, quoted, refused
 from keyrange.storage.sink_history import NOTE_IN_SPARK
-from keyrange.storage.staged import VALUES_MAX, Staged, condition, updates
+from keyrange.storage.staged import Staged
 from keyrange.storage.table_store import Conflict
 from keyrange.text.packages import unfit_delta
 
 _log = logging.getLogger(__name__)
+
+# As many values of a partition column are named in the condition of a merge.
+_VALUES_MAX: Final = 1_000
 
 _told: Final[set[str]] = set()
 # Where a session says which jars it was given.
@@ -64,11 +68,12 @@ class SparkWriter:
 
     def write(
         self,
-        table: Any,
+        log: DeltaLog,
         staged: Staged,
         transactions: Mapping[str, int],
         note: Mapping[str, str],
     ) -> Merged:
+        table = log.current()
         written = next(iter(transactions.items()))
         with self._views(staged) as rows:
             try:
@@ -117,7 +122,7 @@ class SparkWriter:
         with self._settings(settings):
             values = {name: self._values(rows, name) for name in staged.pruning}
             known = {name: found for name, found in values.items() if found is not None}
-            text = self._statement(table, staged, rows, condition(staged, quoted, known))
+            text = self._statement(table, staged, rows, _condition(staged, known))
             counts = self._session.sql(text).collect()
         if not counts:
             # Delta has passed it over, as one that was done before. Whether it was this one is for
@@ -130,7 +135,7 @@ class SparkWriter:
     def _statement(self, table: Any, staged: Staged, rows: str, on: str) -> str:
         names = list(map(quoted, staged.columns))
         deleted = f"s.`{CHANGE}`.deleted"
-        new = updates(table, staged, quoted)
+        new = _updates(table, staged)
         sets = ", ".join(f"{each} = {value}" for each, value in new.items())
         evolving = " WITH SCHEMA EVOLUTION" if staged.evolves else ""
         return (
@@ -180,9 +185,9 @@ class SparkWriter:
         """The values of a column as SQL has them; None where there are many, or a null."""
         name = quoted(column)
         text = f"SELECT DISTINCT {name} AS value, typeof({name}) AS kind FROM {rows}"
-        found = self._session.sql(f"{text} LIMIT {VALUES_MAX + 1}").collect()
+        found = self._session.sql(f"{text} LIMIT {_VALUES_MAX + 1}").collect()
         values = [_literal(row["value"], row["kind"]) for row in found]
-        if len(values) > VALUES_MAX or None in values:
+        if len(values) > _VALUES_MAX or None in values:
             return None
         return [each for each in values if each is not None]
 
@@ -234,6 +239,37 @@ def _last_rows(staged: Staged, rows: str) -> str:
         )
         columns.append(f"({asks} AND {answer} IS NULL) AS {quoted(flag)}")
     return f"SELECT {', '.join(columns)}, {change} FROM ({last}) WHERE _keyrange_place = 1"
+
+
+def _updates(table: Any, staged: Staged) -> dict[str, str]:
+    """What the columns of a row t of delta-rs's `table` become of a row s with its key. A column
+    that the table is about to get is null in its rows."""
+    there = {each.name for each in table.schema().fields}
+    kept = staged.kept
+    return {
+        quoted(name): f"CASE WHEN s.{quoted(kept[name])} "
+        f"THEN {f't.{quoted(name)}' if name in there else 'NULL'} ELSE s.{quoted(name)} END"
+        if name in kept
+        else f"s.{quoted(name)}"
+        for name in staged.columns
+    }
+
+
+def _condition(staged: Staged, values: Mapping[str, Iterable[str]]) -> str:
+    """Which rows t of the table have the key of a row s. `values`: of partition columns."""
+    empty = staged.may_be_null
+    found = [
+        f"coalesce(t.{quoted(name)}, '') = s.{quoted(name)}"
+        if name in empty
+        else f"t.{quoted(name)} = s.{quoted(name)}"
+        for name in staged.keys
+    ]
+    for name, (least, greatest) in staged.bounds().items():
+        found.append(f"t.{quoted(name)} BETWEEN {least} AND {greatest}")
+    for name, each in values.items():
+        among = f"t.{quoted(name)} IN ({', '.join(each)})"
+        found.append(f"({among} OR t.{quoted(name)} IS NULL)" if name in empty else among)
+    return " AND ".join(found)
 
 
 def _window(by: str, *order: str) -> str:

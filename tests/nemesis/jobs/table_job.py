@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 import keyrange
 from ingest import Started, run_query, source_arguments
+from keyrange.individual_commits import table_output
 from nemesis.rows import Parts, calls
 from nemesis.windows import job_of
 
@@ -25,7 +26,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--copies", help="one more table, with the rows of some records")
     parser.add_argument("--copies-topic", help="the same as a topic")
     parser.add_argument("--last", help="one more table, with the last row of each key")
-    parser.add_argument("--merges", choices=("spark", "delta-rs"), default="spark")
+    parser.add_argument("--merges", choices=("spark", "driver"), default="spark")
     parser.add_argument("--evolve", choices=("none", "add"), default="none")
     return parser.parse_args()
 
@@ -57,7 +58,6 @@ def tables_beside(arguments: argparse.Namespace) -> dict[str, Any]:
 
 if __name__ == "__main__":
     arguments = parse_arguments()
-    if arguments.merges == "delta-rs":
-        # One that has no Delta; what run_query asks for comes too late for that.
-        SparkSession.builder.getOrCreate()
+    if arguments.merges == "spark":
+        table_output.BYTES_MAX = 0
     sys.exit(run_query(f"job {arguments.topic}", arguments, start))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from keyrange.errors import KeyrangeError
 from keyrange.storage.last_rows import CHANGE, last_of_partitions, last_rows
-from keyrange.storage.merge_by_delta_rs import DeltaRsMerger
+from keyrange.storage.merge_by_file import FileMerger
 from keyrange.storage.model.merged_rows import Merged
 from keyrange.storage.model.partition_columns import PartitionColumn
 from keyrange.storage.model.sink_driver import Driver, closed, is_closed, opened
@@ -85,14 +85,7 @@ def test_a_row_moves_to_another_partition(tmp_path: Path) -> None:
     assert home.rows() == {1: "c"}
 
 
-def test_partitions_of_keys_are_a_predicate(tmp_path: Path) -> None:
-    home = KeyedTable(tmp_path, keys=("id", "text"), by="text")
-    home.merge(0, home.staged((1, "a'\\b"), (2, "b"), (3, "c")))
-    home.merge(1, home.staged((1, "a'\\b"), (2, "b"), (4, "b")))
-    [last] = DeltaTable(home.table).history(1)
-    assert "'a''\\b'" in last["operationParameters"]["mergePredicate"]
-    assert "BETWEEN" in last["operationParameters"]["mergePredicate"] or ">= 1" in str(last)
-    assert home.rows() == {1: "a'\\b", 2: "b", 3: "c", 4: "b"}
+def test_partitions_that_keys_say() -> None:
     assert Staged("", [], ("id",), FORM, (PartitionColumn("day", "id"),)).pruning == ["day"]
 
 
@@ -118,16 +111,16 @@ def test_delta_does_not_merge_by_what_it_pads(home: KeyedTable, kind: str, fits:
 
 
 def test_of_two_drivers_one_merges(home: KeyedTable, monkeypatch: pytest.MonkeyPatch) -> None:
-    sink, other, whole = home.sink(), home.sink(), DeltaRsMerger.write
+    sink, other, whole = home.sink(), home.sink(), FileMerger.write
     rivals = [home.staged((1, "rival"))]
     staged = home.staged((2, "own"))
 
-    def late(self: DeltaRsMerger, *given: Any) -> Any:
+    def late(self: FileMerger, *given: Any) -> Any:
         if rivals:
             home.merge(0, rivals.pop(), other)
         return whole(self, *given)
 
-    monkeypatch.setattr(DeltaRsMerger, "write", late)
+    monkeypatch.setattr(FileMerger, "write", late)
     assert home.merge(0, staged, sink) == NOTHING
     assert home.rows() == {1: "rival"}
 
@@ -135,14 +128,14 @@ def test_of_two_drivers_one_merges(home: KeyedTable, monkeypatch: pytest.MonkeyP
 def test_a_merge_that_landed_although_it_failed_is_recognised(
     home: KeyedTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole, staged = DeltaRsMerger.write, home.staged((1, "a"))
+    whole, staged = FileMerger.write, home.staged((1, "a"))
 
-    def landing(self: DeltaRsMerger, *given: Any) -> Any:
+    def landing(self: FileMerger, *given: Any) -> Any:
         whole(self, *given)
         raise OSError("no answer")
 
     with monkeypatch.context() as patch:
-        patch.setattr(DeltaRsMerger, "write", landing)
+        patch.setattr(FileMerger, "write", landing)
         home.merge(0, staged)
     assert home.merge(0, staged) == NOTHING
     assert home.rows() == {1: "a"}

@@ -44,8 +44,6 @@ class WriterRules:
 
 
 OWN: Final = WriterRules("keyrange", _PLAIN)
-# Its merges do not know the others, or would not keep to them.
-DELTA_RS: Final = WriterRules(
-    "delta-rs", _PLAIN - {"deletionVectors", "inCommitTimestamp", "typeWidening", "v2Checkpoint"}
-)
+# Of rows that a file lists as deleted it would know nothing.
+MERGED: Final = WriterRules("keyrange", _PLAIN - {"deletionVectors"})
 SPARK: Final = WriterRules("the session's Delta", None)

@@ -1,0 +1,255 @@
+"""A merge in the process of the driver: each file of the table that has a row with a key of the
+batch is written anew.
+
+The batch is in memory, and of a file one row group at a time. Times are read as they are: delta-rs
+1.6.6 counts those of Spark's files, INT96, in nanoseconds, and makes other times of all before 1677
+and after 2262 in each file that it writes anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import unquote
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from keyrange.storage.data_files import DataFileWriter
+from keyrange.storage.delta_log import DeltaLog, added, changed, removed
+from keyrange.storage.directory import Directory
+from keyrange.storage.last_rows import CHANGE, kept_columns, last_rows
+from keyrange.storage.logged_files import Action, may_hold
+from keyrange.storage.model.key_rows import KeyRows
+from keyrange.storage.model.merged_rows import Merged
+from keyrange.storage.model.partition_columns import PartitionColumn
+from keyrange.storage.model.writer_rules import MERGED
+from keyrange.storage.staged import Staged, Unfit
+
+# Where Delta has the rows of its change feed, and the column that says what became of them.
+_CHANGES: Final = "_change_data"
+_CHANGE_TYPE: Final = pa.field("_change_type", pa.string())
+# What Spark leaves in a footer where days before 1582 are those of another calendar.
+_OLD_DAYS: Final = frozenset((b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"))
+_SPARK: Final = b"org.apache.spark.version"
+
+
+class FileMerger:
+    """`bytes_max`: what the batch and the files of the table that may have its keys take at most;
+    None for any size."""
+
+    rules = MERGED
+    evolves = False
+
+    def __init__(self, bytes_max: int | None = None) -> None:
+        self._bytes_max = bytes_max
+
+    def write(
+        self,
+        log: DeltaLog,
+        staged: Staged,
+        transactions: Mapping[str, int],
+        note: Mapping[str, str],
+    ) -> Merged:
+        files = list(_files(log.current(), staged))
+        size = sum(each.size_bytes for each in files)
+        size += sum(each.size_bytes for each in staged.files)
+        if self._bytes_max is not None and size > self._bytes_max:
+            raise Unfit(f"{size} bytes of it and of the batch are too many for one process")
+        merge = _Merge(log, staged)
+        log.append(lambda: merge.actions(files), transactions, note, "MERGE", tries=1)
+        return merge.counts
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A file of the table by its path as the log has it, and its values of partition columns."""
+
+    path: str
+    size_bytes: int
+    partition: Mapping[str, pa.Scalar]
+
+
+def _files(table: Any, staged: Staged) -> Iterator[_File]:
+    """Those that may have keys of the batch, by its least and greatest ones. Raises Unfit."""
+    told = pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all()
+    names, bounds = table.metadata().partition_columns, staged.bounds()
+    known = {name: told.column(name) for name in told.column_names}
+    for at in range(told.num_rows):
+        low, high = (
+            {name: known[own][at].as_py() for name in bounds if (own := f"{kind}.{name}") in known}
+            for kind in ("min", "max")
+        )
+        path = known["path"][at].as_py()
+        if "://" in path or path.startswith(("/", "file:")):
+            raise Unfit(f"file {path} does not lie below it")
+        if may_hold(low, high, bounds):
+            partition = {name: known[f"partition.{name}"][at] for name in names}
+            yield _File(path, known["size_bytes"][at].as_py(), partition)
+
+
+class _Merge:
+    """The rows of a batch and of the table's files, column by column as the table has them."""
+
+    def __init__(self, log: DeltaLog, staged: Staged) -> None:
+        table = log.current()
+        self._log, self._staged = log, staged
+        columns = pa.schema(table.schema().to_arrow())
+        self._schema = pa.schema([pa.field(each.name, each.type) for each in columns])
+        rows = _rows(staged)
+        self._kept = kept_columns(rows)
+        self._deletes = pc.struct_field(rows.column(CHANGE), "deleted").to_numpy()
+        own = pa.schema([self._schema.field(name) for name in staged.columns])
+        # In one piece: rows are taken of it by their numbers.
+        self._rows = rows.select(own.names).cast(own).combine_chunks()
+        self._keys = KeyRows(self._keys_of(self._rows))
+        self._of_partitions = {
+            name: set(self._rows.column(name).unique().to_pylist()) for name in staged.pruning
+        }
+        self._is_there = np.zeros(rows.num_rows, np.bool_)
+        self.counts = Merged()
+        settings, names = table.metadata().configuration, table.metadata().partition_columns
+        self._has_feed = str(settings.get("delta.enableChangeDataFeed", "")).lower() == "true"
+        self._written, self._changes = (
+            DataFileWriter(uri, schema, list(map(PartitionColumn, names)), storage=staged.storage)
+            for uri, schema in (
+                (log.uri, self._schema),
+                (f"{log.uri}/{_CHANGES}", self._schema.append(_CHANGE_TYPE)),
+            )
+        )
+
+    def actions(self, files: Iterable[_File]) -> list[Action]:
+        """What the log is to say, once files are written. Raises Unfit."""
+        try:
+            gone = [each for each in files if self._may_have(each) and self._is_written_anew(each)]
+            self._insert()
+            new, changes = self._written.finish(), self._changes.finish()
+        except BaseException:
+            self._written.abandon()
+            self._changes.abandon()
+            raise
+        actions = [removed(each.path, each.size_bytes, is_change=True) for each in gone]
+        actions += [
+            added(each.name, each.size_bytes, each.statistics, each.partition_values)
+            for each in new
+        ]
+        return actions + [
+            changed(f"{_CHANGES}/{each.name}", each.size_bytes, each.partition_values)
+            for each in changes
+        ]
+
+    def _may_have(self, file: _File) -> bool:
+        """Whether keys of the batch belong to the partition of a file."""
+        for name, values in self._of_partitions.items():
+            own = file.partition[name].as_py()
+            if own not in values and (own is not None or "" not in values):
+                return False
+        return True
+
+    def _is_written_anew(self, file: _File) -> bool:
+        """Write the rows of a file anew, where the batch changes one."""
+        directory: Directory = self._log.directory
+        with directory.open(unquote(file.path)) as source:
+            opened = pq.ParquetFile(
+                source, coerce_int96_timestamp_unit="us", page_checksum_verification=True
+            )
+            _check_days(opened.metadata, file.path)
+            names = [name for name in self._staged.keys if name in opened.schema_arrow.names]
+            own = self._whole(opened.read(names), file, self._staged.keys)
+            at = self._keys.rows_of(self._keys_of(own))
+            if (at < 0).all():
+                return False
+            first = 0
+            for number in range(opened.num_row_groups):
+                rows = self._whole(opened.read_row_group(number), file, self._schema.names)
+                self._put(rows, at[first : first + rows.num_rows])
+                first += rows.num_rows
+        return True
+
+    def _put(self, rows: pa.Table, at: NDArray[np.int64]) -> None:
+        """Rows of the table anew, and at each the row of the batch with its key, -1 for none."""
+        has_key = at >= 0
+        _add(self._written, rows.filter(pa.array(~has_key)))
+        at = at[has_key]
+        self._is_there[at] = True
+        there, deletes = rows.filter(pa.array(has_key)), self._deletes[at]
+        deleted, before = there.filter(pa.array(deletes)), there.filter(pa.array(~deletes))
+        after = self._updated(before, at[~deletes])
+        _add(self._written, after)
+        self._tell("delete", deleted)
+        self._tell("update_preimage", before)
+        self._tell("update_postimage", after)
+        self.counts += Merged(updated=after.num_rows, deleted=deleted.num_rows)
+
+    def _updated(self, before: pa.Table, at: NDArray[np.int64]) -> pa.Table:
+        """What rows of the table become of rows of the batch."""
+        new = self._rows.take(pa.array(at))
+        columns = dict(zip(before.column_names, before.columns, strict=True))
+        for name, own in zip(new.column_names, new.columns, strict=True):
+            flags = self._kept.get(name)
+            columns[name] = own if flags is None else _chosen(flags[at], columns[name], own)
+        return pa.Table.from_arrays([*columns.values()], schema=self._schema)
+
+    def _insert(self) -> None:
+        is_new = ~self._is_there & ~self._deletes
+        rows = self._rows.filter(pa.array(is_new))
+        rows = self._whole(rows, None, self._schema.names)
+        _add(self._written, rows)
+        self._tell("insert", rows)
+        self.counts += Merged(inserted=rows.num_rows)
+
+    def _tell(self, kind: str, rows: pa.Table) -> None:
+        if self._has_feed:
+            kinds = pa.repeat(kind, rows.num_rows)
+            _add(self._changes, rows.append_column(_CHANGE_TYPE, kinds))
+
+    def _whole(self, rows: pa.Table, file: _File | None, names: Iterable[str]) -> pa.Table:
+        """Columns of the table; those that rows of a file lack are null."""
+        fields = [self._schema.field(name) for name in names]
+        partition = {} if file is None else file.partition
+        columns = []
+        for each in fields:
+            if each.name in partition:
+                value = partition[each.name].cast(each.type)
+                columns.append(pa.repeat(value, rows.num_rows))
+            elif each.name in rows.column_names:
+                columns.append(rows.column(each.name).cast(each.type))
+            else:
+                columns.append(pa.nulls(rows.num_rows, each.type))
+        return pa.Table.from_arrays(columns, schema=pa.schema(fields))
+
+    def _keys_of(self, rows: pa.Table) -> list[pa.ChunkedArray]:
+        empty = self._staged.may_be_null
+        return [
+            pc.fill_null(rows.column(name), "") if name in empty else rows.column(name)
+            for name in self._staged.keys
+        ]
+
+
+def _rows(staged: Staged) -> pa.Table:
+    """The last row of each key."""
+    directory = Directory(staged.location, staged.storage)
+    tables = []
+    for each in staged.files:
+        with directory.open(each.name) as source:
+            tables.append(pq.read_table(source))
+    return last_rows(pa.concat_tables(tables), staged.keys)
+
+
+def _add(writer: DataFileWriter, rows: pa.Table) -> None:
+    for each in rows.to_batches():
+        writer.add(each)
+
+
+def _chosen(flags: NDArray[np.bool_], column: pa.ChunkedArray, other: pa.ChunkedArray) -> pa.Array:
+    return pc.if_else(pa.array(flags), column.combine_chunks(), other.combine_chunks())
+
+
+def _check_days(metadata: pq.FileMetaData, path: str) -> None:
+    told = metadata.metadata or {}
+    if not _OLD_DAYS.isdisjoint(told) or told.get(_SPARK, b"3").startswith((b"1.", b"2.")):
+        raise Unfit(f"file {path} may have days of the calendar before 1582")

@@ -1,0 +1,84 @@
+"""A merge in the driver beside Spark's `MERGE`, into the same table as Spark has written it."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from keyrange.storage.merge_by_file import FileMerger
+from keyrange.storage.staged import StagedWriter
+from keyrange.storage.write_by_spark import SparkWriter
+from tables.keyed_tables import KEPT, KeyedTable
+
+TEXTS = ["a b", "é%/x", "a%20b", "=&{}\\", "'\"", "~", "..", "plain", "x" * 130]
+COLUMNS = (
+    "id bigint, text string, at timestamp, ntz timestamp_ntz, more struct<until: timestamp, n: "
+    "map<string, decimal(20, 3)>>, days array<date>, small tinyint, blob binary"
+)
+VALUES = (
+    "timestamp'{year}-12-31 23:59:59.999999', timestamp_ntz'{year}-01-02 03:04:05.000006', "
+    "struct(timestamp'{year}-06-01 00:00:00.1', map('k', {id}.125BD)), "
+    "array(date'{year}-02-03', null), cast({id} as tinyint), X'00FF'"
+)
+
+
+def filled(spark: SparkSession, table: Path, chance: random.Random) -> None:
+    """Some of it beyond the years that nanoseconds reach, some of it null, in several files."""
+    spark.sql(f"CREATE TABLE delta.`{table}` ({COLUMNS}) USING delta PARTITIONED BY (text)")
+    for first in (0, 20):
+        rows = []
+        for id in range(first, first + 20):
+            text = chance.choice([*TEXTS, None])
+            own = "null" if text is None else f"X'{text.encode().hex()}'"
+            year = chance.choice(["0001", "1582", "1900", "2026", "2500", "9999"])
+            rest = VALUES.format(year=year, id=id) if id % 5 else ", ".join(["null"] * 6)
+            rows.append(f"({id}, cast({own} as string), {rest})")
+        spark.sql(f"INSERT INTO delta.`{table}` VALUES {', '.join(rows)}")
+
+
+def held(spark: SparkSession, table: Path) -> list[dict[str, Any]]:
+    names = ("at", "ntz", "more", "days")
+    texts = ", ".join(f"cast({name} as string) AS {name}" for name in names)
+    rows = spark.sql(
+        f"SELECT id, text, {texts}, small, blob FROM delta.`{table}` ORDER BY id, text"
+    )
+    return [row.asDict() for row in rows.collect()]
+
+
+@pytest.mark.parametrize("keys", [("id",), ("id", "text")])
+def test_it_makes_of_a_table_what_spark_makes_of_it(
+    spark: SparkSession, tmp_path: Path, keys: tuple[str, ...]
+) -> None:
+    chance = random.Random(len(keys))
+    by_spark = KeyedTable(tmp_path / "spark", keys, by="text")
+    by_file = KeyedTable(tmp_path / "file", keys, by="text")
+    filled(spark, by_spark.table, chance)
+    shutil.copytree(by_spark.table, by_file.table)
+    writers: list[tuple[KeyedTable, StagedWriter]] = [
+        (by_spark, SparkWriter(spark, str(by_spark.table))),
+        (by_file, FileMerger()),
+    ]
+    for batch_id in range(3):
+        rows = [
+            (chance.randrange(50), chance.choice([*TEXTS, *([None] * ("text" not in keys))]))
+            for _ in range(15)
+        ]
+        if "text" not in keys:
+            rows.append((chance.randrange(40), KEPT))
+        told = set()
+        for home, writer in writers:
+            home.merger = writer
+            told.add(home.merge(batch_id, home.staged(*rows, files=2, at=100 * batch_id)))
+        assert len(told) == 1
+        found = held(spark, by_file.table)
+        assert found == held(spark, by_spark.table)
+        assert len(found) > 30
+    history = spark.sql(f"DESCRIBE HISTORY delta.`{by_file.table}`").collect()
+    assert [each.operation for each in history[:3]] == ["MERGE"] * 3
+    spark.sql(f"OPTIMIZE delta.`{by_file.table}`").collect()
+    assert held(spark, by_file.table) == held(spark, by_spark.table)

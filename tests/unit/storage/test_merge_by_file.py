@@ -1,0 +1,235 @@
+"""A merge in the driver: what it leaves alone, and which rows of a table it takes for which."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, WriterProperties, write_deltalake
+from hypothesis import given
+from hypothesis import strategies as st
+
+from keyrange.errors import KeyrangeError
+from keyrange.storage import merge_by_file
+from keyrange.storage.delta_log import DeltaLog
+from keyrange.storage.merge_by_file import FileMerger
+from keyrange.storage.model.key_rows import KeyRows
+from keyrange.storage.model.merged_rows import Merged
+from keyrange.storage.staged import Staged
+from tables.keyed_tables import SCHEMA, KeyedTable
+
+EARLY, LATE = datetime(1, 1, 1, 2, 3, 4, 5, UTC), datetime(9999, 12, 31, 23, 59, 59, 999999, UTC)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> KeyedTable:
+    return KeyedTable(tmp_path)
+
+
+def rewritten(home: KeyedTable, rows: pa.Table, footer: Mapping[str, str] | None = None) -> None:
+    """Have a table with one file as Spark writes it, with INT96 for times."""
+    write_deltalake(home.table, rows)
+    [path] = [Path(each) for each in DeltaTable(home.table).file_uris()]
+    pq.write_table(rows.replace_schema_metadata(footer), path, use_deprecated_int96_timestamps=True)
+    text = pq.ParquetFile(path).schema.to_arrow_schema().field("at").type
+    assert text == pa.timestamp("ns"), "INT96"
+    log = home.table / "_delta_log" / f"{0:020d}.json"
+    size = DeltaTable(home.table).get_add_actions().column("size_bytes")[0].as_py()
+    log.write_text(log.read_text().replace(f'"size":{size}', f'"size":{path.stat().st_size}'))
+
+
+def test_times_of_sparks_files_stay_as_they_are(home: KeyedTable) -> None:
+    """Before 1677 and after 2262 they are beyond 64 bits of nanoseconds."""
+    kinds = {
+        "id": pa.int64(),
+        "text": pa.string(),
+        "at": pa.timestamp("us", "UTC"),
+        "more": pa.list_(pa.struct([("until", pa.timestamp("us", "UTC"))])),
+    }
+    rows = pa.table(
+        {
+            "id": [1, 2, 3],
+            "text": ["a", "b", "c"],
+            "at": [EARLY, LATE, None],
+            "more": [[{"until": LATE}, None], None, []],
+        },
+        schema=pa.schema(list(kinds.items())),
+    )
+    rewritten(home, rows)
+    assert home.merge(0, home.staged((2, "new"), (3, None))) == Merged(1, 0, 1)
+    [path] = DeltaTable(home.table).file_uris()
+    found = {row["id"]: row for row in pq.read_table(path).to_pylist()}
+    first, second, _ = rows.to_pylist()
+    assert found == {1: first, 2: {**second, "text": "new"}}
+
+
+@pytest.mark.parametrize(
+    "footer",
+    [{"org.apache.spark.legacyINT96": ""}, {"org.apache.spark.version": "2.4.8"}],
+)
+def test_days_of_another_calendar_are_not_written_anew(
+    home: KeyedTable, footer: dict[str, str]
+) -> None:
+    kinds = pa.schema([*SCHEMA, ("at", pa.timestamp("us", "UTC"))])
+    rewritten(home, pa.table({"id": [1], "text": ["a"], "at": [EARLY]}, schema=kinds), footer)
+    with pytest.raises(KeyrangeError, match=r"SINK_UNSUITABLE.* days of the calendar before 1582"):
+        home.merge(0, home.staged((1, "new")))
+    assert DeltaTable(home.table).version() == 0
+
+
+class Last(FileMerger):
+    """Who has to write what others do not; columns come with the rows."""
+
+    evolves = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.evolved: list[bool] = []
+
+    def write(self, log: DeltaLog, staged: Staged, *about: Any) -> Merged:
+        self.evolved.append(staged.evolves)
+        return Merged() if staged.evolves else super().write(log, staged, *about)
+
+
+def test_what_is_too_much_for_it_is_for_the_next_writer(home: KeyedTable) -> None:
+    home.merge(0, home.staged((1, "a")))
+    last = Last()
+    for batch_id, (bytes_max, evolved) in enumerate([(10**6, []), (100, [False])], 1):
+        staged = home.staged((1, f"{batch_id}"))
+        home.sink().write(staged, [FileMerger(bytes_max), last], "app", batch_id, True)
+        assert (last.evolved, home.rows()) == (evolved, {1: f"{batch_id}"})
+    # So is a table that is to get columns.
+    write_deltalake(home.table, pa.table({"id": [5]}), mode="overwrite", schema_mode="overwrite")
+    writers = [FileMerger(10**6), last]
+    home.sink(evolves=True).write(home.staged((1, "x")), writers, "app", 3, True)
+    assert last.evolved == [False, True]
+
+
+@contextmanager
+def files_read() -> Iterator[list[str]]:
+    read: list[str] = []
+    whole = pq.ParquetFile.__init__
+
+    def opening(self: Any, source: Any, **given: Any) -> None:
+        read.append(str(source))
+        whole(self, source, **given)
+
+    with patch.object(merge_by_file.pq.ParquetFile, "__init__", opening):
+        yield read
+
+
+def test_only_files_that_have_a_key_are_written_anew(tmp_path: Path) -> None:
+    home = KeyedTable(tmp_path, keys=("id", "text"), by="text")
+    for batch_id, rows in enumerate([((1, "a é%/x"), (2, "b")), ((3, "b"),), ((9, "b"),)]):
+        home.merge(batch_id, home.staged(*rows))
+    before = {*DeltaTable(home.table).file_uris()}
+    with files_read() as read:
+        assert home.merge(3, home.staged((1, "a é%/x"), (4, "a é%/x"))) == Merged(1, 1, 0)
+    # Not of another partition.
+    assert len(read) == 1
+    after = {*DeltaTable(home.table).file_uris()}
+    assert len(before - after) == 1
+    with files_read() as read:
+        home.merge(4, home.staged((3, "b")))
+    # Not with greater ids alone, or lesser ones.
+    assert len(read) == 1
+    assert len({*DeltaTable(home.table).file_uris()} & after) == 3
+    assert home.rows() == {1: "a é%/x", 2: "b", 3: "b", 4: "a é%/x", 9: "b"}
+
+
+def test_what_another_writer_appends_meanwhile_is_merged_too(home: KeyedTable) -> None:
+    whole, rivals = merge_by_file._Merge.actions, [pa.table({"id": [1], "text": ["old"]})]
+
+    def actions(self: Any, files: Any) -> Any:
+        if rivals:
+            write_deltalake(home.table, rivals.pop(), mode="append")
+        return whole(self, files)
+
+    home.merge(0, home.staged((2, "b")))
+    with patch.object(merge_by_file._Merge, "actions", actions):
+        assert home.merge(1, home.staged((1, "new"))) == Merged(1, 0, 0)
+    assert home.rows() == {1: "new", 2: "b"}
+
+
+def test_a_row_group_at_a_time_and_columns_that_files_lack(home: KeyedTable) -> None:
+    ids = list(range(100))
+    groups = WriterProperties(max_row_group_size=7)
+    write_deltalake(home.table, pa.table({"id": ids}), writer_properties=groups)
+    more = pa.table({"id": [200], "text": ["t"], "n": [7]})
+    write_deltalake(home.table, more, mode="append", schema_mode="merge")
+    some = [(id, f"{id}") for id in range(0, 100, 3)]
+    assert home.merge(0, home.staged(*some, (99, None), (200, "u"))) == Merged(34, 0, 1)
+    found = DeltaTable(home.table).to_pyarrow_table().to_pylist()
+    by_id = {each["id"]: (each["text"], each["n"]) for each in found}
+    own = {id: (f"{id}" if id % 3 == 0 else None, None) for id in range(99)}
+    assert by_id == own | {200: ("u", 7)}
+
+
+def test_a_change_feed_tells_what_became_of_rows(home: KeyedTable) -> None:
+    DeltaTable.create(home.table, SCHEMA, configuration={"delta.enableChangeDataFeed": "true"})
+    home.merge(0, home.staged((1, "a"), (2, "b"), (3, "c")))
+    home.merge(1, home.staged((1, "x"), (2, None), (4, "d")))
+    feed = pa.table(DeltaTable(home.table).load_cdf(starting_version=2).read_all())
+    rows = feed.select(["id", "text", "_change_type"]).to_pylist()
+    assert sorted(tuple(each.values()) for each in rows) == [
+        (1, "a", "update_preimage"),
+        (1, "x", "update_postimage"),
+        (2, "b", "delete"),
+        (4, "d", "insert"),
+    ]
+    assert home.rows() == {1: "x", 3: "c", 4: "d"}
+
+
+def test_files_that_lie_elsewhere(home: KeyedTable) -> None:
+    """A shallow clone names those of another table."""
+    home.merge(0, home.staged((1, "a")))
+    path = home.table / "_delta_log" / f"{1:020d}.json"
+    [name] = [Path(each).name for each in DeltaTable(home.table).file_uris()]
+    path.write_text(path.read_text().replace(name, f"file:///elsewhere/{name}"))
+    with pytest.raises(KeyrangeError, match=r"SINK_UNSUITABLE.*file:///elsewhere.*not lie below"):
+        home.merge(1, home.staged((1, "b")))
+
+
+VALUES: dict[pa.DataType, st.SearchStrategy[Any]] = {
+    pa.int32(): st.integers(0, 3),
+    pa.string(): st.sampled_from(["", "a", "b", "é"]),
+    pa.binary(): st.sampled_from([b"", b"a", b"\x00"]),
+    pa.bool_(): st.booleans(),
+    pa.date32(): st.sampled_from([date(1, 1, 1), date(2020, 2, 2)]),
+    pa.decimal128(20, 2): st.sampled_from([Decimal("1.50"), Decimal("-1.50")]),
+    pa.timestamp("us", "UTC"): st.sampled_from([EARLY, LATE]),
+}
+
+
+@given(st.data())
+def test_rows_by_their_keys(data: st.DataObject) -> None:
+    kinds = data.draw(st.lists(st.sampled_from([*VALUES]), min_size=1, max_size=3))
+    key = st.tuples(*(VALUES[each] for each in kinds))
+    own = data.draw(st.lists(key, unique=True, max_size=8))
+    others = data.draw(st.lists(st.tuples(*(st.none() | VALUES[each] for each in kinds))))
+    columns, asked = (
+        [
+            pa.chunked_array([pa.array([row[at] for row in rows], kind)])
+            for at, kind in enumerate(kinds)
+        ]
+        for rows in (own, others)
+    )
+    by_key = {row: at for at, row in enumerate(own)}
+    assert KeyRows(columns).rows_of(asked).tolist() == [by_key.get(row, -1) for row in others]
+
+
+def test_rows_of_a_narrower_type(home: KeyedTable) -> None:
+    """Files from before a column was widened."""
+    write_deltalake(home.table, pa.table({"id": [1, 2], "text": ["a", "b"]}, schema=SCHEMA))
+    [path] = [Path(each) for each in DeltaTable(home.table).file_uris()]
+    pq.write_table(pa.table({"id": pa.array([1, 2], pa.int32()), "text": ["a", "b"]}), path)
+    assert home.merge(0, home.staged((2, "c"))) == Merged(1, 0, 0)
+    assert home.rows() == {1: "a", 2: "c"}
