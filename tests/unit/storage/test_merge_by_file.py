@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -25,6 +25,7 @@ from keyrange.storage.model.key_rows import KeyRows
 from keyrange.storage.model.merged_rows import Merged
 from keyrange.storage.staged import Staged
 from tables.keyed_tables import SCHEMA, KeyedTable
+from tables.spark_files import table_of_spark
 
 EARLY, LATE = datetime(1, 1, 1, 2, 3, 4, 5, UTC), datetime(9999, 12, 31, 23, 59, 59, 999999, UTC)
 
@@ -32,18 +33,6 @@ EARLY, LATE = datetime(1, 1, 1, 2, 3, 4, 5, UTC), datetime(9999, 12, 31, 23, 59,
 @pytest.fixture
 def home(tmp_path: Path) -> KeyedTable:
     return KeyedTable(tmp_path)
-
-
-def rewritten(home: KeyedTable, rows: pa.Table, footer: Mapping[str, str] | None = None) -> None:
-    """Have a table with one file as Spark writes it, with INT96 for times."""
-    write_deltalake(home.table, rows)
-    [path] = [Path(each) for each in DeltaTable(home.table).file_uris()]
-    pq.write_table(rows.replace_schema_metadata(footer), path, use_deprecated_int96_timestamps=True)
-    text = pq.ParquetFile(path).schema.to_arrow_schema().field("at").type
-    assert text == pa.timestamp("ns"), "INT96"
-    log = home.table / "_delta_log" / f"{0:020d}.json"
-    size = DeltaTable(home.table).get_add_actions().column("size_bytes")[0].as_py()
-    log.write_text(log.read_text().replace(f'"size":{size}', f'"size":{path.stat().st_size}'))
 
 
 def test_times_of_sparks_files_stay_as_they_are(home: KeyedTable) -> None:
@@ -63,7 +52,7 @@ def test_times_of_sparks_files_stay_as_they_are(home: KeyedTable) -> None:
         },
         schema=pa.schema(list(kinds.items())),
     )
-    rewritten(home, rows)
+    table_of_spark(home.table, rows)
     assert home.merge(0, home.staged((2, "new"), (3, None))) == Merged(1, 0, 1)
     [path] = DeltaTable(home.table).file_uris()
     found = {row["id"]: row for row in pq.read_table(path).to_pylist()}
@@ -79,7 +68,9 @@ def test_days_of_another_calendar_are_not_written_anew(
     home: KeyedTable, footer: dict[str, str]
 ) -> None:
     kinds = pa.schema([*SCHEMA, ("at", pa.timestamp("us", "UTC"))])
-    rewritten(home, pa.table({"id": [1], "text": ["a"], "at": [EARLY]}, schema=kinds), footer)
+    table_of_spark(
+        home.table, pa.table({"id": [1], "text": ["a"], "at": [EARLY]}, schema=kinds), footer
+    )
     with pytest.raises(KeyrangeError, match=r"SINK_UNSUITABLE.* days of the calendar before 1582"):
         home.merge(0, home.staged((1, "new")))
     assert DeltaTable(home.table).version() == 0
