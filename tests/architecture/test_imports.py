@@ -83,6 +83,9 @@ heavy |= {f"keyrange.{name}" for name in names}
 print(sorted(heavy & sys.modules.keys()))
 """
     assert imported(body) == "[]\n"
+    job = "import keyrange.jobs.data_source\n"
+    heavy = '{"pandas", "deltalake", "numba", "pyarrow.compute", "kafka.admin"}'
+    assert imported(f"{job}print(sorted({heavy} & sys.modules.keys()))") == "[]\n"
 
 
 def test_a_task_imports_neither_delta_nor_pandas() -> None:

@@ -18,7 +18,8 @@ from keyrange.kafka.sending.transactional_producer import (
 )
 from keyrange.model.offsets import TopicPartition
 from keyrange.options.kafka_properties import ClientSettings
-from keyrange.wire.produced_batches import BatchSettings, RecordWriter
+from keyrange.wire.produced_batches import RecordWriter
+from keyrange.wire.topic_limits import BatchSettings
 
 NOW_MS = 1_700_000_000_000
 KEYS = 50

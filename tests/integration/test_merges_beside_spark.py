@@ -29,7 +29,10 @@ VALUES = (
 
 def filled(spark: SparkSession, table: Path, chance: random.Random) -> None:
     """Some of it beyond the years that nanoseconds reach, some of it null, in several files."""
-    spark.sql(f"CREATE TABLE delta.`{table}` ({COLUMNS}) USING delta PARTITIONED BY (text)")
+    spark.sql(
+        f"CREATE TABLE delta.`{table}` ({COLUMNS}) USING delta PARTITIONED BY (text) "
+        "TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')"
+    )
     for first in (0, 20):
         rows = []
         for id in range(first, first + 20):
@@ -48,6 +51,14 @@ def held(spark: SparkSession, table: Path) -> list[dict[str, Any]]:
         f"SELECT id, text, {texts}, small, blob FROM delta.`{table}` ORDER BY id, text"
     )
     return [row.asDict() for row in rows.collect()]
+
+
+def feed(spark: SparkSession, table: Path) -> list[str]:
+    """What the table's change feed tells of the merges."""
+    told = spark.read.option("readChangeFeed", "true").option("startingVersion", 3)
+    rows = told.format("delta").load(str(table)).drop("_commit_timestamp")
+    texts = rows.selectExpr("to_json(struct(*)) AS said")
+    return sorted(each.said for each in texts.collect())
 
 
 @pytest.mark.parametrize("keys", [("id",), ("id", "text")])
@@ -78,6 +89,7 @@ def test_it_makes_of_a_table_what_spark_makes_of_it(
         found = held(spark, by_file.table)
         assert found == held(spark, by_spark.table)
         assert len(found) > 30
+    assert feed(spark, by_file.table) == feed(spark, by_spark.table)
     history = spark.sql(f"DESCRIBE HISTORY delta.`{by_file.table}`").collect()
     assert [each.operation for each in history[:3]] == ["MERGE"] * 3
     spark.sql(f"OPTIMIZE delta.`{by_file.table}`").collect()

@@ -26,7 +26,7 @@ from keyrange.kafka.model.sender_messages import Batch, Token
 from keyrange.kafka.sending.transactional_producer import (
     TransactionalProducer,
 )
-from keyrange.wire.produced_batches import BatchSettings
+from keyrange.wire.topic_limits import BatchSettings
 
 pytestmark = [
     pytest.mark.broker,

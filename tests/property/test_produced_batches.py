@@ -21,8 +21,8 @@ from kafka.record import MemoryRecords
 from keyrange.errors import KeyrangeError
 from keyrange.model.columns import COLUMNS
 from keyrange.wire.chunk_decoder import Decoder, DecodeSettings, scan_chunk
-from keyrange.wire.produced_batches import BatchSettings, Produced, RecordWriter, seal
-from keyrange.wire.record_limits import TopicLimits
+from keyrange.wire.produced_batches import Produced, RecordWriter, seal
+from keyrange.wire.topic_limits import BatchSettings, TopicLimits
 from samples.strategies import HEADER, Record, array, encode_record, rows_of
 
 NOW_MS = 1_900_000_000_000

@@ -14,8 +14,7 @@ import keyrange
 from keyrange.formats.schema_document import schema_of_ddl
 from keyrange.keyed_state.variables import KEY, StateForm, variables_of
 from keyrange.model.key_ranges import SPACE
-from keyrange.wire.produced_batches import BatchSettings
-from keyrange.wire.record_limits import TopicLimits
+from keyrange.wire.topic_limits import BatchSettings, TopicLimits
 from keyrange.work.model.outcome import Cause
 from keyrange.work.model.work_order import TaskPartition, WorkSettings
 from keyrange.work.outcome_rows import table_of

@@ -18,7 +18,8 @@ import pyarrow as pa
 from bench import typed_rows
 from bench.figures import Figure, at_least, from_runs, ratio
 from bench.registry import Bench, Group
-from keyrange.wire.produced_batches import BatchSettings, RecordWriter, seal
+from keyrange.wire.produced_batches import RecordWriter, seal
+from keyrange.wire.topic_limits import BatchSettings
 
 _PARTITIONS = 8
 _KEY_BYTES, _VALUE_BYTES = 12, 200

@@ -29,8 +29,7 @@ from keyrange.sending.topic_address import TopicAddress
 from keyrange.source.schema import source_schema, typed_schema
 from keyrange.values.writing import encoder_of
 from keyrange.values.written_forms import written_form
-from keyrange.wire.produced_batches import BatchSettings
-from keyrange.wire.record_limits import TOPIC, TopicLimits
+from keyrange.wire.topic_limits import TOPIC, BatchSettings, TopicLimits
 from keyrange.work.output_topic import OutputTopic
 from keyrange.work.topic_rows import PARTS, TopicRows, typed_column
 

@@ -10,7 +10,6 @@ from functools import cache, lru_cache
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from keyrange.errors import KeyrangeError, error
 from keyrange.formats.schema_document import ddl_of_columns, struct_type
@@ -291,6 +290,9 @@ def _too_narrow(was: pa.DataType, now: pa.DataType, path: str) -> str:
 
 def _fitted(values: pa.Array, kind: pa.DataType) -> pa.Array:
     """Values of a narrower type in a wider one."""
+    # A process that plans does without it.
+    import pyarrow.compute as pc
+
     if values.type.equals(kind):
         return values
     if pa.types.is_struct(kind):

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from keyrange.kafka.topic_settings import TopicSettings
 from keyrange.options.kafka_properties import ClientSettings
 from keyrange.options.producer_properties import ProducerSettings
-from keyrange.wire.produced_batches import BatchSettings
-from keyrange.wire.record_limits import TopicLimits
+from keyrange.wire.topic_limits import BatchSettings, TopicLimits
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyarrow.dataset import ParquetReadOptions
 
 from keyrange.errors import invalid_options
 from keyrange.storage.directory import Directory
@@ -41,6 +40,7 @@ def given_rows(locations: Sequence[str], storage: Mapping[str, str]) -> GivenRow
 def _of_table(location: str, storage: Mapping[str, str]) -> GivenRows:
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError
+    from pyarrow.dataset import ParquetReadOptions
 
     try:
         table = DeltaTable(as_object_store_names(location), storage_options=dict(storage) or None)

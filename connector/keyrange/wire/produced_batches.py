@@ -22,6 +22,7 @@ from keyrange.wire import produced_kernels as kernels
 from keyrange.wire.compressing import CODECS
 from keyrange.wire.produced_columns import Columns
 from keyrange.wire.record_kernels import crc32c
+from keyrange.wire.topic_limits import BatchSettings
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
@@ -36,22 +37,6 @@ _ATTRIBUTES_AT: Final = 21
 _PRODUCER: Final = struct.Struct(">qhi")
 _PRODUCER_AT: Final = 43
 _TRANSACTIONAL: Final = 0x10
-
-
-@dataclass(frozen=True, slots=True)
-class BatchSettings:
-    """How records are put into batches.
-
-    `batch_bytes` (`batch.size`): the most bytes of a batch of several records, before compression.
-    `request_bytes` (`max.request.size`): the most of a batch of one record, before compression.
-    `compression` is a name of `compression.type`, `compression_level` None its default.
-    """
-
-    batch_bytes: int = 16_384
-    request_bytes: int = 1_048_576
-    compression: str = "none"
-    compression_level: int | None = None
-    transactional: bool = True
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -2,117 +2,85 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
-
 import numpy as np
 import pyarrow as pa
 
-from keyrange.errors import error
 from keyrange.wire import produced_kernels as kernels
-from keyrange.wire.produced_batches import BatchSettings, RecordWriter
+from keyrange.wire.produced_batches import RecordWriter
 from keyrange.wire.produced_columns import Columns, Numbers
-
-# The column of rows for several topics.
-TOPIC: Final = "topic"
+from keyrange.wire.topic_limits import TOPIC, TopicLimits
 
 
-@dataclass(frozen=True, slots=True)
-class TopicLimits:
-    """What a topic takes. `batches`: how its records are put into batches. `message_bytes` is the
-    topic's `max.message.bytes`, `partitions` how many it has; 0 for what is not known. It takes
-    only records with keys where it `needs_keys`, and timestamps from `before_ms` before now until
-    `after_ms` after it."""
-
-    batches: BatchSettings
-    message_bytes: int = 0
-    partitions: int = 0
-    needs_keys: bool = False
-    before_ms: int = 2**63 - 1
-    after_ms: int = 2**63 - 1
-
-    def fault(self, rows: pa.RecordBatch, now_ms: int = 0) -> str | None:
-        """Why a row cannot become a record; None where all can. The text has no value of a row's.
-        Raises INVALID_TOPIC_COLUMNS."""
-        found = self._fault(rows, now_ms)
-        return None if found is None else found[1]
-
-    def check(self, rows: pa.RecordBatch, now_ms: int, topic: str) -> None:
-        """Raises INVALID_RECORD or MESSAGE_TOO_LARGE where a row cannot become a record of a topic,
-        and INVALID_TOPIC_COLUMNS."""
-        found = self._fault(rows, now_ms)
-        if found is not None:
-            raise error(found[0], found[1], topic=topic)
-
-    def _fault(self, rows: pa.RecordBatch, now_ms: int) -> tuple[str, str] | None:
-        """The condition of a fault, and its text."""
-        if TOPIC in rows.schema.names:
-            if rows.column(TOPIC).null_count:
-                return "INVALID_RECORD", "it names no topic"
-            rows = rows.drop_columns([TOPIC])
-        columns = Columns.of(rows, now_ms)
-        if not rows.num_rows:
-            return None
-        sizes, faults = np.empty(rows.num_rows, np.int64), np.empty(rows.num_rows, np.int8)
-        kernels.measure_records(
-            *(columns.key.sizes, columns.value.sizes),
-            *(columns.header_starts, columns.header_counts),
-            *(columns.header_names.sizes, columns.header_values.sizes),
-            *(columns.timestamps_ms, self.batches.request_bytes, sizes, faults),
-        )
-        for row in np.flatnonzero(faults).tolist():
-            is_large = faults[row] == kernels.TOO_LARGE
-            told = self._told(int(faults[row]), int(sizes[row]))
-            return "MESSAGE_TOO_LARGE" if is_large else "INVALID_RECORD", told
-        if self.needs_keys and (columns.key.sizes < 0).any():
-            return "INVALID_RECORD", "it has no key, and the topic is compacted"
-        if wrong := self._wrong_time(columns, now_ms) or self._wrong_partition(columns):
-            return "INVALID_RECORD", wrong
-        large = self._too_large(rows, sizes)
-        return None if large is None else ("MESSAGE_TOO_LARGE", large)
-
-    def _wrong_time(self, columns: Columns, now_ms: int) -> str | None:
-        apart_ms = columns.timestamps_ms - now_ms
-        if (apart_ms > self.after_ms).any():
-            return (
-                f"timestamp is more than {self.after_ms} ms ahead (message.timestamp.after.max.ms)"
-            )
-        if (apart_ms < -self.before_ms).any():
-            return (
-                f"timestamp is more than {self.before_ms} ms ago (message.timestamp.before.max.ms)"
-            )
+def fault_of(limits: TopicLimits, rows: pa.RecordBatch, now_ms: int) -> tuple[str, str] | None:
+    """Why a row cannot become a record: a condition, and a text that has no value of a row's;
+    None where all can. Raises INVALID_TOPIC_COLUMNS."""
+    if TOPIC in rows.schema.names:
+        if rows.column(TOPIC).null_count:
+            return "INVALID_RECORD", "it names no topic"
+        rows = rows.drop_columns([TOPIC])
+    columns = Columns.of(rows, now_ms)
+    if not rows.num_rows:
         return None
+    sizes, faults = np.empty(rows.num_rows, np.int64), np.empty(rows.num_rows, np.int8)
+    kernels.measure_records(
+        *(columns.key.sizes, columns.value.sizes),
+        *(columns.header_starts, columns.header_counts),
+        *(columns.header_names.sizes, columns.header_values.sizes),
+        *(columns.timestamps_ms, limits.batches.request_bytes, sizes, faults),
+    )
+    for row in np.flatnonzero(faults).tolist():
+        is_large = faults[row] == kernels.TOO_LARGE
+        told = _told(limits, int(faults[row]), int(sizes[row]))
+        return "MESSAGE_TOO_LARGE" if is_large else "INVALID_RECORD", told
+    if limits.needs_keys and (columns.key.sizes < 0).any():
+        return "INVALID_RECORD", "it has no key, and the topic is compacted"
+    if wrong := _wrong_time(limits, columns, now_ms) or _wrong_partition(limits, columns):
+        return "INVALID_RECORD", wrong
+    large = _too_large(limits, rows, sizes)
+    return None if large is None else ("MESSAGE_TOO_LARGE", large)
 
-    def _told(self, fault: int, size: int) -> str:
-        if fault == kernels.TOO_LARGE:
-            most = self.batches.request_bytes
-            return f"a record of about {size} bytes, and max.request.size is {most}"
-        if fault == kernels.HEADER_WITHOUT_NAME:
-            return "a header has no name"
-        return "timestamp is before 1970"
 
-    def _wrong_partition(self, columns: Columns) -> str | None:
-        named = columns.partitions[columns.partitions != kernels.ANY_PARTITION]
-        most = self.partitions or 2**31
-        wrong = named[(named < 0) | (named >= most)]
-        if not len(wrong):
-            return None
-        has = f", and the topic has {self.partitions}" if self.partitions else ""
-        return f"partition is {int(wrong[0])}{has}"
+def _wrong_time(limits: TopicLimits, columns: Columns, now_ms: int) -> str | None:
+    apart_ms = columns.timestamps_ms - now_ms
+    if (apart_ms > limits.after_ms).any():
+        return f"timestamp is more than {limits.after_ms} ms ahead (message.timestamp.after.max.ms)"
+    if (apart_ms < -limits.before_ms).any():
+        return f"timestamp is more than {limits.before_ms} ms ago (message.timestamp.before.max.ms)"
+    return None
 
-    def _too_large(self, rows: pa.RecordBatch, sizes: Numbers) -> str | None:
-        """What the broker would say: it counts bytes of a batch after compression."""
-        if not self.message_bytes:
-            return None
-        large = np.flatnonzero(
-            sizes + kernels.MORE_BYTES_MAX > self.message_bytes - kernels.HEADER_BYTES
-        )
-        for row in large.tolist():
-            writer = RecordWriter("", max(self.partitions, 1), self.batches)
-            for batch in writer.write(rows.slice(row, 1), 0).batches:
-                if len(batch.data) > self.message_bytes:
-                    return (
-                        f"a record of {len(batch.data)} bytes as it is sent, and max.message.bytes "
-                        f"of the topic is {self.message_bytes}"
-                    )
+
+def _told(limits: TopicLimits, fault: int, size: int) -> str:
+    if fault == kernels.TOO_LARGE:
+        most = limits.batches.request_bytes
+        return f"a record of about {size} bytes, and max.request.size is {most}"
+    if fault == kernels.HEADER_WITHOUT_NAME:
+        return "a header has no name"
+    return "timestamp is before 1970"
+
+
+def _wrong_partition(limits: TopicLimits, columns: Columns) -> str | None:
+    named = columns.partitions[columns.partitions != kernels.ANY_PARTITION]
+    most = limits.partitions or 2**31
+    wrong = named[(named < 0) | (named >= most)]
+    if not len(wrong):
         return None
+    has = f", and the topic has {limits.partitions}" if limits.partitions else ""
+    return f"partition is {int(wrong[0])}{has}"
+
+
+def _too_large(limits: TopicLimits, rows: pa.RecordBatch, sizes: Numbers) -> str | None:
+    """What the broker would say: it counts bytes of a batch after compression."""
+    if not limits.message_bytes:
+        return None
+    large = np.flatnonzero(
+        sizes + kernels.MORE_BYTES_MAX > limits.message_bytes - kernels.HEADER_BYTES
+    )
+    for row in large.tolist():
+        writer = RecordWriter("", max(limits.partitions, 1), limits.batches)
+        for batch in writer.write(rows.slice(row, 1), 0).batches:
+            if len(batch.data) > limits.message_bytes:
+                return (
+                    f"a record of {len(batch.data)} bytes as it is sent, and max.message.bytes "
+                    f"of the topic is {limits.message_bytes}"
+                )
+    return None

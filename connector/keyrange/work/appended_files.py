@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
@@ -33,8 +33,10 @@ from keyrange.work.outcome_rows import (
     rows_for,
     table_of,
 )
-from keyrange.work.staged_batches import StagedBatches
 from keyrange.work.staged_rows import StagedRows
+
+if TYPE_CHECKING:
+    from keyrange.work.staged_batches import StagedBatches
 
 _NO_COLUMNS: Final = pa.schema([])
 # Of a file that is handed on itself: a file of a store is a call to write and one to read.
@@ -155,6 +157,9 @@ class _TableWriter:
         schema, columns = output.columns, output.partition_by
         self._staged: StagedRows | StagedBatches | None = None
         if (to := output.topic) is not None:
+            # With it come kernels, which take time and memory that tables do not need.
+            from keyrange.work.staged_batches import StagedBatches
+
             count = partial(partitions_of, to.client)
             self._staged = StagedBatches(self._create, target.attempt, to.topic, to.batches, count)
         elif output.is_staged:

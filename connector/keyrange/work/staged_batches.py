@@ -15,7 +15,8 @@ import pyarrow as pa
 
 from keyrange.storage.data_files import DataFile
 from keyrange.storage.object_store import let_go
-from keyrange.wire.produced_batches import BatchSettings, Produced, RecordWriter
+from keyrange.wire.produced_batches import Produced, RecordWriter
+from keyrange.wire.topic_limits import BatchSettings
 from keyrange.work.outcome_rows import HIDDEN
 from keyrange.work.topic_batches import WAITING_BYTES, TopicBatches
 

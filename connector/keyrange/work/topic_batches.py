@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from keyrange.errors import error
 from keyrange.wire.produced_batches import Produced, RecordWriter
-from keyrange.wire.record_limits import TOPIC
+from keyrange.wire.topic_limits import TOPIC
 
 WAITING_BYTES: Final = 8 << 20
 

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from keyrange.errors import KeyrangeError
 from keyrange.model.value_forms import Side, WrittenForm
 from keyrange.sending.topic_address import TopicAddress
 from keyrange.sending.topic_partitions import partitions_of
 from keyrange.values.writing import encoder_of
-from keyrange.wire.record_limits import TOPIC, TopicLimits
+from keyrange.wire.topic_limits import TOPIC, TopicLimits
 
 # The columns of a record beside its value.
 PARTS: Final = ("key", "headers", "timestamp", "partition", TOPIC)
@@ -69,6 +68,8 @@ def _written(form: WrittenForm, rows: pa.RecordBatch) -> pa.RecordBatch:
 
 def _unknown_place(rows: pa.RecordBatch, address: TopicAddress) -> str | None:
     """Why a row's topic takes it not: there is none, or none of its partitions."""
+    import pyarrow.compute as pc
+
     topics = rows.column(TOPIC)
     for topic in pc.unique(topics).to_pylist():
         try:

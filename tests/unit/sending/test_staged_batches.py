@@ -14,7 +14,8 @@ from keyrange.errors import KeyrangeError
 from keyrange.sending.shard_sender import FileRows
 from keyrange.storage.data_files import DataFile
 from keyrange.storage.directory import Directory
-from keyrange.wire.produced_batches import BatchSettings, seal
+from keyrange.wire.produced_batches import seal
+from keyrange.wire.topic_limits import BatchSettings
 from keyrange.work.staged_batches import StagedBatches
 
 COUNTS = {"one": 3, "two": 1}

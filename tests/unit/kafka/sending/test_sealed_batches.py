@@ -11,7 +11,8 @@ import pyarrow as pa
 from keyrange.kafka.model.sender_messages import Batch, Part, Produce, Producer
 from keyrange.kafka.sending.sender_protocol import _sealed
 from keyrange.model.offsets import TopicPartition
-from keyrange.wire.produced_batches import BatchSettings, RecordWriter
+from keyrange.wire.produced_batches import RecordWriter
+from keyrange.wire.topic_limits import BatchSettings
 
 
 def test_each_batch_has_its_own_place_in_the_sequence() -> None:
