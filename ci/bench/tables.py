@@ -32,7 +32,6 @@ def _ingest() -> Table:
 
 
 def _values() -> Table:
-    """Each row beside another side, whose name the row's label has."""
     rows = {
         "Avro by a registry, 200 B; `from_avro`": ("ingest.avro.200B", "vs_jvm", "jvm"),
         "Protobuf by a registry, 200 B; `mapInArrow` with Google's library": (
@@ -43,15 +42,22 @@ def _values() -> Table:
             *("process.typed", "vs_jvm_udf", "jvm_udf"),
         ),
         "JSON into a DataFrame, 200 B; `from_json`": ("read.json.200B", "vs_jvm", "jvm"),
-        "the last row of each key, 200 B; `MERGE` in `foreachBatch`": (
-            *("upsert.200B", "vs_jvm", "jvm"),
-        ),
         "a whole run, 1 KB, lz4; a script": ("ingest.whole.1KB.lz4", "vs_script", "script"),
         "a whole run, 200 B, none; a script": ("ingest.whole.200B.none", "vs_script", "script"),
     }
+    return _beside("values", rows)
+
+
+def _upserts() -> Table:
+    label = "the last row of each key, 200 B; `MERGE` in `foreachBatch`"
+    return _beside("upserts", {label: ("upsert.200B", "vs_jvm", "jvm")})
+
+
+def _beside(group: str, rows: Mapping[str, tuple[str, str, str]]) -> Table:
+    """Each row beside another side, whose name the row's label has."""
     headings = ("what is read; beside what", "keyrange beside it", "keyrange", "the other side")
     return Table(
-        "values",
+        group,
         (*headings, "memory of a task"),
         {
             label: (
@@ -117,6 +123,7 @@ TABLES: Mapping[str, Table] = {
         },
     ),
     "values": _values(),
+    "upserts": _upserts(),
     "latency_delta": _list(
         "latency_delta",
         {

@@ -13,7 +13,7 @@ from project.bench_runs import CI, bench, tiny_figures
 sys.path.insert(0, str(CI))
 
 from bench.__main__ import main as bench_main
-from bench.groups import ingest, sink, values
+from bench.groups import ingest, sink, upserts, values
 from bench.groups.read import GROUP, cells
 from bench.groups.scale import GROUP as SCALE
 from bench.registry import Bench, Scale
@@ -180,7 +180,6 @@ VALUE_SIDES = {
     "ingest.json.1KB": ("vs_jvm", "jvm"),
     "process.typed": ("vs_jvm_udf", "jvm_udf"),
     "read.json.200B": ("vs_jvm", "jvm"),
-    "upsert.200B": ("vs_jvm", "jvm"),
     "ingest.whole.1KB.lz4": ("vs_script", "script"),
     "ingest.whole.200B.none": ("vs_script", "script"),
 }
@@ -194,6 +193,10 @@ VALUES = {
         "peak_rss.mb",
     )
 }
+UPSERTS = {
+    f"upsert.200B.{name}"
+    for name in ("vs_jvm", "keyrange.mrec_per_second", "jvm.mrec_per_second", "peak_rss.mb")
+}
 STATE_READER = {
     *("state.reader.get.p50.ms", "state.reader.get.p99.ms", "state.serve.requests_per_second"),
     "state.serve.requests_per_core_second",
@@ -206,6 +209,7 @@ PROMISED = {
     "consumer": CONSUMER,
     "consumer_transaction": TRANSACTION,
     "values": VALUES,
+    "upserts": UPSERTS,
 }
 
 
@@ -324,9 +328,10 @@ def test_the_tiny_benchmark_of_volumes_yields_its_figures(tmp_path: Path) -> Non
 
 
 def test_every_ratio_and_all_memory_of_typed_values_has_a_target_and_a_place_in_the_table() -> None:
-    rates = {name for name in VALUES if name.endswith(".mrec_per_second")}
-    assert values.GROUP.targets.keys() == VALUES - rates
-    assert {name for row in TABLES["values"].rows.values() for name in row} == VALUES
+    for group, figures in ((values.GROUP, VALUES), (upserts.GROUP, UPSERTS)):
+        rates = {name for name in figures if name.endswith(".mrec_per_second")}
+        assert group.targets.keys() == figures - rates
+        assert {name for row in TABLES[group.name].rows.values() for name in row} == figures
 
 
 def test_at_any_other_scale_every_size_is_read_with_every_codec() -> None:

@@ -1,6 +1,6 @@
 """Group `values`: typed values on their way into Delta tables and out of a DataFrame, beside the
-JVM connector with Spark's `from_avro` and `from_json`, which write and read the same rows; upserts
-beside MERGE in foreachBatch; and whole runs beside a script that has no Spark.
+JVM connector with Spark's `from_avro` and `from_json`, which write and read the same rows; and
+whole runs beside a script that has no Spark.
 
 keyrange reads the schemas of Avro and Protobuf from a registry; Spark's side is told the schema,
 and cuts the header off. As in group `ingest` all sides alternate in one session. Spark's
@@ -21,7 +21,7 @@ from deltalake import DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from bench import protobuf_events, script, topics, typed_topics, upserts
+from bench import protobuf_events, script, topics, typed_topics
 from bench import spark as sparks
 from bench.figures import Figure, at_least, at_most, from_runs, highest, ratio
 from bench.groups import ingest
@@ -33,8 +33,6 @@ from bench.registry_stub import registry
 _OTHERS = ("topic", "partition", "offset", "timestamp", "timestampType")
 _DELAYS = "flight string, share double"
 SCRIPTS = (("1KB", "lz4"), ("200B", "none"))
-# The first one fills the table and is not measured.
-_UPSERT_BATCHES = 3
 
 
 def _rows(records: DataFrame, read: Column) -> DataFrame:
@@ -149,7 +147,6 @@ def run(bench: Bench) -> Iterator[Figure]:
         for cell in cells(avro_url, protobuf_url):
             yield from ingest.measure(bench, spark, cell)
         yield from _read(bench, spark)
-        yield from _upsert(bench, spark)
         for size, codec in SCRIPTS:
             yield from _beside_script(bench, spark, size, codec)
 
@@ -157,7 +154,8 @@ def run(bench: Bench) -> Iterator[Figure]:
 def _read(bench: Bench, spark: SparkSession) -> Iterator[Figure]:
     """A typed DataFrame, read and thrown away."""
     rows = bench.pick(full=2_000_000, quick=500_000, tiny=2_000)
-    topic = _topic(bench, "typed", topics.objects(spark, rows, VALUE_BYTES["200B"], PARTITIONS))
+    frame = topics.objects(spark, rows, VALUE_BYTES["200B"], PARTITIONS)
+    topic = filled_topic(bench, "typed", frame)
     given = {"kafka.bootstrap.servers": bench.bootstrap_servers, "subscribe": topic}
     typed = {"valueFormat": "json", "valueSchema": topics.OBJECT}
 
@@ -170,45 +168,7 @@ def _read(bench: Bench, spark: SparkSession) -> Iterator[Figure]:
         return sparks.seconds_to_read(ingest.from_json(read))
 
     rates = {"keyrange": keyrange, "jvm": jvm}
-    yield from _compared(bench, "read.json.200B", rows, rates, bench.runs)
-    topics.delete_topic(bench.bootstrap_servers, topic)
-
-
-def _upsert(bench: Bench, spark: SparkSession) -> Iterator[Figure]:
-    """Batches of changes of a million keys, of which the table lacks a tenth."""
-    keys = bench.pick(full=1_000_000, quick=200_000, tiny=400)
-    of_batch = keys + keys // 4
-    frame = typed_topics.changes(spark, _UPSERT_BATCHES, keys, VALUE_BYTES["200B"], PARTITIONS)
-    topic = _topic(bench, "changes", frame)
-    given = {
-        "kafka.bootstrap.servers": bench.bootstrap_servers,
-        "subscribe": topic,
-        "startingOffsets": "earliest",
-        "maxOffsetsPerTrigger": str(of_batch),
-    }
-    found = set()
-
-    def seconds(side: ingest.Source) -> float:
-        home = bench.directory / uuid.uuid4().hex
-        taken = ingest.seconds_of_batches(side(spark, given, home))
-        found.add(upserts.held(home / "table"))
-        shutil.rmtree(home)
-        wanted = keys + (_UPSERT_BATCHES - 1) * (keys // 10)
-        if len(taken) != _UPSERT_BATCHES or {count for count, _ in found} != {wanted}:
-            raise RuntimeError(f"{found} of {wanted} keys in {len(taken)} batches")
-        bench.progress(" + ".join(f"{each:.2f}" for each in taken) + " s")
-        return sum(taken[1:])
-
-    sides = {
-        "keyrange": lambda: seconds(upserts.by_job),
-        "jvm": lambda: seconds(upserts.by_foreach_batch),
-    }
-    # Each has two measured batches, and a first one that warms up.
-    runs = bench.pick(full=3, quick=2, tiny=1)
-    rows = of_batch * (_UPSERT_BATCHES - 1)
-    yield from _compared(bench, "upsert.200B", rows, sides, runs, warm_up=False)
-    if len(found) != 1:
-        raise RuntimeError(f"the sides hold other rows as the last ones: {found}")
+    yield from compared(bench, "read.json.200B", rows, rates, bench.runs)
     topics.delete_topic(bench.bootstrap_servers, topic)
 
 
@@ -217,7 +177,7 @@ def _beside_script(bench: Bench, spark: SparkSession, size: str, codec: str) -> 
     rows = bench.pick(full=2_000_000, quick=500_000, tiny=2_000)
     servers = bench.bootstrap_servers
     frame = topics.records(spark, rows, VALUE_BYTES[size], PARTITIONS)
-    topic = _topic(bench, "script", frame, codec)
+    topic = filled_topic(bench, "script", frame, codec)
     given = {
         "kafka.bootstrap.servers": servers,
         "subscribe": topic,
@@ -245,11 +205,11 @@ def _beside_script(bench: Bench, spark: SparkSession, size: str, codec: str) -> 
         return taken
 
     sides = {"keyrange": lambda: seconds(keyrange), "script": lambda: seconds(by_script)}
-    yield from _compared(bench, f"ingest.whole.{size}.{codec}", rows, sides, bench.runs)
+    yield from compared(bench, f"ingest.whole.{size}.{codec}", rows, sides, bench.runs)
     topics.delete_topic(servers, topic)
 
 
-def _compared(
+def compared(
     bench: Bench,
     prefix: str,
     rows: int,
@@ -275,7 +235,7 @@ def _compared(
     yield highest(f"{prefix}.peak_rss.mb", peaks.found, "MB")
 
 
-def _topic(bench: Bench, name: str, frame: DataFrame, codec: str = "none") -> str:
+def filled_topic(bench: Bench, name: str, frame: DataFrame, codec: str = "none") -> str:
     topic = topics.create_topic(bench.bootstrap_servers, name, PARTITIONS)
     topics.fill(frame, bench.bootstrap_servers, topic, codec)
     bench.progress(f"topic {name} is written")
@@ -288,7 +248,6 @@ _RATIOS = {
     "ingest.json.1KB.vs_jvm": 3.0,
     "process.typed.vs_jvm_udf": 2.0,
     "read.json.200B.vs_jvm": 2.5,
-    "upsert.200B.vs_jvm": 1.5,
     **{f"ingest.whole.{size}.{codec}.vs_script": 2.5 for size, codec in SCRIPTS},
 }
 
