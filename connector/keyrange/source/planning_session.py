@@ -144,10 +144,6 @@ class PlanningSession:
             if p not in positions and s.topic_id and names(p)
         }
         topic_ids = {p.topic: resumed[p].topic_id for p in absent} | view.topic_ids()
-        if self._target is not None:
-            # Resolved a moment after the target was fixed: a start behind it is no loss.
-            for partition, at in positions.items():
-                self._target[partition] = max(at, self._target.get(partition, 0))
         epochs = {p: s.leader_epoch for p, s in resumed.items() if s.leader_epoch >= 0}
         return Checkpoint(positions, topic_ids, fresh=True, leader_epochs=epochs, absent=absent)
 
@@ -253,9 +249,11 @@ class PlanningSession:
     def _up_to_target(self, latest: Positions, start: Checkpoint) -> Positions:
         if self._target is None:
             return latest
-        # One that was not told of when the target was fixed, and has a position, was there.
+        # What has a position was there when the target was fixed, also if it was not told of. A
+        # target before it is of a leader that was behind, or older than the start of a new query.
         for partition in latest.keys() & start.known.keys():
-            self._target.setdefault(partition, latest[partition])
+            if self._target.get(partition, -1) < start.known[partition]:
+                self._target[partition] = latest[partition]
         return {p: min(self._target[p], at) for p, at in latest.items() if p in self._target}
 
     def _base(self, start: Checkpoint, findings: Findings, view: ClusterView) -> Checkpoint:

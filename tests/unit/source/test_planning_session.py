@@ -37,6 +37,36 @@ def test_a_start_behind_the_target_of_the_run_is_no_loss() -> None:
     assert run.latest(end, limited=True) == end
 
 
+def test_a_partition_that_was_not_told_of_at_first_is_read_in_the_same_run() -> None:
+    """By a broker that has just started, and knows less than the next one that is asked."""
+    cluster = ScriptedCluster(100)
+    run = session(cluster, **EARLIEST_START)
+    run.fix_target()
+    cluster.partitions = 2
+    end = planned(run)
+    assert end["t"] == {"0": 100, "1": 100}
+    cluster.latest, cluster.partitions = 110, 3
+    forget_metadata(run)
+    assert run.latest(end, limited=True) is end
+
+
+@pytest.mark.parametrize("fails", ["true", "false"])
+def test_a_target_that_a_leader_told_which_was_behind_is_no_loss(
+    fails: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The first question is asked before the query knows where it stands."""
+    cluster = ScriptedCluster(100)
+    end = planned(session(cluster, **EARLIEST_START))
+    run = session(cluster, **EARLIEST_START, failOnDataLoss=fails)
+    cluster.latest = 90
+    run.fix_target()
+    cluster.latest = 100
+    assert run.latest(end, limited=True) is end
+    cluster.latest = 110
+    assert run.latest(end, limited=True) is end, "and the target stands"
+    assert caplog.text == ""
+
+
 def test_the_target_of_a_run_is_not_passed() -> None:
     cluster = ScriptedCluster(100)
     run = session(cluster, startingOffsets="earliest")
