@@ -8,6 +8,7 @@ from functools import partial
 from brokers.real_broker import Record
 from parity.harness import Side
 from parity.outcome import Scenario
+from parity.scenarios_faults import fault, recreate
 from parity.stage import SINCE_MS, numbered, transaction
 from parity.tables import COMMITTED, HEADERS, ONE_EACH, UNCOMMITTED, at, batch, own, with_long
 
@@ -202,7 +203,20 @@ def grown(side: Side) -> None:
     side.read_again(frame)
 
 
+def recreated(side: Side) -> None:
+    frame = side.read()
+    recreate(side, 2)
+    side.read_again(frame)
+
+
 CHANGES = (
+    fault("recreated between two reads of a frame", "10 rows | 2 rows", recreated),
+    fault(
+        "recreated with less than a frame begins at",
+        "5 rows | action: RESOLVED_START_ABOVE_END",
+        recreated,
+        startingOffsets=at("ten", 5),
+    ),
     own("a frame sees what came since", {}, "10 rows | 13 rows", read_twice, kind="batch"),
     own(
         "a transaction that ends between reads",

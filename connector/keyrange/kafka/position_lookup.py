@@ -73,23 +73,33 @@ def between(first: Positions, last: Positions) -> dict[TopicPartition, OffsetRan
     Raises RESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET.
     """
     for partition in sorted(first):
-        if first[partition] > last[partition]:
-            raise error(
-                "RESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET",
-                f"The resolved start offset {first[partition]} is greater than the resolved end "
-                f"offset {last[partition]} for topic {partition.topic} partition "
-                f"{partition.partition}",
-            )
+        _check_order(partition, first[partition], last[partition])
     return {partition: OffsetRange(at, last[partition]) for partition, at in first.items()}
 
 
+def _check_order(partition: TopicPartition, first: int, last: int) -> None:
+    if first > last:
+        raise error(
+            "RESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET",
+            f"The resolved start offset {first} is greater than the resolved end offset {last} "
+            f"for topic {partition.topic} partition {partition.partition}",
+        )
+
+
 def bind_splits(cluster: Cluster, view: ClusterView, splits: Sequence[Split]) -> list[Split]:
-    """Splits with offsets in place of EARLIEST and LATEST."""
+    """Splits with offsets in place of EARLIEST and LATEST.
+
+    A log may end before its split begins, where its topic was created anew since the plan: raises
+    RESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET.
+    """
     first = {s.topic_partition: EARLIEST for s in splits if s.from_offset == EARLIEST}
     last = {s.topic_partition: LATEST for s in splits if s.until_offset == LATEST}
     if not first and not last:
         return list(splits)
     starts, ends = bind(cluster, view, first), bind(cluster, view, last)
+    for split in splits:
+        if split.until_offset == LATEST and split.from_offset != EARLIEST:
+            _check_order(split.topic_partition, split.from_offset, ends[split.topic_partition])
     return [
         replace(
             split,

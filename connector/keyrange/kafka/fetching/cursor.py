@@ -19,7 +19,8 @@ _LEAST_ASK_BYTES: Final = 64 * 1024
 class Cursor:
     """Where the reading of one split stands.
 
-    `from_earliest`: the split begins wherever its log begins. `leader_epoch` is the newest that is
+    `from_earliest`: the split begins wherever its log begins; `is_whole`: and it ends wherever that
+    ends, so that it is of whichever topic has the name. `leader_epoch` is the newest that is
     known of its partition's, by which brokers tell that they are not the leader, or not yet.
     `read_epoch` is that of the last batch that was read. `distrusted`: what came was damaged, and
     is read again. `near`: the leader is told the client's rack, and may name a replica there.
@@ -29,6 +30,7 @@ class Cursor:
     position: int
     decoder: Decoder
     from_earliest: bool = False
+    is_whole: bool = False
     bytes_read: int = 0
     doubts: int = 0
     replica: int = -1

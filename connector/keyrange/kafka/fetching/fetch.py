@@ -34,7 +34,7 @@ from keyrange.kafka.position_lookup import bind_splits
 from keyrange.kafka.response_frames import ReceiveBuffer
 from keyrange.kafka.retry_deadline import Deadline
 from keyrange.model.offset_splits import Split
-from keyrange.model.offsets import EARLIEST
+from keyrange.model.offsets import EARLIEST, LATEST
 from keyrange.wire import fetch_response
 from keyrange.wire.chunk_decoder import Chunk, Decoder, Workspace, scan_chunk
 
@@ -76,6 +76,7 @@ class SplitReader:
                 bound.from_offset,
                 self.decoder(bound),
                 from_earliest=split.from_offset == EARLIEST,
+                is_whole=(split.from_offset, split.until_offset) == (EARLIEST, LATEST),
             )
             for split, bound in zip(splits, bounds, strict=True)
             if bound.from_offset < bound.until_offset
@@ -323,8 +324,12 @@ class SplitReader:
                 raise
             self._losses.skip_deleted(cursor)
             return
-        if not self._losses.skip_recreated(cursor, planned_id, view):
-            self._again(cursor, protocol.error_name(code))
+        if cursor.is_whole and cursor.position == cursor.split.from_offset:
+            # It is of the topic that is there by now, of which its bounds were asked too.
+            self._view = replace(self._view, topics={**self._view.topics, **view.topics})
+        elif self._losses.skip_recreated(cursor, planned_id, view):
+            return
+        self._again(cursor, protocol.error_name(code))
 
     def _again(self, cursor: Cursor, why: str) -> None:
         """Before the same place is asked again: wait, and ask who leads; or give up."""

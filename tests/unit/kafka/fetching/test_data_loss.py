@@ -118,6 +118,34 @@ def test_a_read_from_the_earliest_offset_begins_where_the_log_does_by_then(
         offsets(reader(world).read([Split(TopicPartition("t", 0), 0, LATEST, 1_000)]))
 
 
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_log_that_ends_before_a_read_up_to_its_end_begins_is_named(fails: bool) -> None:
+    """As of a DataFrame that is used again when its topic was created anew, with fewer records; as
+    with the JVM connector whatever failOnDataLoss says."""
+    world = World(lambda *_: Fetched(log(10)), latest=20)
+    read = reader(world, fail_on_data_loss=fails)
+    split = Split(TopicPartition("t", 0), 15, LATEST, 1_000)
+    world.latest = 15
+    assert offsets(read.read([split])) == []
+    world.latest = 10
+    with pytest.raises(KeyrangeError, match=r"start offset 15 is greater than .* end offset 10"):
+        offsets(read.read([split]))
+
+
+def test_a_read_of_all_that_there_is_goes_on_with_a_topic_that_was_created_anew() -> None:
+    """As of a DataFrame from earliest to latest that is used again: the leader tells of the new
+    topic's bounds by its name. A read of something else is of the topic that it was planned on."""
+    at = TopicPartition("t", 0)
+    world = World(lambda *_: Fetched(log(0)), latest=20)
+    read = reader(world)
+    world.topic_id, world.latest = "0" * 31 + "2", 5
+    assert offsets(read.read([Split(at, EARLIEST, LATEST, 1_000)])) == [(0, n) for n in range(5)]
+    for first, last in ((0, LATEST), (EARLIEST, 5)):
+        world.topic_id = world.topic_id[:-1] + chr(ord(world.topic_id[-1]) + 1)
+        with pytest.raises(KeyrangeError, match="the topic was recreated"):
+            offsets(read.read([Split(at, first, last, 1_000)]))
+
+
 def test_what_goes_once_a_read_from_the_earliest_offset_has_begun_is_a_loss() -> None:
     world = World(lambda *_: Fetched())
     retention(world, {10: 12})
