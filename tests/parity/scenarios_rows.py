@@ -59,6 +59,13 @@ TOPICS = (
     ),
     batch(
         "ten",
+        "a pattern with blanks around it",
+        {"subscribePattern": " (ten|three)-<shared>\n"},
+        "36 rows",
+        topics=PATTERNS,
+    ),
+    batch(
+        "ten",
         "a pattern of dots",
         {"subscribePattern": "^t[eh].*-<shared>$"},
         "36 rows",

@@ -52,7 +52,11 @@ def _bootstrap_servers(value: str) -> tuple[tuple[str, int], ...]:
     return tuple(servers)
 
 
-_NAME = name_up_to(NAME_BYTES_MAX)
+def _name(value: str) -> str:
+    """Without the blanks around it, which Java's clients take away too."""
+    return name_up_to(NAME_BYTES_MAX)(value.strip())
+
+
 _NOT_NEGATIVE = int_between(0, 2**31 - 1)
 
 _OFFSETS_ARE_SPARKS = "Spark's checkpoint holds the offsets; use startingOffsets"
@@ -68,9 +72,9 @@ class ClientSettings(SecuritySettings):
     bootstrap_servers: tuple[tuple[str, int], ...] = prop(
         "bootstrap.servers", (), _bootstrap_servers
     )
-    client_id: str = prop("client.id", "keyrange", _NAME)
-    client_rack: str = prop("client.rack", "", _NAME)
-    group_id: str = prop("group.id", "", _NAME)
+    client_id: str = prop("client.id", "keyrange", _name)
+    client_rack: str = prop("client.rack", "", _name)
+    group_id: str = prop("group.id", "", _name)
     isolation_level: str = prop(
         "isolation.level", "read_uncommitted", one_of("read_uncommitted", "read_committed")
     )

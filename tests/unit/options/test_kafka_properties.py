@@ -45,6 +45,7 @@ MAPPED = [
     ("bootstrap.servers", "[::1]:9092", "bootstrap_servers", (("::1", 9092),)),
     ("client.id", "me", "client_id", "me"),
     ("client.rack", "r1", "client_rack", "r1"),
+    ("client.rack", " r1\n", "client_rack", "r1"),
     ("group.id", "g", "group_id", "g"),
     ("security.protocol", "ssl", "security_protocol", "SSL"),
     ("security.protocol", "PLAINTEXT", "security_protocol", "PLAINTEXT"),

@@ -99,6 +99,8 @@ def test_one_way_to_subscribe() -> None:
     assert matched == SubscribePattern("a.c")
     assert isinstance(matched, SubscribePattern)
     assert [matched.reads(name) for name in ("abc", "xabc", "abcx")] == [True, False, False]
+    # As of a file with a value in a line of its own; Spark's own source takes blanks away too.
+    assert parse_options(servers | {"subscribePattern": " a.c\n"}).subscription == matched
     search = {"subscribePattern": "b", "subscribePatternMatch": "search"}
     searched = parse_options(servers | search).subscription
     assert isinstance(searched, SubscribePattern)
