@@ -151,8 +151,15 @@ def choose_start(
 ) -> PositionSpec:
     """The start, by the JVM connector's precedence: one time, times, offsets."""
     place = given.offsets or Everywhere(EARLIEST if mode == "batch" else LATEST)
+    unread = violations.unparsed & {"startingOffsets", "startingOffsetsByTimestamp"}
     if isinstance(place, Offsets | GroupOffsets):
         place = replace(place, rest=given.rest)
+    elif given.rest is not None and given.timestamps is None and not unread:
+        violations.add(
+            "startingOffsetsDefault",
+            "needs startingOffsets or startingOffsetsByTimestamp that name partitions, or a group: "
+            "by itself it does not say where a query starts, which startingOffsets does",
+        )
     spec = _first_given("starting", given, place, given.unmatched)
     if isinstance(spec.positions, GroupOffsets) and not spec.positions.group_id:
         if not group_id:

@@ -74,6 +74,17 @@ def test_a_default_for_partitions_that_are_not_named() -> None:
     ]
 
 
+def test_a_default_of_nothing_is_refused() -> None:
+    """It reads as the default of startingOffsets, and the query would begin at the end."""
+    alone = {"startingOffsetsDefault": "earliest"}
+    for given in ({}, {"startingOffsets": "latest"}, {"startingTimestamp": "9"}):
+        [message] = violations(alone | given)
+        assert message.startswith("option 'startingOffsetsDefault' needs startingOffsets or")
+    [message] = violations(alone | {"startingOffsets": "soon"})
+    assert message.startswith("option 'startingOffsets' must be")
+    assert parse_options(REQUIRED | alone | TIMES).start.option == "startingTimestamp"
+
+
 def test_the_start_of_a_group() -> None:
     group = {"kafka.group.id": "g"}
     assert parse_options(REQUIRED | {"startingOffsets": "group:Other"} | group).start.positions == (
