@@ -19,6 +19,7 @@ _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _TRIES: Final = 3
+_SHOWN_MAX: Final = 10
 
 
 def describe(
@@ -65,6 +66,34 @@ def _assigned(
         for name, topic in view.topics.items()
     }
     return replace(view, topics=topics)
+
+
+def warn_of_pattern(cluster: Cluster, subscription: Subscription, view: ClusterView) -> None:
+    """Say that a pattern is that of no topic in `view`, and name the topics that Spark's own Kafka
+    source reads by the same pattern: a query that came from there would lack their records without
+    a word."""
+    if not isinstance(subscription, SubscribePattern):
+        return
+    left_out: set[str] = set()
+
+    def note(topic: str) -> bool:
+        if subscription.leaves_out(topic):
+            left_out.add(topic)
+        return False
+
+    cluster.describe_matching(note)
+    if not view.topics:
+        _log.warning(
+            "no topic has a name that option 'subscribePattern' describes: nothing to read"
+        )
+    if left_out:
+        _log.warning(
+            "option 'subscribePattern' describes whole names, and leaves out %s topics in whose "
+            "names it is found: %s. subscribePatternMatch=search reads them too, as Spark's own "
+            "Kafka source does; subscribePatternMatch=full says that they are not meant",
+            len(left_out),
+            ", ".join([*sorted(left_out)[:_SHOWN_MAX], *["..."] * (len(left_out) > _SHOWN_MAX)]),
+        )
 
 
 def retrying(cluster: Cluster, tries: int | None, pause_ms: int, ask: Callable[[], T]) -> T:

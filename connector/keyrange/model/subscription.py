@@ -7,7 +7,7 @@ not, and `reads`, whether for any of a topic.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from keyrange.model.offsets import TopicPartition
@@ -50,12 +50,13 @@ class SubscribePattern:
     """All partitions of the topics whose name matches, of which there may be none.
 
     `match` "full": the pattern describes the whole name, as Java's consumer has it. "search": it is
-    found somewhere in the name, as Spark's Kafka source has it.
+    found somewhere in the name, as Spark's Kafka source has it. `by_default`: nobody said which.
     """
 
     option: ClassVar = "subscribePattern"
     pattern: str
     match: Literal["full", "search"] = "full"
+    by_default: bool = field(default=False, compare=False)
 
     def reads(self, topic: str) -> bool:
         compiled = re.compile(self.pattern)
@@ -64,6 +65,11 @@ class SubscribePattern:
 
     def names(self, partition: TopicPartition) -> bool:
         return self.reads(partition.topic)
+
+    def leaves_out(self, topic: str) -> bool:
+        """Whether Spark's Kafka source reads a topic by the same options, and this one does not."""
+        found = self.by_default and re.search(self.pattern, topic) is not None
+        return found and not self.reads(topic)
 
 
 Subscription = Subscribe | Assign | SubscribePattern

@@ -69,7 +69,8 @@ def choose_subscription(given: GivenOptions, violations: Violations) -> Subscrip
     if where.assign:
         return Assign(where.assign)
     if where.subscribe_pattern:
-        return SubscribePattern(where.subscribe_pattern, where.subscribe_pattern_match)
+        by_default = not given.names("subscribePatternMatch")
+        return SubscribePattern(where.subscribe_pattern, where.subscribe_pattern_match, by_default)
     return Subscribe(where.subscribe)
 
 

@@ -67,12 +67,13 @@ class KeyRangeBatchReader(DataSourceReader):
     def _plan(self, cluster: Cluster) -> Sequence[ReadTask]:
         from keyrange.kafka.position_lookup import between, bind, resolve_positions
         from keyrange.kafka.record_sizes import RecordSizes
-        from keyrange.kafka.subscribed_topics import describe
+        from keyrange.kafka.subscribed_topics import describe, warn_of_pattern
         from keyrange.source.planning import deal_out, plan_read
         from keyrange.source.tasks import TaskMaker
 
         options = self._options
         view = describe(cluster, options.subscription)
+        warn_of_pattern(cluster, options.subscription, view)
         start, end = (
             resolve_positions(cluster, view, options.start),
             resolve_positions(cluster, view, options.end),

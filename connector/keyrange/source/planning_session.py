@@ -26,7 +26,7 @@ from keyrange.kafka.cluster_view import ClusterView
 from keyrange.kafka.offset_mirror import GroupMirror, new_mark, own_group
 from keyrange.kafka.position_lookup import earliest, resolve
 from keyrange.kafka.record_sizes import RecordSizes
-from keyrange.kafka.subscribed_topics import describe, retrying
+from keyrange.kafka.subscribed_topics import describe, retrying, warn_of_pattern
 from keyrange.model.checkpoint import RESERVED, Checkpoint, read_checkpoint
 from keyrange.model.offset_splits import Split
 from keyrange.model.offsets import LATEST, Positions, TopicPartition
@@ -132,6 +132,7 @@ class PlanningSession:
 
     def _resolve_start(self) -> Checkpoint:
         view = self._metadata.view({})
+        warn_of_pattern(self._cluster, self._options.subscription, view)
         positions = resolve(self._cluster, view, self._options.start)
         resumed = self._commits.resumed(view.topic_ids())
         self._begins_at_end = self._options.start.by_default and not resumed

@@ -123,6 +123,22 @@ def test_one_way_to_subscribe() -> None:
         parse_options(both)
 
 
+def test_a_pattern_knows_what_spark_reads_by_it_too() -> None:
+    servers = {"kafka.bootstrap.servers": "h:1", "subscribePattern": "orders"}
+    topics = ("orders", "eu.orders", "prices")
+
+    def left_out(given: dict[str, str]) -> list[str]:
+        where = parse_options(servers | given).subscription
+        assert isinstance(where, SubscribePattern)
+        return [topic for topic in topics if where.leaves_out(topic)]
+
+    assert left_out({}) == ["eu.orders"]
+    assert left_out({"subscribePattern": "^orders$"}) == []
+    assert left_out({"subscribePatternMatch": "search"}) == []
+    # Who says so has thought of it.
+    assert left_out({"subscribePatternMatch": "full"}) == []
+
+
 @pytest.mark.parametrize(
     ("name", "value", "text"),
     [

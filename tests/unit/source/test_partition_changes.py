@@ -69,6 +69,16 @@ def test_what_the_options_do_not_name_any_more_is_not_said_to_be_gone(
     assert findings.absent == {B0: 1}
 
 
+def test_a_pattern_that_spark_has_read_otherwise_is_named_with_its_remedy() -> None:
+    """A checkpoint of Spark's own source, which looks for patterns anywhere in a name."""
+    start, latest = Checkpoint({A0: 5, TopicPartition("eu.a", 0): 1}), {A0: 5}
+    for by_default in (True, False):
+        pattern = SubscribePattern("a", by_default=by_default)
+        [loss] = compare(start, latest, {}, (), subscription=pattern).losses
+        assert "in topics eu.a, which" in loss.message
+        assert ("set subscribePatternMatch=search" in loss.message) == by_default
+
+
 def test_a_group_of_the_users_own_is_named_with_deleted_partitions() -> None:
     findings = compare(Checkpoint({A0: 5, B0: 1}), {A0: 5}, {}, (), group_id="mine")
     assert conditions(findings) == ["PARTITIONS_DELETED_AND_GROUP_ID_CONFIG_PRESENT"]

@@ -16,6 +16,7 @@ from keyrange.source import planning_session as session_module
 from queries.scripted import (
     EARLIEST_START,
     PATTERN,
+    SERVERS,
     Epochs,
     ScriptedCluster,
     forget_metadata,
@@ -243,11 +244,12 @@ def test_trigger_once_ignores_the_limits() -> None:
     assert run.latest(run.initial().to_json(), limited=False)["t"] == {"0": 26}
 
 
-def test_a_pattern_without_a_topic_waits_for_one() -> None:
+def test_a_pattern_without_a_topic_waits_for_one(caplog: pytest.LogCaptureFixture) -> None:
     cluster = ScriptedCluster(5)
     cluster.topics = {}
     run = session(cluster, PATTERN)
     end = planned(run)
+    assert "no topic has a name that option 'subscribePattern' describes" in caplog.text
     assert [name for name in end if name != "@keyrange"] == []
     assert run.latest(end, limited=True) is end
     cluster.topics = {"t7": "b" * 32, "s": "c" * 32}
@@ -255,6 +257,25 @@ def test_a_pattern_without_a_topic_waits_for_one() -> None:
     found = run.latest(end, limited=True)
     assert found["t7"] == {"0": 5}, "found later, so read from its earliest offset"
     assert found["@keyrange"]["initial"] == {"t7": {"0": 0}}
+
+
+def test_topics_that_spark_reads_by_the_same_pattern_are_named_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    cluster = ScriptedCluster(5)
+    cluster.topics = {f"{n:02}.orders": "a" * 32 for n in range(11)} | {"orders": "b" * 32}
+    orders = SERVERS | {"subscribePattern": "orders"}
+    run = session(cluster, orders, **EARLIEST_START)
+    end = planned(run)
+    assert run.latest(end, limited=True) is end
+    assert end["orders"] == {"0": 5}
+    [record] = caplog.records
+    assert "leaves out 11 topics in whose names it is found: 00.orders, " in record.getMessage()
+    assert "09.orders, .... subscribePatternMatch=search reads them too" in record.getMessage()
+    caplog.clear()
+    for match in ("full", "search"):
+        planned(session(cluster, orders, **EARLIEST_START, subscribePatternMatch=match))
+    assert caplog.text == ""
 
 
 def test_splits_say_in_which_epoch_the_log_reached_up_to_their_end() -> None:

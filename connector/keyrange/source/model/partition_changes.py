@@ -15,7 +15,7 @@ from typing import Final
 from keyrange.errors import KeyrangeError, error
 from keyrange.model.checkpoint import Checkpoint
 from keyrange.model.offsets import Positions, TopicPartition
-from keyrange.model.subscription import Assign, Subscription
+from keyrange.model.subscription import Assign, SubscribePattern, Subscription
 
 # An offset is written with every batch: of what went long ago no more than so many are kept.
 ABSENT_MAX: Final = 1_000
@@ -130,9 +130,14 @@ def _not_named(partitions: Collection[TopicPartition], subscription: Subscriptio
         what = "partitions " + ", ".join(map(str, partitions))
     else:
         what = "topics " + ", ".join(sorted({partition.topic for partition in partitions}))
+    hint = ""
+    if isinstance(subscription, SubscribePattern) and any(
+        subscription.leaves_out(partition.topic) for partition in partitions
+    ):
+        hint = "; set subscribePatternMatch=search, as Spark's own Kafka source reads patterns"
     return (
         f"the checkpoint has positions in {what}, which option '{subscription.option}' does not "
-        "name any more: their records would not be read"
+        f"name any more: their records would not be read{hint}"
     )
 
 
