@@ -163,12 +163,13 @@ class Cluster:
             if missing:
                 # From the first answer on: before it all brokers may have been away for longer.
                 missing_for = missing_for or Deadline(_MISSING_TOPIC_MS, self.settings)
-                waits = missing_for
-                if waits.passed or self._known_missing.issuperset(missing):
+                if missing_for.passed or self._known_missing.issuperset(missing):
                     self._known_missing = set(missing)
                     self._check_missing(missing, may_miss)
                     if not unready:
                         return view
+                else:
+                    waits = missing_for
             if unready and deadline.passed:
                 raise error("BROKER_ERROR", f"partitions have no leader: {', '.join(unready)}")
             waits.pause()

@@ -184,6 +184,25 @@ def test_a_topic_is_missed_from_the_first_answer_on(
     cluster.close()
 
 
+def test_a_topic_that_is_gone_takes_no_pause_from_one_without_a_leader(
+    broker: LoopbackCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The brokers are asked again and again for seconds, and not as often as they can answer."""
+    read, asked = cluster_module.read_metadata, []
+
+    def some_of_it(*answer: Any) -> Any:
+        asked.append(answer)
+        return read(*answer)[0], ["gone"], ["t-0"]
+
+    monkeypatch.setattr(cluster_module, "read_metadata", some_of_it)
+    monkeypatch.setattr(cluster_module, "_MISSING_TOPIC_MS", 1)
+    cluster = client(broker, retry_backoff_ms=100, retry_backoff_max_ms=100)
+    with pytest.raises(KeyrangeError, match="partitions have no leader: t-0"):
+        cluster.describe(["t", "gone"], 500, may_miss=["gone"])
+    cluster.close()
+    assert len(asked) < 12
+
+
 def test_a_broker_that_has_moved_to_another_address(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its name is looked up for each connection: nothing is kept of an old answer."""
     places: list[tuple[str, int]] = []
