@@ -10,7 +10,7 @@ import logging
 import os
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -147,12 +147,27 @@ def _client(options: SourceOptions) -> ClientSettings:
     """The client's settings with the rack of this executor."""
     if not options.rack_variable:
         return options.client
-    return replace(options.client, client_rack=os.environ.get(options.rack_variable, ""))
+    rack = os.environ.get(options.rack_variable, "")
+    if not rack:
+        _say_no_rack(options.rack_variable)
+    return replace(options.client, client_rack=rack)
 
 
 @cache
+def _say_no_rack(variable: str) -> None:
+    """Once for each process."""
+    _log.warning(
+        "option 'client.rack.env': this executor has no variable %s, and reads from leaders in "
+        "whichever rack they are",
+        variable,
+    )
+
+
+# Queries with a client id or a password of their own come and go while Spark reuses a worker.
+@lru_cache(maxsize=8)
 def _kept_cluster(settings: ClientSettings, process: int) -> Cluster:  # noqa: ARG001
-    """A process's connections to a cluster; a forked child does not use its parent's sockets."""
+    """A process's connections to a cluster; a forked child does not use its parent's sockets. Those
+    that are not kept any more close with the last task that reads by them."""
     from keyrange.kafka.cluster import Cluster
 
     return Cluster(settings)

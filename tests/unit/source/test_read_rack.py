@@ -13,6 +13,7 @@ from keyrange.members.read_tasks import ReadTask
 from keyrange.model.offset_splits import Split
 from keyrange.model.offsets import TopicPartition
 from keyrange.options import parse_options
+from keyrange.source import task_reader
 from keyrange.source.task_reader import read_task
 from queries.scripted import SERVERS
 
@@ -36,14 +37,21 @@ def racks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-def test_each_executor_says_its_own_rack(racks: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_executor_says_its_own_rack(
+    racks: list[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    task_reader._say_no_rack.cache_clear()
     options = parse_options(GIVEN | {"client.rack.env": "ZONE"})
     for zone in ("b", "c"):
         monkeypatch.setenv("ZONE", zone)
         list(read_task(options, TASK))
+    assert caplog.text == ""
     monkeypatch.delenv("ZONE")
-    list(read_task(options, TASK))
-    assert racks == ["b", "c", ""]
+    for _ in range(2):
+        list(read_task(options, TASK))
+    assert racks == ["b", "c", "", ""]
+    [said] = caplog.records
+    assert "has no variable ZONE" in said.getMessage()
 
 
 def test_without_a_variable_all_say_the_one_that_is_given(racks: list[str]) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gc
+import weakref
 from collections.abc import Iterator
 
 import pytest
 
 from keyrange.members.read_tasks import ReadTask
 from keyrange.options import parse_options
+from keyrange.options.kafka_properties import ClientSettings
 from keyrange.source import task_reader
 from queries.scripted import SERVERS
 
@@ -35,3 +37,15 @@ def test_garbage_is_not_looked_for_in_modules_behind_each_task() -> None:
     # Some of what is frozen may go meanwhile.
     assert gc.get_freeze_count() <= frozen
     assert all(gc.is_tracked(each) for each in later)
+
+
+def test_connections_of_queries_that_came_and_went_are_let_go() -> None:
+    """Each with a client id of its own: Spark uses the process for as long as it has work."""
+    task_reader._kept_cluster.cache_clear()
+    made = [
+        weakref.ref(task_reader._kept_cluster(ClientSettings(client_id=f"run-{n}"), 1))
+        for n in range(50)
+    ]
+    assert task_reader._kept_cluster(ClientSettings(client_id="run-49"), 1) is made[-1]()
+    assert sum(each() is not None for each in made) < 10
+    task_reader._kept_cluster.cache_clear()
