@@ -3,7 +3,8 @@ settings of each capability."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -25,6 +26,7 @@ from keyrange.options.option import (
     STREAM,
     made_of,
     option,
+    option_fields,
     rows_of,
 )
 from keyrange.options.positions import EndOptions, StartOptions, SubscriptionOptions
@@ -40,6 +42,8 @@ from keyrange.options.value_parsers import (
     variable,
 )
 from keyrange.options.volumes import VolumeOptions
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,19 +265,49 @@ _INDIVIDUAL: Final = (
 )
 
 
-def idle_options(options: SourceOptions) -> Iterator[str]:
+def idle_options(options: SourceOptions, works: bool = False) -> Iterator[str]:
     """Options that are given and change nothing, each with the one that would make it count: no
-    error, since a query may keep them over a change of that one, and rarely meant."""
+    error, since a query may keep them over a change of that one, and rarely meant. `works`: of a
+    job, which has some of these for whole batches, and for state, too."""
     volumes, members, keys = options.volumes, options.members, options.key_ranges
     limited = (volumes.min_available_bytes, volumes.min_available_ratio) != (None, None)
     # Members have a key range of each partition, however many are asked for.
     cuts = keys.split_by == "keyRange" and not members.pinned
     cutting = "pin=off" if members.pinned else "splitBy=keyRange"
+    is_split = keys.split_by != "partition"
+    # With a split 0 alone says something: a task for each range.
+    shared = options.bytes_per_task not in (0, SourceOptions().bytes_per_task)
     for name, given, counts, needed in (
         ("commitTable", options.commits.table, options.commits.individual, _INDIVIDUAL),
         ("memberTable", members.table, members.pinned or options.commits.table, "pin"),
         ("min.available.*", limited, volumes.admission, "guard.admission=true"),
         ("keyRangesPerPartition", keys.ranges_per_partition is not None, cuts, cutting),
+        ("parallelism", keys.cores is not None, is_split, "splitBy=keyRange or splitBy=offset"),
+        ("bytesPerTask", shared, not is_split, "splitBy=partition"),
     ):
         if given and not counts:
             yield f"option '{name}' changes nothing without {needed}"
+    if works:
+        return
+    if not options.commits.individual:
+        # These are made of commitTable where they are not given.
+        made = ("dead_letter_table", "verdict_directory", "state_directory")
+        but = ("table", "group", "allow_individual", *(made if options.commits.table else ()))
+        for name in _given(options.commits, CommitOptions(), but):
+            yield f"option '{name}' changes nothing without commitMode=individual"
+    if not members.pinned:
+        for name in _given(members, MemberOptions(), ("table", "group")):
+            yield f"option '{name}' changes nothing without pin"
+
+
+def _given(settings: object, usual: object, but: Collection[str]) -> Iterator[str]:
+    """The options that say something else than they do by default; `but` are fields."""
+    for each, name in option_fields(type(usual)).items():
+        if each not in but and getattr(settings, each) != getattr(usual, each):
+            yield name
+
+
+def warn_of_idle(options: SourceOptions, works: bool) -> None:
+    """A WARN for each. To be called once a run, where it begins."""
+    for text in idle_options(options, works):
+        _log.warning("%s", text)

@@ -47,9 +47,11 @@ class KeyRangeBatchReader(DataSourceReader):
         from keyrange.kafka.cluster import Cluster
         from keyrange.kafka.security.exposure import warn_of_exposure
         from keyrange.kafka.subscribed_topics import retrying
+        from keyrange.options.source import warn_of_idle
 
         options = self._options
         warn_of_exposure(options.client)
+        warn_of_idle(options, works=False)
         cluster = Cluster(options.client)
         try:
             return retrying(

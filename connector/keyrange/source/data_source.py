@@ -7,6 +7,7 @@ imported at the top.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark.sql import SparkSession
+
+_log = logging.getLogger(__name__)
 
 # What Spark adds to the options of a table of a catalog.
 _OF_TABLES: Final = "provider"
@@ -62,6 +65,11 @@ class KeyRangeDataSource(DataSource):
         options = self._parsed(schema, "batch")
         if options.filter_pushdown and takes_filters():
             return KeyRangePushdownReader(options)
+        if options.filter_pushdown:
+            _log.warning(
+                "option 'filterPushdown' restricts nothing here: Spark hands on no filter of the "
+                "query, or spark.sql.python.filterPushdown.enabled is not true"
+            )
         return KeyRangeBatchReader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:

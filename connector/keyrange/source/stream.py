@@ -10,7 +10,6 @@ Spark's rules that shape this file (pyspark.sql.datasource; SPARK-54305):
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -38,9 +37,6 @@ if TYPE_CHECKING:
     from keyrange.source.commit_strategy import JobState
     from keyrange.source.guard_admission import Admission
     from keyrange.source.planning_session import PlanningSession
-
-
-_log = logging.getLogger(__name__)
 
 
 class KeyRangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -106,13 +102,12 @@ class KeyRangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             from keyrange.kafka.record_sizes import RecordSizes
             from keyrange.kafka.security.exposure import warn_of_exposure
             from keyrange.observing.logs import follow_environment
-            from keyrange.options.source import idle_options
+            from keyrange.options.source import warn_of_idle
             from keyrange.source.planning_session import PlanningSession
 
             follow_environment()
             warn_of_exposure(self._options.client)
-            for text in idle_options(self._options):
-                _log.warning("%s", text)
+            warn_of_idle(self._options, self.works)
             cluster = Cluster(self._options.client)
             keys = self._options.key_ranges
             sizes = RecordSizes(cluster, keys.split_by == "keyRange", keys.nulls_first)

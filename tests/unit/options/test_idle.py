@@ -20,6 +20,9 @@ KEYED = {"splitBy": "keyRange"}
         ({"min.available.ratio": "0.1"}, GUARDED),
         ({"min.available.bytes": "1g"}, GUARDED),
         ({"keyRangesPerPartition": "4"}, KEYED),
+        ({"parallelism": "4"}, KEYED),
+        ({"parallelism": "4"}, {"splitBy": "offset"}),
+        ({"bytesPerTask": "1m", **KEYED}, {"splitBy": "partition"}),
     ],
 )
 def test_what_changes_nothing_names_what_it_needs(
@@ -29,6 +32,34 @@ def test_what_changes_nothing_names_what_it_needs(
     assert next(iter(needed)) in said
     assert next(iter(given)).rpartition(".")[0] in said
     assert list(idle_options(parse_options(READS | given | needed, "stream"))) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "needed"),
+    [
+        ({"commit.isolation": "transactional"}, "commitMode=individual"),
+        ({"keyOrder": "skipAhead"}, "commitMode=individual"),
+        ({"maxDeliveries": "7"}, "commitMode=individual"),
+        ({"deadLetterTable": "/lake/d"}, "commitMode=individual"),
+        ({"member.name": "a"}, "pin"),
+        ({"registration.timeout.ms": "1"}, "pin"),
+    ],
+)
+def test_a_frame_without_individual_commits_and_members_says_which_options_are_theirs(
+    given: dict[str, str], needed: str
+) -> None:
+    options = parse_options(READS | given, "stream")
+    [name] = given
+    assert list(idle_options(options)) == [f"option '{name}' changes nothing without {needed}"]
+    # A job takes dead letters, for example, in both modes.
+    assert list(idle_options(options, works=True)) == []
+    theirs = {"pin": "prefer", **KEYED, "commitMode": "individual", "commitTable": "/lake/c"}
+    assert list(idle_options(parse_options(READS | theirs | given, "stream"))) == []
+
+
+def test_to_say_what_is_so_anyhow_is_no_mistake() -> None:
+    same = {"allow.individual.commit": "false", "commitMode": "batch", "pin": "off"}
+    assert list(idle_options(parse_options(READS | same, "stream"))) == []
 
 
 def test_members_have_the_key_ranges_of_a_pinned_query() -> None:
@@ -41,5 +72,5 @@ def test_members_have_the_key_ranges_of_a_pinned_query() -> None:
 
 def test_options_of_no_such_kind_are_passed_over() -> None:
     assert list(idle_options(parse_options(READS, "stream"))) == []
-    own = {**KEYED, "commitMode": "individual", "commitTable": "/lake/c"}
+    own = {**KEYED, "commitMode": "individual", "commitTable": "/lake/c", "bytesPerTask": "0"}
     assert list(idle_options(parse_options(READS | own, "stream"))) == []

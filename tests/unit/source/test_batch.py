@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from keyrange.model.offset_splits import plan_splits
 from keyrange.model.offsets import EARLIEST, LATEST, OffsetRange, TopicPartition
-from keyrange.source.batch import late_bound
+from keyrange.options import parse_options
+from keyrange.source.batch import KeyRangeBatchReader, late_bound
+from keyrange.source.stream import KeyRangeStreamReader
+from queries.scripted import SERVERS
 
 T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
 RANGES = {T0: OffsetRange(2, 10), T1: OffsetRange(5, 5), T2: OffsetRange(0, 4)}
@@ -33,3 +38,17 @@ def test_a_start_at_the_end_is_fixed_where_the_end_was() -> None:
     start = {T0: 2, T1: LATEST, T2: LATEST}
     end = {T0: 10, T1: LATEST, T2: LATEST}
     assert bounds(start, end) == [(0, 2, 10), (1, 5, LATEST), (2, 0, LATEST)]
+
+
+def test_an_option_that_changes_nothing_is_named_in_both_reads(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = parse_options(SERVERS | {"subscribe": "t", "parallelism": "8"})
+    monkeypatch.setattr("keyrange.kafka.subscribed_topics.retrying", lambda *_: [])
+    KeyRangeBatchReader(options).partitions()
+    stream = KeyRangeStreamReader(options)
+    stream._opened()
+    stream.stop()
+    said = [each.getMessage() for each in caplog.records]
+    idle = "option 'parallelism' changes nothing without splitBy=keyRange or splitBy=offset"
+    assert said == [idle, idle]

@@ -194,16 +194,19 @@ def reader(options: Mapping[str, str]) -> DataSourceReader:
 
 
 def test_filters_are_taken_where_spark_asks_and_the_option_says_so(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Spark's plain planner refuses a reader that takes filters while they are switched off."""
     assert not takes_filters()
     assert type(reader(GIVEN)) is KeyRangeBatchReader
+    assert "'filterPushdown' restricts nothing here" in caplog.text
+    caplog.clear()
     monkeypatch.setitem(sys.modules, WORKER, ModuleType(WORKER))
     assert takes_filters()
     assert type(reader(GIVEN)) is KeyRangePushdownReader
     assert type(reader({**GIVEN, "filterPushdown": "false"})) is KeyRangeBatchReader
     assert KeyRangeBatchReader.pushFilters is DataSourceReader.pushFilters
+    assert caplog.text == ""
 
 
 def test_a_worker_without_a_daemon_is_the_program(monkeypatch: pytest.MonkeyPatch) -> None:

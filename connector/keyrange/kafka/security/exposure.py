@@ -41,3 +41,15 @@ def exposures(settings: ClientSettings, prefix: str = "kafka.") -> Iterator[str]
             f"option '{prefix}security.protocol' is SASL_PLAINTEXT with {mechanism}: what logs in "
             f"at {remote[0]} can be read or guessed by whoever is on the way. Set it to SASL_SSL"
         )
+    if not protocol.startswith("SASL") and (settings.sasl_jaas or settings.sasl_username):
+        yield (
+            f"option '{prefix}security.protocol' is {protocol}: the login of {prefix}sasl.* is not "
+            f"used at {remote[0]}. Set it to SASL_SSL"
+        )
+    has_trusted = settings.ssl_truststore_location or settings.ssl_truststore_certificates
+    if not protocol.endswith("SSL") and (has_trusted or settings.has_certificate):
+        yield (
+            f"option '{prefix}security.protocol' is {protocol}: the certificates of {prefix}ssl.* "
+            f"are not used, and whoever is on the way to {remote[0]} reads all that is sent. Set "
+            f"it to {'SASL_SSL' if protocol.startswith('SASL') else 'SSL'}"
+        )

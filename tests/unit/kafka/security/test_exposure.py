@@ -46,6 +46,13 @@ def options(kafka: Mapping[str, str], servers: str = "broker.example:9092") -> S
         ),
         ({"security.protocol": "SASL_PLAINTEXT", "sasl.kerberos.service.name": "kafka"}, []),
         ({}, []),
+        # What was given for a login, or for TLS, and is not used.
+        ({**PLAIN, "security.protocol": "PLAINTEXT"}, ["kafka.security.protocol"]),
+        ({**PLAIN, "security.protocol": "SSL"}, ["kafka.security.protocol"]),
+        ({"ssl.truststore.location": "/ca.pem"}, ["kafka.security.protocol"]),
+        ({"ssl.keystore.location": "/me.p12"}, ["kafka.security.protocol"]),
+        ({"ssl.ca.location": "/ca.pem", "security.protocol": "SSL"}, []),
+        ({"ssl.ca.location": "/ca.pem", **PLAIN}, ["kafka.security.protocol"] * 2),
     ],
 )
 def test_what_is_said(kafka: Mapping[str, str], said: list[str]) -> None:
