@@ -193,6 +193,13 @@ def commits_between(side: Side) -> None:
     side.drain()
 
 
+def commits_to_a_group(side: Side) -> None:
+    side.drain()
+    own = side.real("mine-<own>")
+    groups = [each["group_id"] for each in side.topics.admin.list_groups()]
+    side.note(f"{sum(each.startswith(own) for each in groups)} groups")
+
+
 def comes_late(side: Side) -> None:
     """Records that come between planning and reading belong to the next batch."""
     topic = side.names["ten"]
@@ -232,6 +239,12 @@ RUNS = (
         commits_between,
     ),
     own("records come while a batch runs", EARLIEST, "10+5 rows", comes_late),
+    own(
+        "a group that is named",
+        {**EARLIEST, "groupIdPrefix": "mine-<own>"},
+        "10 rows | 0 groups",
+        commits_to_a_group,
+    ),
 )
 
 

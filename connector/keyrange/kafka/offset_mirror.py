@@ -41,6 +41,7 @@ class GroupMirror:
         self._timeout_ms = timeout_ms
         self._mark = mark
         self._state = MirrorState(mark)
+        self._has_begun = not mark
 
     def mirror(
         self, positions: Positions, epochs: Mapping[TopicPartition, int], now_ms: float
@@ -54,6 +55,9 @@ class GroupMirror:
         if not due:
             return
         began = time.monotonic()
+        if not self._has_begun:
+            self._has_begun = True
+            self._tell_what_stands_there(due)
         self._look_for_others(now_ms)
         try:
             absent = commit_group_offsets(
@@ -70,6 +74,25 @@ class GroupMirror:
                 _log.warning("the offsets of group '%s' stay behind: %s", self._group_id, failure)
         else:
             self._taken(due, absent, now_ms + (time.monotonic() - began) * 1000)
+
+    def _tell_what_stands_there(self, due: Positions) -> None:
+        """Say that offsets of no query are about to be replaced: a consumer that resumes from them
+        would miss records, or read them again."""
+        try:
+            found = committed_offsets(self._cluster, self._group_id, due, self._timeout_ms)
+        except KeyrangeError as failure:
+            _log.debug("group '%s' was not looked at: %s", self._group_id, failure)
+            return
+        own = {p: at for p, (at, mark) in found.items() if mark.startswith(MARK)}
+        others = {p: at for p, (at, _) in found.items() if p not in own and at != due[p]}
+        if others:
+            partition = min(others)
+            _log.warning(
+                "group '%s' has offsets that no query has committed, as %d of %s, and this query "
+                "commits %d in its place, and so on. If a consumer resumes from this group, set "
+                "mirrorOffsets=false, or name a group of the query's own",
+                *(self._group_id, others[partition], partition, due[partition]),
+            )
 
     def _look_for_others(self, now_ms: float) -> None:
         """Say once that others commit what this mirror has committed: the group's lag is then that

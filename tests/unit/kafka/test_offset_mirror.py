@@ -117,19 +117,44 @@ def test_another_that_commits_the_same_partitions_is_said_once(
     mirrored = GroupMirror(cluster, "g", timeout_ms=250, mark=new_mark())
     with caplog.at_level(logging.WARNING):
         mirrored.mirror({PLACE: 1}, {}, 0)
-        assert marks.asked == [], "nothing of this run stands there yet"
+        assert len(marks.asked) == 1, "nothing of this run stands there yet"
         marks.found = error("GROUP_COORDINATOR_UNAVAILABLE", "asked in vain")
         mirrored.mirror({PLACE: 2}, {}, 1)
         assert caplog.messages == []
         marks.found = {PLACE: "keyrange: process 7 on host h\n2, run 1"}
         for now_ms in (3, 60_001, 120_002):
             mirrored.mirror({PLACE: now_ms}, {}, now_ms)
-    assert marks.asked == [("g", [PLACE], 250)] * 2
+    assert marks.asked == [("g", {PLACE: 1}, 250), *[("g", [PLACE], 250)] * 2]
     [said] = caplog.messages
     assert "[GROUP_OFFSETS_SHARED] the offset of t-0 in group 'g'" in said
     assert "committed since by process 7 on host h 2, run 1. To mend it: give each" in said
     assert mirrored.metrics() == {"committed": 5, "refused": 0, "failed": 0, "lastError": ""}
     assert {call[-1] for call in commits.calls} == {mirrored._mark}
+
+
+@pytest.mark.parametrize(
+    ("mark", "at", "is_told"),
+    [("", 7, True), ("a tool", 7, True), ("", 1, False), ("keyrange: process 7, run 1", 7, False)],
+)
+def test_offsets_of_a_consumer_are_not_replaced_without_a_word(
+    mark: str,
+    at: int,
+    is_told: bool,
+    commits: Commits,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Spark's own source commits to no group, so the name may be that of a consumer's."""
+    cluster: Any = None
+    monkeypatch.setattr(offset_mirror, "committed_offsets", lambda *_: {PLACE: (at, mark)})
+    for kept in (new_mark(), ""):
+        mirrored = GroupMirror(cluster, "g", mark=kept)
+        mirrored.mirror({PLACE: 1}, {}, 0)
+        mirrored.mirror({PLACE: 2}, {}, 1)
+    assert [call[1] for call in commits.calls] == [{PLACE: 1}, {PLACE: 2}] * 2
+    said = [text for text in caplog.messages if "has offsets that no query has committed" in text]
+    assert len(said) == is_told
+    assert not said or "as 7 of t-0, and this query commits 1 in its place" in said[0]
 
 
 def test_marks_are_of_one_run_each() -> None:
