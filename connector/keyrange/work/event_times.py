@@ -140,7 +140,9 @@ def _of_ms(values: pa.Array) -> pa.Array:
     """Milliseconds since 1970 as times; a number that is none is null."""
     numbers = pc.fill_null(values.cast(pa.int64()), 0).to_numpy()
     most = np.iinfo(np.int64).max // _MS_US
-    is_none = values.is_null().to_numpy(zero_copy_only=False) | (np.abs(numbers) > most)
+    # The least of all has no absolute value: for some producers it stands for no time.
+    is_none = (numbers > most) | (numbers < -most)
+    is_none |= values.is_null().to_numpy(zero_copy_only=False)
     micros = np.where(is_none, 0, numbers) * _MS_US
     return pa.array(micros, mask=is_none).cast(MICROSECONDS)
 

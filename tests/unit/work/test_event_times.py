@@ -34,6 +34,16 @@ def test_a_header_that_is_no_time_is_none(text: bytes | None, time_us: int | Non
     assert (found if has_time else None) == time_us
 
 
+def test_a_number_that_is_no_time_is_none() -> None:
+    """Java's least long, which producers write for no time, has no absolute value."""
+    most = (2**63 - 1) // 1000
+    values = pa.array([-(2**63), -most - 1, -most, 5, most, most + 1, 2**63 - 1, None])
+    stretch: Any = SimpleNamespace(batch=pa.record_batch({"value": values}))
+    times_us, has_time = event_times(stretch, JobTime(("value",)))
+    assert has_time.tolist() == [False, False, True, True, True, False, False, False]
+    assert times_us[has_time].tolist() == [-most * 1000, 5000, most * 1000]
+
+
 def test_a_record_whose_producer_said_no_timestamp_has_no_time() -> None:
     harness = StateHarness(keyrange.windows.tumbling("1h").count(), time=keyrange.EventTime())
     told = [_BEGIN + timedelta(milliseconds=ms) for ms in (-2, -1, 0)]
