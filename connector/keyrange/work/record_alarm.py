@@ -57,7 +57,8 @@ class RecordAlarm:
         try:
             self._running = True
             # The alarm is left to run from call to call: to set it costs more than most functions.
-            if self._until_s < self._rings_at_s:
+            # One that is overdue was stopped by a function that has set an alarm of its own.
+            if self._until_s < self._rings_at_s or self._rings_at_s < now_s:
                 self._set(now_s, self._until_s)
             return function(argument)
         finally:

@@ -294,6 +294,11 @@ def test_the_alarm_is_of_the_call_that_runs() -> None:
             alarm.call(lambda _: time.sleep(60), None, 50)
         with pytest.raises(RecordTimeout):
             alarm.call(lambda _: time.sleep(60), None, 50)
+        # A function with alarms of its own has stopped it.
+        alarm.call(lambda _: signal.setitimer(signal.ITIMER_REAL, 0), None, 50)
+        time.sleep(0.1)
+        with pytest.raises(RecordTimeout):
+            alarm.call(lambda _: time.sleep(60), None, 50)
         assert time.monotonic() - begun < 30
 
 
