@@ -44,6 +44,8 @@ _MARK: Final = "keyrange.write"
 _AFTER: Final = "keyrange.after"
 # A table whose log has its own clock, in which each version is later than the one before.
 _TIMES: Final = "delta.enableInCommitTimestamps"
+# Whether old files of the log go at all, which delta-rs does not ask.
+_REMOVES: Final = "delta.enableExpiredLogCleanup"
 # What Delta's paths, which are URIs, have as they are.
 _PLAIN: Final = "/=!$&'()+,:;@-._~"
 
@@ -140,10 +142,12 @@ class DeltaLog:
         return self.table
 
     def checkpoint(self) -> None:
-        """Sum the log up, and remove files of it whose time has come."""
+        """Sum the log up, and remove files of it whose time has come, where the table lets them
+        go."""
         table = self.current()
         table.create_checkpoint()
-        table.cleanup_metadata()
+        if str(table.metadata().configuration.get(_REMOVES, "true")).lower() == "true":
+            table.cleanup_metadata()
 
     def checkpoint_in_turn(self) -> None:
         """As often as the table's properties say. What fails costs who opens the table, and is

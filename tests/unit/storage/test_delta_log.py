@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -147,3 +148,23 @@ def test_it_is_opened_anew_where_much_came(cached: DeltaLog, tmp_path: Path) -> 
     assert cached.refresh()
     assert cached.table is not opened
     assert cached.version_of("a") == 59
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_old_files_of_a_log_stay_where_the_table_says_so(tmp_path: Path, is_kept: bool) -> None:
+    """They are the way back to earlier versions of a user's table."""
+    settings = {
+        "delta.enableExpiredLogCleanup": str(not is_kept).lower(),
+        "delta.logRetentionDuration": "interval 0 seconds",
+    }
+    deltalake.DeltaTable.create(tmp_path, ROWS.schema, configuration=settings)
+    for _ in range(3):
+        write(tmp_path)
+    entries = tmp_path / "_delta_log"
+    for each in entries.iterdir():
+        os.utime(each, (0, 0))
+    table = DeltaLog(str(tmp_path), {})
+    table.refresh()
+    table.checkpoint()
+    assert list(entries.glob("*3.checkpoint.parquet"))
+    assert (len(list(entries.glob("*.json"))) == 4) == is_kept
