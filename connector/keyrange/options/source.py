@@ -260,8 +260,9 @@ class SourceOptions:
 OPTIONS: Final = rows_of(SourceOptions, BOTH)
 
 
+_INDIVIDUALLY: Final = "commitMode=individual"
 _INDIVIDUAL: Final = (
-    "commitMode=individual, but for the first batch of a query that has committed individually"
+    f"{_INDIVIDUALLY}, but for the first batch of a query that has committed individually"
 )
 
 
@@ -270,6 +271,7 @@ def idle_options(options: SourceOptions, works: bool = False) -> Iterator[str]:
     error, since a query may keep them over a change of that one, and rarely meant. `works`: of a
     job, which has some of these for whole batches, and for state, too."""
     volumes, members, keys = options.volumes, options.members, options.key_ranges
+    commits = options.commits
     limited = (volumes.min_available_bytes, volumes.min_available_ratio) != (None, None)
     # Members have a key range of each partition, however many are asked for.
     cuts = keys.split_by == "keyRange" and not members.pinned
@@ -278,8 +280,11 @@ def idle_options(options: SourceOptions, works: bool = False) -> Iterator[str]:
     # With a split 0 alone says something: a task for each range.
     shared = options.bytes_per_task not in (0, SourceOptions().bytes_per_task)
     for name, given, counts, needed in (
-        ("commitTable", options.commits.table, options.commits.individual, _INDIVIDUAL),
-        ("memberTable", members.table, members.pinned or options.commits.table, "pin"),
+        ("commitTable", commits.table, commits.individual, _INDIVIDUAL),
+        ("commit.isolation", commits.transactional, commits.individual, _INDIVIDUALLY),
+        ("record.timeout", commits.record_timeout_ms, commits.individual, _INDIVIDUALLY),
+        ("batch.time.budget", commits.batch_time_budget_ms, commits.individual, _INDIVIDUALLY),
+        ("memberTable", members.table, members.pinned or commits.table, "pin"),
         ("min.available.*", limited, volumes.admission, "guard.admission=true"),
         ("keyRangesPerPartition", keys.ranges_per_partition is not None, cuts, cutting),
         ("parallelism", keys.cores is not None, is_split, "splitBy=keyRange or splitBy=offset"),

@@ -16,6 +16,14 @@ KEYED = {"splitBy": "keyRange"}
     ("given", "needed"),
     [
         ({"commitTable": "/lake/c"}, {"commitMode": "individual"}),
+        *(
+            ({name: value}, {"commitMode": "individual", "commitTable": "/lake/c", **KEYED})
+            for name, value in (
+                ("commit.isolation", "transactional"),
+                ("record.timeout", "5s"),
+                ("batch.time.budget", "1m"),
+            )
+        ),
         ({"memberTable": "/lake/m"}, {"pin": "prefer", **KEYED}),
         ({"min.available.ratio": "0.1"}, GUARDED),
         ({"min.available.bytes": "1g"}, GUARDED),
