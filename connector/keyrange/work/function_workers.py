@@ -19,7 +19,7 @@ from keyrange.work.model.time_limits import ANY_TIME, Interruption
 from keyrange.work.outcome_rows import OutcomeRows
 from keyrange.work.record_alarm import RecordTimeout
 from keyrange.work.record_stretches import Numbers, RecordStretch
-from keyrange.work.records import UNFIT, Columns, Place, Record, Row, WrongResult
+from keyrange.work.records import UNFIT, Columns, Place, Record, Row, WrongResult, copied
 from keyrange.work.table_forms import form_of
 from keyrange.work.task_context import Task
 from keyrange.work.user_errors import FAILURES, Said, overtime, said, said_of
@@ -199,9 +199,17 @@ class ArrowWorker:
 
     def _call(self, stretch: RecordStretch) -> list[tuple[int, pa.RecordBatch]]:
         try:
-            return self._form.cast_parts(self._answer(stretch))
+            return self._cast(self._answer(stretch))
         except KeyrangeError as failure:
             raise WrongResult(failure) from None
+
+    def _cast(self, answer: Any) -> list[tuple[int, pa.RecordBatch]]:
+        """What a function has answered with, for the job's tables; Spark takes its rows at once,
+        and the others wait for those of their file."""
+        job, parts = self._task.job, self._form.cast_parts(answer)
+        if job.as_they_are or not job.outputs:
+            return parts
+        return [(table, copied(rows)) for table, rows in parts]
 
     def _answer(self, stretch: RecordStretch) -> Any:
         assert self._task.job.function is not None

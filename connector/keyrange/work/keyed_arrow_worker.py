@@ -31,7 +31,7 @@ from keyrange.work.limited_calls import called
 from keyrange.work.model.outcome import Cause
 from keyrange.work.outcome_rows import OutcomeRows
 from keyrange.work.record_stretches import RecordStretch
-from keyrange.work.records import WrongResult
+from keyrange.work.records import WrongResult, copied
 from keyrange.work.task_context import Task
 from keyrange.work.user_errors import Said
 
@@ -197,7 +197,7 @@ class KeyedArrowWorker(ArrowWorker):
             answered = on_timer(given, groups, left.select(form.given))
             output, new, is_cleared = _three(answered)
             self._made = left if new is None else self._rows(left, new, is_cleared)
-            return self._form.cast_parts(output)
+            return self._cast(output)
         except KeyrangeError as failure:
             raise WrongResult(failure) from None
 
@@ -285,7 +285,7 @@ class KeyedArrowWorker(ArrowWorker):
                 until = self._states.time_ms + variable.ttl_ms
                 gone = values.is_null().to_numpy(zero_copy_only=False)
                 columns.append(pa.array(np.full(len(values), until), mask=gone))
-        return pa.RecordBatch.from_arrays(columns, schema=form.schema)
+        return copied(pa.RecordBatch.from_arrays(columns, schema=form.schema))
 
 
 def _any_in(lists: pa.Array) -> bool:

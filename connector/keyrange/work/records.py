@@ -215,6 +215,12 @@ def _as_it_is(row: Row) -> Row:
     return row
 
 
+def copied(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """A copy of what waits: an array of Arrow's may have the memory of one of numpy's, which a
+    function fills again."""
+    return pa.ipc.read_record_batch(rows.serialize(), rows.schema)
+
+
 class RowForm:
     """The rows that a function answers with, as Arrow columns of its schema."""
 
@@ -302,8 +308,10 @@ class RowForm:
         Raises WRONG_RESULT for what is no such batch, ValueError where a key is null or the topic
         takes no such record."""
         if isinstance(result, pa.Table):
-            result = result.combine_chunks().to_batches()
-            result = result[0] if result else None
+            batches = result.combine_chunks().to_batches()
+            if len(batches) > 1:
+                raise ValueError("a table of which a column has more than 2 GiB")
+            result = batches[0] if batches else None
         if result is None:
             return self.batch_of(())
         if not isinstance(result, pa.RecordBatch):
