@@ -303,14 +303,12 @@ class Task:
         self, output: pa.RecordBatch, given: pa.RecordBatch, table: int = 0
     ) -> pa.RecordBatch:
         """Rows that a function of batches answered with, for one of its tables."""
-        kind = self.job.rows_of(table)
-        if not kind.is_staged:
-            # It says by itself which records its rows are of.
-            return self.output(output, output, None, table)
         if self.job.as_they_are:
             return self.output(output, given, None, table)
         if self.job.keeps_offsets:
             return self.output(output, given, _records_of(output, given), table)
+        if not self.job.rows_of(table).is_staged:
+            return self.output(output, output, None, table)
         # All of its rows stand at its last record, one behind the other.
         last = np.full(output.num_rows, given.num_rows - 1)
         return self.output(output, given, pa.array(last), table)

@@ -343,6 +343,18 @@ def test_alarms_need_the_main_thread() -> None:
     assert found == ["NO_ALARM"]
 
 
+@pytest.mark.parametrize("offset", [None, 9])
+def test_a_row_of_a_batch_is_of_a_record_that_the_function_was_given(offset: int | None) -> None:
+    """A row that waits with another record, or with none, would wait for ever, or not at all."""
+
+    batch = batch_of([Sent(1, 1), Sent(2, 2)])
+    rows = batch.select(["topic", "partition", "offset"])
+    rows = rows.set_column(2, "offset", pa.array([1, offset], pa.int64()))
+    strange = job(lambda _: rows, "arrow", keeps_offsets=True)
+    with pytest.raises(KeyrangeError, match=r"\[WRONG_RESULT\].*which the function was not given"):
+        run(replace(strange, schema=rows.schema), [batch])
+
+
 def test_a_column_of_errors_is_a_verdict() -> None:
     batch = batch_of([Sent(1, 1), Sent(2, 2), Sent(3, 2), Sent(4, 3)])
     batch = batch.append_column("text", pa.array(["a", "b", "c", "d"]))
