@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,36 @@ def test_a_batch_of_which_nothing_is_said_fails(stage: Stage) -> None:
         stage.next_batch = 0
         stage.run(lambda batch, batch_id: keyrange.materialize(batch))
     assert [commit.kind.value for commit in stage.store] == ["fence", "fence"]
+
+
+@pytest.mark.parametrize("call", ["process", "reject"])
+def test_a_call_that_failed_fails_the_batch_although_the_function_catches_it(
+    stage: Stage, call: str
+) -> None:
+    """Nothing is known of the records then, and all of them would count as done."""
+    stage.log = [Sent("a", "x"), Sent("a", "y")]
+    goes_on = False
+
+    def body(batch: DataFrame, batch_id: int) -> None:
+        with suppress(Exception):
+            if call == "process":
+                keyrange.process(batch.sort(F.desc("offset")), upper, "at long, text string")
+            else:
+                kept = keyrange.materialize(batch)
+                keyrange.acknowledge(kept)
+                keyrange.reject(kept.withColumn("why", F.raise_error(F.lit("no"))), "why")
+        if goes_on:
+            keyrange.process(batch, upper, "at long, text string")
+
+    batch_id = stage.plan()
+    for _ in range(2):
+        with refused("RECORDS_OUT_OF_ORDER" if call == "process" else "USER_RAISED_EXCEPTION"):
+            stage.each_batch(body)(stage.batch(batch_id), batch_id)
+    assert {commit.kind.value for commit in stage.store} == {"fence"}
+    if call == "process":
+        goes_on = True
+        stage.each_batch(body)(stage.batch(batch_id), batch_id)
+        assert stage.state.committed == 2
 
 
 def test_an_empty_batch_needs_no_verdict(stage: Stage) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from functools import wraps
+from typing import Any, Final, ParamSpec, TypeVar
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -11,7 +12,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from keyrange.errors import error, invalid_options
-from keyrange.individual_commits.batch_run import BatchRun, current
+from keyrange.individual_commits.batch_run import BatchRun, current, running
 from keyrange.individual_commits.reported_outcomes import HIDDEN_SPARK, check_columns, schema_of
 from keyrange.work.function_signature import call_mistake
 from keyrange.work.model.work_order import WorkSettings
@@ -20,8 +21,27 @@ from keyrange.work.task_context import Job
 from keyrange.work.task_run import work_of
 
 _PLACE: Final = ("topic", "partition", "offset")
+_Given = ParamSpec("_Given")
+_Answer = TypeVar("_Answer")
 
 
+def _heard(call: Callable[_Given, _Answer]) -> Callable[_Given, _Answer]:
+    """A call that fails lets its batch fail, also where the job's function catches the error and
+    returns: nothing would be known of the records, and all of them would count as done."""
+
+    @wraps(call)
+    def heard(*given: _Given.args, **named: _Given.kwargs) -> _Answer:
+        try:
+            return call(*given, **named)
+        except BaseException as failure:
+            if (run := running()) is not None:
+                run.failure = failure
+            raise
+
+    return heard
+
+
+@_heard
 def process(
     batch: DataFrame,
     function: Callable[[Any], Any],
@@ -60,6 +80,7 @@ def process(
     return _made(run, batch, output, plan.terms(), mode, function=function)
 
 
+@_heard
 def materialize(df: DataFrame, error_column: str | None = None) -> DataFrame:
     """Compute a DataFrame once, keep it with the batch, and answer with what was kept, to be
     written, acknowledged and rejected.
@@ -101,6 +122,7 @@ def transaction() -> dict[str, str]:
     return {"txnAppId": planned.application, "txnVersion": str(planned.batch_id)}
 
 
+@_heard
 def acknowledge(df: DataFrame) -> None:
     """Say that the records of a DataFrame are done. It is made of what `materialize` returned.
 
@@ -112,6 +134,7 @@ def acknowledge(df: DataFrame) -> None:
     run.acknowledge(df)
 
 
+@_heard
 def reject(df: DataFrame, error_column: str | None = None) -> None:
     """Say that the records of a DataFrame are not done, and why. It is made of what `materialize`
     returned. What is rejected and acknowledged is rejected.

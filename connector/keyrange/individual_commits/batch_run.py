@@ -78,6 +78,8 @@ class BatchRun:
         self.keeps_state = False
         # Whether errors are exceptions of a function, and no texts of a column.
         self.errors_are_exceptions = True
+        # What a call has failed with behind which no verdict was made.
+        self.failure: BaseException | None = None
 
     def __enter__(self) -> BatchRun:
         self._token = _current.set(self)
@@ -125,7 +127,13 @@ class BatchRun:
         self._check_options(manifest)
         self.manifest = manifest
         self._check()
-        return self._output(manifest)
+        made, self.failure = self._output(manifest), None
+        return made
+
+    def check_heard(self) -> None:
+        """Raises what a call has failed with, which the job's function has caught."""
+        if self.failure is not None:
+            raise self.failure
 
     def write_verdict(self, output: BatchOutput) -> None:
         """Write the output of the batch's verdict to what it is made for. The batch's rows are what
@@ -360,9 +368,14 @@ class BatchRun:
         return bool((judged.states.committed > self.plan.deliveries.states.committed).any())
 
 
+def running() -> BatchRun | None:
+    """The batch whose function runs."""
+    return _current.get(None)
+
+
 def current(call: str) -> BatchRun:
     """The batch whose function runs. Raises OUTSIDE_EACH_BATCH."""
-    found = _current.get(None)
+    found = running()
     if found is None:
         raise error("OUTSIDE_EACH_BATCH", f"{call} was called where no batch runs")
     return found

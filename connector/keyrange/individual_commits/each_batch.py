@@ -200,6 +200,7 @@ class EachBatch:
         with ThreadPoolExecutor(1) as beside:
             running.when_decided = lambda: begun.append(beside.submit(self._bury, run, running))
             self.function(running.batch, running.plan.planned.batch_id)
+            running.check_heard()
             self._check_said(running)
             running.keep_empty_verdict()
             if begun:
