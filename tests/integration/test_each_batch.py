@@ -171,6 +171,18 @@ def test_records_out_of_order_are_refused(stage: Stage) -> None:
         stage.run(body)
 
 
+def test_columns_have_any_names(stage: Stage) -> None:
+    stage.log = [Sent("a", "x"), Sent("b", "!"), Sent("c", "y")]
+    sink = Sink()
+
+    def body(batch: DataFrame, batch_id: int) -> None:
+        schema = "`at.offset` long, at struct<offset: long>"
+        sink.write(keyrange.process(batch, lambda r: (upper(r)[0], None), schema), batch_id)
+
+    stage.run(body)
+    assert sink.rows == [(0, None), (2, None)]
+
+
 @pytest.mark.parametrize("result", [3, {"wrong": 1}, (1,)])
 def test_a_function_that_answers_something_else_fails_the_batch(stage: Stage, result: Any) -> None:
     stage.log = [Sent("a", "x")]

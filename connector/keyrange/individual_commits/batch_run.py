@@ -35,6 +35,7 @@ from keyrange.individual_commits.verdict_store import VerdictStore
 from keyrange.model.offsets import TopicPartition
 from keyrange.storage.as_written import AS_WRITTEN
 from keyrange.storage.model.sink_driver import Driver
+from keyrange.storage.model.table_columns import quoted
 from keyrange.work.model.outcome import Cause, RecordOutcome
 from keyrange.work.outcome_rows import HIDDEN
 
@@ -250,7 +251,7 @@ class BatchRun:
         return floors_of(found, before, self.plan.reached)
 
     def _output(self, manifest: Manifest) -> DataFrame:
-        names = StructType.fromJson(dict(manifest.schema)).names
+        names = map(quoted, StructType.fromJson(dict(manifest.schema)).names)
         if not self.plan.commits.transactional:
             return self._output_rows(manifest).select(*names)
         release = self._release(manifest)

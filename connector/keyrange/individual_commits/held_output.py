@@ -21,6 +21,7 @@ from keyrange.individual_commits.verdict_store import VerdictStore
 from keyrange.storage.as_written import AS_WRITTEN
 from keyrange.storage.data_files import DataFile, FileSettings, check_there
 from keyrange.storage.directory import Directory
+from keyrange.storage.model.table_columns import quoted
 from keyrange.work.appended_files import Output, Target, files_of, writing_again
 from keyrange.work.outcome_rows import HIDDEN, member_type
 
@@ -93,6 +94,6 @@ class HeldOutput:
     ) -> list[tuple[Any, ...]]:
         attempt = f"{batch_id}/{uuid.uuid4().hex}"
         target = Target((output,), f"{store.location}/{attempt}", attempt, self.files, self.storage)
-        given = rows.select(*output.columns.names, HIDDEN)
+        given = rows.select(*map(quoted, output.columns.names), HIDDEN)
         made = given.mapInArrow(writing_again(target), StructType([]).add(HIDDEN, HIDDEN_SPARK))
         return reported_outcomes.handed_on(made)["file"]
