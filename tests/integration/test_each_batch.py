@@ -183,6 +183,19 @@ def test_columns_have_any_names(stage: Stage) -> None:
     assert sink.rows == [(0, None), (2, None)]
 
 
+def test_a_column_that_takes_no_nulls_is_refused(stage: Stage) -> None:
+    """Spark fails with an error of Java that names no column: rows of failures have nulls."""
+    stage.log = [Sent("a", "x")]
+    sink = Sink()
+
+    def body(batch: DataFrame, batch_id: int) -> None:
+        sink.write(keyrange.process(batch, lambda _: (None,), "at long NOT NULL"), batch_id)
+
+    with refused("INVALID_OPTIONS", "column 'at' of schema is not nullable"):
+        stage.run(body)
+    assert sink.rows == []
+
+
 @pytest.mark.parametrize("result", [3, {"wrong": 1}, (1,)])
 def test_a_function_that_answers_something_else_fails_the_batch(stage: Stage, result: Any) -> None:
     stage.log = [Sent("a", "x")]

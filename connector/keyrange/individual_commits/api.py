@@ -155,6 +155,8 @@ def _made(
 ) -> DataFrame:
     """The output of a verdict that tasks make of a frame."""
     plan = run.plan
+    # In rows that say what became of other records all of them are null.
+    output = output.toNullable()
     job = Job(
         plan.works(),
         terms,

@@ -133,8 +133,14 @@ def rejected_in(frame: DataFrame, error_column: str | None) -> list[Row]:
 
 def schema_of(schema: str | StructType) -> StructType:
     """The columns that are given, in DDL or as they are. Raises INVALID_OPTIONS."""
-    if isinstance(schema, StructType):
-        return schema
+    columns = schema if isinstance(schema, StructType) else _of_ddl(schema)
+    if not_null := [a.name for a, b in zip(columns, columns.toNullable(), strict=True) if a != b]:
+        text = f"column {not_null[0]!r} of schema is not nullable, and rows are not held to it"
+        raise invalid_options(f"{text}: leave NOT NULL out")
+    return columns
+
+
+def _of_ddl(schema: object) -> StructType:
     if not isinstance(schema, str):
         raise invalid_options(f"schema must be DDL or a StructType, and is {schema!r}"[:200])
     try:

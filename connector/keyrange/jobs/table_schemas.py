@@ -36,9 +36,6 @@ def _table_columns(schema: str | StructType) -> StructType:
         raise invalid_options("schema names no column")
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise invalid_options(f"schema names column {twice[0]!r} twice")
-    if not_null := [a.name for a, b in zip(columns, columns.toNullable(), strict=True) if a != b]:
-        text = f"column {not_null[0]!r} of schema is not nullable, and rows are not held to it"
-        raise invalid_options(f"{text}: leave NOT NULL out")
     for field in columns.jsonValue()["fields"]:
         try:
             struct_type({"fields": [field]})
