@@ -171,6 +171,17 @@ def test_records_out_of_order_are_refused(stage: Stage) -> None:
         stage.run(body)
 
 
+def test_records_of_a_key_in_two_tasks_are_refused(stage: Stage) -> None:
+    """Each task has its own in order, and one that fails holds back nothing in the other."""
+    stage.log = [Sent("a", text) for text in ("!", "x", "y", "z")]
+
+    def body(batch: DataFrame, batch_id: int) -> None:
+        keyrange.process(batch.repartition(2), upper, "at long, text string")
+
+    with refused("RECORDS_OUT_OF_ORDER"):
+        stage.run(body)
+
+
 def test_columns_have_any_names(stage: Stage) -> None:
     stage.log = [Sent("a", "x"), Sent("b", "!"), Sent("c", "y")]
     sink = Sink()

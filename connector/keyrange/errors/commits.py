@@ -293,7 +293,8 @@ COMMIT_CONDITIONS: Final = (
         "RECORDS_OUT_OF_ORDER",
         "give keyrange.process the batch as it is read: filtered or with other columns, but "
         "not repartitioned, sorted, joined or united",
-        "Rows were shuffled between the source and `process`, so the order of a key is lost.",
+        "Rows were shuffled, or put together with others, between the source and `process`: the "
+        "order of a key is lost, or its records come twice.",
         "repartition, sort, join or union in front of `process`",
     ),
     _rows.invalid(

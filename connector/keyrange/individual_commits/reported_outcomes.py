@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Final
 
 from pyspark.errors import PySparkException
@@ -37,6 +38,7 @@ REPORTED: Final = {
     "handed_back": ("topic", "partition", "from_hash", "last_hash", "from_offset"),
     "done": ("topic", "partition", "records"),
     "tombstones": ("topic", "partition", "records"),
+    "worked_on": ("topic", "partition", "from_hash", "last_hash"),
 }
 
 
@@ -86,7 +88,12 @@ def handed_on(rows: DataFrame) -> Found:
 
 
 def reported_in(found: Found) -> ReportedResults:
-    """What rows with the fields of `REPORTED` say."""
+    """What rows with the fields of `REPORTED` say. Raises RECORDS_OUT_OF_ORDER where two tasks had
+    records of one key range, which the source gives to one."""
+    for before, after in pairwise(sorted(found["worked_on"])):
+        if before[:2] == after[:2] and after[2] <= before[3]:
+            text = "records of one key range come in two tasks"
+            raise error("RECORDS_OUT_OF_ORDER", text, partition=TopicPartition(*after[:2]))
     reported = ReportedResults()
     for topic, number, offset, key_hash, cause, late in found["outcome"]:
         each = RecordOutcome(offset, key_hash, Cause(cause), late=bool(late))

@@ -13,6 +13,8 @@ are null:
     done          how many records of a partition are done
     tombstones    how many of these have no value, where values are read
     mentioned     a block of offsets that the function was given (`reported_offsets`)
+    worked_on     keys [from_hash, last_hash] of which a task had records, where Spark may have
+                  shuffled them before
     file          a file of output below its table, and what Delta's log is to say of it
     outcome_file  a file of an attempt that holds rows of this kind, or its bytes
     state_run     a run of keys' states in a file (`keyrange.state`)
@@ -57,6 +59,7 @@ _MEMBERS: Final = {
     "done": f"{_PARTITION}, records long",
     "tombstones": f"{_PARTITION}, records long",
     "mentioned": f"{_PARTITION}, block long, bits binary",
+    "worked_on": f"{_PARTITION}, from_hash long, last_hash long",
     "file": "name string, size_bytes long, rows long, statistics string, "
     "partition_values array<struct<column string, value string>>, target string",
     "outcome_file": "attempt string, name string, size_bytes long, data binary",

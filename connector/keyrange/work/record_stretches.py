@@ -150,6 +150,14 @@ class OrderCheck:
         self._bounds = bounds
         self._last: dict[TopicPartition, Numbers] = {}
 
+    def cells(self) -> Iterator[tuple[TopicPartition, int, int]]:
+        """The cells of which there were records, those side by side together: the first and the
+        last of them."""
+        for partition, last in sorted(self._last.items()):
+            edges = np.flatnonzero(np.diff(np.r_[-1, last, -1] >= 0))
+            for first, until in edges.reshape(-1, 2).tolist():
+                yield partition, first, until - 1
+
     def check(self, stretch: RecordStretch) -> None:
         bounds = self._bounds[stretch.partition]
         last = self._last.get(stretch.partition)

@@ -378,6 +378,12 @@ class Task:
         yield done_rows(self._tombstones, "tombstones")
         blocks = [(*partition, number, bits) for partition, number, bits in self.blocks]
         yield member_rows("mentioned", blocks)
+        if not self.job.outputs:
+            told = [
+                (*each, cells[each][first].from_hash, cells[each][last].until_hash - 1)
+                for each, first, last in self.order.cells()
+            ]
+            yield member_rows("worked_on", told)
         yield member_rows("failed_timer", self._failed_timers)
 
 

@@ -92,6 +92,22 @@ def test_rows_that_are_output_are_passed_over(placed: bool) -> None:
     assert told.done == {PLACE: 10}
 
 
+def test_a_key_range_in_two_tasks_is_out_of_order() -> None:
+    """Each finds its own records in order, and a record that fails holds back nothing elsewhere."""
+
+    def said(*spans: tuple[int, int], partition: int = 0) -> bytes:
+        rows = [("t", partition, first, last) for first, last in spans]
+        return file_of(other_rows(OUTPUT, member_rows("worked_on", rows)))
+
+    def of(*tasks: bytes) -> verdict_files.Found:
+        each = [rows_in(task) for task in tasks]
+        return {name: [row for found in each for row in found[name]] for name in REPORTED}
+
+    reported_in(of(said((0, 4), (5, 9)), said((10, 12)), said((0, 9), partition=1)))
+    with pytest.raises(KeyrangeError, match=r"\[RECORDS_OUT_OF_ORDER\].*t-0"):
+        reported_in(of(said((0, 4), (5, 9)), said((5, 9))))
+
+
 def test_a_group_of_nothing_but_output_is_not_read() -> None:
     metadata = pq.ParquetFile(
         pa.BufferReader(file_of(output(5), record(3, Cause.REJECTED), output(2)))

@@ -259,7 +259,7 @@ def test_output_says_what_record_it_is_of_where_that_counts() -> None:
         return [row(record), row(record)] if record.offset != 2 else None
 
     batches = batches_of([Sent(1, 1), Sent(2, 2), Sent(3, 3)], 10)
-    [rows, _] = run_task(Task(job(twice, keeps_offsets=True), VirtualAlarm()), batches)
+    [rows, *_] = run_task(Task(job(twice, keeps_offsets=True), VirtualAlarm()), batches)
     of = rows.column(HIDDEN).field("location").to_pylist()
     assert [(each["topic"], each["offset"]) for each in of] == [
         ("t", 1),
