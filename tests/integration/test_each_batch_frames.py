@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 import keyrange
 from keyrange.model.commit_settings import RedeliveryPolicy
-from spark.handmade_batches import Sent, Sink, Stage, done, refused
+from spark.handmade_batches import Sent, Sink, Stage, done, place_of, refused, working
 
 # Executors cannot import this file: its functions travel whole.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -116,6 +116,14 @@ def test_what_is_not_mentioned_comes_again_where_that_was_asked_for(
     }
 
 
+@pytest.fixture
+def places(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys lie where these tests put them."""
+    found = "keyrange.individual_commits.given_up_records.hash_of_record"
+    monkeypatch.setattr(found, lambda key, *_: place_of(key.decode()))
+
+
+@pytest.mark.usefixtures("places")
 def test_dead_letters_of_data_frames_are_read_again(spark: SparkSession, tmp_path: Path) -> None:
     stage = Stage(spark, tmp_path, policy=RedeliveryPolicy(1, 0, 0))
     stage.log = [Sent("a", "x"), Sent("b", "secret")]
@@ -129,3 +137,21 @@ def test_dead_letters_of_data_frames_are_read_again(spark: SparkSession, tmp_pat
     stage.run(body)
     [letter] = stage.graves.letters
     assert (letter.offset, letter.key, letter.value, letter.error) == (1, b"b", b"secret", "so")
+
+
+@pytest.mark.usefixtures("places")
+def test_a_dead_letter_has_the_key_of_its_record(spark: SparkSession, tmp_path: Path) -> None:
+    """A replay looks for the record among those of the key that its letter has."""
+    stage = Stage(spark, tmp_path, policy=RedeliveryPolicy(1, 0, 0))
+    stage.log = [Sent("a", "x"), Sent("b", "!")]
+
+    def run(key: Any) -> None:
+        batch = stage.batch(batch_id).withColumn("key", key)
+        stage.each_batch(working(Sink()))(batch, batch_id)
+
+    batch_id, text = stage.plan(), F.col("key").cast("string")
+    with refused("UNSUITABLE_FRAME", "column 'key'"):
+        run(F.upper(text))
+    assert stage.graves.letters == []
+    run(text)
+    assert [letter.key for letter in stage.graves.letters] == [b"b"]

@@ -283,8 +283,8 @@ COMMIT_CONDITIONS: Final = (
     ),
     _rows.invalid(
         "UNSUITABLE_FRAME",
-        "keep the columns topic, partition, offset and keyHash as the batch has them, and of typed "
-        "keys and values _raw_key and _raw_value",
+        "keep the columns topic, partition, offset and keyHash as the batch has them, and up to "
+        "foreachBatch key and value too, of typed ones _raw_key and _raw_value",
         "A DataFrame has lost a column by which its records are known or of which dead letters are "
         "made, or has one that is keyrange's own.",
         "the column in the message",

@@ -165,7 +165,7 @@ class EachBatch:
             raise
 
     def _commit_batch(self, batch: DataFrame, batch_id: int) -> None:
-        if self.needs:
+        if self.needs and self._run is None:
             check_columns(batch, "foreachBatch", self.needs)
         last = self._run.last if self._run else LastRead(self.options.commits.revealed_storage())
         planned = read_planned(self.checkpoint, batch_id, last)

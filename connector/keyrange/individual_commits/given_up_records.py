@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from keyrange.errors import error
 from keyrange.individual_commits.batch_run import BatchRun
 from keyrange.individual_commits.dead_letter_sink import OUTCOME, DeadLetterSink, Record, letter_of
 from keyrange.individual_commits.failed_timers import timer_letters
@@ -93,7 +94,8 @@ def _is_done(letter: DeadLetter, running: BatchRun, judged: Outcome) -> bool:
 
 
 def letters_of(running: BatchRun) -> list[Letter]:
-    """A dead letter for each record and each timer that the batch gave up."""
+    """A dead letter for each record and each timer that the batch gave up. Raises UNSUITABLE_FRAME
+    where the batch has other keys than its records."""
     timers = timer_letters(running.plan, running.failed_timers, running.now_ms)
     return [*_of_records(running), *timers]
 
@@ -158,7 +160,7 @@ def _letter(
     if record is None:
         record = read.get(place, {})
     text = running.told().errors.get(partition, {}).get(pending_record.offset) or text
-    return letter_of(
+    letter = letter_of(
         planned,
         planned.mark.source_id,
         running.plan.commits.group,
@@ -171,6 +173,12 @@ def _letter(
         first_at_ms=pending_record.since_ms,
         last_at_ms=running.now_ms,
     )
+    key_hash = hash_of_record(letter.key, letter.offset, running.plan.settings.nulls_first)
+    if place in read and key_hash != pending_record.key_hash:
+        # A replay would look for it among the records of another key.
+        text = "column 'key' of the batch does not have the key of the record"
+        raise error("UNSUITABLE_FRAME", text, partition=partition, offset=letter.offset)
+    return letter
 
 
 _TEXTS: Final = {Cause.UNMENTIONED: "the job said nothing of it"}

@@ -247,12 +247,12 @@ class SourceOptions:
 
     @property
     def raw_columns(self) -> tuple[str, ...]:
-        """The columns in which a DataFrame keeps the bytes of what is read: dead letters are made
+        """The columns in which a DataFrame has the bytes of keys and values: dead letters are made
         of them, where a query commits individually."""
         if not self.commits.individual:
             return ()
         read = self.values.read_columns
-        return tuple(RAW_COLUMNS[name] for name in read if name in self.chosen_columns)
+        return tuple(RAW_COLUMNS[name] if name in read else name for name in RAW_COLUMNS)
 
 
 # The option table of `format("keyrange")`. Names are the JVM connector's where it has the option.

@@ -73,6 +73,15 @@ def test_what_the_vacuum_of_a_table_would_remove_is_refused(
 ) -> None:
     with pytest.raises(KeyrangeError, match=said):
         keyrange.each_batch(lambda *_: None, GIVEN | more, checkpoint)
+
+
+@pytest.mark.parametrize("lost", ["key", "value"])
+def test_a_frame_without_the_bytes_of_dead_letters_is_refused(lost: str) -> None:
+    """One that is given up would be lost with its letter, or replayed by no key."""
+    names = ["topic", "partition", "offset", "keyHash", "key", "value"]
+    frame: Any = SimpleNamespace(columns=[each for each in names if each != lost])
+    with pytest.raises(KeyrangeError, match=rf"\[UNSUITABLE_FRAME\].*no column '{lost}'"):
+        keyrange.each_batch(lambda *_: None, GIVEN, "/cp")(frame, 0)
     keyrange.each_batch(lambda *_: None, GIVEN, "/t/_checkpoint")
 
 
