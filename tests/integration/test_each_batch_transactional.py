@@ -29,7 +29,7 @@ def parse(record: Any) -> Any:
     text = record.value.decode()
     if text.startswith("!"):
         raise ValueError(f"no {text}")
-    return (record.offset, text)
+    return None if text == "left out" else (record.offset, text)
 
 
 class Sink:
@@ -159,8 +159,10 @@ def test_what_waits_comes_once_where_somebody_resets_the_commits(
         stage.each_batch(sink)(stage.batch(batch_id), batch_id)
         stage.finish(batch_id)
     stage.log[1] = Sent("b", "mended")
+    # What the function leaves out by now is not there because it was made before.
+    stage.log[3] = Sent("d", "left out")
     last = stage.run(sink)
-    assert sink.batches[last] == [*range(len(stage.log))]
+    assert sink.batches[last] == [at for at in range(len(stage.log)) if at != 3]
     assert sink.batches.get(batch_id, []) == []
     assert stage.state.committed == len(stage.log)
 

@@ -42,6 +42,7 @@ from keyrange.work.model.work_order import TaskPartition, WorkSettings
 if TYPE_CHECKING:
     from keyrange.individual_commits.batch_in_checkpoint import Planned
     from keyrange.individual_commits.reported_outcomes import ReportedResults
+    from keyrange.individual_commits.transactional_output import SetBack
 
 
 def plan_batch_deliveries(
@@ -244,6 +245,8 @@ class BatchPlan:
     settings: CommitSettings
     # The committed offsets as the last batch left them, whatever somebody has set since.
     reached: Mapping[TopicPartition, int] = field(default_factory=dict)
+    # What somebody has set back since the last batch was planned.
+    set_back: Sequence[SetBack] = ()
     # Where the state of keys is, of a job that keeps some.
     runs: Mapping[TopicPartition, tuple[StateRun, ...]] = field(default_factory=dict)
     # What was known of the time of partitions, and what late records and timers went by.

@@ -26,10 +26,10 @@ from keyrange.individual_commits.model import verdict_manifest
 from keyrange.individual_commits.model.batch_results import Failure
 from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.individual_commits.model.verdict_columns import Outcome
-from keyrange.individual_commits.model.verdict_manifest import Floors, Found, Manifest
+from keyrange.individual_commits.model.verdict_manifest import Found, Left, Manifest
 from keyrange.individual_commits.reported_outcomes import HIDDEN_SPARK, ReportedResults
 from keyrange.individual_commits.table_output import BatchOutput
-from keyrange.individual_commits.transactional_output import Release, floors_of, needed, staged
+from keyrange.individual_commits.transactional_output import Release, left_of, needed, staged
 from keyrange.individual_commits.verdict_files import Wanted
 from keyrange.individual_commits.verdict_store import VerdictStore
 from keyrange.model.offsets import TopicPartition
@@ -176,7 +176,7 @@ class BatchRun:
         )
         bounds = {partition: (befores[partition], after) for partition, after in afters.items()}
         topic_ids = self.plan.planned.end.topic_ids
-        return Release(manifest.batch_id, bounds, topic_ids, manifest.floors)
+        return Release(manifest.batch_id, bounds, topic_ids, manifest.left)
 
     def keep_empty_verdict(self) -> None:
         """A batch of which nothing was said, because nothing was in it, is a link in the chain of
@@ -197,7 +197,7 @@ class BatchRun:
             end=end,
             staged=tuple(each.batch_id for each in self.staged()),
             terms=self.plan.verdict_terms,
-            floors=self._floors(),
+            left=self._left(),
         )
         self._check_failures(manifest)
         return self.store.publish(manifest, at.start, at.end)
@@ -241,14 +241,14 @@ class BatchRun:
                 self._staged = staged(self.store, self.plan.planned, self.plan.states)
         return self._staged
 
-    def _floors(self) -> Mapping[int, Floors]:
+    def _left(self) -> Mapping[int, Left]:
         if self.manifest is not None:
-            return self.manifest.floors
+            return self.manifest.left
         found = self.staged()
         if not found:
             return {}
         before = needed(self.store, self.plan.planned.batch_id - 1)
-        return floors_of(found, before, self.plan.reached)
+        return left_of(found, before, self.plan.reached, self.plan.set_back)
 
     def _output(self, manifest: Manifest) -> DataFrame:
         names = map(quoted, StructType.fromJson(dict(manifest.schema)).names)

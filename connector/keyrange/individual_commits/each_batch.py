@@ -56,7 +56,7 @@ from keyrange.individual_commits.pending_errors import PendingErrors
 from keyrange.individual_commits.reported_outcomes import check_columns
 from keyrange.individual_commits.state_runs_after_batch import runs_after
 from keyrange.individual_commits.times_after_batch import times_after
-from keyrange.individual_commits.transactional_output import reached_at, released_before
+from keyrange.individual_commits.transactional_output import ends_of_output, released_before
 from keyrange.individual_commits.verdict_store import VerdictStore, unwritable
 from keyrange.model.offsets import TopicPartition
 from keyrange.options import SourceOptions, parse_options
@@ -262,16 +262,13 @@ class EachBatch:
             deliveries = plan_batch_deliveries(known, start, end, self.options, time.fires)
         # What is staged of a partition that is absent is released when it is back.
         states = deliveries.states | known.states.only(end.absent)
-        reached = {}
-        if self.options.commits.transactional:
-            reached = reached_at(run.table, planned.mark.seq, run.run_id, run.released)
-        ids = end.topic_ids
+        options, ids = self.options.commits, end.topic_ids
+        output = ends_of_output(options, run.table, planned, run.run_id, run.released)
         runs = {p: known.runs_of(p, ids.get(p.topic, "")) for p in known.runs if p in states}
         times = {p: known.time_of(p, ids.get(p.topic, "")) for p in known.times if p in states}
-        options = self.options.commits
         return BatchPlan(
             *(planned, states, deliveries, options, options.terms(self.options.key_ranges)),
-            reached=reached,
+            *output,
             runs=runs,
             times=times,
             clocks=time.clocks,

@@ -8,7 +8,7 @@ Manifests of such queries form a chain: each names the earlier batches that it m
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Final, NamedTuple
@@ -19,14 +19,16 @@ from pyspark.sql import functions as F
 from keyrange.errors import error
 from keyrange.individual_commits.batch_in_checkpoint import Planned
 from keyrange.individual_commits.model.commit import CommitKind, CommitTable
+from keyrange.individual_commits.model.offset_reset import is_set_back
 from keyrange.individual_commits.model.partition_progress import PartitionState
 from keyrange.individual_commits.model.state_columns import StateColumns
 from keyrange.individual_commits.model.verdict_columns import Outcome
-from keyrange.individual_commits.model.verdict_manifest import Floors, Manifest
+from keyrange.individual_commits.model.verdict_manifest import Left, Manifest
 from keyrange.individual_commits.verdict_store import VerdictStore
 from keyrange.model.checkpoint import Checkpoint, read_checkpoint
 from keyrange.model.columns import PLACE
-from keyrange.model.offsets import TopicPartition
+from keyrange.model.offsets import OFFSET_MAX, Positions, TopicPartition
+from keyrange.options.commits import CommitOptions
 from keyrange.work.outcome_rows import HIDDEN
 
 _BYTES_PER_TASK: Final = 32 << 20
@@ -46,6 +48,14 @@ class Span(NamedTuple):
     high: int
 
 
+class SetBack(NamedTuple):
+    """Where partitions were set back to behind a batch: what it and those before it have made of
+    records from there on is made again."""
+
+    batch_id: int
+    ends: Positions
+
+
 def staged(store: VerdictStore, planned: Planned, states: StateColumns) -> list[Manifest]:
     """The batches before this one with output that is not released, in their order.
 
@@ -58,25 +68,47 @@ def staged(store: VerdictStore, planned: Planned, states: StateColumns) -> list[
     return [each for each in [*earlier, before] if not is_released(each, states)]
 
 
-def floors_of(
-    earlier: Sequence[Manifest], before: Manifest, reached: Mapping[TopicPartition, int]
-) -> dict[int, Floors]:
-    """Below which offsets the output of each earlier batch was released: as far as the committed
-    offset has `reached` with the last batch, or had before somebody set it back.
+def left_of(
+    earlier: Sequence[Manifest], before: Manifest, reached: Positions, set_back: Sequence[SetBack]
+) -> dict[int, Left]:
+    """Of which offsets the output of each earlier batch may be released still: from where the
+    committed offset has `reached` with the last batch, or had before somebody set it back, up to
+    where that was: from there on output is made again.
 
     `before` is the verdict of the last batch.
     """
-    floors: dict[int, Floors] = {}
+    left: dict[int, Left] = {}
     for each in earlier:
-        known = before.floors.get(each.batch_id, ())
-        merged = {TopicPartition(topic, number): offset for topic, number, offset in known}
+        known = before.left.get(each.batch_id, ())
+        merged = {TopicPartition(t, n): (low, high) for t, n, low, high in known}
         for partition, offset in reached.items():
-            merged[partition] = max(merged.get(partition, 0), offset)
-        floors[each.batch_id] = tuple((*partition, at) for partition, at in sorted(merged.items()))
-    return floors
+            low, high = merged.get(partition, (0, OFFSET_MAX))
+            merged[partition] = max(low, offset), high
+        for partition, at in _ends_in(each.batch_id, set_back):
+            low, high = merged.get(partition, (0, OFFSET_MAX))
+            merged[partition] = low, min(high, at)
+        rows = ((*partition, *ends) for partition, ends in sorted(merged.items()))
+        left[each.batch_id] = tuple(rows)
+    return left
 
 
-def reached_at(
+def _ends_in(batch_id: int, set_back: Sequence[SetBack]) -> Iterator[tuple[TopicPartition, int]]:
+    for each in set_back:
+        if batch_id <= each.batch_id:
+            yield from each.ends.items()
+
+
+def ends_of_output(
+    options: CommitOptions, table: CommitTable, at: Planned, run_id: str, released: Positions
+) -> tuple[Positions, Sequence[SetBack]]:
+    """How far output was released before a batch, and from where on it is made again; nothing
+    where no output waits."""
+    if not options.transactional:
+        return {}, ()
+    return _reached_at(table, at.mark.seq, run_id, released), tuple(_set_back_before(table, at))
+
+
+def _reached_at(
     table: CommitTable, seq: int, run_id: str, released: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
     """How far output was released with the last batch up to a commit: as far as the committed
@@ -93,6 +125,21 @@ def reached_at(
             seq -= 1
         known = table.known(seq)
     return {**known.states.committed_offsets, **released}
+
+
+def _set_back_before(table: CommitTable, at: Planned) -> Iterator[SetBack]:
+    """What somebody has set back between the plans of the last batch and of this one."""
+    # The commit of the last batch stands behind its plan.
+    since = at.mark.seq if at.start.commits is None else at.start.commits.seq + 1
+    for commit in table.history(since, at.mark.seq + 1) if since < at.mark.seq else ():
+        if commit.kind is CommitKind.RESET:
+            before = table.known(commit.seq - 1)
+            ends = {
+                partition: max(piece.scanned for piece in state.pieces)
+                for partition, state in commit.states.items()
+                if (was := before.states.get(partition)) is not None and is_set_back(was, state)
+            }
+            yield SetBack(before.batch_id, ends)
 
 
 def released_before(
@@ -132,20 +179,21 @@ def _is_other_topic(partition: TopicPartition, end: Checkpoint, states: StateCol
 @dataclass(frozen=True)
 class Release:
     """What a batch releases: rows inside the `bounds` of their partition, its committed offsets
-    before and after it, that are of the topic with its id, and not below the floors of their batch.
+    before and after it, that are of the topic with its id, and of what is `left` of their batch.
     """
 
     batch_id: int
     bounds: Bounds
     topic_ids: Mapping[str, str]
-    floors: Mapping[int, Floors]
+    left: Mapping[int, Left]
 
     def spans(self, manifest: Manifest) -> list[Span]:
         """Of which offsets rows of a batch may be released now, by partition: those of the batch
         end where it did."""
         ends = read_checkpoint(dict(manifest.end)).positions
-        floors = self.floors.get(manifest.batch_id, ())
-        left = _left_of(manifest, self.bounds, self.topic_ids, floors)
+        left = _within_left(
+            manifest, self.bounds, self.topic_ids, self.left.get(manifest.batch_id, ())
+        )
         return [
             Span(*at, low, high)
             for at, (low, high) in left.items()
@@ -200,14 +248,17 @@ def tasks_for(manifests: Iterable[Manifest]) -> int:
     return 1 + sum(each.output_bytes for each in manifests) // _BYTES_PER_TASK
 
 
-def _left_of(
-    manifest: Manifest, bounds: Bounds, topic_ids: Mapping[str, str], floors: Floors
+def _within_left(
+    manifest: Manifest, bounds: Bounds, topic_ids: Mapping[str, str], left: Left
 ) -> Bounds:
-    """The bounds not below a batch's floors, of the topics that are still those that it read."""
+    """The bounds within what is left of a batch, of the topics that are still those that it
+    read."""
     then = read_checkpoint(dict(manifest.end)).topic_ids
-    least = {TopicPartition(topic, number): offset for topic, number, offset in floors}
+    ends = {TopicPartition(t, n): (least, most) for t, n, least, most in left}
     return {
-        partition: (max(low, least.get(partition, low)), high)
+        partition: (max(low, ends[partition][0]), min(high, ends[partition][1]))
+        if partition in ends
+        else (low, high)
         for partition, (low, high) in bounds.items()
         if then.get(partition.topic, "") == topic_ids.get(partition.topic, "")
     }

@@ -22,8 +22,8 @@ _PART: Final = re.compile(r"^part-[A-Za-z0-9._-]+\Z")
 
 # Rows by the member of the results that they are of.
 Found = dict[str, list[tuple[Any, ...]]]
-# Topic, partition, and an offset of it.
-Floors = tuple[tuple[str, int, int], ...]
+# Topic, partition, and offsets of it: from one, up to but not including another.
+Left = tuple[tuple[str, int, int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +61,12 @@ class Manifest:
 
     `files`: name to bytes, of `attempt`; "" where there is none. `schema` is Spark's JSON of the
     user's columns. `start` and `end` are the offsets of the batch. `staged`: earlier batches with
-    output that was not released before this batch, `floors`: for each of them the offsets, as
-    (topic, partition, offset), below which its output was. `counted`: the rows say how many records
-    are done. `terms`: options that the rows rest on. `tables`: where the output is, by the names
-    that a job has for them, and "" for the only one, and `topics` likewise; neither where it is in
-    the files. `rows`: what tasks handed to the driver and is not in the files, as
-    `verdict_files.rows_in` has it. `inline`: small files of the attempt, by their names, in base64:
-    they are here alone.
+    output that was not released before this batch, `left`: for each of them the offsets of which it
+    may be released still. `counted`: the rows say how many records are done. `terms`: options that
+    the rows rest on. `tables`: where the output is, by the names that a job has for them, and ""
+    for the only one, and `topics` likewise; neither where it is in the files. `rows`: what tasks
+    handed to the driver and is not in the files, as `verdict_files.rows_in` has it. `inline`: small
+    files of the attempt, by their names, in base64: they are here alone.
     """
 
     batch_id: int
@@ -79,7 +78,7 @@ class Manifest:
     staged: tuple[int, ...] = ()
     counted: bool = True
     terms: Mapping[str, Any] = field(default_factory=dict)
-    floors: Mapping[int, Floors] = field(default_factory=dict)
+    left: Mapping[int, Left] = field(default_factory=dict)
     tables: Mapping[str, ManifestTable] = field(default_factory=dict)
     topics: Mapping[str, ManifestTopic] = field(default_factory=dict)
     rows: Found = field(default_factory=dict)
@@ -218,9 +217,9 @@ def read_manifest(batch_id: int, data: bytes) -> Manifest:
             name: ManifestTopic(**each) for name, each in (document.get("topics") or {}).items()
         },
         "counted": document.get("counted") is True,
-        "floors": {
-            int(at): tuple((str(topic), int(number), int(offset)) for topic, number, offset in each)
-            for at, each in (document.get("floors") or {}).items()
+        "left": {
+            int(at): tuple((str(topic), *map(int, offsets)) for topic, *offsets in each)
+            for at, each in (document.get("left") or {}).items()
         },
         "rows": {member: [tuple(row) for row in found] for member, found in (rows or {}).items()},
     }
