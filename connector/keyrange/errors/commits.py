@@ -56,13 +56,14 @@ COMMIT_CONDITIONS: Final = (
     ),
     _rows.invalid(
         "UNCOMMITTED_OUTPUT",
-        "run the query that wrote it once more with its own checkpoint, which finishes the batch; "
-        "or where that is lost say with `keyrange commits reset` where to go on: behind the batch, "
-        "or at its start once you have deleted its rows, which come again; then begin with a new "
-        "checkpoint",
+        "run the query that wrote it once more with its own checkpoint and verdictDirectory, which "
+        "finishes the batch; or where one of them is lost delete the batch's rows from the table, "
+        "say that they are gone with `keyrange commits reset --redo --to` its first offset, and "
+        "begin with a new checkpoint: its records come again",
         "A query with a new checkpoint takes up the commits of another one, whose driver ended, or "
         "was stopped, between writing the output of its last batch and committing it. The records "
-        "of that batch would be in the table twice.",
+        "of that batch would be in the table twice. Or a batch runs again without the verdict by "
+        "which the table has it: other records of it may be done this time.",
         "`keyrange commits show TABLE`, and the batch in the log of the table, under "
         "`keyrange.batchId`",
     ),
@@ -199,16 +200,19 @@ COMMIT_CONDITIONS: Final = (
     ),
     _rows.corrupt(
         "VERDICT_DAMAGED",
-        "restore the named files; where they are lost and the sinks take a batch id once only, "
-        "remove the batch's directory, and its function runs again",
+        "restore the named files; where they are lost and no sink has the batch yet, remove the "
+        "batch's directory, and its function runs again; where one has it, remove the batch's rows "
+        "there and begin with a new checkpoint and commitTable.onFreshStart=resume: its records "
+        "come again",
         "The kept result of a batch cannot be read, or files that it counts on are gone.",
         "the files in the message; whether a lifecycle rule or a VACUUM removes files there",
     ),
     _rows.invalid(
         "VERDICT_MISMATCH",
-        "the verdict was made for another plan of the batch, as after a checkpoint that was "
-        "restored: give the query a verdictDirectory of its own; a sink that has the batch already "
-        "gets its rows again, unless it takes a batch id once only",
+        "restore checkpoint, commit table and verdicts from the same stop of the query; without "
+        "such copies begin with a new checkpoint and commitTable.onFreshStart=resume, which "
+        "delivers again what the commits do not call done: a sink may have it twice then. A sink "
+        "that takes a batch id once would pass over other records of this batch in silence",
         "The kept result is one of another plan of the same batch number.",
         "whether the checkpoint was restored, or two queries share a verdictDirectory",
     ),

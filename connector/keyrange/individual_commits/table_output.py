@@ -160,7 +160,9 @@ class BatchOutput:
         whether this run has made it. A run that ends between two leaves the rest to the next one.
 
         Raises as `SinkTable` and `TopicOutput` do."""
-        note = note_of(at.application, at.batch_id, at.topics, manifest.plan)
+        # Of a whole batch every record is done, whichever attempt the table has.
+        verdict = manifest.verdict if driver is not None else ""
+        note = note_of(at.application, at.batch_id, at.topics, manifest.plan, verdict)
         for name, each in self.tables.items():
             sink, told = each.sink, manifest.tables[name]
             schema = pa.schema(list(struct_type(told.schema)))

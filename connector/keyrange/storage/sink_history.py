@@ -18,6 +18,7 @@ _APPLICATION: Final = "keyrange.application"
 _BATCH: Final = "keyrange.batchId"
 _TOPICS: Final = "keyrange.topics"
 _PLAN: Final = "keyrange.plan"
+_VERDICT: Final = "keyrange.verdict"
 # Where Spark puts a text of the user's in the log, and takes it from.
 NOTE_IN_SPARK: Final = "spark.databricks.delta.commitInfo.userMetadata"
 _NOTE_OF_SPARK: Final = "userMetadata"
@@ -26,10 +27,14 @@ _VERSIONS: Final = 100
 _VERSIONS_OF_WRITERS: Final = 20
 
 
-def note_of(application: str, batch_id: int, topics: Iterable[str], plan: str) -> dict[str, str]:
-    """What the log is to keep of a batch. `plan` tells its offsets from those of others."""
+def note_of(
+    application: str, batch_id: int, topics: Iterable[str], plan: str, verdict: str = ""
+) -> dict[str, str]:
+    """What the log is to keep of a batch. `plan` tells its offsets from those of others, and
+    `verdict` what became of its records, where that may be something else in another run."""
     named = {_APPLICATION: application, _BATCH: str(batch_id)}
-    return named | {_TOPICS: ",".join(sorted(topics)), _PLAN: plan}
+    named |= {_TOPICS: ",".join(sorted(topics)), _PLAN: plan}
+    return named | ({_VERDICT: verdict} if verdict else {})
 
 
 def history_of(table: Any) -> list[dict[str, Any]]:
@@ -44,7 +49,8 @@ def batches_in(history: Iterable[Mapping[str, Any]]) -> Iterator[Writer]:
         if application := each.get(_APPLICATION):
             topics = frozenset(each[_TOPICS].split(","))
             batch_id, at_ms = int(each[_BATCH]), each["timestamp"]
-            yield Writer(application, batch_id, topics, at_ms, each[_PLAN])
+            verdict = each.get(_VERDICT, "")
+            yield Writer(application, batch_id, topics, at_ms, each[_PLAN], verdict)
 
 
 def writers_of(history: Sequence[Mapping[str, Any]]) -> list[Writer]:
@@ -116,20 +122,27 @@ def check_new(
     `is_made`: whether this run has made the batch just now.
 
     A batch that runs again is the last one there; the log may not reach back to it. Raises
-    CHECKPOINT_BEHIND."""
+    CHECKPOINT_BEHIND, and UNCOMMITTED_OUTPUT where it has the batch by another verdict."""
     if version is None or version < batch_id:
         return
     wanted = application, batch_id
     last = table.history(_VERSIONS_OF_WRITERS)
-    own = (each.plan for each in batches_in(last) if (each.application, each.batch_id) == wanted)
-    plan = next(own, None)
+    written = (each for each in batches_in(last) if (each.application, each.batch_id) == wanted)
+    own = next(written, None)
     # A driver that is late finds its own batch there, by the one that has replaced it, and among
     # the last versions if it has just made it.
-    is_other = is_made or version > batch_id if plan is None else plan != note[_PLAN]
+    is_other = is_made or version > batch_id if own is None else own.plan != note[_PLAN]
     if is_other:
         raise error(
             "CHECKPOINT_BEHIND",
             f"the table has batch {version} of this query, and its checkpoint has batch "
             f"{batch_id} with other offsets",
+            table=table.table_uri,
+        )
+    if own is not None and own.verdict != note.get(_VERDICT, ""):
+        raise error(
+            "UNCOMMITTED_OUTPUT",
+            f"the table has the output of batch {batch_id} by a verdict that is not there any "
+            "more, and by another one other records of the batch are done",
             table=table.table_uri,
         )

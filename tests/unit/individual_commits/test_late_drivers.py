@@ -3,13 +3,16 @@ and gone on: what it writes then is refused, and nothing is there twice."""
 
 from __future__ import annotations
 
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 
+from commands import commanding
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.each_batch import EachBatch
 from keyrange.individual_commits.verdict_store import VerdictStore
@@ -115,6 +118,37 @@ def test_the_old_query_again_behind_the_output_of_the_new_one(
     assert drivers.rows() == list(range(8))
     drivers.individual("new")(NOTHING, 0)
     drivers.check({"old": [0], "new": [0]})
+
+
+@pytest.mark.parametrize("is_lost", ["checkpoint", "verdicts"])
+def test_where_what_finishes_a_batch_is_lost_its_rows_are_removed_by_hand(
+    drivers: Drivers, late: EachBatch, is_lost: str
+) -> None:
+    """What the condition advises; the commits stand already where they are to go on."""
+
+    def end() -> None:
+        raise LookupError
+
+    drivers.before("commit", end)
+    with pytest.raises(LookupError):
+        late(NOTHING, 1)
+    drivers.plan(0, 4, "new")
+    commits = f"{drivers.home}/commits"
+    if is_lost == "verdicts":
+        shutil.rmtree(f"{commits}_verdicts")
+        with refused("UNCOMMITTED_OUTPUT"):
+            drivers.individual()(NOTHING, 1)
+    for _ in range(2):
+        with refused("UNCOMMITTED_OUTPUT"):
+            drivers.individual("new")(NOTHING, 0)
+    assert drivers.rows() == list(range(8))
+    DeltaTable(drivers.table).delete("at >= 4")
+    said = ("--redo", "--to", 4, "--why", "its rows are gone", "--confirm")
+    found = commanding.run("commits", "reset", commits, "--topic", "t", *said)
+    assert found.exit_code == 0, found.output
+    drivers.plan(0, 4, "another")
+    drivers.individual("another")(NOTHING, 0)
+    drivers.check({"old": [0], "another": [0]})
 
 
 @pytest.mark.parametrize("drivers", [False, True], ids=["", "state"], indirect=True)

@@ -78,6 +78,17 @@ def test_a_batch_that_was_just_made_is_no_old_one_of_its_number(tmp_path: Path) 
     assert held(tmp_path) == [1, *[2] * 20]
 
 
+def test_a_batch_by_another_verdict_is_not_the_batch_that_is_there(tmp_path: Path) -> None:
+    """What failed by the one may be done by the other, and its rows would be in no table."""
+    sink, notes = sink_at(tmp_path), [note_of("app", 0, ["t"], "plan", each) for each in "ab"]
+    first = written(tmp_path, rows_of(1))
+    for _ in range(2):
+        sink.append(first, "app", 0, check_files=True, note=notes[0])
+    with refused("UNCOMMITTED_OUTPUT", "by a verdict that is not there any more"):
+        sink.append(written(tmp_path, rows_of(1, 2)), "app", 0, check_files=False, note=notes[1])
+    assert held(tmp_path) == [1]
+
+
 def test_a_batch_without_output_writes_nothing(tmp_path: Path) -> None:
     table = tmp_path / "t"
     sink = sink_at(table)

@@ -21,7 +21,7 @@ from keyrange.cli.render import Columns, OutputFormat, note, print_document, pri
 from keyrange.cli.source_options import SERVERS, ServersOption, is_number, names, storage_of
 from keyrange.cli.values import now, read_time
 from keyrange.errors import error, invalid_options
-from keyrange.individual_commits.model.commit import Snapshot
+from keyrange.individual_commits.model.commit import CommitKind, Snapshot
 from keyrange.individual_commits.model.offset_reset import Reset, rewind, skip
 from keyrange.individual_commits.model.partition_progress import PartitionState
 from keyrange.model.offsets import LATEST, TopicPartition
@@ -110,7 +110,8 @@ def reset(
     wanted = _targets(commits, known, states, to, named)
     resets = plan(states, wanted, redo)
     changed = {p: each for p, each in resets.items() if each.state != states[p]}
-    parts = _parts(group, states, wanted, redo) if group else [(commits, known, changed)]
+    said = changed if changed or group or not _ends_in_batch(commits, known) else resets
+    parts = _parts(group, states, wanted, redo) if group else [(commits, known, said)]
     _check_releases(known, changed)
     _check_shared(known, changed)
     # The state of keys whose records come again goes back to before these.
@@ -122,9 +123,7 @@ def reset(
     }
     if checkpoint:
         check_no_batch_is_open(checkpoint, storage_of(named), commits.source_id)
-    written = None
-    if confirm and changed:
-        written = _write(parts, runs, who or user_name(), why)
+    written = _write(parts, runs, who or user_name(), why) if confirm and said else None
     document: dict[str, Any] = {
         "table": table,
         "source_id": commits.source_id,
@@ -136,7 +135,14 @@ def reset(
         print_document("commits.reset/1", document)
         return
     print_table("Reset", *table_of(_COLUMNS, document["partitions"]))
-    say_what_is_next(commits, known, bool(changed), written)
+    say_what_is_next(commits, known, bool(said), written)
+
+
+def _ends_in_batch(commits: Commits, known: Snapshot) -> bool:
+    """Whether nobody has said behind the last batch where to go on: that it is to be there is said
+    too, since the output of a batch that was not committed counts then as removed."""
+    kinds = (each.kind for each in commits.backwards(known.seq))
+    return next((k for k in kinds if k is not CommitKind.FENCE), None) is CommitKind.BATCH
 
 
 # The commits of a source, what is known of them, and what becomes of partitions.

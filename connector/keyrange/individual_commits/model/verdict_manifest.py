@@ -132,8 +132,12 @@ class Manifest:
     @property
     def plan(self) -> str:
         """What tells its offsets from those of others."""
-        told = json.dumps([self.start, self.end], sort_keys=True)
-        return hashlib.sha256(told.encode()).hexdigest()[:16]
+        return _digest([self.start, self.end])
+
+    @property
+    def verdict(self) -> str:
+        """What tells its output from that of another attempt: names of files are of one alone."""
+        return _digest([row[0] for row in self.rows.get("file", ())])
 
     def to_json(self) -> bytes:
         document = {each.name: getattr(self, each.name) for each in fields(self)}
@@ -143,6 +147,10 @@ class Manifest:
         document["topics"] = {name: asdict(each) for name, each in self.topics.items()}
         body = json.dumps(document | {"version": _VERSION}, sort_keys=True, indent=1).encode()
         return sealed(body)
+
+
+def _digest(told: Any) -> str:
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def of_tasks(found: Found) -> dict[str, Any]:

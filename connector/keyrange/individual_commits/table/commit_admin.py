@@ -59,7 +59,7 @@ class Commits:
 
 def open_commits(path: str, group: str, source: str, storage: Mapping[str, str]) -> Commits:
     """The commits of one source: the one that is named, by the beginning of its id, else the one
-    that wrote last, of the group that is named, else of the only one.
+    that committed last, of the group that is named, else of the only one.
 
     Raises NO_COMMIT_TABLE, INVALID_OPTIONS where there is no such source, or where it cannot be
     told which, and what a `CommitTable` raises.
@@ -79,7 +79,9 @@ def open_commits(path: str, group: str, source: str, storage: Mapping[str, str])
     tables = {name: DeltaCommitTable(store, name) for of, name in sources if of == of_group}
     last = found[0]
     if len(found) > 1:
-        last = tables[last].last_source(of_group) or last
+        # A driver that began last and committed nothing has nothing to show.
+        table = tables[last]
+        last = table.last_source(of_group, with_states=True) or table.last_source(of_group) or last
     return Commits(path, last, tables[last], len(found) - 1, tables)
 
 

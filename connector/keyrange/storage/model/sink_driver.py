@@ -37,14 +37,15 @@ class Driver:
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """A query that has written to a table, by a batch of it there, which was of `topics` and of the
-    offsets that `plan` stands for."""
+    """A query that has written to a table, by a batch of it there, which was of `topics`; `plan`
+    and `verdict` as of `note_of`."""
 
     application: str
     batch_id: int
     topics: frozenset[str]
     at_ms: int
     plan: str
+    verdict: str = ""
 
     @property
     def query_id(self) -> str:
