@@ -63,7 +63,7 @@ def test_a_column_of_errors_may_decide(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("call", [keyrange.acknowledge, keyrange.reject])
-@pytest.mark.parametrize("what", ["the batch", "another file", "both"])
+@pytest.mark.parametrize("what", ["the batch", "another file", "both", "cached"])
 def test_what_was_not_materialized_is_refused(
     stage: Stage, tmp_path: Path, call: Any, what: str
 ) -> None:
@@ -74,7 +74,9 @@ def test_what_was_not_materialized_is_refused(
         batch.write.parquet(elsewhere)
         other = batch.sparkSession.read.parquet(elsewhere)
         rows = keyrange.materialize(batch)
-        call({"the batch": batch, "another file": other, "both": rows.unionByName(other)}[what])
+        both = rows.unionByName(other)
+        given = {"the batch": batch, "another file": other, "both": both, "cached": rows}[what]
+        call(given.cache() if what == "cached" else given)
 
     with refused("NOT_MATERIALIZED"):
         stage.run(body)

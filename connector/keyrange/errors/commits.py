@@ -164,8 +164,9 @@ COMMIT_CONDITIONS: Final = (
     _rows.invalid(
         "NOT_MATERIALIZED",
         "call keyrange.materialize(df) first, write its result to the sink, and give "
-        "acknowledge and reject rows of that result only",
-        "`acknowledge` or `reject` was given other rows than `materialize` returned.",
+        "acknowledge and reject rows of that result only, and not cached: it is kept already",
+        "`acknowledge` or `reject` was given other rows than `materialize` returned, or rows of a "
+        "DataFrame that is cached, of which Spark does not say where they are from.",
         "how the DataFrame came about",
     ),
     _rows.invalid(
