@@ -71,6 +71,16 @@ STATE_CONDITIONS: Final = (
         "which job the query runs",
     ),
     _rows.invalid(
+        "STATE_AHEAD",
+        "go on with the checkpoint that the query had until `keyrange commits gaps TABLE` lists no "
+        "pending record; where it is lost, set the query back to where all before was done and "
+        f"nothing behind, which the command names, by {_BACK}. Then begin with a new checkpoint",
+        "A query with commit.isolation=transactional and state would go on from another checkpoint "
+        "with records pending: output behind them, which waits in the other one, is made again, "
+        "and the state of their keys would count these records twice. Nothing was read.",
+        "`keyrange commits gaps TABLE`: the first pending record of the partition",
+    ),
+    _rows.invalid(
         "NO_STATE",
         "name the commit table of a job with state, windows or timers, and the group or source of "
         "that job, if the table has several; a job that has just begun has state after the first "
