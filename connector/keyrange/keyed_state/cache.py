@@ -7,7 +7,7 @@ there is known by a list of names, and a copy that is damaged, or was not writte
 its bytes. These are read once a day and once a start of the host, and not by each process: Spark
 ends Python workers that have nothing to do for a minute. Runs never change: a copy is right or it
 is not there. Copies of a run that was merged are removed by the next task that works on these keys,
-those of keys that left this host in a day.
+those of keys that left this host in a day, and those of a source that is over in a month.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ _log = logging.getLogger(__name__)
 _SUFFIX: Final = ".arrow"
 # Copies of keys that have gone to other hosts.
 _IDLE_S: Final = 86_400.0
+# And of sources of which nothing was read for so long.
+_OVER_S: Final = 30 * 86_400.0
 _LOOK_EVERY_S: Final = 3_600.0
 _looked: Final[dict[Path, float]] = {}
 # What other attempts of a task may still read, and what they are about to write.
@@ -96,7 +98,7 @@ class StateCache:
                 is_other = told is not None and told[0] not in stems
                 if is_other and told is not None and common(told[1], span) != told[1]:
                     continue
-                if (is_other or told is None) and path.stat().st_atime < until:
+                if (is_other or told is None) and _used_at(path) < until:
                     path.unlink(missing_ok=True)
                     _MAPPED.pop(path, None)
 
@@ -150,15 +152,24 @@ def place_of(topic_id: str, partition: TopicPartition) -> str:
 
 
 def sweep_idle(directory: Path) -> None:
-    """Remove copies of any partition that no task has used for a day; looked for once an hour."""
-    now = time.time()
-    if now - _looked.get(directory, 0.0) < _LOOK_EVERY_S:
+    """Remove copies that no task has used for a day, of any partition of the source that has
+    `directory`, and in a month those of others: one that is over has no tasks. Looked for once an
+    hour."""
+    now, home = time.time(), directory.parent
+    if now - _looked.get(home, 0.0) < _LOOK_EVERY_S:
         return
-    _looked[directory] = now
+    _looked[home] = now
     with suppress(OSError):
-        for path in directory.glob("*/*"):
-            if path.stat().st_atime < now - _IDLE_S:
+        for path in home.glob("*/*/*"):
+            idle_s = _IDLE_S if path.parent.parent == directory else _OVER_S
+            if path.suffix in ("", _SUFFIX) and _used_at(path) < now - idle_s:
                 path.unlink(missing_ok=True)
+
+
+def _used_at(path: Path) -> float:
+    """When a copy was read last, or what is to be one was written to."""
+    status = path.stat()
+    return max(status.st_atime, status.st_mtime)
 
 
 class Draft:

@@ -133,3 +133,31 @@ def test_a_directory_of_slots_that_somebody_removed_is_made_by_who_takes_a_slot(
     copies.keep(run, [], FORM.schema)
     assert not slots.exists()
     assert made_slots_directory(chosen) == slots
+
+
+def test_a_copy_that_takes_long_is_not_swept_while_it_is_written(
+    host: Host, tmp_path: Path
+) -> None:
+    """Nobody reads it, so that it was read last when it was begun."""
+    copies, [run] = cache.StateCache(tmp_path / "copies" / "p"), host.runs
+    draft = copies.draft(FORM.schema)
+    draft.add(pa.RecordBatch.from_pylist([{"key_hash": 7, "key": b"a"}], FORM.schema))
+    [path] = (tmp_path / "copies" / "p").iterdir()
+    os.utime(path, (time.time() - 3_600, time.time()))
+    copies.sweep(SPACE, [])
+    draft.keep(run)
+    assert copies.missing(run) == []
+
+
+def test_copies_of_a_source_that_is_over_go_too(tmp_path: Path) -> None:
+    """No task of its own looks for them; those of one that was stopped for some days stay."""
+    own, over = (cache.copies_of(tmp_path, source) / "p" for source in ("own", "over"))
+    ages = {"hour.arrow": 1 / 24, "days.arrow": 3, ".draft": 31, "month.arrow": 31}
+    for each in (own, over):
+        each.mkdir(parents=True)
+        for name, days in ages.items():
+            (each / name).touch()
+            os.utime(each / name, (time.time() - days * 86_400,) * 2)
+    cache.sweep_idle(own.parent)
+    assert [path.name for path in own.iterdir()] == ["hour.arrow"]
+    assert sorted(path.name for path in over.iterdir()) == ["days.arrow", "hour.arrow"]
