@@ -41,8 +41,10 @@ _IDLE_S: Final = 86_400.0
 _OVER_S: Final = 30 * 86_400.0
 _LOOK_EVERY_S: Final = 3_600.0
 _looked: Final[dict[Path, float]] = {}
-# What other attempts of a task may still read, and what they are about to write.
-_UNUSED_S: Final = 600.0
+# What other attempts of a task may still read, and what they are about to write. A query that runs
+# on has two copies more of each key range with each batch.
+_UNUSED_S: Final = 60.0
+_BEGUN_S: Final = 600.0
 # Of a copy whose bytes were checked: when and as what.
 _CHECKED: Final = "user.keyrange.checked"
 _DAY_S: Final = 86_400
@@ -56,6 +58,8 @@ class StateCache:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
+        # What there is by runs, which is listed once: it may be thousands of files.
+        self._listed: dict[str, list[tuple[KeyRange, Path]]] | None = None
 
     def parts(self, run: StateRun) -> list[tuple[KeyRange, LoadedBlocks]]:
         """What there is of a run: its rows in key ranges that do not overlap, in order."""
@@ -72,7 +76,8 @@ class StateCache:
         return sorted(found, key=lambda each: each[0])
 
     def missing(self, run: StateRun) -> list[KeyRange]:
-        """The key ranges of a run that have no copy, by the names of copies alone."""
+        """The key ranges of a run that have no copy now, by the names of copies alone."""
+        self._listed = None
         return subtract([run.span], [span for span, _ in self._copies(run)])
 
     def keep(self, run: StateRun, blocks: Iterable[pa.RecordBatch], schema: pa.Schema) -> None:
@@ -82,6 +87,7 @@ class StateCache:
         for block in blocks:
             draft.add(block)
         draft.keep(run)
+        self._listed = None
 
     def draft(self, schema: pa.Schema) -> Draft:
         """A copy of a run that has no name yet."""
@@ -89,27 +95,28 @@ class StateCache:
 
     def sweep(self, span: KeyRange, used: Sequence[StateRun]) -> None:
         """Remove copies that lie within a key range, are of none of the runs that its task has, and
-        were written some time ago."""
-        stems = {_stem(run) for run in used}
-        until = time.time() - _UNUSED_S
+        were used some time ago."""
+        stems, now = {_stem(run) for run in used}, time.time()
         with suppress(OSError):
             for path in self._directory.iterdir():
                 told = _read_name(path.name)
                 is_other = told is not None and told[0] not in stems
                 if is_other and told is not None and common(told[1], span) != told[1]:
                     continue
-                if (is_other or told is None) and _used_at(path) < until:
+                unused_s = _BEGUN_S if told is None else _UNUSED_S
+                if (is_other or told is None) and _used_at(path) < now - unused_s:
                     path.unlink(missing_ok=True)
                     _MAPPED.pop(path, None)
 
     def _copies(self, run: StateRun) -> list[tuple[KeyRange, Path]]:
-        found = []
-        with suppress(OSError):
-            for path in sorted(self._directory.glob(f"{_stem(run)}.*{_SUFFIX}")):
-                if (told := _read_name(path.name)) is not None:
-                    found.append((told[1], path))
+        if self._listed is None:
+            self._listed = {}
+            with suppress(OSError):
+                for path in sorted(self._directory.iterdir()):
+                    if (told := _read_name(path.name)) is not None:
+                        self._listed.setdefault(told[0], []).append((told[1], path))
         # The widest first: of it less is left to others.
-        return sorted(found, key=lambda each: -each[0].size)
+        return sorted(self._listed.get(_stem(run), ()), key=lambda each: -each[0].size)
 
     def _mapped(self, path: Path) -> list[pa.RecordBatch] | None:
         """The rows of a copy; None where it is no good, and then it goes."""

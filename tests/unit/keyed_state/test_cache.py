@@ -6,6 +6,7 @@ import os
 import shutil
 import time
 import zlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from keyrange.keyed_state.sorted_blocks import Keys
 from keyrange.keyed_state.states_of_task import PartitionRuns, StateSettings, TaskStates
 from keyrange.keyed_state.variables import StateForm, ValueState, variables_of
 from keyrange.members.slot_directories import made_slots_directory
-from keyrange.model.key_ranges import SPACE
+from keyrange.model.key_ranges import SPACE, split_evenly
 from keyrange.model.offsets import TopicPartition
 
 AT = TopicPartition("t", 0)
@@ -161,3 +162,33 @@ def test_copies_of_a_source_that_is_over_go_too(tmp_path: Path) -> None:
     cache.sweep_idle(own.parent)
     assert [path.name for path in own.iterdir()] == ["hour.arrow"]
     assert sorted(path.name for path in over.iterdir()) == ["days.arrow", "hour.arrow"]
+
+
+def test_copies_are_listed_once_by_a_task(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There may be thousands, of which each list takes milliseconds."""
+    listed: list[str] = []
+    for name in ("glob", "iterdir"):
+        whole = getattr(Path, name)
+
+        def counted(path: Path, *given: str, whole: Any = whole) -> Any:
+            listed.append(path.name)
+            return whole(path, *given)
+
+        monkeypatch.setattr(Path, name, counted)
+    [run], at = host.runs, str(host.home / "state")
+    states = TaskStates(FORM, StateSettings(at, "s", 1, 1, host.home / "host"))
+    for span in split_evenly(SPACE, 4):
+        runs = tuple(replace(run, span=span, until_seq=seq) for seq in range(2, 6))
+        states.begin({AT: PartitionRuns((span,), runs, False, "p")})
+    wanted = Keys(np.array([7, 2**62]), pa.array([b"a", b"b"], pa.binary()))
+    assert states.look_up(AT, wanted).column("n").to_pylist() == [{"n": 41}, None]
+    assert listed.count("p") == 1
+
+
+def test_copies_of_runs_that_were_merged_go_in_a_minute(host: Host) -> None:
+    copies, [run] = cache.StateCache(host.copy.parent), host.runs
+    for age_s, is_left in ((30, True), (90, False)):
+        os.utime(host.copy, (time.time() - age_s,) * 2)
+        copies.sweep(SPACE, [])
+        assert (copies.missing(run) == []) == is_left
+        copies = cache.StateCache(host.home / "host" / "p")
