@@ -86,6 +86,9 @@ class StateCache:
         draft = self.draft(schema)
         for block in blocks:
             draft.add(block)
+            if draft.is_given_up:
+                # The others would be read for nothing: all of a state, with each batch.
+                break
         draft.keep(run)
         self._listed = None
 
@@ -185,13 +188,13 @@ class Draft:
     def __init__(self, directory: Path, schema: pa.Schema) -> None:
         self._directory = directory
         self._path = directory / f".{uuid.uuid4().hex}"
-        self._is_given_up = False
+        self.is_given_up = False
         self._file: Any = None
         self._writer: Any = None
         self._schema = schema
 
     def add(self, block: pa.RecordBatch) -> None:
-        if self._is_given_up:
+        if self.is_given_up:
             return
         try:
             self._opened().write_batch(block)
@@ -200,7 +203,7 @@ class Draft:
 
     def keep(self, run: StateRun) -> None:
         """Let it be the copy of a run. One without rows says that there are none."""
-        if self._is_given_up:
+        if self.is_given_up:
             return
         try:
             self._opened().close()
@@ -222,7 +225,7 @@ class Draft:
         return self._writer
 
     def abandon(self) -> None:
-        self._is_given_up = True
+        self.is_given_up = True
         with suppress(OSError, ValueError):
             if self._file is not None:
                 self._file.close()

@@ -192,3 +192,17 @@ def test_copies_of_runs_that_were_merged_go_in_a_minute(host: Host) -> None:
         copies.sweep(SPACE, [])
         assert (copies.missing(run) == []) == is_left
         copies = cache.StateCache(host.home / "host" / "p")
+
+
+def test_where_there_is_no_room_nothing_is_read_for_a_copy(
+    host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "no space left on device")
+
+    monkeypatch.setattr(cache.Draft, "_opened", full)
+    copies, [run] = cache.StateCache(tmp_path / "copies" / "p"), host.runs
+    block = pa.RecordBatch.from_pylist([{"key_hash": 7, "key": b"a"}], FORM.schema)
+    blocks = iter([block] * 3)
+    copies.keep(run, blocks, FORM.schema)
+    assert len([*blocks]) == 2
