@@ -273,6 +273,11 @@ def replay(
         note("they were handed out again already; that is noted")
     else:
         say_what_is_next(commits, known, bool(plan.taken or timers.taken), seq)
+    if timers.taken and not checkpoint:
+        note(
+            "a batch that is planned and not committed takes timers away of keys that it changes: "
+            "--checkpoint LOCATION refuses while there is one"
+        )
 
 
 def _at(offsets: Sequence[int], letters: Sequence[DeadLetter]) -> list[DeadLetter]:
