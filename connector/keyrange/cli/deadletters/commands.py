@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -202,6 +202,12 @@ def _opened(table: str, path: str, of: OfSourceShown) -> tuple[DeadLetters, str]
     return letters, named_group(named, of.group)
 
 
+_MAY_BE_OPEN: Final = (
+    "a batch that is planned and not committed takes timers away of keys that it changes: "
+    "--checkpoint LOCATION refuses while there is one"
+)
+
+
 @app.command()
 def replay(
     chosen: Chosen,
@@ -235,12 +241,10 @@ def replay(
     _check_chosen(chosen, bool(offset), everything or bool(since or error))
     named = named_options(bootstrap_servers, "", of.option)
     check_live(live, named)
-    since_ms = read_since(since, now())
-    place = letters_table(named, dead_letters)
+    place, since_ms = letters_table(named, dead_letters), read_since(since, now())
     letters = replaying.open_letters(chosen.table, place, storage_of(named), replays=True)
     commits, _ = of.open(chosen.table, bootstrap_servers)
-    known = commits.table.known()
-    own = check_current(commits, known)
+    own = check_current(commits, known := commits.table.known())
     having: dict[str, Any] = {"topic": chosen.topic or None, "partition": chosen.partition}
     with waiting(of.output) as bars:
         with bars.step("reading the dead letters") as advance:
@@ -274,10 +278,7 @@ def replay(
     else:
         say_what_is_next(commits, known, bool(plan.taken or timers.taken), seq)
     if timers.taken and not checkpoint:
-        note(
-            "a batch that is planned and not committed takes timers away of keys that it changes: "
-            "--checkpoint LOCATION refuses while there is one"
-        )
+        note(_MAY_BE_OPEN)
 
 
 def _at(offsets: Sequence[int], letters: Sequence[DeadLetter]) -> list[DeadLetter]:
