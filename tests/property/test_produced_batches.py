@@ -22,6 +22,7 @@ from keyrange.errors import KeyrangeError
 from keyrange.model.columns import COLUMNS
 from keyrange.wire.chunk_decoder import Decoder, DecodeSettings, scan_chunk
 from keyrange.wire.produced_batches import Produced, RecordWriter, seal
+from keyrange.wire.record_limits import fault_of
 from keyrange.wire.topic_limits import BatchSettings, TopicLimits
 from samples.strategies import HEADER, Record, array, encode_record, rows_of
 
@@ -240,7 +241,7 @@ def test_limits_say_before_what_the_writer_or_the_broker_would_refuse(
     given_rows = columns(Random(seed), rows)
     produced = RecordWriter("topic", 4, settings).write(given_rows, 0)
     too_large = message_bytes and any(len(each.data) > message_bytes for each in produced.batches)
-    fault = TopicLimits(settings, message_bytes, 4).fault(given_rows)
+    fault = fault_of(TopicLimits(settings, message_bytes, 4), given_rows)
     assert (fault is not None) == bool(produced.refused or too_large), fault
 
 

@@ -19,6 +19,7 @@ from keyrange.kafka.topic_settings import topic_settings
 from keyrange.model.offsets import TopicPartition
 from keyrange.sending.topic_address import TopicAddress
 from keyrange.wire.produced_batches import RecordWriter
+from keyrange.wire.record_limits import check
 from keyrange.wire.topic_limits import TOPIC, TopicLimits
 from keyrange.work.topic_batches import Made, TopicBatches, by_topic
 
@@ -75,7 +76,7 @@ class TransactionOutput:
         ]
         now_ms = time.time_ns() // 1_000_000
         for each, own in found:
-            self._topics.limits(each).check(own, now_ms, each)
+            check(self._topics.limits(each), own, now_ms, each)
         for each, own in found:
             self._take(each, own)
 

@@ -31,6 +31,7 @@ from keyrange.sending.shard_sender import Share
 from keyrange.sending.topic_address import TopicAddress
 from keyrange.storage.model.sink_driver import Driver, application_of
 from keyrange.wire.produced_batches import RecordWriter
+from keyrange.wire.record_limits import fault_of
 
 _log = logging.getLogger(__name__)
 
@@ -116,7 +117,7 @@ class DeadLetterTopic:
         rows = pa.RecordBatch.from_pylist(list(map(_record, letters)), _COLUMNS)
         kept = []
         for at in range(rows.num_rows):
-            if (fault := limits.fault(rows.slice(at, 1), now_ms)) is None:
+            if (fault := fault_of(limits, rows.slice(at, 1), now_ms)) is None:
                 kept.append(at)
             else:
                 _log.error(

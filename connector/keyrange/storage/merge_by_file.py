@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from keyrange.storage.data_files import DataFileWriter
 from keyrange.storage.delta_log import DeltaLog, added, changed, removed
 from keyrange.storage.directory import Directory
+from keyrange.storage.key_rows import KeyRows
 from keyrange.storage.last_rows import CHANGE, kept_columns, last_rows
 from keyrange.storage.logged_files import Action, may_hold
-from keyrange.storage.model.key_rows import KeyRows
 from keyrange.storage.model.merged_rows import Merged
 from keyrange.storage.model.partition_columns import PartitionColumn
 from keyrange.storage.model.writer_rules import MERGED

@@ -5,15 +5,30 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from keyrange.errors import error
 from keyrange.wire import produced_kernels as kernels
 from keyrange.wire.produced_batches import RecordWriter
 from keyrange.wire.produced_columns import Columns, Numbers
 from keyrange.wire.topic_limits import TOPIC, TopicLimits
 
 
-def fault_of(limits: TopicLimits, rows: pa.RecordBatch, now_ms: int) -> tuple[str, str] | None:
-    """Why a row cannot become a record: a condition, and a text that has no value of a row's;
-    None where all can. Raises INVALID_TOPIC_COLUMNS."""
+def fault_of(limits: TopicLimits, rows: pa.RecordBatch, now_ms: int = 0) -> str | None:
+    """Why a row cannot become a record; None where all can. The text has no value of a row's.
+    Raises INVALID_TOPIC_COLUMNS."""
+    found = _fault(limits, rows, now_ms)
+    return None if found is None else found[1]
+
+
+def check(limits: TopicLimits, rows: pa.RecordBatch, now_ms: int, topic: str) -> None:
+    """Raises INVALID_RECORD or MESSAGE_TOO_LARGE where a row cannot become a record of a topic, and
+    INVALID_TOPIC_COLUMNS."""
+    found = _fault(limits, rows, now_ms)
+    if found is not None:
+        raise error(found[0], found[1], topic=topic)
+
+
+def _fault(limits: TopicLimits, rows: pa.RecordBatch, now_ms: int) -> tuple[str, str] | None:
+    """The condition of a fault, and its text."""
     if TOPIC in rows.schema.names:
         if rows.column(TOPIC).null_count:
             return "INVALID_RECORD", "it names no topic"

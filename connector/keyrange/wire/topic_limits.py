@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
-
-from keyrange.errors import error
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from typing import Final
 
 # The column of rows for several topics.
 TOPIC: Final = "topic"
@@ -43,22 +38,3 @@ class TopicLimits:
     needs_keys: bool = False
     before_ms: int = 2**63 - 1
     after_ms: int = 2**63 - 1
-
-    def fault(self, rows: pa.RecordBatch, now_ms: int = 0) -> str | None:
-        """Why a row cannot become a record; None where all can. The text has no value of a row's.
-        Raises INVALID_TOPIC_COLUMNS."""
-        found = self._fault(rows, now_ms)
-        return None if found is None else found[1]
-
-    def check(self, rows: pa.RecordBatch, now_ms: int, topic: str) -> None:
-        """Raises INVALID_RECORD or MESSAGE_TOO_LARGE where a row cannot become a record of a topic,
-        and INVALID_TOPIC_COLUMNS."""
-        found = self._fault(rows, now_ms)
-        if found is not None:
-            raise error(found[0], found[1], topic=topic)
-
-    def _fault(self, rows: pa.RecordBatch, now_ms: int) -> tuple[str, str] | None:
-        # Its kernels take a second to load: a process that plans has no rows.
-        from keyrange.wire.record_limits import fault_of
-
-        return fault_of(self, rows, now_ms)

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from keyrange.errors import KeyrangeError
 from keyrange.storage import merge_by_file
 from keyrange.storage.delta_log import DeltaLog
+from keyrange.storage.key_rows import KeyRows
 from keyrange.storage.merge_by_file import FileMerger
-from keyrange.storage.model.key_rows import KeyRows
 from keyrange.storage.model.merged_rows import Merged
 from keyrange.storage.staged import Staged
 from tables.keyed_tables import SCHEMA, KeyedTable
