@@ -84,9 +84,10 @@ STATE_CONDITIONS: Final = (
     ),
     _rows.invalid(
         "STATE_TOO_LARGE",
-        "begin with a new checkpoint, commitTable.onFreshStart=resume, and with batches of fewer "
-        "records (maxOffsetsPerTrigger) or more key ranges (keyRangesPerPartition): a batch that "
-        "is planned keeps its size. Keep lists and maps small",
+        "begin with a new checkpoint, commitTable.onFreshStart=resume, which reads the records of "
+        "the batch again, and with batches of fewer records (maxOffsetsPerTrigger) or more key "
+        "ranges (keyRangesPerPartition): a batch that is planned keeps its size. Keep lists and "
+        "maps small",
         "In one batch a task works on keys of a key range whose state, or whose bytes, are more "
         "than the 2 GiB that a column takes. Nothing of the batch counts.",
         "`keyrange state show TABLE`: keys and bytes of each partition; maxOffsetsPerTrigger",

@@ -279,11 +279,13 @@ def idle_options(options: SourceOptions, works: bool = False) -> Iterator[str]:
     is_split = keys.split_by != "partition"
     # With a split 0 alone says something: a task for each range.
     shared = options.bytes_per_task not in (0, SourceOptions().bytes_per_task)
+    # Of those that a job has for whole batches too, these say nothing there.
+    judged = commits.individual or not works
     for name, given, counts, needed in (
         ("commitTable", commits.table, commits.individual, _INDIVIDUAL),
-        ("commit.isolation", commits.transactional, commits.individual, _INDIVIDUALLY),
-        ("record.timeout", commits.record_timeout_ms, commits.individual, _INDIVIDUALLY),
-        ("batch.time.budget", commits.batch_time_budget_ms, commits.individual, _INDIVIDUALLY),
+        ("commit.isolation", commits.transactional, judged, _INDIVIDUALLY),
+        ("record.timeout", commits.record_timeout_ms, judged, _INDIVIDUALLY),
+        ("batch.time.budget", commits.batch_time_budget_ms, judged, _INDIVIDUALLY),
         ("memberTable", members.table, members.pinned or commits.table, "pin"),
         ("min.available.*", limited, volumes.admission, "guard.admission=true"),
         ("keyRangesPerPartition", keys.ranges_per_partition is not None, cuts, cutting),
