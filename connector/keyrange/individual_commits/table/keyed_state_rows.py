@@ -20,15 +20,13 @@ from keyrange.keyed_state.model.state_runs import StateRun, clipped
 from keyrange.keyed_state.sorted_blocks import Blocks, Keys, look_up, merged
 from keyrange.keyed_state.state_files import FileBlocks
 from keyrange.keyed_state.variables import KEY, KEY_HASH, StateForm, form_of
-from keyrange.model.key_ranges import SPACE, KeyRange, hash_of, split_evenly
+from keyrange.model.key_ranges import SPACE, KeyRange, hash_of
 from keyrange.model.offsets import TopicPartition
 from keyrange.options.commits import beside
 from keyrange.storage.directory import Directory
 
 # How many commits that a partition can be taken back to are named to who asks for another.
 _NAMED: Final = 5
-# About so many runs are open at a time.
-_OPENED_MAX: Final = 64
 
 Runs = Mapping[TopicPartition, tuple[StateRun, ...]]
 
@@ -79,19 +77,14 @@ class StoredState:
         return form_of(self._blocks(newest, None).schema) or StateForm(())
 
     def _blocks(self, run: StateRun, form: StateForm | None) -> FileBlocks:
-        found = self._opened.pop(run, None) or FileBlocks(self._files, run, form)
-        self._opened[run] = found
-        while len(self._opened) > _OPENED_MAX:
-            # Who goes through all runs would have all that he has read in memory.
-            self._opened.pop(next(iter(self._opened)))
-        return found
+        if run not in self._opened:
+            self._opened[run] = FileBlocks(self._files, run, form)
+        return self._opened[run]
 
     def rows(self, partition: TopicPartition, span: KeyRange = SPACE) -> Iterator[pa.RecordBatch]:
         """The keys of a partition that have any state, in blocks. Raises STATE_GONE,
         STATE_DAMAGED."""
-        count = len(clipped(self.runs.get(partition, ()), span))
-        for part in split_evenly(span, count // _OPENED_MAX):
-            yield from merged(self.blocks(partition, part), self.form, self._left)
+        yield from merged(self.blocks(partition, span), self.form, self._left)
 
     def blocks(self, partition: TopicPartition, span: KeyRange) -> list[Blocks]:
         """The runs of a partition's keys, the newest first."""
@@ -115,9 +108,8 @@ class StoredState:
 
     def of_key(self, partition: TopicPartition, key: bytes) -> dict[str, Any] | None:
         """The variables of a key, None where it has none."""
-        key_hash = hash_of(key)
-        found = clipped(self.runs.get(partition, ()), KeyRange(key_hash, key_hash + 1))
-        wanted = Keys(np.array([key_hash], np.int64), pa.array([key], pa.binary()))
+        found = clipped(self.runs.get(partition, ()), SPACE)
+        wanted = Keys(np.array([hash_of(key)], np.int64), pa.array([key], pa.binary()))
         blocks = [self._blocks(run, self.form) for run in found]
         batch = self._left(look_up(blocks, wanted, self.form))
         return plain_rows(batch, self.form)[0][1] if batch.num_rows else None
