@@ -1,4 +1,4 @@
-"""Calls that are interrupted at any line of keyrange's own code, as Ctrl+C and an alarm do."""
+"""Calls of a consumer that are interrupted at any line of its own code, as Ctrl+C does."""
 
 from __future__ import annotations
 
@@ -14,18 +14,15 @@ _OWN = str(Path(api.__file__).parent)
 
 
 def interrupted(
-    call: Callable[[], object],
-    at: int,
-    by: type[BaseException] = KeyboardInterrupt,
-    own: tuple[str, ...] = (_OWN,),
+    call: Callable[[], object], at: int, by: type[BaseException] = KeyboardInterrupt
 ) -> str:
-    """Interrupt a call at the line that it comes to as number `at`, of the consumer's or of files
-    that are `own`, as their paths begin; which line that is, "" where it comes to none."""
+    """Interrupt a call at the line of the consumer's that it comes to as number `at`; which line
+    that is, "" where it comes to none."""
     left, where = at, ""
 
     def trace(frame: FrameType, event: str, _: object) -> Any:
         nonlocal left, where
-        if not frame.f_code.co_filename.startswith(own):
+        if not frame.f_code.co_filename.startswith(_OWN):
             return None
         if event == "line":
             left -= 1

@@ -4,7 +4,6 @@ keys, and what commits it can be taken back to."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
@@ -55,14 +54,9 @@ class StoredState:
     def __post_init__(self) -> None:
         self._files = Directory(self.directory, self.storage)
 
-    def at(self, runs: Runs, time_ms: int) -> StoredState:
-        """The state at another commit and time, with what is open: in the variables of this one,
-        where these take it in."""
-        found = StoredState(self.directory, runs, time_ms, self.storage, self._opened)
-        with suppress(KeyrangeError):
-            self.form.check(found.form.schema, "")
-            found.form = self.form
-        return found
+    def at(self, runs: Runs) -> StoredState:
+        """The state at another commit, with what is open."""
+        return StoredState(self.directory, runs, self.time_ms, self.storage, self._opened)
 
     @cached_property
     def form(self) -> StateForm:
@@ -240,8 +234,9 @@ def _whole_commits(
 def _check_kept(
     runs: tuple[StateRun, ...], files: Directory, partition: TopicPartition, seq: int
 ) -> None:
-    # A list of all files would be one of millions.
-    gone = [each for each in sorted({run.file for run in runs}) if files.size(each) is None]
+    sources = {run.file.partition("/")[0] for run in runs}
+    there = {f"{source}/{name}" for source in sources for name in files.sizes(source)}
+    gone = sorted({run.file for run in runs} - there)
     if gone:
         raise invalid_options(
             f"the state of {partition} at commit {seq} is not kept any more (state.retention): "
