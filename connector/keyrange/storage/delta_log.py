@@ -239,7 +239,7 @@ class DeltaLog:
         now_ms = time.time_ns() // 1_000_000
         about: dict[str, Any] = {"timestamp": now_ms, "operation": operation}
         settings = self.table.metadata().configuration
-        if str(settings.get(_TIMES, "")).lower() == "true":
+        if is_on(settings, _TIMES):
             about = {"inCommitTimestamp": max(now_ms, self._time_of_last() + 1), **about}
         if operation == "WRITE":
             partitions = json.dumps(self.table.metadata().partition_columns)
@@ -350,6 +350,11 @@ def changed(name: str, size_bytes: int, partition_values: Mapping[str, str | Non
         "dataChange": False,
     }
     return {"cdc": about}
+
+
+def is_on(settings: Mapping[str, Any], name: str) -> bool:
+    """Whether a table's properties turn something on."""
+    return str(settings.get(name, "")).lower() == "true"
 
 
 def is_restore(commit: Mapping[str, Any]) -> bool:

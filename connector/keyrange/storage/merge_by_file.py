@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from keyrange.storage.data_files import DataFileWriter
-from keyrange.storage.delta_log import DeltaLog, added, changed, removed
+from keyrange.storage.delta_log import DeltaLog, added, changed, is_on, removed
 from keyrange.storage.directory import Directory
 from keyrange.storage.key_rows import KeyRows
 from keyrange.storage.last_rows import CHANGE, kept_columns, last_rows
@@ -113,7 +113,7 @@ class _Merge:
         self._is_there = np.zeros(rows.num_rows, np.bool_)
         self.counts = Merged()
         settings, names = table.metadata().configuration, table.metadata().partition_columns
-        self._has_feed = str(settings.get("delta.enableChangeDataFeed", "")).lower() == "true"
+        self._has_feed = is_on(settings, "delta.enableChangeDataFeed")
         self._written, self._changes = (
             DataFileWriter(uri, schema, list(map(PartitionColumn, names)), storage=staged.storage)
             for uri, schema in (

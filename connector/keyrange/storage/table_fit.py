@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from keyrange.errors import KeyrangeError
 from keyrange.storage.data_files import DataFile
-from keyrange.storage.delta_log import load_deltalake, metadata_of
+from keyrange.storage.delta_log import is_on, load_deltalake, metadata_of
 from keyrange.storage.delta_partitions import table_schema
 from keyrange.storage.logged_files import Action
 from keyrange.storage.model.partition_columns import PartitionColumn, generated_column
@@ -84,7 +84,7 @@ class TableFit:
         settings = table.metadata().configuration
         if RETENTION_OF_TRANSACTIONS in settings:
             yield f"{RETENTION_OF_TRANSACTIONS} lets it forget which batches it has"
-        if self._keys and _is_on(settings, "delta.appendOnly"):
+        if self._keys and is_on(settings, "delta.appendOnly"):
             yield "delta.appendOnly forbids to change rows, which keys are for"
         if not keeps_rules:
             yield from _unfit_features(table, self._by)
@@ -186,16 +186,12 @@ def _rules_of(table: Any, by: WriterRules) -> TableRules:
     settings, protocol = table.metadata().configuration, table.protocol()
     features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
     return TableRules(
-        widens="typeWidening" in features and _is_on(settings, "delta.enableTypeWidening"),
+        widens="typeWidening" in features and is_on(settings, "delta.enableTypeWidening"),
         has_ntz="timestampNtz" in features,
-        reserved=_CHANGE_FEED if _is_on(settings, "delta.enableChangeDataFeed") else frozenset(),
+        reserved=_CHANGE_FEED if is_on(settings, "delta.enableChangeDataFeed") else frozenset(),
         any_name=_mapping(settings) != "none",
         holds_nulls=by.keeps_rules,
     )
-
-
-def _is_on(settings: Mapping[str, Any], name: str) -> bool:
-    return str(settings.get(name, "")).lower() == "true"
 
 
 def _mapping(settings: Mapping[str, Any]) -> str:
