@@ -347,3 +347,29 @@ def test_state_of_another_topic_or_of_fewer_partitions_is_refused(
     job.topic = topics.create_topic("another", 3)
     with pytest.raises(KeyrangeError, match="does not read it"):
         job.run(count, SCHEMA, state=TOTAL, **own(tmp_path))
+
+
+def test_windows_without_a_zone_are_written_at_their_end(
+    job: TableJob, spark: SparkSession, tmp_path: Path
+) -> None:
+    """As those of a query of Spark's whose times have none: they count as UTC, whatever the zone
+    of the session is. Timers for other times than their ends would let them wait for ever."""
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    columns = (
+        "'a' AS key, TIMESTAMP_NTZ '2024-05-01 12:00' AS window_start, "
+        "TIMESTAMP_NTZ '2024-05-01 13:00' AS window_end, 7L AS count"
+    )
+    given = {"time": keyrange.EventTime(), "initial_state": spark.sql(f"SELECT {columns}")}
+    windows = keyrange.windows.tumbling("1h").count()
+    at_ms = BEGAN_MS + 3_600_000
+    job.produce(*(Record(b"", b"b", number, at_ms) for number in range(3)))
+    try:
+        spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+        for _ in range(2):
+            job.run(windows, **given, **own(tmp_path))
+            job.produce(*(Record(b"", b"b", number, at_ms + 1) for number in range(3)))
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", str(zone))
+    assert [(row["key"], row["window_start"], row["count"]) for row in job.rows()] == [
+        (b"a", BEGAN, 7)
+    ]

@@ -42,7 +42,7 @@ class State:
         self._seq = 0
         self.commit(["customer-1", "customer-2", HOSTILE])
         commits = Commits("commits", "source", self._table)
-        self.reader = StateReader(lambda: commits, StatePlace(str(home), {}, None))
+        self.reader = StateReader(lambda _: commits, StatePlace(str(home), {}, None))
 
     def commit(self, keys: list[str]) -> None:
         states = TaskStates(FORM, StateSettings(str(self._home), "source", self._seq, 1))

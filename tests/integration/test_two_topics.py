@@ -125,6 +125,16 @@ def test_keys_are_counted_over_both_topics_wherever_a_driver_ends(
     check_counts(job.rows())
 
 
+def test_records_of_both_topics_see_what_was_imported(job: TwoTopics, spark: SparkSession) -> None:
+    rows = [(f"k{n}", n % 2, 100) for n in range(30)]
+    given = spark.createDataFrame(rows, "key string, partition int, total long")
+    for topic in (job.other, job.first):
+        job.topics.produce(topic, some(0, 30))
+        job.go(count, COUNTED, state=TOTAL, initial_state=given)
+    found = {(row["key"], row["n"]) for row in job.rows()}
+    assert found == {(key, total + n) for key, _, total in rows for n in (1, 2)}
+
+
 def test_many_records_at_once_see_the_state_of_both_topics(job: TwoTopics) -> None:
     for topic in (job.first, job.other, job.first):
         job.topics.produce(topic, some(0, 60))

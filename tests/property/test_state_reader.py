@@ -44,7 +44,7 @@ class ReadWorld(StateWorld):
 
     def reader(self, copies: str, at: int | None = None) -> StateReader:
         place = StatePlace(str(self.home / "state"), {}, self.home / copies, copies == "own")
-        return StateReader(lambda: self.commits, place, at)
+        return StateReader(lambda _: self.commits, place, at)
 
     def batch(self) -> None:
         before = self.seq

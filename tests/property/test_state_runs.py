@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 
+from keyrange.keyed_state.model import state_runs
 from keyrange.keyed_state.model.state_runs import (
     MadeRun,
     StateRun,
@@ -18,7 +19,7 @@ from keyrange.keyed_state.model.state_runs import (
     newest_first,
     to_merge,
 )
-from keyrange.model.key_ranges import SPACE, KeyRange, subtract
+from keyrange.model.key_ranges import SPACE, KeyRange, split_evenly, subtract
 from project.forms import by_form
 
 KEYS = 64
@@ -117,3 +118,22 @@ def test_without_is_what_is_left(seed: int) -> None:
     points = {at for each in left for at in range(each.from_hash, each.until_hash)}
     assert points == {at for at in range(5, 30) if not any(each.contains(at) for each in taken)}
     assert all(a.until_hash < b.from_hash for a, b in pairwise(left))
+
+
+def test_only_runs_that_share_keys_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each batch asks it, of hundreds of key ranges with a few runs each."""
+    runs = [
+        StateRun(f"s/{number}-{seq}", (0, 1), span, seq, seq + 1, 1, 1, 0)
+        for number, span in enumerate(split_evenly(SPACE, 64))
+        for seq in range(1, 5)
+    ]
+    compared = []
+    whole = state_runs._supersedes
+
+    def counted(run: StateRun, other: StateRun) -> bool:
+        compared.append(run)
+        return whole(run, other)
+
+    monkeypatch.setattr(state_runs, "_supersedes", counted)
+    assert needed(runs) == newest_first(runs)
+    assert len(compared) <= 64 * 4 * 4

@@ -5,11 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from keyrange.errors import KeyrangeError
 from keyrange.keyed_state import cache, sorted_blocks
 from keyrange.keyed_state.model.state_runs import StateRun, after_batch
 from keyrange.keyed_state.sorted_blocks import Keys
@@ -72,3 +75,21 @@ def test_a_variable_that_is_left_out_is_refused(tmp_path: Path, name: str) -> No
     other.begin({AT: PartitionRuns((SPACE,), tuple(runs), True, "p")})
     with pytest.raises(Exception, match=rf"STATE_SCHEMA_CHANGED.*'{name}'"):
         other.look_up(AT, Keys(np.array([hash_of(key)]), pa.array([key], pa.binary())))
+
+
+@pytest.mark.parametrize("column", ["key", "n"])
+def test_more_than_a_column_takes_is_refused(monkeypatch: pytest.MonkeyPatch, column: str) -> None:
+    """Arrow makes pieces of keys, of which the first alone would count, and fails with values."""
+    rows = pa.RecordBatch.from_pylist([{"key_hash": 1, "key": b"a"}], FORM.schema)
+
+    class Whole:
+        def combine_chunks(self) -> Any:
+            if column == "n":
+                raise pa.ArrowInvalid("offset overflow while concatenating arrays")
+            return pa.Table.from_batches([rows, rows])
+
+    whole = SimpleNamespace(from_batches=lambda *_: Whole())
+    arrow = SimpleNamespace(Table=whole, ArrowInvalid=pa.ArrowInvalid)
+    monkeypatch.setattr(sorted_blocks, "pa", arrow)
+    with pytest.raises(KeyrangeError, match="STATE_TOO_LARGE"):
+        sorted_blocks.joined([rows, rows], FORM.schema)

@@ -1,4 +1,4 @@
-"""Calls of a consumer that are interrupted at any line of its own code, as Ctrl+C does."""
+"""Calls that are interrupted at any line of keyrange's own code, as Ctrl+C and an alarm do."""
 
 from __future__ import annotations
 
@@ -14,15 +14,18 @@ _OWN = str(Path(api.__file__).parent)
 
 
 def interrupted(
-    call: Callable[[], object], at: int, by: type[BaseException] = KeyboardInterrupt
+    call: Callable[[], object],
+    at: int,
+    by: type[BaseException] = KeyboardInterrupt,
+    own: tuple[str, ...] = (_OWN,),
 ) -> str:
-    """Interrupt a call at the line of the consumer's that it comes to as number `at`; which line
-    that is, "" where it comes to none."""
+    """Interrupt a call at the line that it comes to as number `at`, of the consumer's or of files
+    that are `own`, as their paths begin; which line that is, "" where it comes to none."""
     left, where = at, ""
 
     def trace(frame: FrameType, event: str, _: object) -> Any:
         nonlocal left, where
-        if not frame.f_code.co_filename.startswith(_OWN):
+        if not frame.f_code.co_filename.startswith(own):
             return None
         if event == "line":
             left -= 1

@@ -37,6 +37,7 @@ class StateCommits:
         )
         self.table = open_commit_table(self.options, source)
         self.files = Directory(f"{self.path}_state")
+        self.form = FORM
 
     def commit(self, kind: CommitKind, batch_id: int = -1, **fields: Any) -> None:
         seq = self.table.known().seq + 1
@@ -60,9 +61,9 @@ class StateCommits:
 
     def written(self, rows: list[dict[str, Any]], seq: int) -> StateRun:
         """A file of rows, as commit `seq` names it."""
-        writer = StateFileWriter(self.files, self.source, FORM)
+        writer = StateFileWriter(self.files, self.source, self.form)
         rows = [{**row, "key_hash": hash_of(row["key"])} for row in rows]
-        writer.add(blocks_of(sorted_by_hash(pa.RecordBatch.from_pylist(rows, FORM.schema))))
+        writer.add(blocks_of(sorted_by_hash(pa.RecordBatch.from_pylist(rows, self.form.schema))))
         [written] = writer.finish()
         place = (writer.name, written.groups, SPACE, seq, seq + 1)
         return StateRun(*place, written.rows, written.size_bytes, written.footer_crc)

@@ -55,7 +55,7 @@ class Answer:
 
 
 def text_answer(text: str, status: HTTPStatus) -> Answer:
-    return Answer(f"{text}\n".encode(), "text/plain; charset=utf-8", status)
+    return Answer(f"{text}\n".encode(errors="replace"), "text/plain; charset=utf-8", status)
 
 
 class LocalServer(ThreadingHTTPServer):

@@ -20,7 +20,9 @@ _BACK: Final = (
 STATE_CONDITIONS: Final = (
     _rows.corrupt(
         "STATE_GONE",
-        "restore the file; where it is lost, set the query back to a commit whose files are there, "
+        "if an earlier commit was asked for (--at, at=, as_of), name a later one: state.retention "
+        "says how long files are kept that the last one does not need; else restore the file; "
+        "where it is lost, set the query back to a commit whose files are there, "
         f"by {_BACK}; without such a commit {_ANEW}",
         "A file is gone that a commit names as the state of keys.",
         "whether a lifecycle rule or somebody removes files below stateDirectory",
@@ -69,6 +71,26 @@ STATE_CONDITIONS: Final = (
         f"run the job with its state; for one without state {_ANEW}",
         "A job without state would work on records that the state of their keys then lacks.",
         "which job the query runs",
+    ),
+    _rows.invalid(
+        "STATE_AHEAD",
+        "go on with the checkpoint that the query had until `keyrange commits gaps TABLE` lists no "
+        "pending record; where it is lost, set the query back to where all before was done and "
+        f"nothing behind, which the command names, by {_BACK}. Then begin with a new checkpoint",
+        "A query with commit.isolation=transactional and state would go on from another checkpoint "
+        "with records pending: output behind them, which waits in the other one, is made again, "
+        "and the state of their keys would count these records twice. Nothing was read.",
+        "`keyrange commits gaps TABLE`: the first pending record of the partition",
+    ),
+    _rows.invalid(
+        "STATE_TOO_LARGE",
+        "begin with a new checkpoint, commitTable.onFreshStart=resume, which reads the records of "
+        "the batch again, and with batches of fewer records (maxOffsetsPerTrigger) or more key "
+        "ranges (keyRangesPerPartition): a batch that is planned keeps its size. Keep lists and "
+        "maps small",
+        "In one batch a task works on keys of a key range whose state, or whose bytes, are more "
+        "than the 2 GiB that a column takes. Nothing of the batch counts.",
+        "`keyrange state show TABLE`: keys and bytes of each partition; maxOffsetsPerTrigger",
     ),
     _rows.invalid(
         "NO_STATE",

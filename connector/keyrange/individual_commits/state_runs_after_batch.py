@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.individual_commits.model.offset_reset import not_set_back
-from keyrange.keyed_state.model.state_runs import MadeRun, StateRun, after_batch
+from keyrange.keyed_state.model.state_runs import MadeRun, StateRun, after_batch, last_seq
 from keyrange.model.key_ranges import KeyRange, common, merge
 from keyrange.model.offsets import TopicPartition
 
@@ -39,10 +39,13 @@ def runs_after(
         # Its runs are the same where none of the records that come again had changed a state.
         is_set = now != before or partition in back
         if is_set and plan.planned.mark.resumes is None:
-            # Somebody has set it back since the batch was planned. Records come again of the key
-            # ranges that this has set back, and what the batch did with others stands.
+            # Somebody has set it back since the batch was planned, or set timers again. Records
+            # come again of the key ranges that were set back, and what the batch did with others
+            # stands: its changes, behind what was set. What it merged lacks that.
             kept = not_set_back(plan.states[partition], known.states.get(partition))
-            before, own = now, [part for run in own for part in _within(run, kept)]
+            first, since = max((run.from_seq for run in own), default=0), last_seq(now, 0) + 1
+            changes = (replace(r, from_seq=max(first, since)) for r in own if r.from_seq == first)
+            before, own = now, [part for run in changes for part in _within(run, kept)]
         found[partition] = tuple(after_batch(before, own, seq))
     return found if running.keeps_state else {p: runs for p, runs in found.items() if runs}
 

@@ -59,15 +59,15 @@ class InitialArgument:
         """
         commits = options.commits
         storage = commits.revealed_storage()
-        into = InitialState.of(
-            commits.group, partial(open_table, commits), commits.state_directory, storage
-        )
+        table_of = partial(open_table, commits)
+        place = (commits.state_directory, storage, commits.scope)
+        into = InitialState.of(commits.group, table_of, *place)
         if into.is_done:
             return
         into.begin()
         topics = _topics_of(options)
         now_ms = int(time.time() * 1000)
-        counts = {name: each.partitions for name, each in topics.items()}
+        counts = into.homes(topics)
         texts_are_keys = options.values.key_format in ("raw", "string")
         form = StateForm(state)
 

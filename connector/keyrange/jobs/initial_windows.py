@@ -6,6 +6,7 @@ from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import TimestampNTZType
 
 from keyrange.keyed_state.initial_rows import unfit
 from keyrange.keyed_state.variables import KEY, TIMERS
@@ -22,6 +23,11 @@ def state_of_rows(frame: DataFrame, kept: KeptRows) -> DataFrame:
         raise unfit(f"there is no column {missing[0]!r}; the columns are {KEY}, {', '.join(names)}")
     if others := [name for name in frame.columns if name not in (*_PLACE, *names)]:
         raise unfit(f"column {others[0][:100]!r} is none of {', '.join((*_PLACE, *names))}")
+    # Those without a zone are UTC in state: Spark would set timers by the session's.
+    times = {kept.timer, *((kept.lasts.start, kept.lasts.end) if kept.lasts else ())}
+    zoneless = [each for each in times if isinstance(frame.schema[each].dataType, TimestampNTZType)]
+    in_utc = {name: F.concat(F.col(name).cast("string"), F.lit("Z")) for name in zoneless}
+    frame = frame.withColumns({name: each.cast("timestamp") for name, each in in_utc.items()})
     if kept.lasts is not None:
         frame = _checked(frame, kept.lasts)
     row = F.struct(*[F.col(given).alias(name) for given, name in kept.columns])

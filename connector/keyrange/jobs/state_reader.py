@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from keyrange.errors import invalid_options
+from keyrange.individual_commits.old_state_files import first_since
 from keyrange.individual_commits.table.commit_admin import Commits, open_commits
 from keyrange.individual_commits.table.keyed_state_rows import (
     plain_rows,
@@ -76,7 +77,8 @@ def state_reader(
         folded = {name.lower(): value for name, value in named.items()}
         shared = _shared_copies(folded.get("slot.directory", ""))
         place = StatePlace(state_directory(path, named), storage, shared)
-    return StateReader(partial(open_commits, path, group, source, storage), place, at, follow_ms)
+    open_source = partial(open_commits, path, group, storage=storage)
+    return StateReader(open_source, place, at, follow_ms, source)
 
 
 def _shared_copies(chosen: str) -> Path | None:
@@ -92,13 +94,15 @@ class StateReader:
 
     def __init__(
         self,
-        open_source: Callable[[], Commits],
+        open_source: Callable[[str], Commits],
         place: StatePlace,
         at: int | None = None,
         follow_ms: int = 0,
+        source: str = "",
     ) -> None:
-        self._open_source, self._place, self._at = open_source, place, at
-        self._commits, self._opened_at = open_source(), time.monotonic()
+        """`open_source` opens the commits of a source by how its id begins; "" is for the last."""
+        self._open_source, self._place, self._at, self._source = open_source, place, at, source
+        self._commits, self._opened_at = open_source(source), time.monotonic()
         # Of the commits, and of what is copied.
         self._lock = threading.Lock()
         known = self._commits.table.known()
@@ -213,15 +217,16 @@ class StateReader:
         return _first_keys(found, limit)
 
     def as_of(self, at: int | datetime) -> StateReader:
-        """A reader of the state at an earlier commit: its number, or the last one until a time.
-        Raises INVALID_OPTIONS where there is none."""
-        if isinstance(at, datetime):
-            until_ms = at.timestamp() * 1000
-            with self._lock:
-                commits = self._commits.backwards(self._commits.table.known().seq)
-                until = (each.seq for each in commits if each.committed_at_ms <= until_ms)
-                at = next(until, 0)
-        return StateReader(self._open_source, self._place, at)
+        """A reader of the state at an earlier commit of the source that is shown: its number, or
+        the last one until a time, which counts as UTC without a zone. Raises INVALID_OPTIONS where
+        there is none."""
+        with self._lock:
+            own = self._commits
+            if isinstance(at, datetime):
+                until_s = (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+                last = own.table.known().seq
+                at = first_since(own.table, last, int(until_s * 1000) + 1) - 1
+        return StateReader(self._open_source, self._place, at, source=own.source_id)
 
     def _follow(self, every_s: float) -> None:
         failed = ""
@@ -240,16 +245,18 @@ class StateReader:
                 return
 
     def _show_last(self) -> None:
+        commits = self._commits
         if time.monotonic() - self._opened_at > _REOPEN_S:
-            found, self._opened_at = self._open_source(), time.monotonic()
-            if found.source_id != self._commits.source_id:
-                self._commits = found
-        shown, known = self._shown, self._commits.table.known()
-        is_new = (self._commits.source_id, known.seq) != (shown.source_id, shown.seq)
+            found, self._opened_at = self._open_source(self._source), time.monotonic()
+            # One that has only begun says nothing of state.
+            if found.source_id != commits.source_id and found.table.known().states:
+                commits = found
+        shown, known = self._shown, commits.table.known()
+        is_new = (commits.source_id, known.seq) != (shown.source_id, shown.seq)
         if is_new or not self._is_copied:
-            self._shown = opened_state(self._place, self._commits, known, shown, copying=True)
-            self._is_copied = True
-            self._place.sweep(self._commits.source_id, known)
+            self._shown = opened_state(self._place, commits, known, shown, copying=True)
+            self._is_copied, self._commits = True, commits
+            self._place.sweep(commits.source_id, known)
 
 
 def _first_keys(rows: pa.Table, limit: int) -> pa.Table:

@@ -7,7 +7,7 @@ there is known by a list of names, and a copy that is damaged, or was not writte
 its bytes. These are read once a day and once a start of the host, and not by each process: Spark
 ends Python workers that have nothing to do for a minute. Runs never change: a copy is right or it
 is not there. Copies of a run that was merged are removed by the next task that works on these keys,
-those of keys that left this host in a day.
+those of keys that left this host in a day, and those of a source that is over in a month.
 """
 
 from __future__ import annotations
@@ -37,10 +37,14 @@ _log = logging.getLogger(__name__)
 _SUFFIX: Final = ".arrow"
 # Copies of keys that have gone to other hosts.
 _IDLE_S: Final = 86_400.0
+# And of sources of which nothing was read for so long.
+_OVER_S: Final = 30 * 86_400.0
 _LOOK_EVERY_S: Final = 3_600.0
 _looked: Final[dict[Path, float]] = {}
-# What other attempts of a task may still read, and what they are about to write.
-_UNUSED_S: Final = 600.0
+# What other attempts of a task may still read, and what they are about to write. A query that runs
+# on has two copies more of each key range with each batch.
+_UNUSED_S: Final = 60.0
+_BEGUN_S: Final = 600.0
 # Of a copy whose bytes were checked: when and as what.
 _CHECKED: Final = "user.keyrange.checked"
 _DAY_S: Final = 86_400
@@ -54,6 +58,8 @@ class StateCache:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
+        # What there is by runs, which is listed once: it may be thousands of files.
+        self._listed: dict[str, list[tuple[KeyRange, Path]]] | None = None
 
     def parts(self, run: StateRun) -> list[tuple[KeyRange, LoadedBlocks]]:
         """What there is of a run: its rows in key ranges that do not overlap, in order."""
@@ -70,7 +76,8 @@ class StateCache:
         return sorted(found, key=lambda each: each[0])
 
     def missing(self, run: StateRun) -> list[KeyRange]:
-        """The key ranges of a run that have no copy, by the names of copies alone."""
+        """The key ranges of a run that have no copy now, by the names of copies alone."""
+        self._listed = None
         return subtract([run.span], [span for span, _ in self._copies(run)])
 
     def keep(self, run: StateRun, blocks: Iterable[pa.RecordBatch], schema: pa.Schema) -> None:
@@ -79,7 +86,11 @@ class StateCache:
         draft = self.draft(schema)
         for block in blocks:
             draft.add(block)
+            if draft.is_given_up:
+                # The others would be read for nothing: all of a state, with each batch.
+                break
         draft.keep(run)
+        self._listed = None
 
     def draft(self, schema: pa.Schema) -> Draft:
         """A copy of a run that has no name yet."""
@@ -87,27 +98,28 @@ class StateCache:
 
     def sweep(self, span: KeyRange, used: Sequence[StateRun]) -> None:
         """Remove copies that lie within a key range, are of none of the runs that its task has, and
-        were written some time ago."""
-        stems = {_stem(run) for run in used}
-        until = time.time() - _UNUSED_S
+        were used some time ago."""
+        stems, now = {_stem(run) for run in used}, time.time()
         with suppress(OSError):
             for path in self._directory.iterdir():
                 told = _read_name(path.name)
                 is_other = told is not None and told[0] not in stems
                 if is_other and told is not None and common(told[1], span) != told[1]:
                     continue
-                if (is_other or told is None) and path.stat().st_atime < until:
+                unused_s = _BEGUN_S if told is None else _UNUSED_S
+                if (is_other or told is None) and _used_at(path) < now - unused_s:
                     path.unlink(missing_ok=True)
                     _MAPPED.pop(path, None)
 
     def _copies(self, run: StateRun) -> list[tuple[KeyRange, Path]]:
-        found = []
-        with suppress(OSError):
-            for path in sorted(self._directory.glob(f"{_stem(run)}.*{_SUFFIX}")):
-                if (told := _read_name(path.name)) is not None:
-                    found.append((told[1], path))
+        if self._listed is None:
+            self._listed = {}
+            with suppress(OSError):
+                for path in sorted(self._directory.iterdir()):
+                    if (told := _read_name(path.name)) is not None:
+                        self._listed.setdefault(told[0], []).append((told[1], path))
         # The widest first: of it less is left to others.
-        return sorted(found, key=lambda each: -each[0].size)
+        return sorted(self._listed.get(_stem(run), ()), key=lambda each: -each[0].size)
 
     def _mapped(self, path: Path) -> list[pa.RecordBatch] | None:
         """The rows of a copy; None where it is no good, and then it goes."""
@@ -150,15 +162,24 @@ def place_of(topic_id: str, partition: TopicPartition) -> str:
 
 
 def sweep_idle(directory: Path) -> None:
-    """Remove copies of any partition that no task has used for a day; looked for once an hour."""
-    now = time.time()
-    if now - _looked.get(directory, 0.0) < _LOOK_EVERY_S:
+    """Remove copies that no task has used for a day, of any partition of the source that has
+    `directory`, and in a month those of others: one that is over has no tasks. Looked for once an
+    hour."""
+    now, home = time.time(), directory.parent
+    if now - _looked.get(home, 0.0) < _LOOK_EVERY_S:
         return
-    _looked[directory] = now
+    _looked[home] = now
     with suppress(OSError):
-        for path in directory.glob("*/*"):
-            if path.stat().st_atime < now - _IDLE_S:
+        for path in home.glob("*/*/*"):
+            idle_s = _IDLE_S if path.parent.parent == directory else _OVER_S
+            if path.suffix in ("", _SUFFIX) and _used_at(path) < now - idle_s:
                 path.unlink(missing_ok=True)
+
+
+def _used_at(path: Path) -> float:
+    """When a copy was read last, or what is to be one was written to."""
+    status = path.stat()
+    return max(status.st_atime, status.st_mtime)
 
 
 class Draft:
@@ -167,13 +188,13 @@ class Draft:
     def __init__(self, directory: Path, schema: pa.Schema) -> None:
         self._directory = directory
         self._path = directory / f".{uuid.uuid4().hex}"
-        self._is_given_up = False
+        self.is_given_up = False
         self._file: Any = None
         self._writer: Any = None
         self._schema = schema
 
     def add(self, block: pa.RecordBatch) -> None:
-        if self._is_given_up:
+        if self.is_given_up:
             return
         try:
             self._opened().write_batch(block)
@@ -182,7 +203,7 @@ class Draft:
 
     def keep(self, run: StateRun) -> None:
         """Let it be the copy of a run. One without rows says that there are none."""
-        if self._is_given_up:
+        if self.is_given_up:
             return
         try:
             self._opened().close()
@@ -204,7 +225,7 @@ class Draft:
         return self._writer
 
     def abandon(self) -> None:
-        self._is_given_up = True
+        self.is_given_up = True
         with suppress(OSError, ValueError):
             if self._file is not None:
                 self._file.close()

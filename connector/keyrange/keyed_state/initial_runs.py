@@ -24,8 +24,9 @@ from keyrange.storage.directory import Directory
 
 # The commit by which imported state counts, the first of a source of its own.
 SEQ: Final = 1
-# A run has about as many keys, where these come together.
+# A run has about as many keys, where these come together, and as many bytes: all are in memory.
 RUN_ROWS: Final = 250_000
+RUN_BYTES: Final = 256 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +158,7 @@ def by_bucket(
 def _goes_on(waiting: list[pa.RecordBatch], buckets: Buckets, last: int, number: int) -> bool:
     """Whether a bucket becomes one run with those before it: they are small, and neighbours."""
     is_small = sum(each.num_rows for each in waiting) < RUN_ROWS
+    is_small &= sum(each.nbytes for each in waiting) < RUN_BYTES
     return is_small and number == last + 1 and number % buckets.spans_of_each > 0
 
 

@@ -22,9 +22,10 @@ _PART_BYTES: Final = 64 << 20
 _ORDER: Final = [(PLACE, "ascending"), (KEY_HASH, "ascending"), (KEY, "ascending")]
 
 
-def buckets_of(rows: InitialRows, count: int) -> Buckets:
-    """For so many rows."""
-    return Buckets.about(rows.partitions, count // RUN_ROWS)
+def buckets_of(rows: InitialRows, given: GivenRows) -> Buckets:
+    """So many that each part of what is given has one."""
+    count = max(given.count // RUN_ROWS, given.size_bytes // _PART_BYTES)
+    return Buckets.about(rows.partitions, count)
 
 
 def sorted_rows(rows: InitialRows, given: GivenRows, buckets: Buckets) -> Iterator[pa.RecordBatch]:

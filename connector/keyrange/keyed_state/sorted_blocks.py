@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from keyrange.errors import KeyrangeError, error
 from keyrange.keyed_state.variables import KEY, KEY_HASH, StateForm
 from keyrange.model.key_ranges import HASH_MAX, KeyRange
 
@@ -250,9 +251,20 @@ def merged(
 
 
 def joined(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
-    """The rows of some batches in one."""
-    found = pa.Table.from_batches(batches, schema).combine_chunks().to_batches()
+    """The rows of some batches in one. Raises STATE_TOO_LARGE where a column of them has more than
+    2 GiB: of keys Arrow makes several pieces then, and of values none."""
+    whole = pa.Table.from_batches(batches, schema)
+    try:
+        found = whole.combine_chunks().to_batches()
+    except pa.ArrowInvalid as failure:
+        raise _too_large(str(failure)) from None
+    if len(found) > 1:
+        raise _too_large("keys of more than 2 GiB")
     return found[0] if found else pa.RecordBatch.from_pylist([], schema)
+
+
+def _too_large(why: str) -> KeyrangeError:
+    return error("STATE_TOO_LARGE", f"the state of a key range does not go into memory: {why}")
 
 
 def _windows(runs: Sequence[Blocks], form: StateForm) -> Iterator[pa.RecordBatch]:

@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -147,25 +148,22 @@ class FileBlocks:
         """`form`: what rows are to be read for; None for any. Raises STATE_GONE, STATE_DAMAGED,
         STATE_UNREADABLE, STATE_SCHEMA_CHANGED."""
         self._uri = directory.uri(run.file)
+        self._open = partial(directory.open, run.file)
         self._span = run.span
         self._kept: dict[int, pa.RecordBatch] = {}
         try:
-            source = directory.open(run.file)
+            source = self._open()
             footer = _read_footer(source)
             if zlib.crc32(footer) != run.footer_crc:
                 raise ValueError("its end is not the one that was written")
             end = len(footer).to_bytes(4, "little") + _MAGIC
-            told = pq.read_metadata(pa.BufferReader(_MAGIC + footer + end))
-            self._file = pq.ParquetFile(
-                source, metadata=told, page_checksum_verification=True, pre_buffer=True
-            )
-        except FileNotFoundError:
-            raise error(
-                "STATE_GONE", "a file of states that a commit names is gone", path=self._uri
-            ) from None
+            self._metadata = pq.read_metadata(pa.BufferReader(_MAGIC + footer + end))
+            file = self._parquet(source)
         except FAILURES as failure:
             raise self._unreadable(failure) from None
-        self.schema: pa.Schema = self._file.schema_arrow
+        # There may be thousands of runs, and a process has some hundreds of files open at a time.
+        self._file = None if directory.is_local else file
+        self.schema: pa.Schema = file.schema_arrow
         if form is not None:
             form.check(self.schema, self._uri)
         self._groups, lowest, highest = [], [], []
@@ -183,9 +181,9 @@ class FileBlocks:
         self.read_bytes = 0
 
     def _bounds(self, number: int) -> tuple[int, int]:
-        if number >= self._file.metadata.num_row_groups:
+        if number >= self._metadata.num_row_groups:
             raise self._damaged("it has fewer row groups than its commit says")
-        told = self._file.metadata.row_group(number).column(0).statistics
+        told = self._metadata.row_group(number).column(0).statistics
         if told is None or not told.has_min_max:
             raise self._damaged("a row group does not say which hashes it has")
         return told.min, told.max
@@ -195,9 +193,10 @@ class FileBlocks:
             number = self._groups[at]
             while len(self._kept) >= _BLOCKS_KEPT:
                 self._kept.pop(next(iter(self._kept)))
-            group = self._file.metadata.row_group(number)
+            group = self._metadata.row_group(number)
             try:
-                table = self._file.read_row_group(number, use_threads=False)
+                file = self._file or self._parquet(self._open())
+                table = file.read_row_group(number, use_threads=False)
             except FAILURES as failure:
                 raise self._unreadable(failure) from None
             self.read_bytes += sum(
@@ -208,7 +207,15 @@ class FileBlocks:
             self._kept[at] = within(batch, self._span)
         return self._kept[at]
 
+    def _parquet(self, source: pa.NativeFile) -> pq.ParquetFile:
+        return pq.ParquetFile(
+            source, metadata=self._metadata, page_checksum_verification=True, pre_buffer=True
+        )
+
     def _unreadable(self, failure: BaseException) -> KeyrangeError:
+        if isinstance(failure, FileNotFoundError):
+            text = "a file of states that a commit names is gone"
+            return error("STATE_GONE", text, path=self._uri)
         if not is_unanswered(failure):
             return self._damaged(failure)
         text = f"the store did not give a file of states: {failure}"

@@ -160,7 +160,7 @@ class MapHandle(_Handle):
         if key in value:
             self._current.undo.append(partial(value.__setitem__, key, value[key]))
         else:
-            self._current.undo.append(partial(value.__delitem__, key))
+            self._current.undo.append(partial(value.pop, key, None))
         value[key] = row
 
     def remove(self, key: Any) -> None:

@@ -109,6 +109,7 @@ class TaskStates:
         self._directory = Directory(settings.directory, settings.storage)
         self._ranges: dict[TopicPartition, list[_RangeState]] = {}
         self._clocks: dict[TopicPartition, PartitionClock] = {}
+        self._caches: dict[str, StateCache] = {}
         # Key ranges whose timers are to fire.
         self._unfired: list[tuple[TopicPartition, KeyRange]] = []
 
@@ -226,6 +227,13 @@ class TaskStates:
     def file_blocks(self, run: StateRun) -> FileBlocks:
         return FileBlocks(self._directory, run, self.form)
 
+    def cache_at(self, place: str) -> StateCache | None:
+        """The copies of a partition, which all of its key ranges have in common."""
+        root = self.settings.cache
+        if root is None:
+            return None
+        return self._caches.setdefault(place, StateCache(root / place))
+
 
 class _RangeState:
     """The state of one key range of a partition."""
@@ -237,9 +245,8 @@ class _RangeState:
         self._states = states
         self._is_shared = is_shared
         self._is_own = given.is_own and not self._is_shared
-        root = states.settings.cache
         # Where copies of its runs are, or would be.
-        self._cache = None if root is None else StateCache(root / given.place)
+        self._cache = states.cache_at(given.place)
         self._known = clipped(given.runs, span)
         self._runs: dict[StateRun, Blocks] = {}
         self._changes = ChangedRows()

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 # A store takes as long to answer a call as it does to send so much.
 _WHOLE_BYTES: Final = 1 << 20
+# So many files a list tells of at a time, and S3 removes by one call.
+_PAGE: Final = 1_000
 
 
 class Entry(NamedTuple):
@@ -192,10 +194,14 @@ class Directory:
 
     def remove_older(self, path: str, kept: Collection[str], until_ms: int) -> None:
         """Remove the files of a directory but those that are `kept`, or were written at `until_ms`
-        (ms since 1970) or later."""
-        _, files = self._list(path)
-        old = (each for each in files if each["last_modified"].timestamp() * 1000 < until_ms)
-        self.remove_files(self._cut(each) for each in old if _name(each) not in kept)
+        (ms since 1970) or later. There may be millions: a page of them is in memory at a time."""
+        prefix = f"{self._prefix}{path}".rstrip("/") or None
+        with told(self._settings):
+            for page in self._store.list(prefix, chunk_size=_PAGE):
+                old = (e for e in page if e["last_modified"].timestamp() * 1000 < until_ms)
+                own = (e for e in old if e["path"] == f"{prefix or ''}/{_name(e)}".lstrip("/"))
+                files = filter(self._is_file, (e for e in own if _name(e) not in kept))
+                self.remove_files(map(self._cut, files))
 
     def remove_files(self, paths: Iterable[str]) -> None:
         """Remove files, where they are there: S3 takes one call for a thousand."""

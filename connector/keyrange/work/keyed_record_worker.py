@@ -95,12 +95,13 @@ class KeyedRecordWorker(RecordWorker):
         """Of the rows that the function answers with, those that fit. Raises what it raises, and
         one of UNFIT for others: what was changed is to be taken back then. Raises WrongResult for
         an answer that is none, whatever the record."""
-        keys = self._keys
-        self._row = row = record.row
+        keys, row = self._keys, record.row
         if self._has_key is not None and not self._has_key[row]:
             keys.settle()
             raise LookupError(NO_KEY.text)
         keys.begin(self._groups[row], row)
+        # Not before: an alarm that rings till then would take back what the last record changed.
+        self._row = row
         answered = self._of_record_and_state(record, keys.state)
         return None if answered is None else self.checked(record, answered)
 

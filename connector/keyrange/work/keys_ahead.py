@@ -74,10 +74,11 @@ class KeysAhead:
         if current.before is not None:
             self.changed.add(self._number)
             if self._settled is not None and self._row is not None:
-                undo, current.undo = current.undo, []
-                self._settled[self._number].append(Settled(self._row, current.before, undo))
+                own = Settled(self._row, current.before, current.undo)
+                self._settled[self._number].append(own)
+            # An alarm may ring between any two lines: what is taken back is never half of it.
+            current.undo = []
             current.before = None
-            current.undo.clear()
 
     def take_back_since(self, row: int, number: int) -> None:
         """What the record in `row` and later ones have changed of a key is not done."""

@@ -226,7 +226,9 @@ class Task:
         terms = self.job.terms
         is_last = cause.is_given_up(deliveries, terms.deliveries_max)
         said = (int(cause), why.text, list(why.frames))
-        self._failed_timers.append((*partition, *key, at_us, deliveries, *said, is_last))
+        # Its letter names the partition under which the state stands, where it is set again.
+        home = self._home(partition)
+        self._failed_timers.append((*home, *key, at_us, deliveries, *said, is_last))
         if is_last:
             return None
         self.hold(partition, key[1])

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
 
+import keyrange
 from commands import commanding
 from keyrange.individual_commits.model.commit import CommitKind
 from keyrange.individual_commits.model.partition_progress import fresh
+from keyrange.keyed_state.variables import StateForm, variables_of
 from keyrange.model.offsets import TopicPartition
-from tables.state_commits import AT, StateCommits
+from tables.state_commits import AT, NOW_MS, StateCommits
 
 OTHER = TopicPartition("flights", 1)
 
@@ -33,6 +36,35 @@ def test_state_that_a_reset_took_back_to_none_is_gone(query: StateCommits) -> No
     rows = commanding.document("state", "history", query.path, "--key", "a")["rows"]
     told = [(row["seq"], row["partition"], row["state"]) for row in rows]
     assert told == [(4, 0, None), (3, 1, {"n": 3}), (2, 0, {"n": 1})]
+
+
+def form_of(schema: str, ttl: str | None = None) -> StateForm:
+    return StateForm(variables_of({"n": keyrange.ValueState(schema, ttl)}))
+
+
+def test_what_expired_since_was_there_then(tmp_path: Path) -> None:
+    query = StateCommits(tmp_path)
+    query.form = form_of("n long", "1s")
+    for number in range(2):
+        row = {"key": b"a", "n": {"n": number}, "n_expires_ms": NOW_MS + 1_000}
+        query.batch(number, [row])
+    rows = commanding.document("state", "history", query.path, "--key", "a")["rows"]
+    assert [(row["seq"], row["state"]) for row in rows] == [(2, {"n": 1}), (1, {"n": 0})]
+    found = commanding.document("state", "diff", query.path, "--from", 1)
+    assert [(row["before"], row["after"]) for row in found["rows"]] == [({"n": 0}, None)]
+
+
+def test_a_field_that_was_added_and_nan_are_no_change(tmp_path: Path) -> None:
+    query = StateCommits(tmp_path)
+    query.form = form_of("n double")
+    query.batch(0, [{"key": b"a", "n": {"n": math.nan}}])
+    query.form = form_of("n double, m long")
+    query.batch(1, [{"key": b"b", "n": {"n": math.nan, "m": 1}}])
+    found = commanding.document("state", "diff", query.path, "--from", 1)
+    assert (found["new"], found["changed"], found["gone"]) == (1, 0, 0)
+    assert found["rows"][0]["after"] == {"n": {"n": "nan", "m": 1}}
+    rows = commanding.document("state", "history", query.path, "--key", "a")["rows"]
+    assert [row["seq"] for row in rows] == [1]
 
 
 def test_an_export_that_fails_leaves_no_file(query: StateCommits, tmp_path: Path) -> None:

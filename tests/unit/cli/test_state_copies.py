@@ -12,6 +12,7 @@ from typer.testing import Result
 
 from commands.commanding import refusal, run, succeed
 from commands.documents import read_document
+from keyrange.cli.ranges.document import served_at
 from keyrange.individual_commits.table import commit_admin
 from keyrange.jobs.job_task import partitions_of, state_settings
 from keyrange.kafka.messages.produce import partition_of
@@ -104,6 +105,8 @@ def test_the_address_of_who_serves_a_key(members: Path) -> None:
         None,
     )
     assert "served_at" not in found(members, owned)
+    # As a terminal gives bytes that are no UTF-8.
+    assert served_at("\udcff", "h", 1) == "http://h:1/keys/%FF"
     words = ("ranges", "owner", "--key", owned, "--topic", "flights")
     assert "needs --members" in run(*words, *where).output
 

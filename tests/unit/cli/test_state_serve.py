@@ -57,7 +57,7 @@ def reader(tmp_path: Path) -> StateReader:
     named = ("g", "source", "q", "r", 1, 1)
     table.append(Commit(1, CommitKind.BATCH, *named, states=states, runs=runs))
     commits = Commits("commits", "source", table)
-    return StateReader(lambda: commits, StatePlace(str(tmp_path), {}, None))
+    return StateReader(lambda _: commits, StatePlace(str(tmp_path), {}, None))
 
 
 def served(reader: StateReader, token: str | None = None) -> Iterator[LocalServer]:
@@ -130,7 +130,9 @@ def test_a_key_in_the_partitions_that_have_it(server: LocalServer) -> None:
     assert only["state"] == {"total": 0}
     # What a path needs to be told otherwise, and bytes that are no text.
     assert document(server, "/keys/a%2Fb")["states"][0]["state"] == {"total": 1}
-    assert document(server, "/keys/hex:ff00")["key"] == {"hex": "ff00"}
+    for path in ("/keys/hex:ff00", "/keys/%FF%00"):
+        found = document(server, path)
+        assert (found["key"], found["states"][0]["state"]) == ({"hex": "ff00"}, {"total": 3})
     status, _ = ask(server, "/keys/none")
     assert status == 404
     assert document(server, "/keys/none")["states"] == []
@@ -142,6 +144,7 @@ def test_many_keys_and_keys_in_their_order(server: LocalServer) -> None:
     assert sorted(rows) == [(0, "a"), (0, "b"), (1, "b")]
     rows = document(server, "/scan?prefix=a&limit=10")["rows"]
     assert [each["key"] for each in rows] == ["a", "a/b"]
+    assert len(document(server, "/scan?prefix=%FF")["rows"]) == 1
     rows = document(server, "/scan?from=a/&until=hex:ff&limit=2")["rows"]
     assert [(each["key"], each["partition"]) for each in rows] == [("a/b", 0), ("b", 0)]
 
@@ -171,6 +174,7 @@ def test_what_it_is_of(server: LocalServer) -> None:
         ("/scan?prefix=hex:xy", None, "what follows hex: is no hex"),
         ("/keys/null", None, "records without a key have no state"),
         ("/keys/b?partition=t", None, "partition is TOPIC-NUMBER"),
+        ("/keys/b?partition=%FF-0", None, "know of no partition"),
         ("/keys/b?partition=t-9", None, "know of no partition t-9; they know of: t-0, t-1"),
         ("/keys/b?part=t-1", None, "/keys takes no 'part': its parameters are partition"),
         ("/scan?prefx=a", None, "its parameters are prefix, from, until, limit, partition"),
@@ -208,7 +212,7 @@ def test_a_reader_tells_what_is_not_there_from_keys_without_state(
     states = {TopicPartition("t", 0): fresh("", 1)}
     table.append(Commit(1, CommitKind.BATCH, *named, states=states))
     commits = Commits("commits", "source", table)
-    other = StateReader(lambda: commits, StatePlace(str(tmp_path), {}, None))
+    other = StateReader(lambda _: commits, StatePlace(str(tmp_path), {}, None))
     for ask_for in (other.get, other.scan):
         with pytest.raises(KeyrangeError, match=r"NO_STATE.*the commits name no state at commit 1"):
             ask_for("b")

@@ -123,5 +123,26 @@ def test_a_key_range_that_was_set_back_without_a_change_of_state_gets_none_of_th
     assert {run.file for run in found} == {"s/old.parquet", "s/high.parquet"}
 
 
-def _row(span: KeyRange, name: str) -> tuple[Any, ...]:
-    return ("t", 0, f"s/{name}.parquet", 0, 1, span.from_hash, span.until_hash - 1, 3, 1, 1, 0)
+def test_timers_that_were_set_again_meanwhile_stay() -> None:
+    """A replay has written the rows of their keys, and the batch has others and merged older ones:
+    both of it would be in the place of the replay's run."""
+    old = StateRun("s/old.parquet", (0, 1), SPACE, 1, 2, 1, 1, 0)
+    planned = commit(1, {AT: (old,)})
+    running = stateless(known_at([planned], 1), is_empty=False)
+    running.keeps_state = True
+    made = {"state_run": [_row(SPACE, "changes", 2), _row(SPACE, "merged", 1)]}
+    running.manifest = SimpleNamespace(rows=made)  # type: ignore[assignment]
+    again = StateRun("s/again.parquet", (0, 1), KeyRange(7, 9), 2, 3, 1, 1, 0)
+    reset = replace(planned, seq=2, kind=CommitKind.RESET, batch_id=-1, runs={AT: (old, again)})
+    # Behind the fence of the driver that commits the batch.
+    found = runs_after(running, known_at([planned, reset], 2), 4)[AT]
+    assert [(run.file, run.span) for run in found] == [
+        ("s/changes.parquet", SPACE),
+        ("s/again.parquet", KeyRange(7, 9)),
+        ("s/old.parquet", SPACE),
+    ]
+
+
+def _row(span: KeyRange, name: str, from_seq: int = 3) -> tuple[Any, ...]:
+    bounds = (span.from_hash, span.until_hash - 1)
+    return ("t", 0, f"s/{name}.parquet", 0, 1, *bounds, from_seq, 1, 1, 0)

@@ -9,7 +9,10 @@ import pytest
 
 from keyrange.cli.state.given_variables import form_of_rows
 from keyrange.errors import KeyrangeError
+from keyrange.keyed_state import initial_runs
 from keyrange.keyed_state.initial_rows import InitialRows
+from keyrange.keyed_state.initial_runs import by_bucket
+from keyrange.keyed_state.initial_spill import buckets_of, sorted_rows
 from keyrange.keyed_state.variables import (
     ListState,
     MapState,
@@ -18,6 +21,7 @@ from keyrange.keyed_state.variables import (
     timer_variables,
     variables_of,
 )
+from keyrange.storage.given_rows import GivenRows
 
 DECLARED = {"total": ValueState("n int"), "soon": ValueState("n long", ttl="1m")}
 FORM = StateForm(variables_of(DECLARED))
@@ -126,3 +130,18 @@ def test_columns_that_are_structs_say_their_variables() -> None:
     assert form_of_rows(form.schema, []).variables == form.variables
     with pytest.raises(KeyrangeError, match="column 'total' is int64: say by --variable"):
         form_of_rows(pa.schema({"key": pa.binary(), "total": pa.int64()}), [])
+
+
+def test_of_large_rows_few_are_in_memory_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gigabytes of a hundred thousand keys are neither sorted at once nor made one run."""
+    keys = pa.array([f"k{n}" for n in range(100)])
+    batch = pa.RecordBatch.from_pydict({"key": keys, "total": pa.array(range(100))})
+    reader = InitialRows(FORM, batch.schema, TOPICS, NOW_MS)
+    given = GivenRows(batch.schema, 100, 10 << 30, lambda: iter([batch]))
+    buckets = buckets_of(reader, given)
+    assert len(buckets) >= 160
+    monkeypatch.setattr(initial_runs, "RUN_BYTES", 1_000)
+    batches = list(sorted_rows(reader, given, buckets))
+    runs = [rows for _, _, rows in by_bucket(batches, buckets, FORM)]
+    assert sum(rows.num_rows for rows in runs) == 100
+    assert max(rows.nbytes for rows in runs) < 2_000

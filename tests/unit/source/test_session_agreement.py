@@ -275,6 +275,12 @@ class TestFreshStart:
         assert ranges_of(after.batch()) == [(3, 10)]
         states = after.committed(after.options.commits, after.mark()["sourceId"]).known().states
         assert {p.partition: s.committed for p, s in states.items()} == {0: 10, 1: 10}
+        # The state of keys would count it twice.
+        run: Any = object()
+        store = after.committed.store
+        store[:] = [replace(each, runs={T0: (run,)}) for each in store[:1]]
+        after.offset = after.restarted().initial().to_json()
+        assert "from offset 3 on" in refused(after, "STATE_AHEAD").message
 
 
 class TestMirror:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +125,29 @@ def test_only_old_files_are_removed(place: Directory) -> None:
     assert place.files() == ["kept", "old"]
     place.remove_older("", {"kept"}, 1 << 50)
     assert place.files() == ["kept"]
+
+
+def test_of_millions_a_page_is_in_memory_at_a_time(
+    place: Directory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(250):
+        place.write(f"d/{number}", b"")
+    place.write("d/e/1", b"")
+    place.write("d2/1", b"")
+    counts: list[int] = []
+    whole = place.remove_files
+
+    def remove_files(paths: Iterable[str]) -> None:
+        found = [*paths]
+        counts.append(len(found))
+        whole(found)
+
+    monkeypatch.setattr(module, "_PAGE", 100)
+    monkeypatch.setattr(place, "remove_files", remove_files)
+    place.remove_older("none", {"7"}, 1 << 50)
+    place.remove_older("d", {"7"}, 1 << 50)
+    assert place.files() == ["d/7", "d/e/1", "d2/1"]
+    assert (sum(counts), max(counts)) == (249, 100)
 
 
 def test_one_directory_holds_another(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from keyrange.keyed_state.state_handles import instant, microseconds
 from keyrange.keyed_state.variables import StateForm, timer_variables, variables_of
 from keyrange.model.key_ranges import SPACE, hash_of
 from keyrange.model.offsets import TopicPartition
+from keyrange.model.state_scope import OWN_STATE, StateScope
 from keyrange.model.watermarks import PartitionClock
 from keyrange.work.job_time import job_time
 from keyrange.work.model.outcome import Cause
@@ -37,11 +38,18 @@ NO_ROWS = pa.RecordBatch.from_pylist([], pa.schema([("n", pa.int64())]))
 class Key:
     """A key whose function sets timers with its first record, and the batches that it has."""
 
-    def __init__(self, mode: str, timers_us: list[int], deliveries_max: int = 5) -> None:
+    def __init__(
+        self,
+        mode: str,
+        timers_us: list[int],
+        deliveries_max: int = 5,
+        scope: StateScope = OWN_STATE,
+    ) -> None:
         self.mode, self.timers_us, self.failing = mode, timers_us, set[int]()
         self.settings = WorkSettings(backoff_ms=10, deliveries_max=deliveries_max)
         form = StateForm((*variables_of({"n": keyrange.ValueState("n long")}), *timer_variables()))
-        self.states = FoldedState(form)
+        self.scope = scope
+        self.states = FoldedState(form, scope=scope)
         # What was done, in its order: offsets of records, and times of timers, as text.
         self.done: list[str] = []
         self.failed: list[dict[str, Any]] = []
@@ -51,7 +59,7 @@ class Key:
     ) -> dict[int, Cause]:
         """One batch; which of its records are not done, and why."""
         self.states.clocks[AT] = PartitionClock(clock_us)
-        self.states.fires = [AT]
+        self.states.fires = [self.scope.home(AT)]
         self.states.time_ms += 1_000
         work = TaskPartition((SPACE,), again=dict.fromkeys(again or [], HASH))
         one = self.mode == "record"
@@ -63,6 +71,7 @@ class Key:
             self._one if one else self._many,
             on_timer=self._on_timer if one else self._on_timers,
             time=job_time(keyrange.EventTime()),
+            scope=self.scope,
         )
         rows = [
             {
@@ -171,3 +180,17 @@ def test_one_that_is_given_up_lets_the_others_fire_in_their_order(mode: str) -> 
     told = [(each["at_us"], each["deliveries"], each["given_up"]) for each in key.failed]
     assert told == [(30, 1, False), (30, 2, True)]
     assert {Cause(each["cause"]) for each in key.failed} == {Cause.REJECTED}
+
+
+@MODES
+def test_one_that_waited_for_a_record_of_another_topic_is_of_the_one_with_the_state(
+    mode: str,
+) -> None:
+    """Its letter is replayed where the state of its key stands."""
+    key = Key(mode, [30], deliveries_max=1, scope=StateScope("home"))
+    key.batch(0, [0])
+    key.failing = {30}
+    key.batch(40, [], again=[1])
+    [told] = key.failed
+    assert (key.done, told["given_up"]) == (["record 0", "record 1"], True)
+    assert (told["topic"], told["partition"]) == ("home", 0)

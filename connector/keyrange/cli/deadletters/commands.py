@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -202,6 +202,12 @@ def _opened(table: str, path: str, of: OfSourceShown) -> tuple[DeadLetters, str]
     return letters, named_group(named, of.group)
 
 
+_MAY_BE_OPEN: Final = (
+    "a batch that is planned and not committed takes timers away of keys that it changes: "
+    "--checkpoint LOCATION refuses while there is one"
+)
+
+
 @app.command()
 def replay(
     chosen: Chosen,
@@ -271,6 +277,8 @@ def replay(
         note("they were handed out again already; that is noted")
     else:
         say_what_is_next(commits, known, bool(plan.taken or timers.taken), seq)
+    if timers.taken and not checkpoint:
+        note(_MAY_BE_OPEN)
 
 
 def _at(offsets: Sequence[int], letters: Sequence[DeadLetter]) -> list[DeadLetter]:

@@ -172,7 +172,7 @@ def served_at(key: str, host: str | None, port: int) -> str | None:
     if not host:
         return None
     name = f"[{host}]" if ":" in host else host
-    return f"http://{name}:{port}/keys/{quote(key, safe='')}"
+    return f"http://{name}:{port}/keys/{quote(key, safe='', errors='surrogateescape')}"
 
 
 def show_owner(content: bytes | None, found: Mapping[str, Any]) -> None:

@@ -34,6 +34,7 @@ from keyrange.cli.state.serve import serve
 from keyrange.cli.state.verify import (
     KEYED_MODES,
     described,
+    differ,
     differences,
     find_function,
     jsonable,
@@ -45,7 +46,6 @@ from keyrange.cli.state.verify import (
 from keyrange.cli.values import KeyOption, in_json, iso, now, read_key, short_key
 from keyrange.errors import KeyrangeError, invalid_options
 from keyrange.individual_commits.model.commit import Snapshot
-from keyrange.model.offsets import TopicPartition
 from keyrange.model.watermarks import PartitionTime
 from keyrange.report.page_parts import partition_name
 from keyrange.text.formats import counted, exact_span, number, size_text
@@ -194,26 +194,31 @@ def _changes(
     commits: Commits, known: Snapshot, stored: StoredState, key: bytes
 ) -> Iterator[dict[str, Any]]:
     """Back through the commits until files are not kept any more."""
-    values: dict[TopicPartition, Any] = {at: stored.of_key(at, key) for at in known.states}
     for commit in commits.backwards(known.seq):
-        touched = [at for at in commit.runs if at in values]
         before = commits.table.known(commit.seq - 1)
-        for at in touched:
-            runs = before.runs_of(at, known.states[at].topic_id)
+        for at in sorted(commit.runs.keys() & known.states.keys()):
+            topic_id = known.states[at].topic_id
+            runs = before.runs_of(at, topic_id), commit.runs[at]
+            # What an earlier topic of that name had is not its own.
+            is_other = topic_id and commit.states[at].topic_id not in ("", topic_id)
+            if is_other or runs[0] == runs[1]:
+                continue
             try:
-                was = stored.at({at: runs}).of_key(at, key) if runs else None
+                # What had expired by then is no change of this commit's.
+                was, is_now = (
+                    stored.at({at: each}, commit.committed_at_ms).of_key(at, key) for each in runs
+                )
             except KeyrangeError as failure:
                 note(f"earlier commits are not shown: {failure}")
                 return
-            if was != values[at]:
+            if differ(was, is_now):
                 yield {
                     "seq": commit.seq,
                     "batch_id": commit.batch_id if commit.batch_id >= 0 else None,
                     "committed_at": iso(commit.committed_at_ms),
                     **at._asdict(),
-                    "state": None if values[at] is None else jsonable(values[at]),
+                    "state": None if is_now is None else jsonable(is_now),
                 }
-            values[at] = was
 
 
 @app.command()
@@ -229,9 +234,11 @@ def diff(
 ) -> None:
     """List the keys whose state differs between two commits."""
     known, stored, commits = _opened(chosen, at, of)
-    then = known_at(commits, since, "--from").runs
+    then, last = known_at(commits, since, "--from").runs, commits.last(since)
+    assert last is not None
     # Also those whose state is gone, as a reset takes it back to before there was any.
-    before = stored.at({each: then.get(each, ()) for each in known.states})
+    runs = {each: then.get(each, ()) for each in known.states}
+    before = stored.at(runs, last.committed_at_ms)
     counts = {"new": 0, "changed": 0, "gone": 0}
     rows: list[dict[str, Any]] = []
     for each in sorted(before.runs):

@@ -35,6 +35,7 @@ from keyrange.cli.source_options import (
     storage_of,
 )
 from keyrange.cli.values import now
+from keyrange.model.state_scope import StateScope
 from keyrange.report.page_parts import partition_name
 from keyrange.text.formats import counted, number, size_text
 
@@ -98,8 +99,7 @@ def import_state(
     state.begin()
     topics = _topics(named)
     at = now()
-    counts = {name: each.partitions for name, each in topics.items()}
-    reader = InitialRows(form, rows.columns, counts, at)
+    reader = InitialRows(form, rows.columns, state.homes(topics), at)
     with waiting(output) as bars, bars.step("reading", rows.count) as advance:
         counted = replace(rows, batches=lambda: _counted(rows.batches(), advance))
         if confirm:
@@ -134,6 +134,7 @@ def _opened(table: str, group: str, named: Mapping[str, str]) -> InitialState:
         lambda source: DeltaCommitTable(store, source),
         state_directory(table, named),
         storage,
+        StateScope(options.get("state.topic", "")),
     )
 
 

@@ -43,6 +43,8 @@ _ARROW: Final = "application/vnd.apache.arrow.stream"
 _LIMIT: Final = 100
 _LIMIT_MAX: Final = 100_000
 _KEYS: Final = "/keys/"
+# Bytes of a key that are no UTF-8, as `read_key` takes them.
+_AS_BYTES: Final = "surrogateescape"
 # What may be asked for behind ?, by path: another name would be passed over.
 _ASKED: Final = {
     "/status": (),
@@ -128,7 +130,7 @@ class StateAnswers:
 
     def answer(self, request: Request) -> Answer:
         asked = urlsplit(request.path)
-        query = dict(parse_qsl(asked.query, keep_blank_values=True))
+        query = dict(parse_qsl(asked.query, keep_blank_values=True, errors=_AS_BYTES))
         try:
             _check_names("/keys" if asked.path.startswith(_KEYS) else asked.path, query)
             if request.body is not None:
@@ -136,7 +138,8 @@ class StateAnswers:
                     return self._keys(query, request)
                 return text_answer("nothing is written here", HTTPStatus.METHOD_NOT_ALLOWED)
             if asked.path.startswith(_KEYS):
-                return self._key(unquote(asked.path[len(_KEYS) :]), query, request)
+                key = unquote(asked.path[len(_KEYS) :], errors=_AS_BYTES)
+                return self._key(key, query, request)
             if asked.path in self._by_path:
                 return self._by_path[asked.path](query, request)
             return text_answer(_PATHS, HTTPStatus.NOT_FOUND)

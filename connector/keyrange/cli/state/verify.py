@@ -53,8 +53,14 @@ def differences(
             for state in (before, after)
         )
         for key in sorted(was.keys() | is_now.keys()):
-            if was.get(key) != is_now.get(key):
-                yield key, was.get(key), is_now.get(key)
+            pair = was.get(key), is_now.get(key)
+            if differ(*pair):
+                yield key, *pair
+
+
+def differ(one: Any, other: Any) -> bool:
+    """Whether two states are not the same: NaN is what it was, though no number equals it."""
+    return bool(one != other and repr(one) != repr(other))
 
 
 def state_row(partition: TopicPartition, key: bytes, **states: Any) -> dict[str, Any]:
@@ -105,13 +111,13 @@ def _shown(watermark: Watermark | None) -> str | None:
 
 
 def jsonable(value: Any) -> Any:
-    if isinstance(value, bytes):
+    if isinstance(value, bytes | float):
         return in_json(value)
     if isinstance(value, dict):
         return {name: jsonable(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
         return [jsonable(each) for each in value]
-    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+    return value if value is None or isinstance(value, bool | int | str) else str(value)
 
 
 KEYED_MODES: Final = ("record", "arrow")
@@ -150,7 +156,8 @@ def verify_fold(
         text = "--function is not for topics that share the state of their keys (state.topic)"
         raise invalid_options(text)
     plan = plan_fold(commits, known, stored, from_seq)
-    work = StateFold(plan, stored.at(plan.base), stored.form, function, mode)
+    base = stored.at(plan.base, stored.time_ms)
+    work = StateFold(plan, base, stored.form, function, mode)
     if plan.spans:
         with open_reading(_options(named, plan.spans)) as reading:
             forms = value_forms(reading.options)

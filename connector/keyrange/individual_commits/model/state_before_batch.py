@@ -42,10 +42,11 @@ def resumed_from(before: Snapshot) -> Snapshot:
     """What a query knows that goes on from the commits of another source.
 
     In transactional isolation finished output above the committed offset is in the other source's
-    verdicts and in no sink: it is made again.
+    verdicts and in no sink: it is made again. Raises STATE_AHEAD where the state of keys has it.
     """
     states = before.states
     if before.terms is not None and before.terms.isolation == "transactional":
+        _check_state_is_not_ahead(before)
         # Commands that read no commits import this module too, and do not wait for numpy.
         from keyrange.individual_commits.model.state_columns import columns_of
 
@@ -61,6 +62,18 @@ def resumed_from(before: Snapshot) -> Snapshot:
         times=before.times,
         is_import=before.is_import,
     )
+
+
+def _check_state_is_not_ahead(before: Snapshot) -> None:
+    for partition, state in before.states.items() if any(before.runs.values()) else ():
+        if any(piece.scanned > state.committed for piece in state.pieces):
+            raise error(
+                "STATE_AHEAD",
+                f"output of partition {partition} from offset {state.committed} on reached no sink "
+                "and would be made again, and the state of keys has these records",
+                partition=partition,
+                offset=state.committed,
+            )
 
 
 def check_import(

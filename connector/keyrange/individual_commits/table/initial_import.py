@@ -63,7 +63,7 @@ def try_rows(state: InitialState, rows: InitialRows, given: GivenRows, now_ms: i
 
 
 def _written(file: InitialFile, rows: InitialRows, given: GivenRows) -> Imported:
-    buckets = buckets_of(rows, given.count)
+    buckets = buckets_of(rows, given)
     found = sorted_rows(rows, given, buckets)
     return Imported(file.write(by_bucket(found, buckets, rows.form)), file.empty)
 

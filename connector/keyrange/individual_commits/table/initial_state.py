@@ -11,11 +11,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from keyrange.errors import error
+from keyrange.errors import error, invalid_options
 from keyrange.individual_commits.model.commit import Commit, CommitKind, CommitTable
 from keyrange.individual_commits.model.partition_progress import fresh
 from keyrange.keyed_state.initial_runs import SEQ, InitialRun
+from keyrange.model.commit_settings import CommitSettings
 from keyrange.model.offsets import TopicPartition
+from keyrange.model.state_scope import OWN_STATE, StateScope
 from keyrange.model.timers import SeenTimers, after_batch
 from keyrange.model.watermarks import PartitionTime
 from keyrange.storage.directory import Directory
@@ -52,6 +54,7 @@ class InitialState:
     table: CommitTable
     directory: str
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)
+    scope: StateScope = OWN_STATE
     _begun: int = -1
 
     @classmethod
@@ -61,9 +64,10 @@ class InitialState:
         table_of: Callable[[str], CommitTable],
         directory: str,
         storage: Mapping[str, str],
+        scope: StateScope = OWN_STATE,
     ) -> InitialState:
         """`table_of`: the commits of a source."""
-        return cls(group, table_of(import_source(group)), directory, storage)
+        return cls(group, table_of(import_source(group)), directory, storage, scope)
 
     @property
     def source_id(self) -> str:
@@ -73,6 +77,19 @@ class InitialState:
     def is_done(self) -> bool:
         """Whether the group has imported state."""
         return self.table.known().is_import
+
+    def homes(self, topics: Mapping[str, InitialTopic]) -> dict[str, int]:
+        """The topics under whose partitions state stands, and how many these are. Raises
+        INVALID_OPTIONS where state.topic is none of them."""
+        found = {
+            name: topic.partitions
+            for name, topic in topics.items()
+            if self.scope.topic in ("", name)
+        }
+        if not found:
+            named = f"state.topic={self.scope.topic}"
+            raise invalid_options(f"{named} is none of the topics {', '.join(sorted(topics))}")
+        return found
 
     def begin(self) -> None:
         """Raises INITIAL_STATE_TOO_LATE where the group has commits, those of an import too."""
@@ -121,6 +138,7 @@ class InitialState:
             run_id=uuid.uuid4().hex,
             batch_id=-1,
             committed_at_ms=now_ms,
+            terms=CommitSettings(state_topic=self.scope.topic),
             states=states,
             who=who,
             why=why,

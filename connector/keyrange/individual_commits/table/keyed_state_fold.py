@@ -3,6 +3,7 @@ two commits, in their order, above the state at the first of them."""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -65,6 +66,11 @@ def plan_fold(
         raise invalid_options(
             f"--function: when {timed[0]} expires depends on when batches ran, which no log tells"
         )
+    if stored.form.has_timers:
+        raise invalid_options(
+            "--function: which records were late, and when timers fired, depends on when batches "
+            "ran, which no log tells"
+        )
     first = _first_kept(commits, known, stored) if from_seq is None else from_seq
     then, dead = commits.table.known(first), 0
     before = {each: then.states[each] for each in stored.runs if each in then.states}
@@ -88,16 +94,15 @@ def plan_fold(
 
 
 def _first_kept(commits: Commits, known: Snapshot, stored: StoredState) -> int:
-    directory = Directory(stored.directory, stored.storage)
-    # Also of sources whose state was imported, or was gone on with.
-    there = cache(directory.sizes)
-    then = Snapshot()
-    for commit in commits.forwards(known.seq + 1):
-        then = then.after(commit)
-        files = (each.split("/", 1) for each in files_of(then.runs))
-        if commit.runs and all(name in there(source) for source, name in files):
-            return commit.seq
-    return known.seq
+    """The first commit whose state is kept. There may be a million before it, which nobody reads:
+    by and large what is kept at one is kept at all behind it."""
+    size_of = cache(Directory(stored.directory, stored.storage).size)
+
+    def is_kept(seq: int) -> bool:
+        files = files_of(commits.table.known(seq).runs)
+        return bool(files) and all(size_of(each) is not None for each in files)
+
+    return 1 + bisect_left(range(1, known.seq), True, key=is_kept)
 
 
 class StateFold:

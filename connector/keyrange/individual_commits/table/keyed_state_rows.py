@@ -4,6 +4,7 @@ keys, and what commits it can be taken back to."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
@@ -19,13 +20,15 @@ from keyrange.keyed_state.model.state_runs import StateRun, clipped
 from keyrange.keyed_state.sorted_blocks import Blocks, Keys, look_up, merged
 from keyrange.keyed_state.state_files import FileBlocks
 from keyrange.keyed_state.variables import KEY, KEY_HASH, StateForm, form_of
-from keyrange.model.key_ranges import SPACE, KeyRange, hash_of
+from keyrange.model.key_ranges import SPACE, KeyRange, hash_of, split_evenly
 from keyrange.model.offsets import TopicPartition
 from keyrange.options.commits import beside
 from keyrange.storage.directory import Directory
 
 # How many commits that a partition can be taken back to are named to who asks for another.
 _NAMED: Final = 5
+# About so many runs are open at a time.
+_OPENED_MAX: Final = 64
 
 Runs = Mapping[TopicPartition, tuple[StateRun, ...]]
 
@@ -54,9 +57,14 @@ class StoredState:
     def __post_init__(self) -> None:
         self._files = Directory(self.directory, self.storage)
 
-    def at(self, runs: Runs) -> StoredState:
-        """The state at another commit, with what is open."""
-        return StoredState(self.directory, runs, self.time_ms, self.storage, self._opened)
+    def at(self, runs: Runs, time_ms: int) -> StoredState:
+        """The state at another commit and time, with what is open: in the variables of this one,
+        where these take it in."""
+        found = StoredState(self.directory, runs, time_ms, self.storage, self._opened)
+        with suppress(KeyrangeError):
+            self.form.check(found.form.schema, "")
+            found.form = self.form
+        return found
 
     @cached_property
     def form(self) -> StateForm:
@@ -71,14 +79,19 @@ class StoredState:
         return form_of(self._blocks(newest, None).schema) or StateForm(())
 
     def _blocks(self, run: StateRun, form: StateForm | None) -> FileBlocks:
-        if run not in self._opened:
-            self._opened[run] = FileBlocks(self._files, run, form)
-        return self._opened[run]
+        found = self._opened.pop(run, None) or FileBlocks(self._files, run, form)
+        self._opened[run] = found
+        while len(self._opened) > _OPENED_MAX:
+            # Who goes through all runs would have all that he has read in memory.
+            self._opened.pop(next(iter(self._opened)))
+        return found
 
     def rows(self, partition: TopicPartition, span: KeyRange = SPACE) -> Iterator[pa.RecordBatch]:
         """The keys of a partition that have any state, in blocks. Raises STATE_GONE,
         STATE_DAMAGED."""
-        yield from merged(self.blocks(partition, span), self.form, self._left)
+        count = len(clipped(self.runs.get(partition, ()), span))
+        for part in split_evenly(span, count // _OPENED_MAX):
+            yield from merged(self.blocks(partition, part), self.form, self._left)
 
     def blocks(self, partition: TopicPartition, span: KeyRange) -> list[Blocks]:
         """The runs of a partition's keys, the newest first."""
@@ -102,8 +115,9 @@ class StoredState:
 
     def of_key(self, partition: TopicPartition, key: bytes) -> dict[str, Any] | None:
         """The variables of a key, None where it has none."""
-        found = clipped(self.runs.get(partition, ()), SPACE)
-        wanted = Keys(np.array([hash_of(key)], np.int64), pa.array([key], pa.binary()))
+        key_hash = hash_of(key)
+        found = clipped(self.runs.get(partition, ()), KeyRange(key_hash, key_hash + 1))
+        wanted = Keys(np.array([key_hash], np.int64), pa.array([key], pa.binary()))
         blocks = [self._blocks(run, self.form) for run in found]
         batch = self._left(look_up(blocks, wanted, self.form))
         return plain_rows(batch, self.form)[0][1] if batch.num_rows else None
@@ -234,9 +248,8 @@ def _whole_commits(
 def _check_kept(
     runs: tuple[StateRun, ...], files: Directory, partition: TopicPartition, seq: int
 ) -> None:
-    sources = {run.file.partition("/")[0] for run in runs}
-    there = {f"{source}/{name}" for source in sources for name in files.sizes(source)}
-    gone = sorted({run.file for run in runs} - there)
+    # A list of all files would be one of millions.
+    gone = [each for each in sorted({run.file for run in runs}) if files.size(each) is None]
     if gone:
         raise invalid_options(
             f"the state of {partition} at commit {seq} is not kept any more (state.retention): "

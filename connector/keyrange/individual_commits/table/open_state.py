@@ -17,7 +17,7 @@ from keyrange.errors import invalid_options
 from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.individual_commits.table.commit_admin import Commits
 from keyrange.individual_commits.table.keyed_state_rows import StoredState, no_state
-from keyrange.keyed_state.cache import StateCache, copies_of, place_of
+from keyrange.keyed_state.cache import StateCache, copies_of, place_of, sweep_idle
 from keyrange.keyed_state.expiry import with_state
 from keyrange.keyed_state.model.state_runs import StateRun, newest_first
 from keyrange.keyed_state.sorted_blocks import (
@@ -34,6 +34,7 @@ from keyrange.keyed_state.state_files import FileBlocks
 from keyrange.keyed_state.variables import KEY, StateForm
 from keyrange.model.key_ranges import SPACE, hash_of, subtract
 from keyrange.model.offsets import TopicPartition
+from keyrange.model.state_scope import StateScope
 from keyrange.storage.directory import Directory
 
 # Partitions that an error lists.
@@ -66,9 +67,12 @@ class StatePlace:
 
     def sweep(self, source_id: str, known: Snapshot) -> None:
         """Remove copies of runs that are over, unless others keep theirs there too."""
-        for partition, runs in known.runs_there.items() if self.is_own else ():
+        if not self.is_own or self.copies is None:
+            return
+        for partition, runs in known.runs_there.items():
             if (cache := self.cache(source_id, known, partition)) is not None:
                 cache.sweep(SPACE, runs)
+        sweep_idle(copies_of(self.copies, source_id))
 
 
 class _OneAtATime:
@@ -88,6 +92,7 @@ class OpenState:
     """The state of a source at a commit: the runs of each partition, opened, the newest first.
     `time_ms`: that of a commit that is asked for by its number, in ms since 1970; None for now.
     `known`: the partitions that the commits know of. `is_kept`: whether a job keeps state in them.
+    `scope`: which of them share it.
     """
 
     source_id: str
@@ -97,6 +102,7 @@ class OpenState:
     time_ms: int | None
     known: Collection[TopicPartition]
     is_kept: bool
+    scope: StateScope
 
     def left(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Keys that have any state, without what has expired."""
@@ -114,7 +120,8 @@ class OpenState:
             named = [str(TopicPartition(*each)) for each in sorted(self.known)[:_NAMED]]
             text = f"the commits know of no partition {partition}; they know of: {', '.join(named)}"
             raise invalid_options(text)
-        return [at for at in self.blocks if at == partition]
+        home = self.scope.home(TopicPartition(*partition))
+        return [at for at in self.blocks if at == home]
 
     def found(
         self, keys: Iterable[bytes], partition: tuple[str, int] | None
@@ -186,9 +193,9 @@ def opened_state(
             run: _opened_run(files, run, form, cache, opened.get(run), copying)
             for run in newest_first(runs)
         }
-    return OpenState(
-        source_id, known.seq, form, blocks, time_ms, known.states.keys(), bool(known.runs)
-    )
+    scope = StateScope(known.terms.state_topic if known.terms is not None else "")
+    told = (time_ms, known.states.keys(), bool(known.runs), scope)
+    return OpenState(source_id, known.seq, form, blocks, *told)
 
 
 def _opened_run(

@@ -83,11 +83,21 @@ def needed(runs: Iterable[StateRun]) -> list[StateRun]:
 
     A run supersedes another where it covers its keys and all of its commits and more.
     """
-    runs = list(runs)
+    over: dict[StateRun, list[KeyRange]] = {}
+    here: list[StateRun] = []
+    # Only runs that share keys are compared: there may be thousands, of hundreds of key ranges.
+    for run in sorted(runs, key=lambda run: run.span.from_hash):
+        here = [each for each in here if each.span.until_hash > run.span.from_hash]
+        for each in here:
+            if _supersedes(each, run):
+                over.setdefault(run, []).append(each.span)
+            elif _supersedes(run, each):
+                over.setdefault(each, []).append(run.span)
+        here.append(run)
+        over.setdefault(run, [])
     left: list[StateRun] = []
-    for run in runs:
-        over = [each.span for each in runs if _supersedes(each, run)]
-        for span in subtract([run.span], over):
+    for run, spans in over.items():
+        for span in subtract([run.span], spans) if spans else [run.span]:
             left.append(run if span == run.span else _cut_to(run, span))
     return newest_first(left)
 

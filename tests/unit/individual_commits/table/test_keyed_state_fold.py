@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,14 +11,15 @@ from typing import Any
 import pytest
 
 from keyrange.errors import KeyrangeError
-from keyrange.individual_commits.model.commit import CommitKind
+from keyrange.individual_commits.model.commit import Commit, CommitKind, known_at
 from keyrange.individual_commits.model.partition_progress import fresh
-from keyrange.individual_commits.table.commit_admin import open_commits
+from keyrange.individual_commits.table.commit_admin import Commits, open_commits
 from keyrange.individual_commits.table.keyed_state_fold import FoldPlan, StateFold, plan_fold
 from keyrange.individual_commits.table.keyed_state_rows import StoredState
 from keyrange.keyed_state.variables import StateForm, ValueState, variables_of
 from keyrange.model.offsets import OffsetRange, TopicPartition
 from samples.working import PLACE, Sent, batch_of
+from tables.commit_tables import MemoryCommitTable
 from tables.state_commits import AT, NOW_MS, StateCommits
 
 FORM = StateForm(variables_of({"total": ValueState("n long")}))
@@ -59,6 +62,12 @@ def test_a_function_that_fails_with_some_is_told_of() -> None:
     assert [offset for _, offset, _ in fold.failures] == [0]
 
 
+def query_at(home: Path) -> StateCommits:
+    query = StateCommits(home)
+    query.form = StateForm(variables_of({"n": ValueState("n long")}))
+    return query
+
+
 def planned(query: StateCommits) -> FoldPlan:
     commits = open_commits(query.path, "", "s", {})
     known = commits.table.known()
@@ -67,7 +76,7 @@ def planned(query: StateCommits) -> FoldPlan:
 
 def test_state_that_was_imported_is_kept_as_the_querys_own_is(tmp_path: Path) -> None:
     """Its files are those of another source."""
-    query = StateCommits(tmp_path)
+    query = query_at(tmp_path)
     imported = StateCommits(tmp_path, "imported").written([{"key": b"z", "n": {"n": 9}}], 1)
     query.commit(CommitKind.FENCE)
     runs = (imported, query.written([{"key": b"a", "n": {"n": 1}}], 2))
@@ -82,7 +91,7 @@ def test_a_partition_that_the_first_commit_does_not_know_begins_with_its_own(
     tmp_path: Path,
 ) -> None:
     """The query may have begun anywhere in it."""
-    query, other = StateCommits(tmp_path), TopicPartition("flights", 1)
+    query, other = query_at(tmp_path), TopicPartition("flights", 1)
     query.commit(CommitKind.FENCE)
     query.batch(0, [{"key": b"a", "n": {"n": 1}}])
     run = query.written([{"key": b"b", "n": {"n": 1}}], 3)
@@ -90,3 +99,36 @@ def test_a_partition_that_the_first_commit_does_not_know_begins_with_its_own(
     query.commit(CommitKind.BATCH, 2, states={other: fresh("id", 1_003)}, runs={other: (run,)})
     plan = planned(query)
     assert (plan.spans, plan.base[other]) == ({other: OffsetRange(1_000, 1_003)}, (run,))
+
+
+def test_the_first_commit_that_is_kept_is_found_by_a_few(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There may be a commit a second, of years."""
+    table, files = MemoryCommitTable("s"), query_at(tmp_path)
+    run = files.written([{"key": b"a", "n": {"n": 1}}], 1)
+    states, gone = {AT: fresh("id", 5)}, replace(run, file="s/gone.parquet")
+    for seq in range(1, 301):
+        runs = {AT: (run if seq > 200 else gone,)}
+        of = ("g", "s", "q", "r", seq, NOW_MS)
+        table.append(Commit(seq, CommitKind.BATCH, *of, states=states, runs=runs))
+    read: list[int] = []
+    whole = table.history
+
+    def history(*given: int) -> Iterator[Commit]:
+        for each in whole(*given):
+            read.append(each.seq)
+            yield each
+
+    monkeypatch.setattr(table, "history", history)
+    stored = StoredState(f"{files.path}_state", {AT: (run,)}, NOW_MS)
+    plan = plan_fold(Commits("c", "s", table), known_at(table.store, 300), stored, None)
+    assert (plan.from_seq, read) == (201, [*range(202, 301)])
+
+
+def test_of_a_job_with_time_nobody_can_tell(tmp_path: Path) -> None:
+    """Late records and timers have changed the state too."""
+    query = StateCommits(tmp_path)
+    query.batch(0, [{"key": b"a", "n": {"n": 1}}])
+    with pytest.raises(KeyrangeError, match=r"INVALID_OPTIONS.*when timers fired"):
+        planned(query)

@@ -1,10 +1,14 @@
-"""To which commit the state of keys goes back with the records of a partition."""
+"""To which commit the state of keys goes back with the records of a partition; and how much of a
+state of many runs is open at a time."""
 
 from __future__ import annotations
 
+import os
+import resource
 from collections.abc import Mapping
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from keyrange.errors import KeyrangeError
@@ -15,9 +19,11 @@ from keyrange.individual_commits.model.partition_progress import (
     PendingRecord,
 )
 from keyrange.individual_commits.table.commit_admin import Commits
-from keyrange.individual_commits.table.keyed_state_rows import runs_to_return_to
+from keyrange.individual_commits.table.keyed_state_rows import StoredState, runs_to_return_to
 from keyrange.keyed_state.model.state_runs import StateRun
-from keyrange.model.key_ranges import SPACE
+from keyrange.keyed_state.state_files import StateFileWriter
+from keyrange.keyed_state.variables import StateForm, ValueState, variables_of
+from keyrange.model.key_ranges import SPACE, hash_of, split_evenly
 from keyrange.model.offsets import TopicPartition
 from keyrange.storage.directory import Directory
 from tables.commit_tables import MemoryCommitTable
@@ -123,3 +129,36 @@ def test_a_state_of_records_that_a_cut_log_lost_is_none(history: History) -> Non
     assert "that is so at 600 (commit:1), 850 (commit:4), 1000 (commit:5)" in history.goes_back(800)
     assert history.goes_back(850) == "s/4"
     assert history.goes_back(600) == "s/1"
+
+
+@pytest.fixture
+def many(tmp_path: Path) -> StoredState:
+    """State of a partition that was cut into many key ranges, each with a run."""
+    form = StateForm(variables_of({"n": ValueState("n long")}))
+    files = Directory(str(tmp_path))
+    writer, spans = StateFileWriter(files, "s", form), split_evenly(SPACE, 200)
+    keys = sorted((hash_of(b"k%d" % n), b"k%d" % n) for n in range(5_000))
+    for span in spans:
+        own = [{"key_hash": at, "key": key, "n": {"n": 1}} for at, key in keys if span.contains(at)]
+        assert writer.add([pa.RecordBatch.from_pylist(own, form.schema)])
+    made = zip(writer.finish(), spans, strict=True)
+    runs = [each.as_run(writer.name, span, 1).committed(1) for each, span in made]
+    return StoredState(str(tmp_path), {AT: tuple(runs)}, 0)
+
+
+def test_few_files_are_open_at_a_time(many: StoredState) -> None:
+    """A process may have a thousand; a state of some partitions has more runs than that."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 100, before[1]))
+    try:
+        assert sum(block.num_rows for block in many.rows(AT)) == 5_000
+        assert all(not wrong for _, _, wrong in many.check())
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert len(many._opened) <= 64
+
+
+def test_of_a_key_the_runs_are_opened_that_may_have_it(many: StoredState) -> None:
+    assert many.of_key(AT, b"k7") == {"n": 1}
+    # And the one that says which variables there are.
+    assert len(many._opened) <= 2

@@ -171,3 +171,11 @@ def test_offsets_choose_records_alone(query: Query) -> None:
     assert (found["timers"], found["written"]) == ([], None)
     commits: Commits = open_commits(query.path, "", "", {})
     assert commits.table.known().seq == 3
+
+
+def test_who_names_no_checkpoint_is_told_of_the_batch_that_may_be_open(tmp_path: Path) -> None:
+    query = Query(tmp_path)
+    query.batch(0, [{"key": b"a", "n": {"n": 1}}])
+    query.gives_up(0, (b"a", AT_US))
+    told = commanding.succeed("deadletters", "replay", query.path, "--all")
+    assert "--checkpoint LOCATION refuses while there is one" in told.output

@@ -1,0 +1,115 @@
+"""`keyrange.state_reader`: of which source, and of which partition, it shows state."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import keyrange
+from keyrange.errors import KeyrangeError
+from keyrange.individual_commits.model.commit import Commit, CommitKind
+from keyrange.individual_commits.model.partition_progress import fresh
+from keyrange.individual_commits.table.commit_table import DeltaCommitTable
+from keyrange.jobs import state_reader as module
+from keyrange.jobs.state_reader import StateReader
+from keyrange.model.commit_settings import CommitSettings
+from keyrange.model.offsets import TopicPartition
+from tables.state_commits import AT, NOW_MS, StateCommits
+
+
+@pytest.fixture
+def query(tmp_path: Path) -> StateCommits:
+    made = StateCommits(tmp_path)
+    made.commit(CommitKind.FENCE)
+    made.batch(0, [{"key": b"a", "n": {"n": 1}}])
+    return made
+
+
+@pytest.fixture
+def reader(query: StateCommits, tmp_path: Path) -> Iterator[StateReader]:
+    with keyrange.state_reader(query.path, copies=tmp_path / "copies", follow_ms=0) as made:
+        yield made
+
+
+@pytest.fixture
+def zone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Of this machine: two hours before UTC."""
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "EARLY-2")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+def test_the_past_is_that_of_the_source_that_is_shown(
+    query: StateCommits, reader: StateReader, tmp_path: Path
+) -> None:
+    """Another checkpoint has gone on with the group, and its commits have the same numbers."""
+    then = StateCommits(tmp_path, "then")
+    then.commit(CommitKind.FENCE)
+    then.batch(0, [{"key": b"a", "n": {"n": 2}}])
+    assert reader.get("a") == {"n": 1}
+    now = datetime.fromtimestamp(NOW_MS / 1000, UTC)
+    for at in (reader.seq, now):
+        assert reader.as_of(at).get("a") == {"n": 1}
+        assert reader.as_of(at).as_of(reader.seq).get("a") == {"n": 1}
+
+
+@pytest.mark.usefixtures("zone")
+def test_a_time_without_a_zone_is_utc(reader: StateReader) -> None:
+    """As everywhere: in local time the commit would be two hours off."""
+    now = datetime.fromtimestamp(NOW_MS / 1000, UTC)
+    assert reader.as_of(now.replace(tzinfo=None)).seq == 2
+
+
+def test_a_time_of_long_ago_is_found_by_a_few_commits(
+    query: StateCommits, reader: StateReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There may be a commit a second."""
+    for _ in range(30):
+        query.commit(CommitKind.FENCE)
+    read = []
+    whole = DeltaCommitTable.history
+
+    def history(*given: Any) -> Iterator[Commit]:
+        for each in whole(*given):
+            read.append(each.seq)
+            yield each
+
+    monkeypatch.setattr(DeltaCommitTable, "history", history)
+    long_ago = datetime.fromtimestamp(NOW_MS / 1000 - 1, UTC)
+    with pytest.raises(KeyrangeError, match="INVALID_OPTIONS"):
+        reader.as_of(long_ago)
+    assert 0 < len(read) <= 6
+
+
+def test_a_checkpoint_that_has_only_begun_shows_nothing_yet(
+    reader: StateReader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_REOPEN_S", 0.0)
+    then = StateCommits(tmp_path, "then")
+    then.commit(CommitKind.FENCE)
+    reader.refresh()
+    assert reader.get("a") == {"n": 1}
+    then.batch(0, [{"key": b"a", "n": {"n": 2}}])
+    reader.refresh()
+    assert reader.get("a") == {"n": 2}
+
+
+def test_partitions_that_share_state_all_have_it(query: StateCommits, reader: StateReader) -> None:
+    other = TopicPartition("airports", 0)
+    query.commit(
+        CommitKind.BATCH,
+        1,
+        states={AT: fresh("id", 1), other: fresh("id", 1)},
+        runs=query.table.known().runs,
+        terms=CommitSettings(state_topic=AT.topic),
+    )
+    reader.refresh()
+    for partition in (AT, other):
+        assert reader.get("a", partition=partition) == {"n": 1}
