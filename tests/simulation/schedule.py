@@ -22,7 +22,8 @@ from simulation.world import OUTPUT, World
 
 _STEPS = 7
 # Calm triggers until everything has to be done.
-_CALM_STEPS = 150
+# Nobody waits for the hour by which a clock was ahead.
+_CALM_STEPS = 80
 _CALM_STEPS_WITH_NEW = 3
 # And until nobody sets anything by hand any more.
 _CALM_STEPS_BY_HAND = 13

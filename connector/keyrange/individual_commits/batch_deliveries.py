@@ -85,11 +85,12 @@ def batch_time(
     end: Checkpoint,
     log_ends: Positions,
     now_ms: int | None,
+    due_ms: int,
     time: JobTime | None,
     scope: StateScope = OWN_STATE,
 ) -> BatchTime:
-    """Of the batch that ends at `end` and whose time is `now_ms`, from the state at its commit.
-    `log_ends` are as of its plan."""
+    """Of the batch that ends at `end`, whose time is `now_ms` and in which timers fire again that
+    are due at `due_ms`, from the state at its commit. `log_ends` are as of its plan."""
     if time is None or now_ms is None:
         return BatchTime()
     clocks: dict[TopicPartition, PartitionClock] = {}
@@ -110,7 +111,7 @@ def batch_time(
             )
         clocks |= dict.fromkeys(partitions, clock)
         # The timers of keys are those of their home.
-        if home in found and (spans := _due_spans(found[home], clock, now_ms)):
+        if home in found and (spans := _due_spans(found[home], clock, due_ms)):
             fires[home] = tuple(spans)
     return BatchTime(clocks, fires)
 
@@ -126,15 +127,15 @@ def with_unread(
     return {each for each, at in {**read, **initial}.items() if log_ends.get(each, at) > at}
 
 
-def _due_spans(time: PartitionTime, clock: PartitionClock, now_ms: int) -> list[KeyRange]:
+def _due_spans(time: PartitionTime, clock: PartitionClock, due_ms: int) -> list[KeyRange]:
     """The key ranges in which some timer may be due."""
     if not clock.behind:
-        return [timer.span for timer in time.timers if timer.is_due(clock.at_us, now_ms)]
+        return [timer.span for timer in time.timers if timer.is_due(clock.at_us, due_ms)]
     return [
         span
         for timer in time.timers
         for span, at_us in clock.within(timer.span)
-        if timer.is_due(at_us, now_ms)
+        if timer.is_due(at_us, due_ms)
     ]
 
 

@@ -252,8 +252,9 @@ class EachBatch:
         known = last
         if start != end:
             known = planned_from(planned.mark, lambda source, seq: run.table_of(source).known(seq))
-        scope = self.options.commits.scope
-        time = batch_time(known, end, end.log_ends, planned.mark.time_ms, self.time, scope)
+        scope, mark = self.options.commits.scope, planned.mark
+        told = mark.time_ms, mark.due_ms, self.time, scope
+        time = batch_time(known, end, end.log_ends, *told)
         if start == end:
             # Its mark is of the batch before, and nothing of that is handed out once more.
             states = last.states.only(end.positions)

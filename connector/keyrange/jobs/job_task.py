@@ -173,6 +173,7 @@ def state_settings(options: SourceOptions, order: WorkOrder) -> StateSettings:
         options.commits.revealed_storage(),
         order.state.timers_max,
         order.state.scope,
+        order.state.retries,
     )
 
 

@@ -34,15 +34,15 @@ _LOOKED_AT: Final = 1024
 
 
 def due_rows(
-    runs: Sequence[Blocks], span: KeyRange, clock_us: int, now_ms: int, form: StateForm
+    runs: Sequence[Blocks], span: KeyRange, clock_us: int, due_ms: int, form: StateForm
 ) -> Iterator[pa.RecordBatch]:
     """Rows of the keys of a key range that have a timer due at `clock_us`, or whose timer failed
-    and is tried again at `now_ms`. `runs`: the newest first, whose newest row of a key counts."""
+    and is tried again at `due_ms`. `runs`: the newest first, whose newest row of a key counts."""
     for at, run in enumerate(runs):
         for block in all_in(run):
             rows = within(block, span)
             timers_us, retries_ms = wake_times(rows)
-            due = np.flatnonzero((timers_us <= clock_us) | (retries_ms <= now_ms))
+            due = np.flatnonzero((timers_us <= clock_us) | (retries_ms <= due_ms))
             if len(due):
                 newest = due[said_by_none(runs[:at], _keys(rows, due))]
                 if len(newest):

@@ -48,7 +48,7 @@ from keyrange.keyed_state.variables import KEY_HASH, StateForm
 from keyrange.model.key_ranges import KeyRange, common, merge, subtract
 from keyrange.model.offsets import TopicPartition
 from keyrange.model.state_scope import OWN_STATE, StateScope
-from keyrange.model.timers import SeenTimers
+from keyrange.model.timers import NO_RETRIES, Retries, SeenTimers
 from keyrange.model.watermarks import PartitionClock
 from keyrange.storage.directory import Directory
 
@@ -60,8 +60,9 @@ _FOREIGN_RUNS_MAX: Final = 16
 class StateSettings:
     """Where the state of a source is. `directory` of all sources, `cache`: of copies on this host,
     None for none. `seq`: the commit that the batch was planned from. `time_ms`: the batch's time,
-    in ms since 1970. `timers_max`: of about how many keys of a range timers fire, None for all.
-    `scope`: which partitions share a state. `storage`: settings of the object store."""
+    in ms since 1970, and `retries` that of timers that failed. `timers_max`: of about how many keys
+    of a range timers fire, None for all. `scope`: which partitions share a state. `storage`:
+    settings of the object store."""
 
     directory: str
     source_id: str
@@ -71,6 +72,7 @@ class StateSettings:
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)
     timers_max: int | None = None
     scope: StateScope = OWN_STATE
+    retries: Retries = NO_RETRIES
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +187,11 @@ class TaskStates:
         """The time of the batch, in ms since 1970."""
         return self.settings.time_ms
 
+    @property
+    def retries(self) -> Retries:
+        """By what timers fire again that failed."""
+        return self.settings.retries
+
     def timers(
         self, waiting: Mapping[TopicPartition, Collection[int]]
     ) -> Iterator[tuple[TopicPartition, SeenTimers]]:
@@ -271,7 +278,7 @@ class _RangeState:
         most = states.settings.timers_max
         if most is not None:
             clock_us = oldest_clock(runs, span, clock_us, most)
-        rows = due_rows(runs, span, clock_us, states.time_ms, states.form)
+        rows = due_rows(runs, span, clock_us, states.retries.due_ms, states.form)
         return Firing(partition, clock_us, rows)
 
     def timers(self, waiting: Numbers, clock: PartitionClock) -> Iterator[SeenTimers]:

@@ -52,7 +52,8 @@ class CommitMark:
     it again plans the same, whatever the options say by then.
 
     `source_id` is made up when the query begins. `seq` is the last commit that the plan knows.
-    Pending records whose time came until `due_ms` are handed out again; NEVER_DUE for none.
+    Pending records whose time came until `due_ms` are handed out again, and timers that failed fire
+    again; NEVER_DUE for none.
     `ranges` says into how many even key ranges each partition is cut; one that is not named is not
     cut, or as the options say. `cuts` are hashes at which it is cut besides, ascending: where the
     portions of a batch begin that is read by slots. `pending_max` is the bound of a key range and
@@ -60,8 +61,8 @@ class CommitMark:
     None stands for what the options say. `resumes` names the source and its commit that a query
     without commits of its own goes on from. `log_ends` says where the logs end that the batch does
     not reach: a partition with records that it does not read is not idle. `time_ms` is the time of
-    the batch, in ms since 1970, where a job keeps state for keys, else None. `state_topic` as of
-    `StateScope`.
+    the batch, in ms since 1970, where a job keeps state for keys, else None, and `clock_ms` what
+    the clock said then: a timer that fails waits from there on. `state_topic` as of `StateScope`.
     """
 
     source_id: str
@@ -75,10 +76,12 @@ class CommitMark:
     log_ends: Mapping[TopicPartition, int] = field(default_factory=dict)
     cuts: Mapping[TopicPartition, tuple[int, ...]] = field(default_factory=dict)
     time_ms: int | None = None
+    clock_ms: int | None = None
     state_topic: str = ""
 
     def to_json(self) -> dict[str, Any]:
         document = {
+            "clockMs": self.clock_ms,
             "cuts": nested({at: list(each) for at, each in self.cuts.items()}) or None,
             "deliveriesMax": self.deliveries_max,
             "dueMs": None if self.due_ms == NEVER_DUE else self.due_ms,
@@ -236,8 +239,8 @@ def _read_mark(document: Any) -> CommitMark | None:
         raise _invalid("'commits' names a source by what is no id")
     due_ms = document.get("dueMs", NEVER_DUE)
     pending_max, deliveries_max = document.get("pendingMax"), document.get("deliveriesMax")
-    time_ms = document.get("timeMs")
-    bounds = [each for each in (pending_max, deliveries_max, time_ms) if each is not None]
+    times_ms = document.get("timeMs"), document.get("clockMs")
+    bounds = [each for each in (pending_max, deliveries_max, *times_ms) if each is not None]
     if not _is_count(due_ms, NEVER_DUE) or not all(_is_count(each, 1) for each in bounds):
         raise _invalid("'commits' holds no whole numbers")
     keeps_order = document.get("keepsOrder")
@@ -255,7 +258,7 @@ def _read_mark(document: Any) -> CommitMark | None:
         _read_commit(resumes, "'resumes' of 'commits'") if resumes is not None else None,
         read_positions(document.get("logEnds", {}), least=0),
         {partition: _cuts(at, partition) for partition, at in _by_partition(cuts)},
-        time_ms,
+        *times_ms,
         str(document.get("stateTopic", "")),
     )
 

@@ -24,8 +24,8 @@ class NextTimer:
     timer_us: int = NEVER
     retry_ms: int = NEVER
 
-    def is_due(self, clock_us: int, now_ms: int) -> bool:
-        return self.timer_us <= clock_us or self.retry_ms <= now_ms
+    def is_due(self, clock_us: int, due_ms: int) -> bool:
+        return self.timer_us <= clock_us or self.retry_ms <= due_ms
 
     def flat(self) -> tuple[Any, ...]:
         """Its values one after the other, with both ends of the key range in it; None stands for
@@ -44,6 +44,19 @@ class NextTimer:
         """What it says of a key range; None where that is nothing."""
         shared = common(self.span, span)
         return None if shared is None else NextTimer(shared, self.timer_us, self.retry_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Retries:
+    """By what timers fire again that failed: those whose time came until `due_ms` do, and one that
+    fails waits from `now_ms` on, in ms since 1970. That is the clock as people set it: the time of
+    batches stands still where this goes back."""
+
+    now_ms: int
+    due_ms: int
+
+
+NO_RETRIES: Final = Retries(0, 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,10 +46,17 @@ from keyrange.members.model.copy_book import KnownState
 from keyrange.model.checkpoint import NEVER_DUE, Checkpoint, CommitMark
 from keyrange.model.key_ranges import KeyRange
 from keyrange.model.offsets import OffsetRange, Positions, TopicPartition, nested
+from keyrange.model.timers import Retries
 from keyrange.options import SourceOptions
 from keyrange.source.commit_strategy import CommitStrategy, JobState, NextBatch, OpenTable
 from keyrange.source.held_partitions import HeldPartitions, slow_texts
-from keyrange.source.job_timers import known_state, state_metrics, state_order, timers_due_in_s
+from keyrange.source.job_timers import (
+    known_state,
+    retries_ms,
+    state_metrics,
+    state_order,
+    timers_due_in_s,
+)
 from keyrange.source.model.resuming import check_same
 from keyrange.source.planning import Deliveries, check_partitions, count_ranges
 from keyrange.source.state_topics import (
@@ -173,15 +180,18 @@ class IndividualCommits(CommitStrategy):
         ends = batch.limited(self._admissible(latest), self._late(states) if batch.limits else {})
         moved = batch.moved or ends.keys() != start.positions.keys()
         is_due = self._records_due_in_s() == 0.0
-        until_ms = self._due_until_ms() if is_due else NEVER_DUE
         new = ends != dict(base.positions)
         is_behind = bool((states.scanned < states.positions).any())
-        now_ms = start.time_after(_now_ms())
+        due_ms, clock_ms = self._due_until_ms(), _now_ms()
+        now_ms = start.time_after(clock_ms)
         self._log_ends = batch.log_ends
-        fires = self._batch_time(self._known, base, batch.log_ends, now_ms).fires
+        fires = self._batch_time(self._known, base, batch.log_ends, now_ms, due_ms).fires
         if not (new or moved or is_due or is_behind or fires):
             return None
-        mark = self._mark(start, ends, batch.sizes_of, until_ms, now_ms, fires)
+        mark = self._mark(start, ends, batch.sizes_of, fires)
+        mark = replace(mark, due_ms=due_ms if is_due or fires else NEVER_DUE)
+        if self._keeps_state:
+            mark = replace(mark, time_ms=now_ms, clock_ms=clock_ms)
         plan = partial(plan_batch_deliveries, options=self._options, fires=fires)
         end = replace(base, positions=ends, commits=mark)
         deliveries = plan(self._known, start, end)
@@ -209,7 +219,8 @@ class IndividualCommits(CommitStrategy):
         check_terms(known, self._terms)
         check_mark(end.commits, self._scope)
         self._state.check(known)
-        fires = self._batch_time(known, end, end.log_ends, end.commits.time_ms).fires
+        mark = end.commits
+        fires = self._batch_time(known, end, end.log_ends, mark.time_ms, mark.due_ms).fires
         planned = plan_batch_deliveries(known, start, end, self._options, fires)
         deliveries = {each: planned[each] for each in planned.states.where(planned.busy)}
         spans = {partition: self._own(partition, end.commits) for partition in deliveries}
@@ -224,8 +235,7 @@ class IndividualCommits(CommitStrategy):
         if not self._keeps_state or mark is None:
             return None
         known = planned_from(mark, lambda source, seq: self._table(source).known(seq))
-        now_ms = _now_ms() if mark.time_ms is None else mark.time_ms
-        return state_order(known, end, mark.seq, now_ms, self._time, self._options)
+        return state_order(known, end, mark, self._time, self._options)
 
     def known_state(self) -> KnownState | None:
         mark = self._start and self._start.commits
@@ -269,7 +279,8 @@ class IndividualCommits(CommitStrategy):
         return found
 
     def due_in_s(self) -> float | None:
-        told = self._known, self._log_ends, self._time, _now_ms(), self._scope
+        retries = Retries(_now_ms(), self._due_until_ms())
+        told = self._known, self._log_ends, self._time, retries, self._scope
         found = (self._records_due_in_s(), timers_due_in_s(*told))
         return min((each for each in found if each is not None), default=None)
 
@@ -280,8 +291,9 @@ class IndividualCommits(CommitStrategy):
         return 0.0 if due_ms <= self._due_until_ms() else (due_ms - _now_ms()) / 1000
 
     def _due_until_ms(self) -> int:
-        wait_ms_max, keeps_order = self._commits.policy.backoff_max_ms, self._commits.keeps_order
-        return due_until_ms(self._states, _now_ms(), wait_ms_max, keeps_order, self._scope)
+        """Until when pending records and timers that failed are due."""
+        told = self._commits.policy.backoff_max_ms, self._commits.keeps_order, self._scope
+        return due_until_ms(self._states, _now_ms(), *told, retries_ms(self._known))
 
     def waits_for_due(self) -> bool:
         """Say what waits, or wait for it as the options say."""
@@ -348,34 +360,22 @@ class IndividualCommits(CommitStrategy):
         start: Checkpoint,
         ends: Positions,
         sizes: SizesOf,
-        due_ms: int,
-        now_ms: int,
         fires: Collection[TopicPartition],
     ) -> CommitMark:
         late, positions = self._late(self._states), self._states.positions.tolist()
         begins = zip(self._states, positions, strict=True)
         spans = {at: OffsetRange(max(begin - int(late[at]), 0), ends[at]) for at, begin in begins}
         pending = {partition: span for partition, span in spans.items() if span.size}
-        counts: Mapping[TopicPartition, int] = {}
-        if self._options.key_ranges.split_by == "keyRange":
-            bytes_per_offset = sizes(pending) if pending else {}
-            # Where nothing but timers is due nobody knows how much work that is.
-            idle = {p: OffsetRange(0, 1) for p in fires if p not in pending}
-            counts = {
-                **count_ranges(pending, bytes_per_offset, self._options),
-                **count_ranges(idle, dict.fromkeys(idle, 1.0), self._options),
-            }
+        counts = count_ranges(pending, sizes, fires, self._options)
         return CommitMark(
             source_id=start.commits.source_id if start.commits else self._made_up,
             seq=self._known.seq,
-            due_ms=due_ms,
             ranges=same_counts(counts, ends, self._scope),
             pending_max=self._commits.limits.pending_max,
             keeps_order=self._commits.keeps_order,
             deliveries_max=self._commits.policy.deliveries_max,
             resumes=self._resumes if start.commits is None and start.fresh else None,
             cuts=same_cuts(self._cuts_of, {*pending, *fires}, ends, self._scope),
-            time_ms=now_ms if self._keeps_state else None,
             state_topic=self._scope.topic,
         )
 

@@ -14,10 +14,10 @@ from keyrange.kafka.cluster_view import ClusterView
 from keyrange.kafka.messages.protocol import isolation_level
 from keyrange.keyed_state.model.state_runs import last_seq
 from keyrange.members.model.copy_book import KnownState
-from keyrange.model.checkpoint import Checkpoint
+from keyrange.model.checkpoint import Checkpoint, CommitMark
 from keyrange.model.offsets import LATEST, READ_UNCOMMITTED, Positions
 from keyrange.model.state_scope import OWN_STATE, StateScope
-from keyrange.model.timers import NEVER, earliest
+from keyrange.model.timers import NEVER, Retries, earliest
 from keyrange.model.watermarks import BEGIN, Watermark, known_by, shared_due_ms
 from keyrange.options import SourceOptions
 from keyrange.work.job_time import JobTime
@@ -44,21 +44,28 @@ def timers_due_in_s(
     known: Snapshot,
     log_ends: Positions,
     time: JobTime | None,
-    now_ms: int,
+    retries: Retries,
     scope: StateScope = OWN_STATE,
 ) -> float | None:
     """When the clock makes the next timer due; None where no clock does: event time goes on with
     records."""
     if time is None:
         return None
-    due_ms = NEVER
+    due_ms, now_ms = NEVER, retries.now_ms
     unread = with_unread(known, {}, log_ends, time)
     for home, partitions in scope.groups(known.times).items():
         timer_us, retry_ms = earliest(known.times[home].timers if home in known.times else ())
         times = {each: known.times[each] for each in partitions}
         watermarks = known_by(times, unread, now_ms)
-        due_ms = min(due_ms, retry_ms, _due_at_ms(timer_us, watermarks, time))
+        again_ms = now_ms if retry_ms <= retries.due_ms else retry_ms
+        due_ms = min(due_ms, again_ms, _due_at_ms(timer_us, watermarks, time))
     return None if due_ms == NEVER else max(due_ms - now_ms, 0) / 1000
+
+
+def retries_ms(known: Snapshot) -> list[int]:
+    """When timers that failed are due again, in ms since 1970."""
+    timers = chain.from_iterable(each.timers for each in known.times.values())
+    return [timer.retry_ms for timer in timers if timer.retry_ms != NEVER]
 
 
 def _due_at_ms(timer_us: int, watermarks: Sequence[Watermark | None], time: JobTime) -> int:
@@ -73,25 +80,28 @@ def _due_at_ms(timer_us: int, watermarks: Sequence[Watermark | None], time: JobT
 def state_order(
     known: Snapshot,
     end: Checkpoint,
-    seq: int,
-    now_ms: int,
+    mark: CommitMark,
     time: JobTime | None,
     options: SourceOptions,
 ) -> StateOrder:
-    """What the tasks of a batch are told of state, from what is `known` at commit `seq`, and of
-    time, if the job has any. Timers are work as records are, and the limit of a batch is theirs
-    too."""
+    """What the tasks of a batch that ends at `end`, with its `mark`, are told of state, from what
+    is `known` at the commit of that, and of time, if the job has any. Timers are work as records
+    are, and the limit of a batch is theirs too."""
+    now_ms, clock_ms = mark.time_ms, mark.clock_ms
+    assert now_ms is not None, "a job with state planned it"
+    assert clock_ms is not None
     found = {p: known.runs_of(p, end.topic_ids.get(p.topic, "")) for p in end.positions}
     runs = {partition: each for partition, each in found.items() if each}
     scope = options.commits.scope
     order = StateOrder(
-        *(last_seq(chain.from_iterable(runs.values()), seq), now_ms, runs),
+        *(last_seq(chain.from_iterable(runs.values()), mark.seq), now_ms, runs),
         scope=scope,
         topic_id=end.topic_ids.get(scope.topic, ""),
+        retries=Retries(clock_ms, mark.due_ms),
     )
     if time is None:
         return order
-    told = batch_time(known, end, end.log_ends, now_ms, time, scope)
+    told = batch_time(known, end, end.log_ends, now_ms, mark.due_ms, time, scope)
     most = options.max_offsets_per_trigger
     if most is not None:
         spans = sum(map(len, told.fires.values()))

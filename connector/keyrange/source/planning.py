@@ -35,6 +35,7 @@ from keyrange.ranges.model.range_plan import (
     weigh,
 )
 from keyrange.ranges.sharing.shared_directory import name_of
+from keyrange.source.trigger_limits import SizesOf
 from keyrange.work.model.work_order import TaskPartition
 
 Ranges = Mapping[TopicPartition, OffsetRange]
@@ -207,13 +208,22 @@ def plan_read(
 
 
 def count_ranges(
-    pending: Ranges, bytes_per_offset: Sizes, options: SourceOptions
+    pending: Ranges,
+    sizes_of: SizesOf,
+    fires: Collection[TopicPartition],
+    options: SourceOptions,
 ) -> dict[TopicPartition, int]:
-    """Into how many even key ranges each partition is cut that is cut at all."""
+    """Into how many even key ranges each partition is cut that is cut at all, of those that are
+    read and of those whose timers fire."""
     keys = options.key_ranges
     if keys.split_by != "keyRange":
         return {}
-    counts = auto_ranges(pending, bytes_per_offset, cores(options))
+    # Where nothing but timers is due nobody knows how much work that is.
+    idle = {partition: OffsetRange(0, 1) for partition in fires if partition not in pending}
+    counts = {
+        **auto_ranges(pending, sizes_of(pending) if pending else {}, cores(options)),
+        **auto_ranges(idle, dict.fromkeys(idle, 1.0), cores(options)),
+    }
     return {
         partition: keys.ranges_per_partition or count
         for partition, count in counts.items()

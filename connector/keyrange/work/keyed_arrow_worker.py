@@ -90,12 +90,12 @@ class KeyedArrowWorker(ArrowWorker):
         timers_us, retries_ms = wake_times(found)
         failed = retries_ms != NEVER
         hashes = found.column(KEY_HASH).to_numpy()
-        for key_hash in hashes[failed & (retries_ms > self._states.time_ms)].tolist():
+        for key_hash in hashes[failed & (retries_ms > self._states.retries.due_ms)].tolist():
             task.hold(partition, key_hash)
         due = timers_us <= self._clock_us
         due[due] = [not task.waits(partition, each) for each in hashes[due].tolist()]
         self._waiting = _keys_of(found, np.flatnonzero((timers_us <= self._clock_us) & ~due))
-        again = failed & (retries_ms <= self._states.time_ms)
+        again = failed & (retries_ms <= self._states.retries.due_ms)
         rows = np.flatnonzero(due | again)
         if len(rows):
             yield from self._fired(found.take(pa.array(rows)), offset)
@@ -211,7 +211,7 @@ class KeyedArrowWorker(ArrowWorker):
         told: Any = {"deliveries": deliveries, "clock_us": int(self._until_us(rows)[0])}
         self._states.figures.timers_failed += 1
         failed = (self._partition, (key, key_hash), microseconds(timers[0]), deliveries)
-        told["due_ms"] = task.fail_timer(*failed, self._states.time_ms, cause, why)
+        told["due_ms"] = task.fail_timer(*failed, self._states.retries.now_ms, cause, why)
         if told["due_ms"] is None:
             timers, told = timers[1:] or None, None
         for name, value in ((TIMERS, timers), (TIMER_RETRY, told)):

@@ -13,7 +13,7 @@ from keyrange.keyed_state.sorted_blocks import Keys, Numbers
 from keyrange.keyed_state.states_of_task import Firing
 from keyrange.keyed_state.variables import StateForm
 from keyrange.model.offsets import TopicPartition
-from keyrange.model.timers import SeenTimers
+from keyrange.model.timers import Retries, SeenTimers
 from keyrange.model.watermarks import PartitionClock
 from keyrange.work.record_stretches import RecordStretch
 from keyrange.work.user_errors import said
@@ -29,6 +29,9 @@ class States(Protocol):
 
     @property
     def time_ms(self) -> int: ...
+
+    @property
+    def retries(self) -> Retries: ...
 
     @property
     def figures(self) -> StateFigures: ...

@@ -60,7 +60,7 @@ class RecordTimers:
         """`checked`: of the rows that a function answers with, those that fit. Raises one of UNFIT
         for others, and WrongResult for what is no answer."""
         self._task, self._keys, self._checked = task, keys, checked
-        self._time_ms, self._figures = states.time_ms, states.figures
+        self._retries, self._figures = states.retries, states.figures
         names = states.form.names
         self._timers, self._retry = names.index(TIMERS), names.index(TIMER_RETRY)
         self._form = form_of(task.job)
@@ -109,7 +109,7 @@ class RecordTimers:
         retry, last_us = entry[self._retry], None
         if retry is not ABSENT:
             _, due_ms, until_us = retry
-            if due_ms > self._time_ms:
+            if due_ms > self._retries.due_ms:
                 task.hold(keys.partition, key_hash)
                 return
             last_us = yield from self._fired_until(group, until_us, BEGIN)
@@ -207,7 +207,7 @@ class RecordTimers:
         keys.changed.add(group)
         task.limits.settled()
         failed = (keys.partition, (key, key_hash), at_us, deliveries)
-        due_ms = task.fail_timer(*failed, self._time_ms, cause, why)
+        due_ms = task.fail_timer(*failed, self._retries.now_ms, cause, why)
         if due_ms is None:
             self._take_off(entry)
             return ()

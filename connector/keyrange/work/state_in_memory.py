@@ -28,7 +28,7 @@ from keyrange.keyed_state.variables import StateForm
 from keyrange.model.key_ranges import SPACE, KeyRange
 from keyrange.model.offsets import TopicPartition
 from keyrange.model.state_scope import OWN_STATE, StateScope
-from keyrange.model.timers import SeenTimers
+from keyrange.model.timers import Retries, SeenTimers
 from keyrange.model.watermarks import PartitionClock
 from keyrange.work.outcome_rows import HIDDEN
 
@@ -58,6 +58,11 @@ class FoldedState:
         self.clocks: dict[TopicPartition, PartitionClock] = {}
         self.fires: list[TopicPartition] = []
 
+    @property
+    def retries(self) -> Retries:
+        """As of `keyrange.keyed_state.states_of_task.TaskStates`."""
+        return Retries(self.time_ms, self.time_ms)
+
     def clock(self, partition: TopicPartition) -> PartitionClock:
         """As of `keyrange.keyed_state.states_of_task.TaskStates`."""
         return self.clocks.get(partition, PartitionClock())
@@ -67,7 +72,8 @@ class FoldedState:
         while self.fires:
             partition = self.fires.pop(0)
             for span, clock_us in self.clock(partition).within(SPACE):
-                rows = due_rows(self._runs(partition), span, clock_us, self.time_ms, self.form)
+                due_ms = self.retries.due_ms
+                rows = due_rows(self._runs(partition), span, clock_us, due_ms, self.form)
                 yield Firing(partition, clock_us, rows)
 
     def timers(

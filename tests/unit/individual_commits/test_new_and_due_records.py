@@ -182,3 +182,4 @@ def test_a_time_that_no_clock_like_this_one_gave_is_due(due_ms: int, until_ms: i
     assert due_until_ms({TopicPartition("t", 0): behind}, 1_000, 500) == 1_000
     assert due_until_ms({TopicPartition("t", 0): behind}, 1_000, 500, keeps_order=False) == until_ms
     assert due_until_ms({}, 1_000, 500) == 1_000
+    assert due_until_ms({}, 1_000, 500, timers_ms=[due_ms, 1_400]) == until_ms

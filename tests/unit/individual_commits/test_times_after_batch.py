@@ -133,7 +133,7 @@ def test_a_partition_with_unread_records_is_not_idle() -> None:
     """It was read up to offset 1, long before."""
     known = read(commit(1, {AT: PartitionTime(Watermark(5_000, 1), ())}))
     end = Checkpoint({AT: 1}, {"t": "id"})
-    told = (100, WITH_IDLE)
+    told = (100, 100, WITH_IDLE)
     for log_end, clock_us in ((1, 5_000 + 98_000), (2, 5_000)):
         found = batch_time(known, end, {AT: log_end}, *told)
         assert found.clocks[AT] == PartitionClock(clock_us)
@@ -174,10 +174,10 @@ def test_a_key_range_that_lags_goes_by_the_clock_of_the_batch_that_it_lags_behin
     )
     now = read(commit(1, {}), written)
     end = Checkpoint({AT: 20}, {"t": "id"})
-    found = batch_time(now, end, {}, 10, BY_EVENTS)
+    found = batch_time(now, end, {}, 10, 10, BY_EVENTS)
     assert found.clocks[AT] == PartitionClock(89_000, ((LOW, 9_000),))
     assert found.fires == {AT: (HIGH,)}, "the timers of the other one wait for what it has to read"
-    by_clock = batch_time(now, end, {}, 99, BY_CLOCK)
+    by_clock = batch_time(now, end, {}, 99, 99, BY_CLOCK)
     assert by_clock.fires == {AT: (SPACE,)}, "no record moves the time of batches"
 
 

@@ -7,7 +7,7 @@ options. It is a mapping to `PartitionDelivery` too, which is made when it is as
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -222,16 +222,17 @@ def due_until_ms(
     wait_ms_max: int,
     keeps_order: bool = True,
     scope: StateScope = OWN_STATE,
+    timers_ms: Collection[int] = (),
 ) -> int:
-    """Pending records whose time is not after this are due at `now_ms`, where none waits for longer
-    than `wait_ms_max`.
+    """Pending records whose time is not after this are due at `now_ms`, and so are timers that
+    failed (`timers_ms`), where none waits for longer than `wait_ms_max`.
 
-    Times are kept over restarts, so they are of the clock that people set. A pending record that
-    would have to wait for longer than any does was given its time by a clock that was ahead: it
-    would wait for as long as that was, and so it is due at once, with all before it.
+    Times are kept over restarts, so they are of the clock that people set. One that would have to
+    wait for longer than any does was given its time by a clock that was ahead: it would wait for as
+    long as that was, and so it is due at once, with all before it.
     """
     due_ms = columns_of(states).due_ms(keeps_order, scope)
-    latest_ms = int(due_ms.max()) if len(due_ms) else now_ms
+    latest_ms = max(int(due_ms.max(initial=now_ms)), *timers_ms, now_ms)
     return latest_ms if latest_ms > now_ms + wait_ms_max + _STEP_MS else now_ms
 
 

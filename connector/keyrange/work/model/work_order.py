@@ -10,6 +10,7 @@ from keyrange.keyed_state.model.state_runs import StateRun
 from keyrange.model.key_ranges import KeyRange
 from keyrange.model.offsets import TopicPartition
 from keyrange.model.state_scope import OWN_STATE, StateScope
+from keyrange.model.timers import NO_RETRIES, Retries
 from keyrange.model.watermarks import PartitionClock
 
 
@@ -50,10 +51,11 @@ class WorkSettings:
 @dataclass(frozen=True, slots=True)
 class StateOrder:
     """Where the state of keys is before the batch: the runs of each partition at commit `seq`.
-    `time_ms`: the time of the batch, in ms since 1970. `clocks`: of a job with time, what late
-    records and timers of each partition go by, and `timers_max`: of about how many keys of a range
-    timers fire in the batch, None for all. `scope`: which partitions share a state; `topic_id`: of
-    the topic under whose partitions it stands then."""
+    `time_ms`: the time of the batch, in ms since 1970, and `retries` that of timers that failed.
+    `clocks`: of a job with time, what late records and timers of each partition go by, and
+    `timers_max`: of about how many keys of a range timers fire in the batch, None for all.
+    `scope`: which partitions share a state; `topic_id`: of the topic under whose partitions it
+    stands then."""
 
     seq: int
     time_ms: int
@@ -62,6 +64,7 @@ class StateOrder:
     timers_max: int | None = None
     scope: StateScope = OWN_STATE
     topic_id: str = ""
+    retries: Retries = NO_RETRIES
 
     def only(self, partitions: Collection[TopicPartition]) -> StateOrder:
         """Of some partitions, and of those with their state."""
@@ -114,6 +117,7 @@ def write_work_order(order: WorkOrder) -> dict[str, Any]:
             "clocks": [[*at, *_flat(each)] for at, each in sorted(order.state.clocks.items())],
             "topic": order.state.scope.topic,
             "topicId": order.state.topic_id,
+            "retries": astuple(order.state.retries),
         }
     return document
 
@@ -150,6 +154,6 @@ def read_work_order(document: Mapping[str, Any]) -> WorkOrder:
         }
         state = StateOrder(
             *(told["seq"], told["timeMs"], runs, clocks, told["timersMax"]),
-            *(StateScope(told["topic"]), told["topicId"]),
+            *(StateScope(told["topic"]), told["topicId"], Retries(*told["retries"])),
         )
     return WorkOrder(document["plan"], document["sourceId"], settings, partitions, state)
