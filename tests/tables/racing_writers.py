@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from threading import Barrier, Thread
 from typing import Any
@@ -49,6 +50,13 @@ def before_the_next_write(monkeypatch: pytest.MonkeyPatch, work: Callable[[], No
         real(*arguments, **named)
 
     monkeypatch.setattr(DeltaLog, "append", after_the_work)
+
+
+def compacted() -> None:
+    """Nobody compacts a table any more beside what is written."""
+    for thread in threading.enumerate():
+        if thread.name == "keyrange-tidy-up":
+            thread.join()
 
 
 def in_threads(count: int, work: Callable[[int], None]) -> list[BaseException]:

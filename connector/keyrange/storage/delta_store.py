@@ -4,6 +4,7 @@ next version, one put each."""
 from __future__ import annotations
 
 import logging
+import threading
 import time
 import uuid
 from array import array
@@ -31,6 +32,9 @@ _Found = TypeVar("_Found")
 # Small files between two compactions: they cost a reader some 0.1 ms each.
 _COMPACT_EVERY = 100
 _AGAIN_AFTER = 10
+# Whoever has called so often goes on while the table is compacted: it may take seconds. A run that
+# has just begun may be over with this batch, and does it before that.
+_GOES_ON_FROM: Final = 20
 _VACUUM_EVERY_S = 1800.0
 _ROW_GROUP_ROWS: Final = 10_000
 _READERS: Final = 8
@@ -57,8 +61,11 @@ class DeltaStore:
         self._storage = dict(storage)
         self._indexed = pa.schema([layout.schema.field(name) for name in layout.indexed])
         self._table_id = ""
-        # The version at which `maintain` was called last.
-        self._looked_at = 0
+        # The version at which `maintain` was called last, and how often it was.
+        self._looked_at = self._looks = 0
+        # Who compacts beside what is written, with a handle of its own, and since when the last.
+        self._tidier: DeltaStore | None = None
+        self._tidying: threading.Thread | None = None
         self._vacuumed_at_s: float | None = None
 
     def refresh(self) -> bool:
@@ -163,33 +170,42 @@ class DeltaStore:
         try:
             if self._log.table is None and not self.refresh():
                 return
-            version = self._log.version
+            version, self._looks = self._log.version, self._looks + 1
             last, self._looked_at = self._looked_at or version - 1, version
             # Whoever writes the hundredth version does it, in however short a run; where that
             # writer was killed, or another one was faster, whoever finds too much.
             is_turn = version // _COMPACT_EVERY > last // _COMPACT_EVERY
             small = self._files.small(self._layout.order) if version % _AGAIN_AFTER == 0 else ()
             if is_turn or sum(map(len, small)) > 2 * _COMPACT_EVERY:
-                self._tidy_up()
-        except Conflict:
-            self._log.close()
+                if self._looks < _GOES_ON_FROM:
+                    self._tidy_up()
+                else:
+                    self._tidy_up_beside()
         except Exception as failure:
-            self._log.close()
+            self._put_off(failure)
+
+    def _put_off(self, failure: Exception) -> None:
+        self._log.close()
+        # Where the process ends, nothing more is begun.
+        if not isinstance(failure, Conflict) and threading.main_thread().is_alive():
             text = text_of(failure, self._storage)
             _LOG.warning("%s could not be compacted or vacuumed: %s", self.uri, text)
 
-    def tidy_up(self) -> None:
-        """Compact, checkpoint and vacuum at once: `maintain` does it where it is time to.
+    def _tidy_up_beside(self) -> None:
+        if self._tidying is not None and self._tidying.is_alive():
+            return
+        if self._tidier is None:
+            self._tidier = DeltaStore(self.uri, self._layout, self._storage)
+        # A process waits for it at its end.
+        self._tidying = threading.Thread(target=self._tidier._tidy_up_once, name="keyrange-tidy-up")
+        self._tidying.start()
 
-        Raises Conflict where another writer was faster, `unwritable` of the table's conditions.
-        """
+    def _tidy_up_once(self) -> None:
         try:
-            self._tidy_up()
-        except (KeyrangeError, Conflict):
-            raise
+            if self.refresh():
+                self._tidy_up()
         except Exception as failure:
-            self._log.close()
-            raise self._unwritable(failure) from None
+            self._put_off(failure)
 
     def extent(self) -> tuple[int, int]:
         """How many files the table has, and their bytes."""
@@ -211,8 +227,7 @@ class DeltaStore:
 
     def _compact(self, bins: Sequence[Sequence[LoggedFile]]) -> None:
         """Write the files of each of `bins` as one, in one transaction. Of two who do so at once
-        the first wins, and any other writer wins against one: what it removes is what was there
-        when it began. Raises Conflict."""
+        the first wins, and so does anybody else who removes one of the files. Raises Conflict."""
 
         def replaced() -> Iterator[Action]:
             for old in bins:
@@ -222,7 +237,8 @@ class DeltaStore:
                     yield removed(each.path, each.size_bytes)
 
         done = self._log.version_of(_COMPACTIONS) or 0
-        self._log.append(replaced, {_COMPACTIONS: done + 1}, operation="OPTIMIZE", tries=1)
+        told, old = {_COMPACTIONS: done + 1}, [each.path for files in bins for each in files]
+        self._log.append(replaced, told, operation="OPTIMIZE", removes=old)
 
     def _refuse_missing(self) -> None:
         """Raises where there is to be a table, or something else."""

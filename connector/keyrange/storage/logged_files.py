@@ -55,6 +55,9 @@ class LoggedFiles:
     def __len__(self) -> int:
         return len(self._files)
 
+    def __contains__(self, path: str) -> bool:
+        return path in self._files
+
     def opened(self, table: Any) -> None:
         """Those of a delta-rs table as it was opened."""
         # Arrow imports pandas for `pa.table`, and for times, which nobody asks for.

@@ -20,7 +20,7 @@ from keyrange.storage import delta_store
 from keyrange.storage.delta_store import DeltaStore
 from tables.commit_contract import FLIGHTS, batch, condition, fence, state
 from tables.delta_commits import COMMITS, table_at
-from tables.racing_writers import Writes, before_the_next_write, in_threads
+from tables.racing_writers import Writes, before_the_next_write, compacted, in_threads
 
 pytestmark = pytest.mark.ordinary
 LONE = TopicPartition("flights", 9)
@@ -164,11 +164,46 @@ def test_maintenance_keeps_files_few_and_takes_nothing_that_is_read(path: Path) 
     for seq in range(4, 230):
         writer.append(batch(seq, whole=seq % 50 == 0))
         writer.maintain()
+    compacted()
     assert len(deltalake.DeltaTable(path).file_uris()) < 130
     # Who began before that goes on reading.
     assert slow.to_pyarrow_table().num_rows == 1 + 2 * 3
     assert reader.known().seq == 229
     assert reader.known(3) == known_at(COMMITS, 3)
+
+
+@pytest.mark.parametrize("is_outdone", [False, True])
+def test_commits_go_on_while_the_table_is_compacted(
+    path: Path, monkeypatch: pytest.MonkeyPatch, is_outdone: bool
+) -> None:
+    """Where somebody else compacts it meanwhile, each commit is there once all the same."""
+    made, goes_on = threading.Event(), threading.Event()
+    put = DeltaStore._put
+
+    def slow(store: DeltaStore, rows: pa.Table, is_change: bool = True) -> Any:
+        if not is_change:
+            made.set()
+            assert goes_on.wait(30)
+        return put(store, rows, is_change)
+
+    monkeypatch.setattr(DeltaStore, "_put", slow)
+    table = table_at(path)
+    seq = 3
+    while not made.wait(0 if seq < 99 else 0.2):
+        seq += 1
+        table.append(batch(seq))
+        table.maintain()
+    if is_outdone:
+        deltalake.DeltaTable(path).optimize.compact()
+    for _ in range(5):
+        seq += 1
+        table.append(batch(seq))
+    before = len(deltalake.DeltaTable(path).file_uris())
+    goes_on.set()
+    compacted()
+    assert [each.seq for each in table_at(path).history()] == list(range(1, seq + 1))
+    assert table_at(path).known() == table.known()
+    assert (len(deltalake.DeltaTable(path).file_uris()) < before) == (not is_outdone)
 
 
 def test_only_what_is_needed_is_read(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from keyrange.members.table.assignments import LAYOUT
 from keyrange.storage.delta_store import DeltaStore
 from samples.member_samples import append_all, assignment, command, member, owned, stored, table_at
 from tables.commit_contract import condition
-from tables.racing_writers import Writes, in_threads
+from tables.racing_writers import Writes, compacted, in_threads
 
 GOLDEN = Path(__file__).parents[3] / "golden"
 ROWS = [stored(1), stored(2, members=[member("orders-0", "ABSENT")]), stored(3, 2)]
@@ -208,6 +208,7 @@ def test_many_rows_and_maintenance_change_nothing(path: Path) -> None:
         table.maintain()
         if row.seq % 40 == 0:
             table.append_command(command())
+            compacted()
     assert list(table_at(path).history()) == [*ROWS, *rows]
     assert reader.last() == table.last() == rows[-1]
     assert [each.number for each in reader.commands()] == [1, 2, 3, 4]
