@@ -79,9 +79,9 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """Of a run whose job goes by event time. `kind`: of its windows, session or timers. `times_ms`:
-    of records by their numbers. `batches`: which batch brought a version of the table; `reads`:
-    what was read before a batch."""
+    """Of a run whose job goes by time. `kind`: of its windows, session, timers or clock.
+    `times_ms`: of records by their numbers. `batches`: which batch brought a version of the table;
+    `reads`: what was read before a batch."""
 
     kind: str
     windows: Sequence[Window]
@@ -92,7 +92,7 @@ class Timed:
     @property
     def has_rows(self) -> bool:
         """Whether records have rows of their own, and not only those of their windows."""
-        return self.kind == "timers"
+        return self.kind != "session"
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,7 +98,7 @@ KINDS: Final[dict[str, Kind]] = {
     "trickle": _kind("proxy", hold_s=(3.0, 15.0), cuts_off=True),
     "hang": _kind("proxy", hold_s=(3.0, 15.0), cuts_off=True),
     "cut": _kind("proxy", hold_s=(1.0, 8.0), cuts_off=True),
-    "step-clock": _kind(hold_s=(2.0, 12.0)),
+    "step-clock": _kind("any clock", hold_s=(2.0, 12.0)),
     "second-driver": _kind("spark", ends=_FENCED),
     "reset-commits": _kind("individual", ends=_FENCED, fences=True),
     "replay-letters": _kind("individual", ends=_FENCED, fences=True),

@@ -22,9 +22,10 @@ class Mode:
     get fields while the job runs; with `evolves` its tables get them too. With `copies_topic` the
     copies go to a topic.
 
-    `time` is of a job that goes by event time: session, whose rows are those of the sessions of
+    `time` is of a job that goes by time: session, whose rows are those of the sessions of
     `keyrange.windows`, or timers, by which a function writes windows of its own among the rows of
-    records. `late` records are dead letters, or have rows that say so and are in no window.
+    records; of event time, and with clock of processing time. `late` records are dead letters, or
+    have rows that say so and are in no window.
     """
 
     name: str
@@ -70,6 +71,8 @@ class Mode:
         found |= {"individual"} if self.individual else set()
         found |= {"private"} if private else set()
         found |= {"registry"} if self.values == "avro" else set()
+        # Behind a clock that was ahead, windows by the clock are open for as long as it was.
+        found |= {"any clock"} if self.time != "clock" else set()
         found |= {store}
         return frozenset(found)
 
@@ -148,6 +151,8 @@ MODES: Final = {
         Mode("timers-job", writer="tasks", time="timers"),
         Mode("pinned-timers-job", writer="tasks", pin="prefer", time="timers"),
         Mode("late-timers-job", writer="tasks", time="timers", late="deliver"),
+        Mode("clock-job", writer="tasks", time="clock"),
+        Mode("pinned-clock-job", writer="tasks", pin="prefer", time="clock"),
         Mode(
             "everything",
             writer="tasks",

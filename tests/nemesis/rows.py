@@ -21,11 +21,12 @@ _NO_WINDOW: Final = [None] * len(WINDOW_SCHEMA.split(", "))
 class Parts:
     """Which parts a row has: always what `work` says. With `counts` how many records of its key are
     done; with `timers` whether it is late, and those of a window, of which a timer writes a row of
-    its own; with `fields`
-    so many of the added ones of a value that has fields, None where values have none."""
+    its own, by event time or `by_clock`; with `fields` so many of the added ones of a value that
+    has fields, None where values have none."""
 
     counts: bool = False
     timers: bool = False
+    by_clock: bool = False
     fields: int | None = None
 
     @property
@@ -44,9 +45,10 @@ class Parts:
             more.append(kept.seen.get(default=0) + 1)
             kept.seen.update(more[0])
         if self.timers:
-            if not record.late:
-                remember(record, *state)
-            more += [record.late, *_NO_WINDOW]
+            is_late = not self.by_clock and record.late
+            if not is_late:
+                remember(record, *state, self.by_clock)
+            more += [is_late, *_NO_WINDOW]
         if self.fields is not None:
             more.append(record.value.writer)
             more += (getattr(record.value, f"f{at}") for at in range(1, self.fields + 1))
@@ -54,7 +56,7 @@ class Parts:
 
     def window_row(self, key: bytes, at: datetime, state: Any) -> tuple[Any, ...]:
         """Of a window that is over: it names another topic."""
-        said = closed(key, at, state)
+        said = closed(key, at, state, self.by_clock)
         before = [None] * (1 + self.counts)
         behind = [] if self.fields is None else [None] * (1 + self.fields)
         own = ("windows", 0, 0, key.decode(), None, None, time.monotonic_ns(), None)

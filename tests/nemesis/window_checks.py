@@ -22,7 +22,7 @@ _BEFORE_ALL_MS = -(1 << 62)
 
 def unclosed(facts: Facts) -> frozenset[Place]:
     """Records whose windows no watermark comes to: the last ones, and those far ahead."""
-    if facts.timed is None:
+    if facts.timed is None or facts.timed.kind == "clock":
         return frozenset()
     times = facts.timed.times_ms
     return frozenset(place for place in facts.sent if times.get(place.n, 0) >= END_MS)
@@ -56,7 +56,7 @@ def _faults(window: Window, facts: Facts) -> Iterator[str]:
             yield f"it is of {times_us[0]} to {times_us[-1]}"
         if any(after - before > gap_us for before, after in pairwise(times_us)):
             yield f"it is more than one session, {times_us}"
-    else:
+    elif facts.timed.kind == "timers":
         size_us = SIZE_MS * _MS_US
         if window.start_us % size_us or window.end_us != window.start_us + size_us:
             yield "there is no such window"
@@ -76,7 +76,7 @@ def rewritten(facts: Facts) -> Iterator[str]:
             by_key[window.key, partition, read.topic_id if read else ""].append(window)
     resets = Counter(again.partition for again in facts.again)
     for (_, partition, _), windows in sorted(by_key.items()):
-        if facts.timed.kind == "timers":
+        if facts.timed.has_rows:
             # What a reset has brought back may be set back once more.
             times = Counter(each.start_us for each in windows if not _replayed(each, facts))
             for start_us, count in times.items():
@@ -115,7 +115,7 @@ def forgotten(facts: Facts) -> Iterator[str]:
 
 def early(facts: Facts) -> Iterator[str]:
     """Windows that were written before the watermark can have come to their end."""
-    if facts.timed is None:
+    if facts.timed is None or facts.timed.kind == "clock":
         return
     clocks = _Clocks(facts)
     # A record at the very end of a session still belongs to it.
@@ -133,7 +133,7 @@ def misjudged(facts: Facts) -> Iterator[str]:
     """Records that were given up, or worked on, as late ones and are not behind the greatest time
     of all records before them; and rows of others that are, by all that was read before their
     batch."""
-    if facts.timed is None:
+    if facts.timed is None or facts.timed.kind == "clock":
         return
     clocks, timed = _Clocks(facts), facts.timed
     late = [(each.place, each.batch) for each in facts.letters if each.cause == "late"]

@@ -1,7 +1,8 @@
 """Event times of a run's records, and what a job with time makes of them: windows of their keys.
 
-Of a mode with `time` "session" windows are those of `keyrange.windows`, of one with "timers" they
-are written by hand, one after the other. Either says which records are in a window.
+Of a mode with `time` "session" windows are those of `keyrange.windows`, of one with "timers" or
+"clock" they are written by hand, one after the other, by event time or by the clock. Each says
+which records are in a window.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ HEAVY: Final = 1 << 62
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _SIZE: Final = timedelta(milliseconds=SIZE_MS)
+# How long one by the clock is open.
+_OPEN: Final = timedelta(seconds=2)
 _EMPTY: Final = (0, 0, [], [], [])
 # Of so many windows one fails the first time, and one the first two times: a third one would help.
 _FAILING: Final = 6
@@ -68,7 +71,9 @@ def weight(mark: str) -> int | str:
 
 
 def job_of(kind: str, late: str) -> dict[str, Any]:
-    """What `keyrange.job` is given beside its options; of "timers" without what it calls."""
+    """What `keyrange.job` is given beside its options; but for sessions without what it calls."""
+    if kind == "clock":
+        return {"time": keyrange.ProcessingTime()}
     column = "at" if kind == "session" else "timestamp"
     time = keyrange.EventTime(column, delay=f"{DELAY_MS}ms", late=late)
     return {"function": sessions(), "time": time} if kind == "session" else {"time": time}
@@ -94,22 +99,26 @@ def checked(rows: pa.RecordBatch, groups: pa.Array, windows: pa.RecordBatch) -> 
     return pa.RecordBatch.from_arrays([pa.array(totals, pa.int64())], names=["checked"])
 
 
-def remember(record: Any, state: Any) -> None:
-    """A record goes into the window of its time."""
+def remember(record: Any, state: Any, by_clock: bool) -> None:
+    """A record goes into the window of its time, or into the one that is open."""
     n, place = content_of(record).n, (record.partition, record.offset)
-    start = record.timestamp - (record.timestamp - _EPOCH) % _SIZE
+    if by_clock:
+        start, size = next(state.windows.keys(), datetime.now(UTC)), _OPEN
+    else:
+        start, size = record.timestamp - (record.timestamp - _EPOCH) % _SIZE, _SIZE
     count, total, *places = state.windows.get(start, _EMPTY)
     more = ([*known, new] for known, new in zip(places, (n, *place), strict=True))
     state.windows.update(start, (count + 1, total + n, *more))
-    state.timers.set(start + _SIZE)
+    state.timers.set(start + size)
 
 
-def closed(key: bytes, at: datetime, state: Any) -> tuple[Any, ...]:
+def closed(key: bytes, at: datetime, state: Any, by_clock: bool) -> tuple[Any, ...]:
     """What a row says of a window that is over: one that is not there has no records."""
-    found = state.windows.get(at - _SIZE, _EMPTY)
-    state.windows.remove(at - _SIZE)
-    may_fail(key, at - _SIZE)
-    return (at - _SIZE, at, *found)
+    start = at - (_OPEN if by_clock else _SIZE)
+    found = state.windows.get(start, _EMPTY)
+    state.windows.remove(start)
+    may_fail(key, start)
+    return (start, at, *found)
 
 
 def may_fail(key: bytes, start: datetime) -> None:

@@ -81,7 +81,7 @@ class World:
         if self.copies_topic:
             self.topics.create_named(self.copies_topic, PARTITIONS, {}, min(2, mode.nodes))
         self.values = values_of(mode.values, self.run, self.topic)
-        has_times = mode.time != "none"
+        has_times = mode.time in ("session", "timers")
         self.feeder = Feeder(self.topics, self.topic, self.run, seed, rate, self.values, has_times)
 
     def create_topic(self) -> None:

@@ -20,7 +20,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--commit-table")
     parser.add_argument("--rows", action="store_true", help="a row of each record")
     parser.add_argument("--keeps-state", action="store_true", help="records of a key are counted")
-    parser.add_argument("--time", choices=("session", "timers"), help="which windows to make")
+    parser.add_argument(
+        "--time", choices=("session", "timers", "clock"), help="which windows to make"
+    )
     parser.add_argument("--late", default="drop", help="what becomes of late records")
     parser.add_argument("--fields", type=int, help="of the values' added ones, how many to take")
     parser.add_argument("--copies", help="one more table, with the rows of some records")
@@ -38,7 +40,8 @@ def start(spark: SparkSession, arguments: argparse.Namespace, options: dict[str,
     called = {} if arguments.time is None else job_of(arguments.time, arguments.late)
     table, more = arguments.table, {"evolve": arguments.evolve}
     if arguments.rows:
-        parts = Parts(arguments.keeps_state, arguments.time == "timers", arguments.fields)
+        times = arguments.time is not None, arguments.time == "clock"
+        parts = Parts(arguments.keeps_state, *times, arguments.fields)
         if beside := tables_beside(arguments):
             table = {"rows": table, **beside}
         if "last" in beside:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -38,7 +39,9 @@ def test_a_window_fails_twice_at_the_most(failures: list[tuple[bytes, datetime]]
     assert set(counts.values()) == {0, 1, 2}
 
 
-@pytest.mark.parametrize(("kind", "values"), [("session", "json"), ("timers", "raw")])
+@pytest.mark.parametrize(
+    ("kind", "values"), [("session", "json"), ("timers", "raw"), ("clock", "raw")]
+)
 def test_windows_are_what_their_records_say(
     kind: str, values: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -46,8 +49,8 @@ def test_windows_are_what_their_records_say(
     chance = random.Random(3)
     writer = values_of(values, "run", "orders")
     called = windows.job_of(kind, "deadLetter")
-    if kind == "timers":
-        called |= calls(Parts(timers=True), [], to_topic=False)
+    if kind != "session":
+        called |= calls(Parts(timers=True, by_clock=kind == "clock"), [], to_topic=False)
     options = {**writer.options, "valueFormat": values}
     # The harness has no table of dead letters.
     options.pop("badValues", None)
@@ -65,6 +68,8 @@ def test_windows_are_what_their_records_say(
             for n in range(first, first + 50)
         ]
         rows += harness.process(records)
+        # What is open by the clock is over.
+        harness.time_ms = int(time.time() * 1000) + 3_000
     rows += harness.advance(EPOCH + timedelta(milliseconds=windows.END_MS))
     found = [window_of(row, 0) for row in rows if row["window_start"] is not None]
     # The harness counts offsets by itself.
