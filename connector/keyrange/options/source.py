@@ -279,13 +279,11 @@ def idle_options(options: SourceOptions, works: bool = False) -> Iterator[str]:
     is_split = keys.split_by != "partition"
     # With a split 0 alone says something: a task for each range.
     shared = options.bytes_per_task not in (0, SourceOptions().bytes_per_task)
-    # Of those that a job has for whole batches too, these say nothing there.
-    judged = commits.individual or not works
     for name, given, counts, needed in (
         ("commitTable", commits.table, commits.individual, _INDIVIDUAL),
-        ("commit.isolation", commits.transactional, judged, _INDIVIDUALLY),
-        ("record.timeout", commits.record_timeout_ms, judged, _INDIVIDUALLY),
-        ("batch.time.budget", commits.batch_time_budget_ms, judged, _INDIVIDUALLY),
+        ("commit.isolation", commits.transactional, commits.individual, _INDIVIDUALLY),
+        ("record.timeout", commits.record_timeout_ms, commits.individual, _INDIVIDUALLY),
+        ("batch.time.budget", commits.batch_time_budget_ms, commits.individual, _INDIVIDUALLY),
         ("memberTable", members.table, members.pinned or commits.table, "pin"),
         ("min.available.*", limited, volumes.admission, "guard.admission=true"),
         ("keyRangesPerPartition", keys.ranges_per_partition is not None, cuts, cutting),
@@ -299,9 +297,10 @@ def idle_options(options: SourceOptions, works: bool = False) -> Iterator[str]:
     if not options.commits.individual:
         # These are made of commitTable where they are not given.
         made = ("dead_letter_table", "verdict_directory", "state_directory")
-        but = ("table", "group", "allow_individual", *(made if options.commits.table else ()))
-        for name in _given(options.commits, CommitOptions(), but):
-            yield f"option '{name}' changes nothing without commitMode=individual"
+        said = ("table", "transactional", "record_timeout_ms", "batch_time_budget_ms")
+        but = ("group", "allow_individual", *said, *(made if commits.table else ()))
+        for name in _given(commits, CommitOptions(), but):
+            yield f"option '{name}' changes nothing without {_INDIVIDUALLY}"
     if not members.pinned:
         for name in _given(members, MemberOptions(), ("table", "group")):
             yield f"option '{name}' changes nothing without pin"
