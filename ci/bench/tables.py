@@ -231,7 +231,7 @@ TABLES: Mapping[str, Table] = {
             "commits.p50.ms": "commit of a batch with 64 key ranges and 1,000 pending records, p50",
             "commits.p99.ms": "the same, p99",
             "commits.after_50k.vs_50": "the same in a table of 50,000 commits, p50",
-            "commits.maintained.p99.ms": "p99 where the batch also writes snapshots and compacts",
+            "commits.beside_compaction.p99.ms": "p99 while the table is compacted beside",
             "commits.startup_50k.seconds": "opening of a table of 50,000 commits",
         },
     ),

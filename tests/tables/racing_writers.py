@@ -11,6 +11,7 @@ import pytest
 
 from keyrange.errors import KeyrangeError
 from keyrange.storage.delta_log import DeltaLog
+from keyrange.storage.delta_store import COMPACTS
 from keyrange.storage.directory import Directory
 from tables.commit_contract import condition
 from tables.numbered_logs import Subject
@@ -55,7 +56,7 @@ def before_the_next_write(monkeypatch: pytest.MonkeyPatch, work: Callable[[], No
 def compacted() -> None:
     """Nobody compacts a table any more beside what is written."""
     for thread in threading.enumerate():
-        if thread.name == "keyrange-tidy-up":
+        if thread.name == COMPACTS:
             thread.join()
 
 

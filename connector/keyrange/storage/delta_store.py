@@ -31,6 +31,8 @@ _Found = TypeVar("_Found")
 
 # Small files between two compactions: they cost a reader some 0.1 ms each.
 _COMPACT_EVERY = 100
+# Threads that do it beside what is written.
+COMPACTS: Final = "keyrange-compacts"
 _AGAIN_AFTER = 10
 # Whoever has called so often goes on while the table is compacted: it may take seconds. A run that
 # has just begun may be over with this batch, and does it before that.
@@ -197,7 +199,7 @@ class DeltaStore:
         if self._tidier is None:
             self._tidier = DeltaStore(self.uri, self._layout, self._storage)
         # A process waits for it at its end.
-        self._tidying = threading.Thread(target=self._tidier._tidy_up_once, name="keyrange-tidy-up")
+        self._tidying = threading.Thread(target=self._tidier._tidy_up_once, name=COMPACTS)
         self._tidying.start()
 
     def _tidy_up_once(self) -> None:
