@@ -134,6 +134,13 @@ def test_every_kind_of_difference_is_told(query: Query, tmp_path: Path) -> None:
     assert "--live asks the log" in result.stderr
 
 
+def test_a_partition_of_which_the_sink_has_nothing_is_missing(query: Query, tmp_path: Path) -> None:
+    count = len(query.done[B])
+    query.done[B] = set()
+    _, second = document(1, "--sink", sink(tmp_path, query))["partitions"]
+    assert (second["in_sink"], second["missing"]["count"]) == (0, count)
+
+
 def test_a_job_may_leave_records_out(query: Query, tmp_path: Path) -> None:
     query.done[A] -= set(range(100, 160))
     path = sink(tmp_path, query)

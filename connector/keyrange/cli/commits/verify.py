@@ -243,7 +243,7 @@ def _recount(
         rows = in_sink.get(partition, nothing)
         begin = given
         if begin is None:
-            begin = min(begins[partition], *map(int, rows[:1]))
+            begin = min([begins[partition], *map(int, rows[:1])])
         letters, log = dead.get(partition, nothing), logs.get(partition)
         found[partition] = recount(state, rows, begin, letters, transactional, log)
     topics = {partition.topic for partition in known.states}
