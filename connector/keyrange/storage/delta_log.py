@@ -46,6 +46,8 @@ _AFTER: Final = "keyrange.after"
 _TIMES: Final = "delta.enableInCommitTimestamps"
 # Whether old files of the log go at all, which delta-rs does not ask.
 _REMOVES: Final = "delta.enableExpiredLogCleanup"
+# Each checkpoint writes it anew.
+_LAST_CHECKPOINT: Final = "_delta_log/_last_checkpoint"
 # What Delta's paths, which are URIs, have as they are.
 _PLAIN: Final = "/=!$&'()+,:;@-._~"
 
@@ -148,6 +150,13 @@ class DeltaLog:
         table.create_checkpoint()
         if str(table.metadata().configuration.get(_REMOVES, "true")).lower() == "true":
             table.cleanup_metadata()
+
+    def ahead_s(self) -> float:
+        """By how much this host's clock is ahead of the store's, right behind a `checkpoint`: what
+        delta-rs goes by is the one, and files have times of the other."""
+        now_s = time.time()
+        written_at_s = self.directory.written_at_s(_LAST_CHECKPOINT)
+        return 0.0 if written_at_s is None else now_s - written_at_s
 
     def checkpoint_in_turn(self) -> None:
         """As often as the table's properties say. What fails costs who opens the table, and is

@@ -107,6 +107,12 @@ class Directory:
         found = self._head(path)
         return None if found is None else found["size"]
 
+    def written_at_s(self, path: str) -> float | None:
+        """When a file was written by the store's clock, in seconds since 1970; None where it is not
+        there."""
+        found = self._head(path)
+        return None if found is None else found["last_modified"].timestamp()
+
     def _head(self, path: str) -> ObjectMeta | None:
         try:
             with told(self._settings):

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
+from typing import Any
 
 import deltalake
 import pytest
 
 from keyrange.errors import KeyrangeError
 from keyrange.storage import delta_store
+from keyrange.storage.delta_log import DeltaLog
 from keyrange.storage.delta_store import DeltaStore
 from tables.numbered_logs import Subject
 from tables.racing_writers import check_late_append, in_threads
@@ -75,3 +79,41 @@ def test_maintenance_that_fails_fails_no_batch(
     assert "could not be compacted or vacuumed: no space left" in caplog.text
     table.append(subject.entry(4))
     assert subject.last(subject.open(path)) == 4
+
+
+@pytest.mark.parametrize("behind_s", [2_400, 90_000])
+def test_whose_clock_is_ahead_of_the_store_vacuums_nothing_that_another_writes(
+    subject: Subject, path: Path, monkeypatch: pytest.MonkeyPatch, behind_s: int
+) -> None:
+    """The log names the file of a commit a moment after it is there."""
+    ours, other = (DeltaStore(str(path), subject.layout, {}) for _ in range(2))
+    assert ours.refresh()
+    assert other.refresh()
+    checkpoint, put = DeltaLog.checkpoint, other._put
+
+    def checkpointed(log: DeltaLog) -> None:
+        checkpoint(log)
+        # By the clock of the store.
+        for each in (*path.glob("*.parquet"), path / "_delta_log" / "_last_checkpoint"):
+            os.utime(each, (time.time() - behind_s,) * 2)
+
+    def put_beside(rows: Any) -> Any:
+        action = put(rows)
+        ours.tidy_up()
+        return action
+
+    monkeypatch.setattr(DeltaLog, "checkpoint", checkpointed)
+    monkeypatch.setattr(other, "_put", put_beside)
+    left = path / "part-left.parquet"
+    left.write_bytes(b"what a writer that was killed has left")
+    other.write(subject.rows_of(subject.entry(4)), [], {})
+    assert ours.refresh()
+    assert ours.greatest(subject.layout.order, {}) == 4
+    assert left.exists()
+    # In an hour it goes all the same.
+    monkeypatch.undo()
+    ours = DeltaStore(str(path), subject.layout, {})
+    assert ours.refresh()
+    os.utime(left, (time.time() - 3_601,) * 2)
+    ours.tidy_up()
+    assert not left.exists()
