@@ -32,6 +32,7 @@ from keyrange.model.commit_settings import CommitSettings, DeliveryLimits, Redel
 from keyrange.model.key_ranges import KeyRange, complement
 from keyrange.model.offsets import Positions, TopicPartition
 from keyrange.model.state_scope import OWN_STATE, StateScope
+from keyrange.model.timers import NEVER
 from keyrange.model.watermarks import PartitionClock, PartitionTime, known_by, shared_clock_us
 from keyrange.options import SourceOptions
 from keyrange.options.commits import CommitOptions
@@ -99,10 +100,16 @@ def batch_time(
     unread = with_unread(known, end.initial, log_ends, time)
     for home, partitions in scope.groups(end.positions).items():
         found = {p: known.time_of(p, end.topic_ids.get(p.topic, "")) for p in partitions}
-        clock = PartitionClock(now_ms * 1000)
+        clock, looks = PartitionClock(now_ms * 1000), None
         if time.is_event_time:
             watermarks = known_by(found, unread, now_ms)
             clock = PartitionClock(shared_clock_us(watermarks, time.idle_after_us, now_ms))
+            if time.idle_after_us is not None and any(
+                each is not None and each.since_ms > now_ms for each in watermarks
+            ):
+                # None of them is idle before the clock that it was noted by; from a commit on they
+                # are by this one (`times_after`).
+                looks = PartitionClock(NEVER)
         if behind := lagging.intersection(partitions):
             clock = clock.with_lags(
                 (piece.span, found[partition].clock_before(piece.scanned))
@@ -111,7 +118,7 @@ def batch_time(
             )
         clocks |= dict.fromkeys(partitions, clock)
         # The timers of keys are those of their home.
-        if home in found and (spans := _due_spans(found[home], clock, due_ms)):
+        if home in found and (spans := _due_spans(found[home], looks or clock, due_ms)):
             fires[home] = tuple(spans)
     return BatchTime(clocks, fires)
 

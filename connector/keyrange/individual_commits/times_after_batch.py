@@ -67,6 +67,9 @@ def times_after(
                 watermark = moved(watermark, clock_us, latest, *delays_us, now_ms)
             if scope.is_shared and time.is_event_time:
                 watermark = shared_from(watermark, clock_us, now_ms)
+            if watermark is not None and watermark.since_ms > now_ms:
+                # By a clock that was ahead by more than the time of batches waits for.
+                watermark = replace(watermark, since_ms=now_ms)
             after = PartitionTime(watermark, due)
         if partition in lagging:
             scanned = [piece.scanned for piece in states[partition].lagging]

@@ -43,6 +43,7 @@ DUE = PartitionTime(None, (NextTimer(SPACE, 7),))
 BY_CLOCK = job_time(ProcessingTime())
 BY_EVENTS = job_time(EventTime(delay="1ms"))
 WITH_IDLE = job_time(EventTime(delay="1ms", idle_after="1ms"))
+LOW, HIGH = even_ranges(2)
 
 
 def commit(seq: int, times: Any, whole: bool = False) -> Commit:
@@ -143,6 +144,26 @@ def test_a_partition_with_unread_records_is_not_idle() -> None:
     )
 
 
+def test_a_partition_that_was_read_by_a_clock_that_was_far_ahead_is_idle_as_others_are() -> None:
+    """Else a day behind a clock that was a day ahead, with all that wait for it."""
+    day_ms = 86_400_000
+    timers = (NextTimer(LOW, 50_000),)
+    known = read(commit(1, {AT: PartitionTime(Watermark(5_000, day_ms), timers)}))
+    end, told = Checkpoint({AT: 1}, {"t": "id"}), (9, 9)
+    found = batch_time(known, end, {}, *told, WITH_IDLE)
+    assert found.fires == {AT: (LOW,)}, "there is a batch that takes note of it"
+    assert found.clocks[AT] == PartitionClock(5_000)
+    assert not batch_time(known, end, {}, *told, BY_EVENTS).fires
+    looked_at = {"timers": [looked(LOW, 50_000)]}
+    batch = running(known, looked_at)
+    batch.plan.clocks = found.clocks
+    times = times_after(batch, known, known.states, WITH_IDLE)
+    assert times == {AT: PartitionTime(Watermark(5_000, 9), timers)}
+    now = read(commit(1, {}), commit(2, times))
+    assert not batch_time(now, end, {}, 10, 10, WITH_IDLE).fires
+    assert batch_time(now, end, {}, 100, 100, WITH_IDLE).fires == {AT: (LOW,)}
+
+
 def test_what_an_idle_partition_fired_by_is_its_watermark() -> None:
     known = read(commit(1, {AT: PartitionTime(Watermark(5_000, 1), ())}))
     assert after(known, {}, WITH_IDLE)[AT].watermark == Watermark(9_000, 8)
@@ -150,9 +171,6 @@ def test_what_an_idle_partition_fired_by_is_its_watermark() -> None:
     batch = running(known, {})
     batch.plan.deliveries.busy[:] = False
     assert times_after(batch, known, known.states, WITH_IDLE)[AT].watermark == Watermark(5_000, 1)
-
-
-LOW, HIGH = even_ranges(2)
 
 
 def lagging(position: int, low: int, high: int) -> PartitionState:
