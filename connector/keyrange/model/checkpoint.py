@@ -140,11 +140,11 @@ class Checkpoint:
         beyond = self.commits.log_ends
         return {partition: beyond.get(partition, at) for partition, at in self.positions.items()}
 
-    def time_after(self, now_ms: int) -> int:
+    def time_after(self, now_ms: int, committed_ms: int) -> int:
         """The time of the batch behind it, in ms since 1970. It does not go back where a clock was
         set back a little, or another driver's is behind: windows and timers of the time before have
-        been."""
-        before_ms = now_ms if self.commits is None else self.commits.time_ms or now_ms
+        been. Of a query without commits of its own that was until `committed_ms`."""
+        before_ms = committed_ms if self.commits is None else self.commits.time_ms or now_ms
         return before_ms if 0 < before_ms - now_ms <= _SET_BACK_MS_MAX else now_ms
 
     def start_of(self, partition: TopicPartition, start: Checkpoint) -> int | None:

@@ -183,7 +183,7 @@ class IndividualCommits(CommitStrategy):
         new = ends != dict(base.positions)
         is_behind = bool((states.scanned < states.positions).any())
         due_ms, clock_ms = self._due_until_ms(), _now_ms()
-        now_ms = start.time_after(clock_ms)
+        now_ms = start.time_after(clock_ms, self._known.at_ms)
         self._log_ends = batch.log_ends
         fires = self._batch_time(self._known, base, batch.log_ends, now_ms, due_ms).fires
         if not (new or moved or is_due or is_behind or fires):

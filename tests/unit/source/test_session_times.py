@@ -29,6 +29,23 @@ def test_the_time_of_batches_does_not_go_back_with_a_clock(
     assert query.mark()["timeMs"] == time_ms + is_told * 1000
 
 
+@pytest.mark.parametrize(("back_s", "is_told"), [(1, 0), (3_600, 0), (3_601, -3_601)])
+def test_nor_behind_a_new_checkpoint(
+    monkeypatch: pytest.MonkeyPatch, back_s: int, is_told: int
+) -> None:
+    clock = Clock(monkeypatch)
+    given = {"splitBy": "keyRange", "commitTable.onFreshStart": "resume"}
+    before = Query(ScriptedCluster(10), keeps_state=True, **given)
+    before.batch()
+    clock.now_s -= back_s
+    after = Query(ScriptedCluster(15), keeps_state=True, **given)
+    after.committed = before.committed
+    after.offset = after.restarted().initial().to_json()
+    after.batch()
+    assert after.mark()["resumes"]["sourceId"] == before.mark()["sourceId"]
+    assert after.mark()["timeMs"] == before.mark()["timeMs"] + is_told * 1000
+
+
 @pytest.mark.parametrize("idle_after", ["5m", None])
 def test_behind_an_open_transaction_are_records_that_are_not_read(idle_after: str | None) -> None:
     """A partition that has them is not idle. Only for that are they asked for."""

@@ -130,6 +130,8 @@ class Snapshot:
     base_seq: int = field(default=0, compare=False)
     # Whether this is state that was imported, and of no query yet.
     is_import: bool = False
+    # When the last batch was committed, in ms since 1970; 0 for none.
+    at_ms: int = field(default=0, compare=False)
 
     @property
     def base_is_due(self) -> bool:
@@ -187,6 +189,7 @@ class Snapshot:
             commit.ownership if commit.kind is CommitKind.BATCH else self.ownership,
             commit.seq if commit.is_base else self.base_seq,
             self.is_import or commit.kind is CommitKind.IMPORT,
+            commit.committed_at_ms if commit.kind is CommitKind.BATCH else self.at_ms,
         )
 
 

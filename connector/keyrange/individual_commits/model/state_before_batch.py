@@ -61,6 +61,7 @@ def resumed_from(before: Snapshot) -> Snapshot:
         runs=before.runs,
         times=before.times,
         is_import=before.is_import,
+        at_ms=before.at_ms,
     )
 
 
