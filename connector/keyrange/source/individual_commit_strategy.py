@@ -177,6 +177,7 @@ class IndividualCommits(CommitStrategy):
             check_topics(self._known, base, self._scope)
             self._grown.say(start, base)
         self._states = states = states_before(self._known, start, base)
+        self._log_ends = batch.log_ends
         ends = batch.limited(self._admissible(latest), self._late(states) if batch.limits else {})
         moved = batch.moved or ends.keys() != start.positions.keys()
         is_due = self._records_due_in_s() == 0.0
@@ -184,7 +185,6 @@ class IndividualCommits(CommitStrategy):
         is_behind = bool((states.scanned < states.positions).any())
         due_ms, clock_ms = self._due_until_ms(), _now_ms()
         now_ms = start.time_after(clock_ms, self._known.at_ms)
-        self._log_ends = batch.log_ends
         fires = self._batch_time(self._known, base, batch.log_ends, now_ms, due_ms).fires
         if not (new or moved or is_due or is_behind or fires):
             return None
@@ -293,7 +293,7 @@ class IndividualCommits(CommitStrategy):
     def _due_until_ms(self) -> int:
         """Until when pending records and timers that failed are due."""
         told = self._commits.policy.backoff_max_ms, self._commits.keeps_order, self._scope
-        return due_until_ms(self._states, _now_ms(), *told, retries_ms(self._known))
+        return due_until_ms(self._states, _now_ms(), *told, retries_ms(self._known, self._log_ends))
 
     def waits_for_due(self) -> bool:
         """Say what waits, or wait for it as the options say."""

@@ -48,13 +48,14 @@ def timers_due_in_s(
     scope: StateScope = OWN_STATE,
 ) -> float | None:
     """When the clock makes the next timer due; None where no clock does: event time goes on with
-    records."""
+    records. Timers of a partition that is absent, without an end of its log, fire when it is back.
+    """
     if time is None:
         return None
     due_ms, now_ms = NEVER, retries.now_ms
     unread = with_unread(known, {}, log_ends, time)
-    for home, partitions in scope.groups(known.times).items():
-        timer_us, retry_ms = earliest(known.times[home].timers if home in known.times else ())
+    for home, partitions in scope.groups(known.times.keys() & log_ends.keys()).items():
+        timer_us, retry_ms = earliest(known.times[home].timers if home in partitions else ())
         times = {each: known.times[each] for each in partitions}
         watermarks = known_by(times, unread, now_ms)
         again_ms = now_ms if retry_ms <= retries.due_ms else retry_ms
@@ -62,9 +63,10 @@ def timers_due_in_s(
     return None if due_ms == NEVER else max(due_ms - now_ms, 0) / 1000
 
 
-def retries_ms(known: Snapshot) -> list[int]:
-    """When timers that failed are due again, in ms since 1970."""
-    timers = chain.from_iterable(each.timers for each in known.times.values())
+def retries_ms(known: Snapshot, log_ends: Positions) -> list[int]:
+    """When timers that failed are due again, in ms since 1970; of no absent partition."""
+    there = known.times.keys() & log_ends.keys()
+    timers = chain.from_iterable(known.times[each].timers for each in there)
     return [timer.retry_ms for timer in timers if timer.retry_ms != NEVER]
 
 

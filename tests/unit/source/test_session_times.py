@@ -6,8 +6,13 @@ from typing import Any
 
 import pytest
 
+from keyrange.individual_commits.model.commit import Snapshot
+from keyrange.model.key_ranges import SPACE
+from keyrange.model.timers import NextTimer, Retries
+from keyrange.model.watermarks import PartitionTime
 from keyrange.source.commit_strategy import JobState
-from keyrange.work.job_time import EventTime, job_time
+from keyrange.source.job_timers import retries_ms, timers_due_in_s
+from keyrange.work.job_time import EventTime, ProcessingTime, job_time
 from queries.scripted import T0, ScriptedCluster
 from queries.scripted_query import Clock, Query
 
@@ -63,3 +68,13 @@ def test_behind_an_open_transaction_are_records_that_are_not_read(idle_after: st
     assert query.offset[T0.topic] == {str(T0.partition): 6}
     ends = {T0.topic: {str(T0.partition): 10}} if idle_after else None
     assert query.mark().get("logEnds") == ends
+
+
+def test_timers_of_a_partition_that_is_absent_are_not_waited_for() -> None:
+    """They would be due all the time, and the cluster asked without a pause."""
+    time, retries = job_time(ProcessingTime()), Retries(9, 9)
+    known = Snapshot(times={T0: PartitionTime(None, (NextTimer(SPACE, 5, 7),))})
+    assert timers_due_in_s(known, {T0: 1}, time, retries) == 0.0
+    assert timers_due_in_s(known, {}, time, retries) is None
+    assert retries_ms(known, {T0: 1}) == [7]
+    assert retries_ms(known, {}) == []
