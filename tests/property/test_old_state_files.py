@@ -3,6 +3,8 @@ begin and commit what was written long ago, and commits that somebody sets back.
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 from random import Random
 
@@ -144,20 +146,42 @@ def test_few_commits_are_read_of_many(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(read) < 30
 
 
-def test_files_are_removed_in_a_while_and_not_with_each_commit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def of_an_hour(home: Path) -> OldStateFiles:
     given = {
         "kafka.bootstrap.servers": "127.0.0.1:1",
         "subscribe": "t",
         "commitMode": "individual",
-        "commitTable": str(tmp_path / "commits"),
+        "commitTable": str(home / "commits"),
+        "stateDirectory": str(home),
         "state.retention": "1h",
     }
+    return OldStateFiles(parse_options(given, "stream").commits)
+
+
+def test_a_clock_that_is_far_ahead_takes_no_file_of_the_retention(tmp_path: Path) -> None:
+    history = History(0, MemoryCommitTable("source"))
+    history.now_ms = int(time.time() * 1000)
+    while not (history.seq > 30 and history.table.known().base_seq == history.seq):
+        history.batch()
+    *_, last = history.table.history()
+    (tmp_path / "source").mkdir()
+    for name in history.written_ms:
+        (tmp_path / name).touch()
+    of_an_hour(tmp_path).remove(history.table, last, history.now_ms + 30 * 86_400_000)
+    assert all((tmp_path / name).exists() for name in history.written_ms)
+    name = next(iter(history.written_ms.keys() - kept_files(history.table, 0)))
+    os.utime(tmp_path / name, (0, 0))
+    of_an_hour(tmp_path).remove(history.table, last, history.now_ms)
+    assert [each for each in history.written_ms if not (tmp_path / each).exists()] == [name]
+
+
+def test_files_are_removed_in_a_while_and_not_with_each_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     history = History(0, MemoryCommitTable("source"))
     for _ in range(30):
         history.batch()
-    old = OldStateFiles(parse_options(given, "stream").commits)
+    old = of_an_hour(tmp_path)
     looked: list[int] = []
     monkeypatch.setattr(
         "keyrange.individual_commits.old_state_files.kept_files",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Final
 
 from keyrange.errors import error
@@ -33,11 +33,15 @@ class OldStateFiles:
             return
         commits = self._commits
         self._again_at_ms = now_ms + commits.state_retention_ms // 100
-        oldest_ms = now_ms - commits.state_retention_ms
-        kept = kept_files(table, oldest_ms)
         try:
             directory = Directory(commits.state_directory, commits.revealed_storage())
-            names = {name.rpartition("/")[2] for name in kept}
+            # By a clock that is ahead, what the last days have written would be old.
+            runs = chain.from_iterable(commit.runs.values())
+            last = max(runs, key=lambda run: run.until_seq, default=None)
+            written_at_s = None if last is None else directory.written_at_s(last.file)
+            now_ms = now_ms if written_at_s is None else min(now_ms, int(written_at_s * 1000))
+            oldest_ms = now_ms - commits.state_retention_ms
+            names = {name.rpartition("/")[2] for name in kept_files(table, oldest_ms)}
             directory.remove_older(commit.source_id, names, oldest_ms - _CLOCKS_MS)
         except FAILURES as failure:
             text = f"old files of states cannot be removed: {failure}"
