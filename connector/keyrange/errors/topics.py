@@ -22,12 +22,13 @@ TOPIC_CONDITIONS: Final = (
     _rows.invalid(
         "INVALID_RECORD",
         "give the row's headers names, a timestamp that the topic takes, and a partition that the "
-        "topic has; a batch that was made before the topic's settings changed is sent when the "
-        "topic takes it again",
+        "topic has; a batch that was made before the topic's settings changed, or by a host whose "
+        "clock was wrong, is sent when the topic takes it",
         "A row cannot become a record of the topic, or the broker refused its record. The "
         "transaction that had it, if there was one, was aborted.",
         "the row in the message; message.timestamp.type, message.timestamp.before.max.ms and "
-        "message.timestamp.after.max.ms of the topic",
+        "message.timestamp.after.max.ms of the topic; the clocks of executors: a row without a "
+        "timestamp has their time, and others are compared with it",
     ),
     _rows.invalid(
         "MESSAGE_TOO_LARGE",
