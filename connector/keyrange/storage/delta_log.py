@@ -38,6 +38,8 @@ _TRIES: Final = 1000
 _CHECKPOINT_INTERVAL: Final = "delta.checkpointInterval"
 # Versions between two checkpoints where a table says nothing; each takes a list of the log.
 _CHECKPOINT_EVERY: Final = 100
+# Files of a log stay for longer than that.
+_PAUSE_S: Final = 60.0
 # In each of keyrange's files of the log: what makes it unlike any other, and the tag of the one
 # that its writer saw before it.
 _MARK: Final = "keyrange.write"
@@ -207,16 +209,20 @@ class DeltaLog:
         have written all the same.
         """
         before = {app_id: self.version_of(app_id) for app_id in transactions}
-        opened = self.table
+        opened, looked_at_s = self.table, time.time()
         made = self._made(actions)
         for _ in range(tries):
             data = self._written(made, transactions, note, operation)
             tag = self.directory.write_once(_path(self.version + 1), data)
             if tag is not None:
+                if abs(time.time() - looked_at_s) > _PAUSE_S and not self.is_same():
+                    # This process, or its host, stood still, and the log was summed up: its next
+                    # version is another one, and nobody reads what stands there now.
+                    raise Conflict
                 if not self._take(Entry(data, tag)):
                     self.open()
                 return
-            restored = self.is_restored
+            restored, looked_at_s = self.is_restored, time.time()
             self.refresh()
             if (
                 self.table is not opened

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -168,3 +169,29 @@ def test_old_files_of_a_log_stay_where_the_table_says_so(tmp_path: Path, is_kept
     table.checkpoint()
     assert list(entries.glob("*3.checkpoint.parquet"))
     assert (len(list(entries.glob("*.json"))) == 4) == is_kept
+
+
+def test_what_is_written_behind_a_pause_into_a_log_that_was_summed_up_is_refused(
+    cached: DeltaLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its next version came and went meanwhile: nobody would read what is written there."""
+    own, now_s = Directory.write_once, time.time
+
+    def late(directory: Directory, path: str, data: bytes) -> str | None:
+        monkeypatch.setattr(Directory, "write_once", own)
+        for _ in range(2):
+            write(tmp_path, a=7)
+        table = deltalake.DeltaTable(tmp_path)
+        table.create_checkpoint()
+        for version in (0, 1):
+            (tmp_path / "_delta_log" / f"{version:020d}.json").unlink()
+        monkeypatch.setattr(time, "time", lambda: now_s() + 3_600)
+        return directory.write_once(path, data)
+
+    monkeypatch.setattr(Directory, "write_once", late)
+    with pytest.raises(Conflict):
+        cached.append(list, {"a": 9})
+    # As all do who are refused.
+    cached.close()
+    assert cached.refresh()
+    assert cached.version_of("a") == 7
