@@ -244,15 +244,15 @@ class CommitOptions:
     available_now: str = option(
         "availableNow.redelivery",
         one_of("leave", "drain"),
-        "What a run with availableNow does with records that wait for their next delivery. "
-        "leave: it ends and reports their number. drain: it waits for them, up to "
-        "availableNow.redelivery.timeout.",
+        "What a run with availableNow does with records that wait for their next delivery, and "
+        "with timers that failed. leave: it ends and reports them. drain: it waits for them, up "
+        "to availableNow.redelivery.timeout.",
         default="leave",
     )
     available_now_timeout_ms: int = option(
         "availableNow.redelivery.timeout",
         duration_ms,
-        "How long in all a run with availableNow waits for such records, with drain.",
+        "How long in all a run with availableNow waits for them, with drain.",
         default="10m",
     )
     range_pending_max: int = option(

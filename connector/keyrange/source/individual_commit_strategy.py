@@ -48,15 +48,9 @@ from keyrange.model.key_ranges import KeyRange
 from keyrange.model.offsets import OffsetRange, Positions, TopicPartition, nested
 from keyrange.model.timers import Retries
 from keyrange.options import SourceOptions
+from keyrange.source import job_timers
 from keyrange.source.commit_strategy import CommitStrategy, JobState, NextBatch, OpenTable
 from keyrange.source.held_partitions import HeldPartitions, slow_texts
-from keyrange.source.job_timers import (
-    known_state,
-    retries_ms,
-    state_metrics,
-    state_order,
-    timers_due_in_s,
-)
 from keyrange.source.model.resuming import check_same
 from keyrange.source.planning import Deliveries, check_partitions, count_ranges
 from keyrange.source.state_topics import (
@@ -235,11 +229,15 @@ class IndividualCommits(CommitStrategy):
         if not self._keeps_state or mark is None:
             return None
         known = planned_from(mark, lambda source, seq: self._table(source).known(seq))
-        return state_order(known, end, mark, self._time, self._options)
+        return job_timers.state_order(known, end, mark, self._time, self._options)
 
     def known_state(self) -> KnownState | None:
         mark = self._start and self._start.commits
-        return known_state(self._known, mark.source_id) if self._keeps_state and mark else None
+        return (
+            job_timers.known_state(self._known, mark.source_id)
+            if self._keeps_state and mark
+            else None
+        )
 
     def _admissible(self, latest: Positions) -> dict[TopicPartition, int]:
         """How far each partition may be read, one with a range that lags too far not at all."""
@@ -281,8 +279,7 @@ class IndividualCommits(CommitStrategy):
     def due_in_s(self) -> float | None:
         retries = Retries(_now_ms(), self._due_until_ms())
         told = self._known, self._log_ends, self._time, retries, self._scope
-        found = (self._records_due_in_s(), timers_due_in_s(*told))
-        return min((each for each in found if each is not None), default=None)
+        return job_timers.soonest(self._records_due_in_s(), job_timers.timers_due_in_s(*told))
 
     def _records_due_in_s(self) -> float | None:
         due_ms = next_due_ms(self._states, self._commits.keeps_order, self._scope)
@@ -293,11 +290,15 @@ class IndividualCommits(CommitStrategy):
     def _due_until_ms(self) -> int:
         """Until when pending records and timers that failed are due."""
         told = self._commits.policy.backoff_max_ms, self._commits.keeps_order, self._scope
-        return due_until_ms(self._states, _now_ms(), *told, retries_ms(self._known, self._log_ends))
+        return due_until_ms(
+            self._states, _now_ms(), *told, job_timers.retries_ms(self._known, self._log_ends)
+        )
 
     def waits_for_due(self) -> bool:
         """Say what waits, or wait for it as the options say."""
-        if (due_in_s := self._records_due_in_s()) is None:
+        told = self._known, self._log_ends, Retries(_now_ms(), self._due_until_ms())
+        records_s, timers_s = self._records_due_in_s(), job_timers.retry_in_s(*told)
+        if (due_in_s := job_timers.soonest(records_s, timers_s)) is None:
             return False
         left_ms = self._commits.available_now_timeout_ms - self._waited_ms
         if self._commits.available_now == "drain" and due_in_s * 1000 <= left_ms:
@@ -306,10 +307,9 @@ class IndividualCommits(CommitStrategy):
             self._waited_ms += int(due_in_s * 1000) + 1
             return True
         _log.warning(
-            "%d records wait for their next delivery, the first for %.1f s more; "
+            "%d records%s wait for their next delivery, the first for %.1f s more; "
             "they come with the next run",
-            self._states.pending.shape[1],
-            due_in_s,
+            *(self._states.pending.shape[1], "" if timers_s is None else " and timers", due_in_s),
         )
         return False
 
@@ -328,7 +328,7 @@ class IndividualCommits(CommitStrategy):
         }
         if not self._keeps_state:
             return {"commits": found}
-        return {"commits": found, "state": state_metrics(self._known, _now_ms())}
+        return {"commits": found, "state": job_timers.state_metrics(self._known, _now_ms())}
 
     def _begin(self, start: Checkpoint) -> Snapshot:
         """What a query knows that has no commits yet."""

@@ -70,6 +70,16 @@ def retries_ms(known: Snapshot, log_ends: Positions) -> list[int]:
     return [timer.retry_ms for timer in timers if timer.retry_ms != NEVER]
 
 
+def retry_in_s(known: Snapshot, log_ends: Positions, retries: Retries) -> float | None:
+    """When the first timer fires again of those that failed and wait for that."""
+    waiting = (at for at in retries_ms(known, log_ends) if at > retries.due_ms)
+    return soonest(*((at - retries.now_ms) / 1000 for at in waiting))
+
+
+def soonest(*found: float | None) -> float | None:
+    return min((each for each in found if each is not None), default=None)
+
+
 def _due_at_ms(timer_us: int, watermarks: Sequence[Watermark | None], time: JobTime) -> int:
     """In ms since 1970; NEVER where no clock makes a timer due."""
     if timer_us == NEVER:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.model.key_ranges import SPACE
-from keyrange.model.timers import NextTimer, Retries
+from keyrange.model.timers import NEVER, NextTimer, Retries
 from keyrange.model.watermarks import PartitionTime
 from keyrange.source.commit_strategy import JobState
 from keyrange.source.job_timers import retries_ms, timers_due_in_s
@@ -78,3 +79,21 @@ def test_timers_of_a_partition_that_is_absent_are_not_waited_for() -> None:
     assert timers_due_in_s(known, {}, time, retries) is None
     assert retries_ms(known, {T0: 1}) == [7]
     assert retries_ms(known, {}) == []
+
+
+@pytest.mark.parametrize("how", ["leave", "drain"])
+def test_a_run_until_now_waits_for_timers_that_failed(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, how: str
+) -> None:
+    clock = Clock(monkeypatch)
+    given = {"splitBy": "keyRange", "availableNow.redelivery": how}
+    query = Query(ScriptedCluster(10), keeps_state=True, **given)
+    query.state = JobState(job_time(EventTime()))
+    query.restarted()
+    query.batch()
+    failed = PartitionTime(None, (NextTimer(SPACE, NEVER, int(clock.now_s * 1000) + 5_000),))
+    query.committed.store[-1] = replace(query.committed.store[-1], times={T0: failed})
+    query.restarted().fix_target()
+    assert query.is_idle() == (how == "leave")
+    assert ("0 records and timers wait for their next delivery" in caplog.text) == query.is_idle()
+    assert sum(clock.slept) == pytest.approx(5.0 if how == "drain" else 0.0, abs=0.1)
