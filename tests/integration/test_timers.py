@@ -131,6 +131,25 @@ def test_a_record_that_fails_holds_the_timers_of_its_key_and_no_others(
     assert found(job) == [("a", 2, 35), ("b", 1, 30)]
 
 
+def test_timers_that_wait_for_a_record_take_no_place_of_others(
+    job: TableJob, tmp_path: Path
+) -> None:
+    """They are the oldest, and as many as a batch fires."""
+
+    def work(record: Any, state: Any) -> None:
+        if record.value == b"!":
+            raise ValueError("not yet")
+        session(record, state)
+
+    slow = {"redelivery.backoff": "1h", "redelivery.backoff.max": "1h", "maxDeliveries": "100"}
+    job.produce(*(at(n / 10, b"k%d" % n) for n in range(10)))
+    job.produce(*(at(1 + n / 10, b"k%d" % n, b"!") for n in range(5)))
+    run(job, tmp_path, work, keyRangesPerPartition="1", **slow)
+    job.produce(at(200, b"z"))
+    run(job, tmp_path, work, keyRangesPerPartition="1", maxOffsetsPerTrigger="5", **slow)
+    assert [key for key, *_ in found(job)] == [f"k{n}" for n in range(5, 10)]
+
+
 def test_a_timer_that_fails_comes_again_and_its_key_waits(job: TableJob, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
 

@@ -131,17 +131,17 @@ def test_the_next_timer_is_the_least_of_keys_that_do_not_wait(
     )
 
 
-@given(_RUNS, _SPANS, st.integers(-4, 13), st.integers(1, 5))
-def test_of_many_timers_the_oldest_fire(
-    runs: list[Any], span: KeyRange, clock: int, most: int
+@given(_RUNS, _SPANS, st.sets(st.sampled_from(_HASHES)), st.integers(-4, 13), st.integers(1, 5))
+def test_of_many_timers_the_oldest_fire_of_keys_that_do_not_wait(
+    runs: list[Any], span: KeyRange, waiting: set[int], clock: int, most: int
 ) -> None:
     made = [_run(*each) for each in runs]
     due = sorted(
         timer
         for (key_hash, _), (timer, _) in _truth(runs).items()
-        if span.contains(key_hash) and timer <= clock
+        if span.contains(key_hash) and timer <= clock and key_hash not in waiting
     )
-    found = oldest_clock(made, span, clock, most)
+    found = oldest_clock(made, span, np.array(sorted(waiting), np.int64), clock, most)
     assert found == (clock if len(due) <= most else due[most - 1])
 
 

@@ -49,15 +49,21 @@ def due_rows(
                     yield form.fitted(rows.take(pa.array(newest)))
 
 
-def oldest_clock(runs: Sequence[Blocks], span: KeyRange, clock_us: int, most: int) -> int:
+def oldest_clock(
+    runs: Sequence[Blocks], span: KeyRange, waiting: NDArray[np.int64], clock_us: int, most: int
+) -> int:
     """The time by which no more than about `most` keys of a range have timers that are due, the
-    oldest ones; `clock_us` where they are fewer. `runs` as of `due_rows`."""
+    oldest ones; `clock_us` where they are fewer. Keys with one of the hashes `waiting` do not
+    count: theirs fire behind a record. `runs` as of `due_rows`."""
     found: list[Numbers] = []
     for at, run in enumerate(runs):
         for block in all_in(run):
             rows = within(block, span)
             timers_us, _ = wake_times(rows)
-            due = np.flatnonzero(timers_us <= clock_us)
+            is_due = timers_us <= clock_us
+            if len(waiting):
+                is_due &= ~np.isin(hashes_of(rows), waiting)
+            due = np.flatnonzero(is_due)
             if len(due):
                 found.append(timers_us[due[said_by_none(runs[:at], _keys(rows, due))]])
     times_us = np.concatenate(found) if found else np.array([], np.int64)

@@ -9,7 +9,7 @@ task's end to a file of its own, which is true once a commit names it.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -140,15 +140,17 @@ class TaskStates:
         """Whether timers are to fire of key ranges that were not asked for."""
         return bool(self._unfired)
 
-    def firing(self) -> Iterator[Firing]:
-        """The key ranges whose timers fire, of those that are known and were not asked for."""
+    def firing(self, waiting: Callable[[TopicPartition], Collection[int]]) -> Iterator[Firing]:
+        """The key ranges whose timers fire, of those that are known and were not asked for.
+        `waiting`: hashes of keys whose timers wait for a record."""
         while self._unfired:
             partition, wanted = self._unfired.pop(0)
+            hashes = np.fromiter(waiting(partition), np.int64)
             for each in self._ranges[partition]:
                 span = common(each.span, wanted)
                 if span is not None:
                     for part, clock_us in self.clock(partition).within(span):
-                        yield each.firing(partition, part, clock_us)
+                        yield each.firing(partition, part, hashes, clock_us)
 
     def look_up(self, partition: TopicPartition, wanted: Keys) -> pa.RecordBatch:
         """The state of distinct keys, in their order: columns of the form, nulls where there is
@@ -270,14 +272,16 @@ class _RangeState:
         """What was changed, and the runs, the newest first."""
         return [*self._changes.runs(), *map(self._opened, self._known)]
 
-    def firing(self, partition: TopicPartition, span: KeyRange, clock_us: int) -> Firing:
+    def firing(
+        self, partition: TopicPartition, span: KeyRange, waiting: Numbers, clock_us: int
+    ) -> Firing:
         """The timers that are due at `clock_us` in a part of the range; the oldest ones where they
         are many."""
         states, runs = self._states, self._all()
         self._fired.append(span)
         most = states.settings.timers_max
         if most is not None:
-            clock_us = oldest_clock(runs, span, clock_us, most)
+            clock_us = oldest_clock(runs, span, waiting, clock_us, most)
         rows = due_rows(runs, span, clock_us, states.retries.due_ms, states.form)
         return Firing(partition, clock_us, rows)
 

@@ -38,13 +38,13 @@ def run_keyed(
     if job.time is not None and job.time.is_event_time:
         times = EventTimes(job.time, task, states.time_ms, states.figures)
     for stretch in stretches(task, batches):
-        yield from _fire(worker, states)
+        yield from _fire(task, worker, states)
         for part, clock_us in _by_clock(stretch, states.clock(stretch.partition)):
             if task.limits.spent:
                 task.hand_back(part)
             else:
                 yield from _worked_on(task, worker, times, part, clock_us)
-    yield from _fire(worker, states)
+    yield from _fire(task, worker, states)
     worker.finish()
     yield from last_rows(task)
     if times is not None:
@@ -96,6 +96,6 @@ def _by_clock(stretch: RecordStretch, clock: PartitionClock) -> Iterator[tuple[R
         yield stretch.at(np.flatnonzero(clocks_us == at_us)), at_us
 
 
-def _fire(worker: KeyedWorker, states: States) -> Iterator[pa.RecordBatch]:
-    for firing in states.firing():
+def _fire(task: Task, worker: KeyedWorker, states: States) -> Iterator[pa.RecordBatch]:
+    for firing in states.firing(task.waiting_now):
         yield from worker.fire(firing)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final, Protocol
 
 import numpy as np
@@ -42,7 +42,7 @@ class States(Protocol):
 
     def clock(self, partition: TopicPartition) -> PartitionClock: ...
 
-    def firing(self) -> Iterator[Firing]: ...
+    def firing(self, waiting: Callable[[TopicPartition], Collection[int]]) -> Iterator[Firing]: ...
 
     def timers(
         self, waiting: Mapping[TopicPartition, Collection[int]]

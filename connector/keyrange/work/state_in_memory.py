@@ -67,7 +67,7 @@ class FoldedState:
         """As of `keyrange.keyed_state.states_of_task.TaskStates`."""
         return self.clocks.get(partition, PartitionClock())
 
-    def firing(self) -> Iterator[Firing]:
+    def firing(self, _: Callable[[TopicPartition], Collection[int]]) -> Iterator[Firing]:
         """As of `keyrange.keyed_state.states_of_task.TaskStates`, of the partitions in `fires`."""
         while self.fires:
             partition = self.fires.pop(0)

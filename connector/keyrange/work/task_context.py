@@ -186,12 +186,11 @@ class Task:
     @property
     def waiting(self) -> dict[TopicPartition, set[int]]:
         """The hashes of the keys whose timers wait."""
-        if not self.limits.spent:
-            return self.held
-        return {
-            partition: held | (+self._awaited[partition]).keys()
-            for partition, held in self.held.items()
-        }
+        return {at: self.waiting_now(at) for at in self.held} if self.limits.spent else self.held
+
+    def waiting_now(self, home: TopicPartition) -> set[int]:
+        """The hashes of the keys whose timers wait, also for records that are still to come."""
+        return self.held[home] | (+self._awaited[home]).keys()
 
     def gone(self) -> Iterator[tuple[TopicPartition, int]]:
         """The hashes of keys one of whose records was to come again, and is gone from Kafka:
