@@ -175,20 +175,20 @@ def size_between(least: int, most: int, example: str = "64m") -> Callable[[str],
     return parse
 
 
-_TIMES_MS = {
-    "us": 1e-3,
-    "ms": 1,
-    "s": 1_000,
-    "m": 60_000,
-    "min": 60_000,
-    "h": 3_600_000,
-    "d": 86_400_000,
-    "millisecond": 1,
-    "second": 1_000,
-    "minute": 60_000,
-    "hour": 3_600_000,
-    "day": 86_400_000,
-    "week": 604_800_000,
+_TIMES_US = {
+    "us": 1,
+    "ms": 1_000,
+    "s": 1_000_000,
+    "m": 60_000_000,
+    "min": 60_000_000,
+    "h": 3_600_000_000,
+    "d": 86_400_000_000,
+    "millisecond": 1_000,
+    "second": 1_000_000,
+    "minute": 60_000_000,
+    "hour": 3_600_000_000,
+    "day": 86_400_000_000,
+    "week": 604_800_000_000,
 }
 _TIME = re.compile(r"^([0-9]{1,15}) *([a-z]+)$", re.ASCII)
 
@@ -196,16 +196,20 @@ _TIME = re.compile(r"^([0-9]{1,15}) *([a-z]+)$", re.ASCII)
 @takes("a time with its unit, such as 10s or 1 day")
 def duration_ms(value: str) -> int:
     """Milliseconds of a number with its unit: 500ms, 10s, 15m, 2h, 1 day; only 0 needs none."""
+    return _duration_us(value) // 1000
+
+
+def _duration_us(value: str) -> int:
     text = value.strip().lower()
     time = _TIME.match("0 ms" if text == "0" else text)
     # A word may be a plural, and no letter is one.
     unit = time[2].removesuffix("s") if time is not None and len(time[2]) > 3 else time and time[2]
-    if time is None or unit not in _TIMES_MS:
+    if time is None or unit not in _TIMES_US:
         raise ValueError(
             "must be a time, a number with its unit (us, ms, s, m, min, h, d, or in words such "
             f"as 10 minutes, 1 day or 2 weeks), not '{value[:40]}'"
         )
-    return int(int(time[1]) * _TIMES_MS[unit])
+    return int(time[1]) * _TIMES_US[unit]
 
 
 def argument_us(name: str, text: str, is_positive: bool = False) -> int:
@@ -213,7 +217,7 @@ def argument_us(name: str, text: str, is_positive: bool = False) -> int:
     that names it for what is none; with `is_positive` also for none at all."""
     try:
         # Also of a number, which says no unit.
-        found = duration_ms(str(text)) * 1000
+        found = _duration_us(str(text))
     except ValueError as failure:
         raise ValueError(f"{name} {failure}") from None
     if is_positive and found <= 0:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from keyrange.options.value_parsers import (
     Violations,
+    argument_us,
     boolean,
     duration_ms,
     duration_or_ms,
@@ -67,6 +68,12 @@ TAKEN = [
 def test_values_are_taken(parse: Callable[[str], object], given: str, expected: object) -> None:
     assert parse(given) == expected
     assert type(parse(given)) is type(expected)
+
+
+def test_arguments_keep_their_microseconds() -> None:
+    """A window of 1500us became one of a millisecond."""
+    found = [argument_us("size", each) for each in ("1500us", "999us", "1ms", "2 weeks")]
+    assert found == [1500, 999, 1000, 1_209_600_000_000]
 
 
 REFUSED = [
