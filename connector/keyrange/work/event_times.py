@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final
@@ -28,6 +29,8 @@ WATERMARK: Final = "watermark"
 _MS_US: Final = 1000
 # What Kafka has as the timestamp, in ms, of a record whose producer said none.
 _NO_TIMESTAMP: Final = -1
+# Digits of a second that a time in microseconds has no place for.
+_FINER: Final = re.compile(r"(?<=\.\d{6})\d+")
 MICROSECONDS: Final = pa.timestamp("us", "UTC")
 _LATE: Final = said("its event time is before the watermark of its partition")
 _NO_TIME: Final = said("it has no event time")
@@ -161,7 +164,7 @@ def _header_time(headers: Any, name: str) -> int | None:
         found = _of_ms(pa.array([int(text)])) if len(text) < 19 else pa.nulls(1, MICROSECONDS)
     else:
         try:
-            found = _utc(pa.array([text]).cast(pa.timestamp("us", "UTC")))
+            found = pa.array([_FINER.sub("", text)]).cast(MICROSECONDS)
         except pa.ArrowInvalid:
             return None
     micros: int | None = found.cast(pa.int64())[0].as_py()
