@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -15,6 +17,7 @@ from keyrange.errors import invalid_options
 from keyrange.formats.schema_document import ddl_of_columns
 from keyrange.keyed_state.list_offsets import offsets_of
 from keyrange.keyed_state.variables import TIMERS, DefinedState, ListState, ValueState
+from keyrange.model.timers import NEVER
 from keyrange.windowing.operators import (
     JobParts,
     KeptRows,
@@ -108,23 +111,33 @@ class _Deduplicating:
     ) -> NDArray[np.bool_]:
         """Which rows are the first of their id within the time, in the order of their arrival. The
         first `known` rows are of before."""
-        is_first = np.zeros(len(times), bool)
         is_open = np.concatenate((np.zeros(known, bool), has_id))
-        chosen = np.arange(known)
-        while True:
-            # All rows of before are looked at; then one of each id, until none is left.
-            for rows in _one_of_each(slots, chosen):
-                at = np.zeros(slots.count, np.int64)
-                is_there = np.zeros(slots.count, bool)
-                at[slots.of[rows]], is_there[slots.of[rows]] = times[rows], True
-                near = np.abs(times - at[slots.of]) < self._within_us
-                is_open &= ~(near & is_there[slots.of])
-            left = np.flatnonzero(is_open)
-            if not len(left):
-                return is_first
-            chosen = left[np.unique(slots.of[left], return_index=True)[1]]
-            is_first[chosen] = True
-            is_open[chosen] = False
+        low, high = (np.full(slots.count, sign * NEVER) for sign in (1, -1))
+        np.minimum.at(low, slots.of, times)
+        np.maximum.at(high, slots.of, times)
+        # Of most ids all records lie within the time: one counts, if none of before does.
+        is_near = low + self._within_us > high
+        is_new = np.bincount(slots.of[:known], minlength=slots.count) == 0
+        firsts = slots.chosen(
+            np.arange(len(times)), takes_last=False, valid=is_open & (is_near & is_new)[slots.of]
+        )
+        is_first = np.zeros(len(times), bool)
+        is_first[firsts.drop_null().to_numpy()] = True
+        is_asked = np.bincount(slots.of[is_open], minlength=slots.count) > 0
+        rows = np.flatnonzero((is_asked & ~is_near)[slots.of])
+        # Of each id the times that count, in their order.
+        counting: defaultdict[int, list[int]] = defaultdict(list)
+        told = (rows.tolist(), slots.of[rows].tolist(), times[rows].tolist())
+        for row, slot, time in zip(*told, strict=True):
+            own, within = counting[slot], self._within_us
+            at = bisect_left(own, time)
+            is_far = (at == 0 or time - own[at - 1] >= within) and (
+                at == len(own) or own[at] - time >= within
+            )
+            if row < known or is_far:
+                own.insert(at, time)
+                is_first[row] = True
+        return is_first
 
     def on_timer(
         self, timers: pa.RecordBatch, groups: pa.Array, state: pa.RecordBatch
@@ -157,20 +170,12 @@ class _Deduplicating:
         return pa.RecordBatch.from_arrays([seen, timers], names=[_SEEN, TIMERS])
 
 
-def _one_of_each(slots: Slots, rows: Numbers) -> Any:
-    """Rows in parts of which each has one of a slot at most."""
-    while len(rows):
-        first = np.unique(slots.of[rows], return_index=True)[1]
-        yield rows[first]
-        rows = np.delete(rows, first)
-
-
 def _joined(groups: Numbers, ids: Sequence[pa.Array]) -> Slots:
     """A slot for each id of each key."""
     slots = slots_of(groups, np.zeros(len(groups), np.int64))
     for each in ids:
-        # A record without an id has a slot too, and nobody looks.
-        numbers = pc.fill_null(each.dictionary_encode().indices, 0).to_numpy()
+        # What has no id is no other's duplicate.
+        numbers = pc.fill_null(each.dictionary_encode().indices, -1).to_numpy()
         slots = slots_of(slots.of, numbers.astype(np.int64))
     return slots
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from time import process_time
 from typing import Any
 
 import numpy as np
@@ -146,6 +147,36 @@ def test_windows_by_the_time_of_the_batch() -> None:
     harness.time_ms = 60_000
     [row] = harness.process([(b"k", b"")])
     assert (row["count"], row["window_end"]) == (2, datetime(1970, 1, 1, 0, 1, tzinfo=UTC))
+
+
+def test_an_id_that_is_null_in_imported_state_is_no_other_ids() -> None:
+    """Spark's state of duplicates has null among its ids."""
+    made = keyrange.deduplicate(by="s", within="1d")
+    harness = StateHarness(made, options=_OPTIONS, time=keyrange.EventTime())
+    states, form = harness._states, harness._states.form
+    wanted = Keys(np.array([hash_of(b"k")]), pa.array([b"k"], pa.binary()))
+    rows = states.look_up(TopicPartition("topic", 0), wanted)
+    seen = pa.array([[{"at": _NOON, "id0": None}]], form.schema.field("seen").type)
+    states.change(TopicPartition("topic", 0), form.with_column(rows, "seen", seen))
+    given = [{"s": "x"}, {"s": None}, {"s": "x"}, {"s": "y"}]
+    rows = harness.process([(b"k", json.dumps(each).encode(), _NOON) for each in given])
+    assert [row["s"] for row in rows] == ["x", None, "y"]
+
+
+def test_the_times_of_an_id_are_not_compared_with_all_others() -> None:
+    """Of a history a batch may have many records of a key that all count."""
+    count = 100_000
+    columns = pa.schema({"key": pa.binary(), "value": pa.binary()})
+    made = keyrange.deduplicate(within="1s").parts(columns, ["key"])
+    kind = pa.timestamp("us", "UTC")
+    at = pa.array(np.arange(count) * 1_000_000).view(kind)
+    records = pa.record_batch({"key": pa.array([b"k"] * count), "event_time": at})
+    seen = pa.list_(pa.struct([("at", kind)]))
+    state = pa.record_batch({"seen": pa.nulls(1, seen)})
+    began = process_time()
+    rows, _ = made.function(records, pa.array(np.zeros(count, np.int32)), state)
+    assert rows.num_rows == count
+    assert process_time() - began < 5
 
 
 def replay(harness: StateHarness, key: bytes, at: datetime) -> None:
