@@ -19,10 +19,9 @@ from keyrange.keyed_state.list_offsets import offsets_of
 from keyrange.windowing.operators import Numbers, RecordColumn
 from keyrange.windowing.slots import Slots
 from keyrange.windowing.sums import extremes, quotients, summed
-from keyrange.work.event_times import MICROSECONDS
+from keyrange.work.event_times import EVENT_TIME, MICROSECONDS
 
 Columns = list[pa.Array]
-_AT: Final = "at"
 _PRECISION_MAX: Final = 38
 
 
@@ -163,7 +162,9 @@ class _Rows(Aggregate):
 
     def __init__(self, columns: Sequence[tuple[str, RecordColumn]]) -> None:
         self._columns = [column for _, column in columns]
-        self._row = pa.struct([(_AT, MICROSECONDS), *((name, each.type) for name, each in columns)])
+        self._row = pa.struct(
+            [(EVENT_TIME, MICROSECONDS), *((name, each.type) for name, each in columns)]
+        )
         self.fields = (pa.list_(self._row),)
 
     def _wanted(self, columns: Columns) -> Numbers:
@@ -182,7 +183,7 @@ class _Rows(Aggregate):
         [lists] = columns
         owners = slots.of[pc.list_parent_indices(lists).to_numpy()]
         items = lists.flatten()
-        at = items.field(_AT).view(pa.int64()).to_numpy()
+        at = items.field(EVENT_TIME).view(pa.int64()).to_numpy()
         order = np.lexsort((at, owners))
         return [self._lists(owners[order], items.take(pa.array(order)), slots.count)]
 
@@ -217,15 +218,17 @@ class Applied(_Rows):
         output: pa.Schema,
         columns: Sequence[tuple[str, RecordColumn]],
     ) -> None:
+        if EVENT_TIME in dict(columns):
+            raise ValueError(f"column {EVENT_TIME!r} is among the rows of apply: leave it out")
         super().__init__(columns)
         self._function = function
         self.output = tuple(output)
 
     def results(self, columns: Columns, windows: pa.RecordBatch) -> Columns:
         [lists] = columns
-        items = lists.flatten()
-        rows = pa.RecordBatch.from_arrays(items.flatten()[1:], names=self._row.names[1:])
-        rows = rows.append_column("event_time", items.field(_AT))
+        times, *columns = lists.flatten().flatten()
+        _, *names = self._row.names
+        rows = pa.RecordBatch.from_arrays([*columns, times], names=[*names, EVENT_TIME])
         groups = pc.list_parent_indices(lists).cast(pa.int32())
         found = self._function(rows, groups, windows)
         names = [each.name for each in self.output]

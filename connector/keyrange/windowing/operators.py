@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from keyrange.errors import invalid_options
 from keyrange.keyed_state.variables import State
+from keyrange.model.watermarks import BEGIN
 from keyrange.options.value_parsers import argument_us
 from keyrange.work.event_times import EVENT_TIME, MICROSECONDS, WATERMARK, column_at
 
@@ -134,10 +135,9 @@ def times_of(records: pa.RecordBatch) -> Numbers:
 
 
 def watermark_of(records: pa.RecordBatch) -> int:
-    """How far time had come before some records of which one at least was late, in
-    microseconds."""
-    found: int = records.column(WATERMARK)[0].value
-    return found
+    """How far time had come before some records, in microseconds; BEGIN where it has not begun."""
+    found: int | None = records.column(WATERMARK)[0].value
+    return BEGIN if found is None else found
 
 
 def last_due(timers: pa.RecordBatch, groups: pa.Array, count: int) -> Numbers:

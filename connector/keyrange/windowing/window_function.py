@@ -125,7 +125,9 @@ class WindowFunction:
             [pa.ListArray.from_arrays(offsets, rows), timers], names=[WINDOWS, TIMERS]
         )
 
-    def _rows(self, windows: Windows, keys: pa.Array) -> pa.RecordBatch:
+    def _rows(self, windows: Windows, keys: pa.Array) -> pa.RecordBatch | None:
+        if not len(windows.groups):
+            return None
         keys = keys.take(pa.array(windows.groups))
         columns: list[Any] = [keys, _times(windows.starts), _times(windows.ends)]
         whole = pa.RecordBatch.from_arrays(columns, names=list(KEY_START_END))

@@ -129,8 +129,8 @@ class WindowedAggregation(Operator):
         """
         if (mistake := apply_call_mistake(function)) is not None:
             raise invalid_options(mistake)
-        names = {**{_name_of("", each): each for each in columns}, **named}
-        call = _Call("apply", ",".join(names), tuple(names.values()), function, schema)
+        names = [*(_name_of("", each) for each in columns), *named]
+        call = _Call("apply", ",".join(names), (*columns, *named.values()), function, schema)
         return replace(self, _calls=(*self._calls, call))
 
     def _with(
@@ -138,8 +138,8 @@ class WindowedAggregation(Operator):
     ) -> WindowedAggregation:
         if not columns and not named:
             raise invalid_options(f"{kind} needs a column")
-        whole = {**{_name_of(kind, each): each for each in columns}, **named}
-        calls = tuple(_Call(kind, name, (column,)) for name, column in whole.items())
+        whole = [*((_name_of(kind, each), each) for each in columns), *named.items()]
+        calls = tuple(_Call(kind, name, (column,)) for name, column in whole)
         return replace(self, _calls=(*self._calls, *calls))
 
     def parts(self, columns: pa.Schema, _chosen: Sequence[str]) -> JobParts:

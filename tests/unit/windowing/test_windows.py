@@ -24,6 +24,15 @@ from keyrange.windowing.sums import summed
 
 _NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)
 _SCHEMA = "a byte, f float, d decimal(38,2), t timestamp, b boolean, s string, o struct<p:int>"
+_STATE = pa.list_(
+    pa.struct(
+        {
+            "window_start": pa.timestamp("us", "UTC"),
+            "window_end": pa.timestamp("us", "UTC"),
+            "count": pa.int64(),
+        }
+    )
+)
 _OPTIONS = {"valueFormat": "json", "valueSchema": _SCHEMA}
 
 
@@ -119,6 +128,14 @@ def test_what_windows_say_themselves_is_refused() -> None:
     assert "sum is of numbers" in refusal(function=windows.sum("s"))
     assert "which has no order" in refusal(function=windows.min("o"))
     assert "named 'count': name one" in refusal(function=windows.count().sum(count="a"))
+    # Both were named sum_o_p, and the first one was left out without a word.
+    alike = {"valueFormat": "json", "valueSchema": "o struct<p:int>, o_p int"}
+    twice = windows.sum("o.p", "o_p")
+    assert "named 'sum_o_p': name one" in refusal(function=twice, options=alike)
+    twice = windows.apply(counted, "n long", "o.p", "o_p")
+    assert "'o_p' is there twice" in refusal(function=twice, options=alike)
+    both = windows.apply(counted, "n long", "event_time")
+    assert "'event_time' is among the rows" in refusal(function=both)
     assert "no id" in refusal(function=keyrange.deduplicate("o"))
 
 
@@ -147,6 +164,45 @@ def test_windows_by_the_time_of_the_batch() -> None:
     harness.time_ms = 60_000
     [row] = harness.process([(b"k", b"")])
     assert (row["count"], row["window_end"]) == (2, datetime(1970, 1, 1, 0, 1, tzinfo=UTC))
+
+
+def counted(rows: Any, groups: Any, windows: Any) -> Any:
+    assert windows.num_rows, "nothing is asked of it where no window is written"
+    numbers = np.bincount(groups.to_numpy(), minlength=windows.num_rows)
+    return pa.record_batch({"n": numbers, "names": [rows.schema.names] * windows.num_rows})
+
+
+@pytest.mark.parametrize("columns", [(), ("at",), ("b", "at")])
+def test_a_function_of_windows_may_have_any_columns_or_none(columns: tuple[str, ...]) -> None:
+    made = keyrange.windows.tumbling("1h").apply(counted, "n long, names array<string>", *columns)
+    options = {"valueSchema": "at long, b boolean"}
+    row = one_window(made, {"at": 1}, {"b": True}, {}, **options)
+    assert row == {"n": 3, "names": [*columns, "event_time"]}
+
+
+def test_a_function_of_windows_is_not_asked_of_none() -> None:
+    """A late record changes no window that is over."""
+    made = keyrange.windows.tumbling("1h", emit="update").apply(
+        counted, "n long, names array<string>", "a"
+    )
+    time = keyrange.EventTime(late="deliver")
+    harness = StateHarness(made, options=_OPTIONS, time=time)
+    harness.process([(b"k", b"{}", _NOON)])
+    harness.advance(_NOON + timedelta(hours=1))
+    assert harness.process([(b"k", b"{}", _NOON)]) == []
+
+
+def test_a_late_record_that_comes_again_before_all_time_counts() -> None:
+    """Of a key range that lags behind nobody knows any more how far time had come."""
+    operator = keyrange.windows.tumbling("1h").count()
+    kind = pa.timestamp("us", "UTC")
+    columns = pa.schema({"key": pa.binary(), "value": pa.binary()})
+    made = operator.parts(columns, ["key"])
+    none: Any = {"watermark": pa.nulls(1, kind), "late": pa.array([True])}
+    records = pa.record_batch({"key": [b"k"], "event_time": pa.array([_NOON], kind), **none})
+    state = pa.record_batch({"windows": pa.nulls(1, _STATE), "timers": pa.nulls(1, pa.list_(kind))})
+    _, new = made.function(records, pa.array([0], pa.int32()), state)
+    assert [row["count"] for row in new.column("windows")[0].as_py()] == [1]
 
 
 def test_an_id_that_is_null_in_imported_state_is_no_other_ids() -> None:
