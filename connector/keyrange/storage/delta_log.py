@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -50,6 +51,12 @@ _TIMES: Final = "delta.enableInCommitTimestamps"
 _REMOVES: Final = "delta.enableExpiredLogCleanup"
 # Each checkpoint writes it anew.
 _LAST_CHECKPOINT: Final = "_delta_log/_last_checkpoint"
+# How long files of the log stay, and what a checkpoint says of files that the table has no more, by
+# which VACUUM leaves these. Of an interval of Spark's in another form delta-rs takes a part, or 30
+# days and a week.
+_LOG_STAYS: Final = "delta.logRetentionDuration"
+_FILES_STAY: Final = "delta.deletedFileRetentionDuration"
+_INTERVAL: Final = re.compile(r"interval +\d+ +(micro|milli)?(second|minute|hour|day|week)s?")
 # What Delta's paths, which are URIs, have as they are.
 _PLAIN: Final = "/=!$&'()+,:;@-._~"
 
@@ -149,8 +156,15 @@ class DeltaLog:
         """Sum the log up, and remove files of it whose time has come, where the table lets them
         go."""
         table = self.current()
+        settings = table.metadata().configuration
+        if not _is_read(given := settings.get(_FILES_STAY)):
+            raise ValueError(
+                f"delta-rs does not know {_FILES_STAY} = {given!r}: set it (ALTER TABLE ... SET "
+                "TBLPROPERTIES) to one number and one unit, such as 'interval 30 days'"
+            )
         table.create_checkpoint()
-        if str(table.metadata().configuration.get(_REMOVES, "true")).lower() == "true":
+        removes = str(settings.get(_REMOVES, "true")).lower() == "true"
+        if removes and _is_read(settings.get(_LOG_STAYS)):
             table.cleanup_metadata()
 
     def ahead_s(self) -> float:
@@ -373,6 +387,11 @@ def changed(name: str, size_bytes: int, partition_values: Mapping[str, str | Non
 def is_on(settings: Mapping[str, Any], name: str) -> bool:
     """Whether a table's properties turn something on."""
     return str(settings.get(name, "")).lower() == "true"
+
+
+def _is_read(interval: str | None) -> bool:
+    """Whether delta-rs takes an interval of a table's properties for what it is."""
+    return interval is None or _INTERVAL.fullmatch(interval) is not None
 
 
 def is_restore(commit: Mapping[str, Any]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from typing import Any
 
 import deltalake
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from keyrange.storage.delta_log import DeltaLog
@@ -195,3 +197,45 @@ def test_what_is_written_behind_a_pause_into_a_log_that_was_summed_up_is_refused
     cached.close()
     assert cached.refresh()
     assert cached.version_of("a") == 7
+
+
+YEARS = ["interval 52 weeks", "365 days", "INTERVAL 365 DAYS", "interval 1 hour 365 days"]
+OLD_S = time.time() - 40 * 86_400
+
+
+def table_that_keeps(path: Path, name: str, given: str) -> DeltaLog:
+    """Spark takes intervals in more forms than delta-rs, which reads those as 30 days or a week."""
+    settings = {name: "interval 400 days", "delta.checkpointInterval": "1000"}
+    deltalake.DeltaTable.create(path, ROWS.schema, configuration=settings)
+    for _ in range(2):
+        deltalake.write_deltalake(path, ROWS, mode="overwrite")
+    for each in (path / "_delta_log").iterdir():
+        lines = [json.loads(line) for line in each.read_text().splitlines()]
+        for removed in (line["remove"] for line in lines if "remove" in line):
+            removed["deletionTimestamp"] = int(OLD_S * 1000)
+        text = "\n".join(map(json.dumps, lines))
+        each.write_text(text.replace("interval 400 days", given).replace('"1000"', '"1"'))
+        os.utime(each, (OLD_S, OLD_S))
+    log = DeltaLog(str(path), {})
+    log.refresh()
+    return log
+
+
+@pytest.mark.parametrize("given", YEARS)
+def test_a_log_that_is_kept_for_a_year(tmp_path: Path, given: str) -> None:
+    table_that_keeps(tmp_path, "delta.logRetentionDuration", given).checkpoint_in_turn()
+    assert len(list(tmp_path.glob("_delta_log/*.json"))) == 3
+    assert len(list(tmp_path.glob("_delta_log/*.checkpoint.parquet"))) == 1
+
+
+@pytest.mark.parametrize("given", YEARS)
+def test_removed_files_that_are_kept_for_a_year(
+    tmp_path: Path, given: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """VACUUM removes those that a checkpoint does not name."""
+    name = "delta.deletedFileRetentionDuration"
+    table_that_keeps(tmp_path, name, given).checkpoint_in_turn()
+    made = list(tmp_path.glob("_delta_log/*.checkpoint.parquet"))
+    told = [pq.read_table(each).column("remove").drop_null() for each in made]
+    assert [len(each) for each in told] == [1] * (given == YEARS[0])
+    assert (f"does not know {name} = {given!r}" in caplog.text) == (given != YEARS[0])
