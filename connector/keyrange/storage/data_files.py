@@ -323,17 +323,18 @@ def _bounds(kind: pa.DataType, told: Sequence[Any]) -> tuple[Any, Any] | None:
     least, greatest = min(each.min_raw for each in told), max(each.max_raw for each in told)
     if pa.types.is_integer(kind):
         return least, greatest
-    if pa.types.is_string(kind):
-        texts = least.decode(), greatest.decode()
-        return texts if max(map(len, texts)) <= _TEXT_MAX else None
     try:
+        if pa.types.is_string(kind):
+            texts = least.decode(), greatest.decode()
+            return texts if max(map(len, texts)) <= _TEXT_MAX else None
         if pa.types.is_timestamp(kind):
             # The log has milliseconds.
             return _time(least // 1000, kind), _time(-(-greatest // 1000), kind)
         if pa.types.is_date32(kind):
             first, last = (_EPOCH.date() + timedelta(days=day) for day in (least, greatest))
             return first.isoformat(), last.isoformat()
-    except OverflowError:
+    except (OverflowError, UnicodeDecodeError):
+        # Texts that Spark has cast of bytes may be no UTF-8.
         pass
     return None
 

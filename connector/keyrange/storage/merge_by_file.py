@@ -107,9 +107,8 @@ class _Merge:
         # In one piece: rows are taken of it by their numbers.
         self._rows = rows.select(own.names).cast(own).combine_chunks()
         self._keys = KeyRows(self._keys_of(self._rows))
-        self._of_partitions = {
-            name: set(self._rows.column(name).unique().to_pylist()) for name in staged.pruning
-        }
+        # Python has no days behind the year 9999.
+        self._of_partitions = {name: self._rows.column(name).unique() for name in staged.pruning}
         self._is_there = np.zeros(rows.num_rows, np.bool_)
         self.counts = Merged()
         settings, names = table.metadata().configuration, table.metadata().partition_columns
@@ -145,8 +144,10 @@ class _Merge:
     def _may_have(self, file: _File) -> bool:
         """Whether keys of the batch belong to the partition of a file."""
         for name, values in self._of_partitions.items():
-            own = file.partition[name].as_py()
-            if own not in values and (own is not None or "" not in values):
+            own = file.partition[name].cast(values.type)
+            if name in self._staged.may_be_null:
+                own = pc.fill_null(own, "")
+            if not pc.is_in(own, value_set=values).as_py():
                 return False
         return True
 

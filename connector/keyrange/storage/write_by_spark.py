@@ -184,7 +184,9 @@ class SparkWriter:
     def _values(self, rows: str, column: str) -> list[str] | None:
         """The values of a column as SQL has them; None where there are many, or a null."""
         name = quoted(column)
-        text = f"SELECT DISTINCT {name} AS value, typeof({name}) AS kind FROM {rows}"
+        # Python has no days behind the year 9999.
+        value = f"CAST({name} AS STRING) AS value"
+        text = f"SELECT DISTINCT {value}, typeof({name}) AS kind FROM {rows}"
         found = self._session.sql(f"{text} LIMIT {_VALUES_MAX + 1}").collect()
         values = [_literal(row["value"], row["kind"]) for row in found]
         if len(values) > _VALUES_MAX or None in values:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -20,11 +21,14 @@ from hypothesis import strategies as st
 from keyrange.errors import KeyrangeError
 from keyrange.storage import merge_by_file
 from keyrange.storage.delta_log import DeltaLog
+from keyrange.storage.directory import Directory
 from keyrange.storage.key_rows import KeyRows
 from keyrange.storage.merge_by_file import FileMerger
 from keyrange.storage.model.merged_rows import Merged
 from keyrange.storage.staged import Staged
-from tables.keyed_tables import SCHEMA, KeyedTable
+from keyrange.work.outcome_rows import changed_rows
+from keyrange.work.staged_rows import StagedRows
+from tables.keyed_tables import SCHEMA, KeyedTable, changes
 from tables.spark_files import table_of_spark
 
 EARLY, LATE = datetime(1, 1, 1, 2, 3, 4, 5, UTC), datetime(9999, 12, 31, 23, 59, 59, 999999, UTC)
@@ -224,3 +228,32 @@ def test_rows_of_a_narrower_type(home: KeyedTable) -> None:
     pq.write_table(pa.table({"id": pa.array([1, 2], pa.int32()), "text": ["a", "b"]}), path)
     assert home.merge(0, home.staged((2, "c"))) == Merged(1, 0, 0)
     assert home.rows() == {1: "a", 2: "c"}
+
+
+def test_texts_that_are_no_utf_8(home: KeyedTable) -> None:
+    """Of bytes Spark casts any to a text."""
+    ends = pa.py_buffer(np.array([0, 2, 3], np.int32))
+    texts = pa.StringArray.from_buffers(2, ends, pa.py_buffer(b"\xff\xfeb"))
+    write_deltalake(home.table, pa.table({"id": [1, 2], "text": ["a", "b"]}, schema=SCHEMA))
+    [path] = [Path(each) for each in DeltaTable(home.table).file_uris()]
+    pq.write_table(pa.Table.from_arrays([pa.array([1, 2]), texts], schema=SCHEMA), path)
+    assert home.merge(0, home.staged((2, "new"))) == Merged(1, 0, 0)
+    [path] = [Path(each) for each in DeltaTable(home.table).file_uris()]
+    kept = pq.read_table(path).column("text").cast(pa.binary())
+    assert set(kept.to_pylist()) == {b"\xff\xfe", b"new"}
+
+
+def test_days_of_partitions_that_python_does_not_have(tmp_path: Path) -> None:
+    schema = pa.schema([("id", pa.int64()), ("day", pa.date32())])
+    home = KeyedTable(tmp_path, keys=("id", "day"), by="day")
+    form = {"fields": [{"name": "id", "type": "long"}, {"name": "day", "type": "date"}]}
+    days = pa.array([0, 2**22, -(2**21)], pa.int32()).cast(pa.date32())
+    output = pa.record_batch({"id": [1, 1, 1], "day": days}, schema=schema)
+    told = []
+    for batch_id in range(2):
+        create = Directory(f"{home.staging}/plan").create
+        writer = StagedRows(create, "plan", schema, home.partition_by, home.keys)
+        writer.add(changed_rows(output, changes([0, 1, 2], ["said"] * 3)))
+        staged = Staged(str(home.staging), writer.finish(), home.keys, form, home.partition_by)
+        told.append(home.merge(batch_id, staged, home.sink(schema)))
+    assert told == [Merged(0, 3, 0), Merged(3, 0, 0)]
