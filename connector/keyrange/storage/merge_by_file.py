@@ -29,6 +29,7 @@ from keyrange.storage.model.merged_rows import Merged
 from keyrange.storage.model.partition_columns import PartitionColumn
 from keyrange.storage.model.writer_rules import MERGED
 from keyrange.storage.staged import Staged, Unfit
+from keyrange.storage.table_store import Conflict
 
 # Where Delta has the rows of its change feed, and the column that says what became of them.
 _CHANGES: Final = "_change_data"
@@ -122,7 +123,8 @@ class _Merge:
         )
 
     def actions(self, files: Iterable[_File]) -> list[Action]:
-        """What the log is to say, once files are written. Raises Unfit."""
+        """What the log is to say, once files are written. Raises Unfit, and Conflict where the
+        table was made again meanwhile."""
         try:
             gone = [each for each in files if self._may_have(each) and self._is_written_anew(each)]
             self._insert()
@@ -131,6 +133,8 @@ class _Merge:
             self._written.abandon()
             self._changes.abandon()
             raise
+        if not self._log.is_same():
+            raise Conflict
         actions = [removed(each.path, each.size_bytes, is_change=True) for each in gone]
         actions += [
             added(each.name, each.size_bytes, each.statistics, each.partition_values)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
@@ -152,6 +153,25 @@ def test_what_another_writer_appends_meanwhile_is_merged_too(home: KeyedTable) -
     with patch.object(merge_by_file._Merge, "actions", actions):
         assert home.merge(1, home.staged((1, "new"))) == Merged(1, 0, 0)
     assert home.rows() == {1: "new", 2: "b"}
+
+
+def test_a_table_that_is_made_again_meanwhile_stays_whole(home: KeyedTable) -> None:
+    """An entry of the old one's next version would leave a gap in its log."""
+    whole = merge_by_file._Merge._insert
+
+    def insert(self: Any) -> None:
+        shutil.rmtree(home.table)
+        write_deltalake(home.table, pa.table({"id": [5], "text": ["other"]}))
+        whole(self)
+
+    for batch_id in range(3):
+        home.merge(batch_id, home.staged((batch_id, "a")))
+    with (
+        patch.object(merge_by_file._Merge, "_insert", insert),
+        pytest.raises(KeyrangeError, match="OTHER_TABLE"),
+    ):
+        home.merge(3, home.staged((3, "a")))
+    assert home.rows() == {5: "other"}
 
 
 def test_a_row_group_at_a_time_and_columns_that_files_lack(home: KeyedTable) -> None:
