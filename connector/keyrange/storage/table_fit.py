@@ -28,6 +28,8 @@ _EXPRESSION: Final = "delta.generationExpression"
 _IDENTITY_GIVEN: Final = "delta.identity.allowExplicitInsert"
 # Of a text whether it is CHAR or VARCHAR.
 _LENGTH: Final = "__CHAR_VARCHAR_TYPE_STRING"
+# By these Delta writes, behind each commit, what others read in place of the table's log.
+_MANIFESTS: Final = "delta.compatibility.symlinkFormatManifest.enabled"
 _CHANGE_FEED: Final = frozenset({"_change_type", "_commit_version", "_commit_timestamp"})
 
 
@@ -207,6 +209,8 @@ def _unfit_features(table: Any, by: WriterRules) -> Iterator[str]:
     settings = table.metadata().configuration
     if _mapping(settings) != "none":
         yield "its columns have other names in files"
+    if is_on(settings, _MANIFESTS):
+        yield f"who reads it by manifests ({_MANIFESTS}) would see nothing of it"
     for name in sorted(settings):
         if name.startswith("delta.constraints."):
             yield f"rows would not be held to {name}"

@@ -181,6 +181,10 @@ def test_files_that_are_gone_before_the_log_names_them(tmp_path: Path) -> None:
         ),
         ({"configuration": {"delta.columnMapping.mode": "name"}}, "other names"),
         (
+            {"configuration": {"delta.compatibility.symlinkFormatManifest.enabled": "true"}},
+            "by manifests",
+        ),
+        (
             {"configuration": {"delta.setTransactionRetentionDuration": "interval 7 days"}},
             "forget which batches",
         ),
