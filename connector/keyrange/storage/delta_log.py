@@ -211,15 +211,15 @@ class DeltaLog:
         note: Mapping[str, str] = MappingProxyType({}),
         operation: str = "WRITE",
         tries: int = _TRIES,
-        removes: Sequence[str] = (),
+        holds: Callable[[], bool] = lambda: True,
     ) -> None:
         """Write the next version: what `actions` makes, once it is sure that the table is there,
-        and the new versions of some applications. `note` stands in the log. `removes`: the files
-        that are not of the table any more then.
+        and the new versions of some applications. `note` stands in the log. `holds`: whether the
+        actions are right behind what others have written, where these were faster.
 
-        Raises Conflict where the table is not the one that was seen, has other columns, properties
-        or features by now, was restored, lacks one of the files, or has another transaction of one
-        of the applications; and where others were faster in all of `tries`. A call that failed may
+        Raises Conflict where they are not, the table is not the one that was seen, has other
+        columns, properties or features by now, was restored, or has another transaction of one of
+        the applications; and where others were faster in all of `tries`. A call that failed may
         have written all the same.
         """
         before = {app_id: self.version_of(app_id) for app_id in transactions}
@@ -242,7 +242,7 @@ class DeltaLog:
                 self.table is not opened
                 or self.is_restored > restored
                 or any(self.version_of(app_id) != version for app_id, version in before.items())
-                or not all(path in (self._files or ()) for path in removes)
+                or not holds()
             ):
                 raise Conflict
         raise Conflict

@@ -245,7 +245,11 @@ class DeltaStore:
 
         done = self._log.version_of(_COMPACTIONS) or 0
         told, old = {_COMPACTIONS: done + 1}, [each.path for files in bins for each in files]
-        self._log.append(replaced, told, operation="OPTIMIZE", removes=old)
+
+        def holds() -> bool:
+            return all(path in self._files for path in old)
+
+        self._log.append(replaced, told, operation="OPTIMIZE", holds=holds)
 
     def _refuse_missing(self) -> None:
         """Raises where there is to be a table, or something else."""

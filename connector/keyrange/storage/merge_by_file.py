@@ -8,7 +8,8 @@ and after 2262 in each file that it writes anew.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import unquote
@@ -62,7 +63,7 @@ class FileMerger:
         if self._bytes_max is not None and size > self._bytes_max:
             raise Unfit(f"{size} bytes of it and of the batch are too many for one process")
         merge = _Merge(log, staged)
-        log.append(lambda: merge.actions(files), transactions, note, "MERGE", tries=1)
+        log.append(lambda: merge.actions(files), transactions, note, "MERGE", holds=merge.holds)
         return merge.counts
 
 
@@ -111,6 +112,9 @@ class _Merge:
         # Python has no days behind the year 9999.
         self._of_partitions = {name: self._rows.column(name).unique() for name in staged.pruning}
         self._is_there = np.zeros(rows.num_rows, np.bool_)
+        # Files that were looked at, and those among them that are written anew.
+        self._known: set[str] = set()
+        self._gone: set[str] = set()
         self.counts = Merged()
         settings, names = table.metadata().configuration, table.metadata().partition_columns
         self._has_feed = is_on(settings, "delta.enableChangeDataFeed")
@@ -122,7 +126,7 @@ class _Merge:
             )
         )
 
-    def actions(self, files: Iterable[_File]) -> list[Action]:
+    def actions(self, files: Sequence[_File]) -> list[Action]:
         """What the log is to say, once files are written. Raises Unfit, and Conflict where the
         table was made again meanwhile."""
         try:
@@ -135,6 +139,7 @@ class _Merge:
             raise
         if not self._log.is_same():
             raise Conflict
+        self._known, self._gone = {each.path for each in files}, {each.path for each in gone}
         actions = [removed(each.path, each.size_bytes, is_change=True) for each in gone]
         actions += [
             added(each.name, each.size_bytes, each.statistics, each.partition_values)
@@ -144,6 +149,20 @@ class _Merge:
             changed(f"{_CHANGES}/{each.name}", each.size_bytes, each.partition_values)
             for each in changes
         ]
+
+    def holds(self) -> bool:
+        """Whether it is right behind what others have written since: the files that it writes anew
+        are there, and no file that came has a key of the batch."""
+        files = {each.path: each for each in _files(self._log.current(), self._staged)}
+        came = [files[path] for path in files.keys() - self._known]
+        self._known |= files.keys()
+        return self._gone <= files.keys() and not any(map(self._has_key, came))
+
+    def _has_key(self, file: _File) -> bool:
+        if not self._may_have(file):
+            return False
+        with self._opened(file) as (_, at):
+            return bool((at >= 0).any())
 
     def _may_have(self, file: _File) -> bool:
         """Whether keys of the batch belong to the partition of a file."""
@@ -157,15 +176,7 @@ class _Merge:
 
     def _is_written_anew(self, file: _File) -> bool:
         """Write the rows of a file anew, where the batch changes one."""
-        directory: Directory = self._log.directory
-        with directory.open(unquote(file.path)) as source:
-            opened = pq.ParquetFile(
-                source, coerce_int96_timestamp_unit="us", page_checksum_verification=True
-            )
-            _check_days(opened.metadata, file.path)
-            names = [name for name in self._staged.keys if name in opened.schema_arrow.names]
-            own = self._whole(opened.read(names), file, self._staged.keys)
-            at = self._keys.rows_of(self._keys_of(own))
+        with self._opened(file) as (opened, at):
             if (at < 0).all():
                 return False
             first = 0
@@ -174,6 +185,19 @@ class _Merge:
                 self._put(rows, at[first : first + rows.num_rows])
                 first += rows.num_rows
         return True
+
+    @contextmanager
+    def _opened(self, file: _File) -> Iterator[tuple[pq.ParquetFile, NDArray[np.int64]]]:
+        """A file, and at each of its rows the row of the batch with its key, -1 for none."""
+        directory: Directory = self._log.directory
+        with directory.open(unquote(file.path)) as source:
+            opened = pq.ParquetFile(
+                source, coerce_int96_timestamp_unit="us", page_checksum_verification=True
+            )
+            _check_days(opened.metadata, file.path)
+            names = [name for name in self._staged.keys if name in opened.schema_arrow.names]
+            own = self._whole(opened.read(names), file, self._staged.keys)
+            yield opened, self._keys.rows_of(self._keys_of(own))
 
     def _put(self, rows: pa.Table, at: NDArray[np.int64]) -> None:
         """Rows of the table anew, and at each the row of the batch with its key, -1 for none."""

@@ -33,7 +33,7 @@ from keyrange.storage.staged import Staged, StagedWriter, Unfit
 from keyrange.storage.table_fit import BY_SPARK, TableFit
 from keyrange.storage.table_store import Conflict
 
-_TRIES = 10
+_TRIES = 100  # of several who merge into the same files one is the fastest at a time
 
 _LOG = logging.getLogger(__name__)
 _T = TypeVar("_T")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -153,6 +153,51 @@ def test_what_another_writer_appends_meanwhile_is_merged_too(home: KeyedTable) -
     with patch.object(merge_by_file._Merge, "actions", actions):
         assert home.merge(1, home.staged((1, "new"))) == Merged(1, 0, 0)
     assert home.rows() == {1: "new", 2: "b"}
+
+
+def row_of(id: int) -> pa.Table:
+    return pa.table({"id": [id], "text": ["theirs"]}, schema=SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("rival", "rows", "merges"),
+    [
+        # Who appends all the time lets a merge come between.
+        (lambda table, n: write_deltalake(table, row_of(100 + n), mode="append"), 15, 1),
+        # The batch inserts it, or changes it.
+        (lambda table, n: write_deltalake(table, row_of(2 - n), mode="append"), 2, 3),
+        (lambda table, n: DeltaTable(table).delete("id = 1"), 1, 2),
+        (lambda table, n: DeltaTable(table).optimize.compact(), 1, 2),
+        (lambda table, n: write_deltalake(table, row_of(7), mode="overwrite"), 1, 2),
+    ],
+)
+def test_a_merge_is_behind_all_that_others_write_meanwhile(
+    home: KeyedTable, rival: Callable[[Path, int], object], rows: int, merges: int
+) -> None:
+    home.merge(0, home.staged((0, "a")))
+    home.merge(1, home.staged((1, "a")))
+    staged, whole, made = home.staged((1, "new"), (2, "new")), merge_by_file._Merge.actions, []
+    once, rivals = Directory.write_once, iter(range(rows))
+
+    def actions(self: Any, files: Any) -> Any:
+        made.append(files)
+        return whole(self, files)
+
+    def write_once(self: Directory, path: str, data: bytes) -> str | None:
+        for n in rivals:
+            rival(home.table, n)
+            break
+        return once(self, path, data)
+
+    with (
+        patch.object(merge_by_file._Merge, "actions", actions),
+        patch.object(Directory, "write_once", write_once),
+    ):
+        home.merge(2, staged)
+    assert len(made) == merges
+    found = DeltaTable(home.table).to_pyarrow_table().to_pylist()
+    texts = {(each["id"], each["text"]) for each in found if each["id"] in (1, 2)}
+    assert texts == {(1, "new"), (2, "new")}
 
 
 def test_a_table_that_is_made_again_meanwhile_stays_whole(home: KeyedTable) -> None:
