@@ -261,22 +261,21 @@ def repeating(rows: pa.Table) -> list[str]:
     found = []
     for name, column in zip(first.column_names, first.columns, strict=True):
         if pa.types.is_nested(column.type):
-            found += _leaves(name, column.type)
+            found += leaves(name, column.type)
         elif len(column.unique()) * _REPEATED <= len(column):
             found.append(name)
     return found
 
 
-def _leaves(path: str, kind: pa.DataType) -> list[str]:
+def leaves(path: str, kind: pa.DataType) -> list[str]:
+    """The paths of a column's values in Parquet."""
     if pa.types.is_struct(kind):
-        return [each for field in kind for each in _leaves(f"{path}.{field.name}", field.type)]
+        return [each for field in kind for each in leaves(f"{path}.{field.name}", field.type)]
     if pa.types.is_map(kind):
         entries = f"{path}.key_value"
-        return _leaves(f"{entries}.key", kind.key_type) + _leaves(
-            f"{entries}.value", kind.item_type
-        )
+        return leaves(f"{entries}.key", kind.key_type) + leaves(f"{entries}.value", kind.item_type)
     if pa.types.is_nested(kind):
-        return _leaves(f"{path}.list.element", kind.value_type)
+        return leaves(f"{path}.list.element", kind.value_type)
     return [path]
 
 

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from keyrange.storage.data_files import DataFileWriter
+from keyrange.storage.data_files import DataFileWriter, leaves
 from keyrange.storage.delta_log import DeltaLog, added, changed, is_on, removed
 from keyrange.storage.directory import Directory
 from keyrange.storage.key_rows import KeyRows
@@ -195,6 +195,7 @@ class _Merge:
                 source, coerce_int96_timestamp_unit="us", page_checksum_verification=True
             )
             _check_days(opened.metadata, file.path)
+            _check_names(opened.schema_arrow, self._schema, file.path)
             names = [name for name in self._staged.keys if name in opened.schema_arrow.names]
             own = self._whole(opened.read(names), file, self._staged.keys)
             yield opened, self._keys.rows_of(self._keys_of(own))
@@ -282,3 +283,13 @@ def _check_days(metadata: pq.FileMetaData, path: str) -> None:
     told = metadata.metadata or {}
     if not _OLD_DAYS.isdisjoint(told) or told.get(_SPARK, b"3").startswith((b"1.", b"2.")):
         raise Unfit(f"file {path} may have days of the calendar before 1582")
+
+
+def _check_names(file: pa.Schema, table: pa.Schema, path: str) -> None:
+    """Spark takes columns of files for those of a table in any case, and converts such files."""
+    own, wanted = (
+        {leaf for each in kinds for leaf in leaves(each.name, each.type)} for kinds in (file, table)
+    )
+    lacking = {each.lower() for each in wanted - own}
+    if any(each.lower() in lacking for each in own - wanted):
+        raise Unfit(f"file {path} has names of columns that differ from its own in their case")

@@ -248,6 +248,24 @@ def test_a_change_feed_tells_what_became_of_rows(home: KeyedTable) -> None:
     assert home.rows() == {1: "x", 3: "c", 4: "d"}
 
 
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"ID": 1, "text": "a", "more": {"n": 7}},
+        {"id": 1, "text": "a", "More": {"n": 7}},
+        {"id": 1, "text": "a", "more": {"N": 7}},
+    ],
+)
+def test_files_with_names_in_another_case(home: KeyedTable, row: dict[str, Any]) -> None:
+    """Of files that it converts Spark takes the columns in any case."""
+    write_deltalake(home.table, pa.table({"id": [1], "text": ["a"], "more": [{"n": 7}]}))
+    [path] = DeltaTable(home.table).file_uris()
+    pq.write_table(pa.Table.from_pylist([row]), path)
+    with pytest.raises(KeyrangeError, match=r"SINK_UNSUITABLE.* differ from its own in their case"):
+        home.merge(0, home.staged((1, "new")))
+    assert DeltaTable(home.table).version() == 0
+
+
 def test_files_that_lie_elsewhere(home: KeyedTable) -> None:
     """A shallow clone names those of another table."""
     home.merge(0, home.staged((1, "a")))
