@@ -71,11 +71,9 @@ class Timed:
 
     @cached_property
     def commits(self) -> list[Commit]:
-        rows = self.world.table(COMMITS).rows()
-        found: list[Commit] = []
+        rows, found = self.world.table(COMMITS).rows(), list[Commit]()
         for source in sorted(set(rows.column("source_id").to_pylist())):
-            of = rows.filter(pc.equal(rows.column("source_id"), source))
-            found += commits_of(of, source)
+            found += commits_of(rows.filter(pc.equal(rows.column("source_id"), source)), source)
         return found
 
     def batches(self, checkpoint: Checkpoint) -> Iterator[Batch]:
@@ -308,11 +306,10 @@ def _check_key(
             known = timers.pop(row.timer_us, None)
             assert known is not None, f"{row} has fired and was not set, or twice"
             assert known[0] == row.place, f"{row} is the timer of {known[0]}"
-            # One that failed, or was due with one that did, goes by the clock of then. Time may
-            # be back behind that, where somebody has set it back, or the clock by hours.
+            # What failed, or was due with that, goes by the clock of then; it may be back since.
             failed = [each for each in timers if each < row.timer_us and not _is_good(timers[each])]
-            is_back = (failed and not strict) or not timed.job.time.is_event_time
-            may_be = is_back and was_due(timed, home, row.timer_us, known[1], batch)
+            may_be = (failed and not strict) or not timed.job.time.is_event_time
+            may_be = may_be and was_due(timed, home, row.timer_us, known[1], batch)
             assert row.timer_us <= clock or may_be, f"{row} is early: the clock was {clock}"
             earlier = [each for each in timers if each < row.timer_us and _is_good(timers[each])]
             assert not earlier, f"{row} has fired before that of {timers[min(earlier)][0]}"

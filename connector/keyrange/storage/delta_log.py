@@ -19,14 +19,14 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from types import MappingProxyType, ModuleType
 from typing import Any, Final, cast
-from urllib.parse import quote
 
 import pyarrow as pa
 
 from keyrange.errors import error
 from keyrange.storage.directory import Directory, Entry
 from keyrange.storage.failure_text import text_of
-from keyrange.storage.logged_files import Action, LoggedFiles
+from keyrange.storage.log_actions import Action, is_restore
+from keyrange.storage.logged_files import LoggedFiles
 from keyrange.storage.table_store import Conflict
 from keyrange.text.packages import install_line
 
@@ -57,8 +57,6 @@ _LAST_CHECKPOINT: Final = "_delta_log/_last_checkpoint"
 _LOG_STAYS: Final = "delta.logRetentionDuration"
 _FILES_STAY: Final = "delta.deletedFileRetentionDuration"
 _INTERVAL: Final = re.compile(r"interval +\d+ +(micro|milli)?(second|minute|hour|day|week)s?")
-# What Delta's paths, which are URIs, have as they are.
-_PLAIN: Final = "/=!$&'()+,:;@-._~"
 
 
 class DeltaLog:
@@ -210,7 +208,6 @@ class DeltaLog:
         transactions: Mapping[str, int],
         note: Mapping[str, str] = MappingProxyType({}),
         operation: str = "WRITE",
-        tries: int = _TRIES,
         holds: Callable[[], bool] = lambda: True,
     ) -> None:
         """Write the next version: what `actions` makes, once it is sure that the table is there,
@@ -219,13 +216,13 @@ class DeltaLog:
 
         Raises Conflict where they are not, the table is not the one that was seen, has other
         columns, properties or features by now, was restored, or has another transaction of one of
-        the applications; and where others were faster in all of `tries`. A call that failed may
-        have written all the same.
+        the applications; and where others were faster each time. A call that failed may have
+        written all the same.
         """
         before = {app_id: self.version_of(app_id) for app_id in transactions}
         opened, looked_at_s = self.table, time.time()
         made = self._made(actions)
-        for _ in range(tries):
+        for _ in range(_TRIES):
             data = self._written(made, transactions, note, operation)
             tag = self.directory.write_once(_path(self.version + 1), data)
             if tag is not None:
@@ -326,64 +323,6 @@ def _path(version: int) -> str:
     return f"_delta_log/{version:020d}.json"
 
 
-def added(
-    name: str,
-    size_bytes: int,
-    statistics: str,
-    partition_values: Mapping[str, str | None] = MappingProxyType({}),
-    is_change: bool = True,
-) -> Action:
-    """A new file by its name below the table, as the log has it. `statistics`: JSON."""
-    about = {
-        "path": quote(name, safe=_PLAIN),
-        "partitionValues": dict(partition_values),
-        "size": size_bytes,
-        "modificationTime": time.time_ns() // 1_000_000,
-        "dataChange": is_change,
-        "stats": statistics,
-    }
-    return {"add": about}
-
-
-def metadata_of(table: Any, fields: Sequence[Mapping[str, Any]]) -> Action:
-    """delta-rs's table with other columns, as the log has it."""
-    known = table.metadata()
-    about = {
-        "id": str(known.id),
-        "name": known.name,
-        "description": known.description,
-        "format": {"provider": "parquet", "options": {}},
-        "schemaString": json.dumps({"type": "struct", "fields": [*fields]}),
-        "partitionColumns": [*known.partition_columns],
-        "createdTime": known.created_time,
-        "configuration": dict(known.configuration),
-    }
-    return {"metaData": {name: each for name, each in about.items() if each is not None}}
-
-
-def removed(path: str, size_bytes: int, is_change: bool = False) -> Action:
-    """A file, by its path as the log has it, that is no part of the table any more. Its rows are in
-    another one, if that is no change of theirs."""
-    about = {
-        "path": path,
-        "deletionTimestamp": time.time_ns() // 1_000_000,
-        "dataChange": is_change,
-        "size": size_bytes,
-    }
-    return {"remove": about}
-
-
-def changed(name: str, size_bytes: int, partition_values: Mapping[str, str | None]) -> Action:
-    """A file of the change feed, whose rows tell what became of rows of the table."""
-    about = {
-        "path": quote(name, safe=_PLAIN),
-        "partitionValues": dict(partition_values),
-        "size": size_bytes,
-        "dataChange": False,
-    }
-    return {"cdc": about}
-
-
 def is_on(settings: Mapping[str, Any], name: str) -> bool:
     """Whether a table's properties turn something on."""
     return str(settings.get(name, "")).lower() == "true"
@@ -392,12 +331,6 @@ def is_on(settings: Mapping[str, Any], name: str) -> bool:
 def _is_read(interval: str | None) -> bool:
     """Whether delta-rs takes an interval of a table's properties for what it is."""
     return interval is None or _INTERVAL.fullmatch(interval) is not None
-
-
-def is_restore(commit: Mapping[str, Any]) -> bool:
-    """Whether rows went with a commit that were written behind an older version, by what its log
-    entry or the table's history says of it."""
-    return bool(commit.get("operation") == "RESTORE")
 
 
 def load_deltalake() -> ModuleType:

@@ -20,10 +20,11 @@ import pyarrow.parquet as pq
 from keyrange.errors import KeyrangeError, error
 from keyrange.storage.checkpoint_files import is_checkpoint
 from keyrange.storage.data_files import statistics_of
-from keyrange.storage.delta_log import DeltaLog, added, removed
+from keyrange.storage.delta_log import DeltaLog
 from keyrange.storage.failure_text import text_of
 from keyrange.storage.locations import as_object_store_names
-from keyrange.storage.logged_files import Action, LoggedFile, LoggedFiles, may_hold
+from keyrange.storage.log_actions import Action, added, removed
+from keyrange.storage.logged_files import LoggedFile, LoggedFiles, may_hold
 from keyrange.storage.table_store import Bounds, Conflict, Layout, Transaction
 
 _LOG = logging.getLogger(__name__)

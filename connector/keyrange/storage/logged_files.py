@@ -10,10 +10,8 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
+from keyrange.storage.log_actions import Action
 from keyrange.storage.table_store import Bounds
-
-# What a line of a log says.
-Action = Mapping[str, Any]
 
 # A file of half this size is not written again.
 FILE_BYTES: Final = 8 * 1024 * 1024

@@ -21,11 +21,12 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from keyrange.storage.data_files import DataFileWriter, leaves
-from keyrange.storage.delta_log import DeltaLog, added, changed, is_on, removed
+from keyrange.storage.delta_log import DeltaLog, is_on
 from keyrange.storage.directory import Directory
 from keyrange.storage.key_rows import KeyRows
 from keyrange.storage.last_rows import CHANGE, kept_columns, last_rows
-from keyrange.storage.logged_files import Action, may_hold
+from keyrange.storage.log_actions import Action, added, changed, removed
+from keyrange.storage.logged_files import may_hold
 from keyrange.storage.model.merged_rows import Merged
 from keyrange.storage.model.partition_columns import PartitionColumn
 from keyrange.storage.model.writer_rules import MERGED

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from keyrange.errors import KeyrangeError, error
-from keyrange.storage.delta_log import is_restore
+from keyrange.storage.log_actions import is_restore
 from keyrange.storage.model.sink_driver import Writer, query_of
 
 # What the log keeps of each batch.

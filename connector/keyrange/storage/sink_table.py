@@ -13,10 +13,10 @@ import pyarrow as pa
 
 from keyrange.errors import KeyrangeError, error
 from keyrange.storage.data_files import DataFile, check_there
-from keyrange.storage.delta_log import DeltaLog, added
+from keyrange.storage.delta_log import DeltaLog
 from keyrange.storage.delta_partitions import table_schema
 from keyrange.storage.failure_text import text_of
-from keyrange.storage.logged_files import Action
+from keyrange.storage.log_actions import Action, added
 from keyrange.storage.model.merged_rows import Merged
 from keyrange.storage.model.partition_columns import PartitionColumn
 from keyrange.storage.model.sink_driver import (

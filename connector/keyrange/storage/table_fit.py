@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from keyrange.errors import KeyrangeError
 from keyrange.storage.data_files import DataFile
-from keyrange.storage.delta_log import is_on, load_deltalake, metadata_of
+from keyrange.storage.delta_log import is_on, load_deltalake
 from keyrange.storage.delta_partitions import table_schema
-from keyrange.storage.logged_files import Action
+from keyrange.storage.log_actions import Action, metadata_of
 from keyrange.storage.model.partition_columns import PartitionColumn, generated_column
 from keyrange.storage.model.table_columns import Comparison, TableRules, compared, ruled_columns
 from keyrange.storage.model.writer_rules import OWN, WriterRules
