@@ -45,10 +45,11 @@ class WindowFunction:
     ) -> tuple[pa.RecordBatch | None, pa.RecordBatch]:
         numbers = groups.to_numpy().astype(np.int64)
         known = self._kept(state)
-        new = self._new(records, numbers)
+        timed = self._have_timers(known, state)
+        new = self._new(records, numbers, known.at(np.flatnonzero(timed)))
         windows, slots = self._kind.merged(new.behind(known), self._aggregates)
         has_timer = np.zeros(slots.count, bool)
-        has_timer[slots.of[: len(known.groups)][self._have_timers(known, state)]] = True
+        has_timer[slots.of[: len(known.groups)][timed]] = True
         has_timer[slots.of[len(known.groups) :]] = True
         output = None
         if self._updates:
@@ -58,9 +59,10 @@ class WindowFunction:
             output = self._rows(windows.at(np.flatnonzero(is_changed)), keys)
         return output, self._state(windows, has_timer, state.num_rows)
 
-    def _new(self, records: pa.RecordBatch, groups: Numbers) -> Windows:
-        """The windows of records. A late one that is delivered counts for those that are not over.
-        One that comes again and was not late has held back the timers of its key."""
+    def _new(self, records: pa.RecordBatch, groups: Numbers, timed: Windows) -> Windows:
+        """The windows of records. A late one that is delivered counts for those that are not over,
+        and for those that are `timed`, whose row is still to come: timers of a key wait for records
+        that come again, of which one that was not late counts anyway."""
         if LATE not in records.schema.names or not pc.any(records.column(LATE)).as_py():
             return self._of_records(records, groups)
         is_late = records.column(LATE).to_numpy(zero_copy_only=False)
@@ -68,7 +70,12 @@ class WindowFunction:
         new = self._of_records(records.take(pa.array(in_time)), groups[in_time])
         late = np.flatnonzero(is_late)
         found = self._of_records(records.take(pa.array(late)), groups[late])
-        is_open = self._kind.closes(found.ends) > watermark_of(records)
+        clock_us = watermark_of(records)
+        is_open = self._kind.closes(found.ends) > clock_us
+        waiting = timed.at(np.flatnonzero(self._kind.closes(timed.ends) <= clock_us))
+        if count := len(waiting.groups):
+            _, slots = self._kind.merged(found.behind(waiting), self._aggregates)
+            is_open |= np.isin(slots.of[count:], slots.of[:count])
         return found.at(np.flatnonzero(is_open)).behind(new)
 
     def _of_records(self, records: pa.RecordBatch, groups: Numbers) -> Windows:

@@ -24,6 +24,7 @@ from keyrange.windowing.sums import summed
 
 _NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)
 _SCHEMA = "a byte, f float, d decimal(38,2), t timestamp, b boolean, s string, o struct<p:int>"
+HOUR = timedelta(hours=1)
 _STATE = pa.list_(
     pa.struct(
         {
@@ -203,6 +204,38 @@ def test_a_late_record_that_comes_again_before_all_time_counts() -> None:
     state = pa.record_batch({"windows": pa.nulls(1, _STATE), "timers": pa.nulls(1, pa.list_(kind))})
     _, new = made.function(records, pa.array([0], pa.int32()), state)
     assert [row["count"] for row in new.column("windows")[0].as_py()] == [1]
+
+
+@pytest.mark.parametrize(
+    ("windows", "minutes", "counts"),
+    [
+        # An hour is over and waits for the key's records, and of the next one nothing is known.
+        (keyrange.windows.tumbling("1h"), (30, 90), {60: 2}),
+        (keyrange.windows.session("30m"), (20, 60, 85), {50: 2}),
+        (keyrange.windows.session("30m"), (20, 45, 90), {75: 3}),
+    ],
+)
+def test_a_late_record_counts_for_a_window_that_waits(
+    windows: Any, minutes: tuple[int, ...], counts: dict[int, int]
+) -> None:
+    """It came again, with those for which the timers of its key have waited: its window was open
+    when it came first."""
+    kind = pa.timestamp("us", "UTC")
+    columns = pa.schema({"key": pa.binary(), "value": pa.binary()})
+    made = windows.count().parts(columns, ["key"])
+
+    def given(is_late: bool, *minutes: int) -> pa.RecordBatch:
+        at, count = [_NOON + timedelta(minutes=each) for each in minutes], len(minutes)
+        late = {"watermark": pa.array([_NOON + 3 * HOUR] * count, kind), "late": [is_late] * count}
+        return pa.record_batch({"key": [b"k"] * count, "event_time": pa.array(at, kind), **late})
+
+    state = pa.record_batch({"windows": pa.nulls(1, _STATE), "timers": pa.nulls(1, pa.list_(kind))})
+    _, state = made.function(given(False, 0), pa.array([0], pa.int32()), state)
+    groups = pa.array([0] * len(minutes), pa.int32())
+    _, state = made.function(given(True, *minutes), groups, state)
+    found = state.column("windows")[0].as_py()
+    ends = {(row["window_end"] - _NOON) // timedelta(minutes=1): row["count"] for row in found}
+    assert ends == counts
 
 
 def test_an_id_that_is_null_in_imported_state_is_no_other_ids() -> None:
