@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import random
 import shutil
+from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from keyrange.individual_commits.table_output import writers_of
 from keyrange.storage.merge_by_file import FileMerger
+from keyrange.storage.model.merged_rows import Merged
 from keyrange.storage.staged import StagedWriter
 from keyrange.storage.write_by_spark import SparkWriter
 from tables.keyed_tables import KEPT, KeyedTable
@@ -94,3 +99,52 @@ def test_it_makes_of_a_table_what_spark_makes_of_it(
     assert [each.operation for each in history[:3]] == ["MERGE"] * 3
     spark.sql(f"OPTIMIZE delta.`{by_file.table}`").collect()
     assert held(spark, by_file.table) == held(spark, by_spark.table)
+
+
+@pytest.fixture
+def in_berlin(spark: SparkSession) -> Iterator[None]:
+    """As Delta wrote times of partitions before 3.2."""
+    settings = {
+        "spark.sql.session.timeZone": "Europe/Berlin",
+        "spark.databricks.delta.write.utcTimestampPartitionValues": "false",
+    }
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    yield
+    for name in settings:
+        spark.conf.unset(name)
+    assert spark.conf.get("spark.sql.session.timeZone") == zone
+
+
+@pytest.mark.usefixtures("in_berlin")
+def test_times_of_partitions_without_a_zone_stay(spark: SparkSession, tmp_path: Path) -> None:
+    home = KeyedTable(tmp_path, by="at")
+    spark.sql(
+        f"CREATE TABLE delta.`{home.table}` (id bigint, at timestamp) USING delta "
+        "PARTITIONED BY (at)"
+    )
+    old, new = "2020-01-01 00:00:00", datetime(2026, 7, 1, 12, tzinfo=UTC)
+    both = f"SELECT id, timestamp'{old}' FROM range(1, 3, 1, 1)"
+    spark.sql(f"INSERT INTO delta.`{home.table}` {both}")
+    rows = pa.record_batch({"id": [1], "at": pa.array([new], pa.timestamp("us", "UTC"))})
+    staged, writers = (
+        home.staged_as(rows, ["long", "timestamp"]),
+        writers_of(spark, str(home.table)),
+    )
+    counts = home.sink(rows.schema).write(staged, writers, "app", 0, True)
+    assert counts == Merged(1, 0, 0)
+    found = spark.sql(f"SELECT id, cast(at as string) AS at FROM delta.`{home.table}` ORDER BY id")
+    assert [*map(tuple, found.collect())] == [(1, "2026-07-01 14:00:00"), (2, old)]
+
+
+def test_days_of_partitions_that_python_does_not_have(spark: SparkSession, tmp_path: Path) -> None:
+    home = KeyedTable(tmp_path, keys=("id", "day"), by="day")
+    home.merger = SparkWriter(spark, str(home.table))
+    days = pa.array([0, 2**22], pa.int32()).cast(pa.date32())
+    rows = pa.record_batch({"id": [1, 1], "day": days})
+    told = [
+        home.merge(batch_id, home.staged_as(rows, ["long", "date"]), home.sink(rows.schema))
+        for batch_id in range(2)
+    ]
+    assert told == [Merged(0, 2, 0), Merged(2, 0, 0)]

@@ -54,6 +54,16 @@ class KeyedTable:
             found += writer.finish()
         return Staged(str(self.staging), found, self.keys, FORM, self.partition_by)
 
+    def staged_as(self, output: pa.RecordBatch, kinds: list[str]) -> Staged:
+        """Rows of other columns, of `kinds` in Spark's JSON."""
+        create = Directory(f"{self.staging}/plan").create
+        writer = StagedRows(create, "plan", output.schema, self.partition_by, self.keys)
+        count = output.num_rows
+        writer.add(changed_rows(output, changes(list(range(count)), ["said"] * count)))
+        named = zip(output.schema.names, kinds, strict=True)
+        form = {"fields": [{"name": name, "type": kind} for name, kind in named]}
+        return Staged(str(self.staging), writer.finish(), self.keys, form, self.partition_by)
+
     def writer(self, attempt: str, **given: Any) -> StagedRows:
         create = Directory(f"{self.staging}/{attempt}").create
         return StagedRows(create, attempt, SCHEMA, self.partition_by, self.keys, **given)

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from keyrange.errors import error
 from keyrange.formats.schema_document import struct_type
+from keyrange.formats.time_zones import zone_of
 from keyrange.individual_commits import last_batch_results, reported_outcomes
 from keyrange.individual_commits.batch_in_checkpoint import Planned
 from keyrange.individual_commits.held_output import HeldOutput
@@ -201,5 +202,11 @@ def writers_of(session: Any, name: str) -> list[StagedWriter]:
     """Who merges rows into a table: this process, and where that is too much for it, or the table
     asks for more, the session's own Delta."""
     if has_delta(session):
-        return [FileMerger(BYTES_MAX), SparkWriter(session, name)]
+        return [FileMerger(BYTES_MAX, other_zone(session)), SparkWriter(session, name)]
     return [FileMerger()]
+
+
+def other_zone(session: Any) -> str:
+    """The time zone of days and times that the session's Delta writes without one, "" for UTC."""
+    zone: str = session.conf.get("spark.sql.session.timeZone", None) or "UTC"
+    return zone if zone_of(zone) != 0 else ""

@@ -18,8 +18,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from keyrange.errors import invalid_options
-from keyrange.formats.time_zones import zone_of
-from keyrange.individual_commits.table_output import writers_of
+from keyrange.individual_commits.table_output import other_zone, writers_of
 from keyrange.jobs.key_columns import key_columns
 from keyrange.jobs.query_table import check_checkpoint
 from keyrange.jobs.table_names import is_name, path_of
@@ -204,8 +203,7 @@ def prepared(
     check_checkpoint(checkpoint, verdicts, sinks, moved_from, storage, topics)
     found = []
     # Delta computes what a table generates in the session's zone, and readers look there for it.
-    zone = session.conf.get("spark.sql.session.timeZone", None) or "UTC"
-    files = replace(OWN, other_zone=zone) if zone_of(zone) != 0 and has_delta(session) else OWN
+    files = replace(OWN, other_zone=other_zone(session)) if has_delta(session) else OWN
     for output in outputs:
         sink = sinks[output.name]
         if output.keys:

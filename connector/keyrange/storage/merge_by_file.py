@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -43,13 +43,13 @@ _SPARK: Final = b"org.apache.spark.version"
 
 class FileMerger:
     """`bytes_max`: what the batch and the files of the table that may have its keys take at most;
-    None for any size."""
+    None for any size. `other_zone` as of `WriterRules`."""
 
-    rules = MERGED
     evolves = False
 
-    def __init__(self, bytes_max: int | None = None) -> None:
+    def __init__(self, bytes_max: int | None = None, other_zone: str = "") -> None:
         self._bytes_max = bytes_max
+        self.rules = replace(MERGED, other_zone=other_zone)
 
     def write(
         self,

@@ -158,6 +158,12 @@ class TableFit:
                     f"column {each.name} is generated as {text} in time zone "
                     f"{self._by.other_zone}, and {self._by.name} computes it in UTC"
                 )
+            elif self._keys and self._by.other_zone and self._is_instant(each.name):
+                # Of rows that are there. Earlier versions of Delta wrote no zone.
+                yield (
+                    f"times of column {each.name} may be of time zone {self._by.other_zone}, and "
+                    f"{self._by.name} reads them in UTC"
+                )
         try:
             table_schema(self._schema, self.columns)
         except KeyrangeError as failure:

@@ -27,9 +27,7 @@ from keyrange.storage.key_rows import KeyRows
 from keyrange.storage.merge_by_file import FileMerger
 from keyrange.storage.model.merged_rows import Merged
 from keyrange.storage.staged import Staged
-from keyrange.work.outcome_rows import changed_rows
-from keyrange.work.staged_rows import StagedRows
-from tables.keyed_tables import SCHEMA, KeyedTable, changes
+from tables.keyed_tables import SCHEMA, KeyedTable
 from tables.spark_files import table_of_spark
 
 EARLY, LATE = datetime(1, 1, 1, 2, 3, 4, 5, UTC), datetime(9999, 12, 31, 23, 59, 59, 999999, UTC)
@@ -327,16 +325,11 @@ def test_texts_that_are_no_utf_8(home: KeyedTable) -> None:
 
 
 def test_days_of_partitions_that_python_does_not_have(tmp_path: Path) -> None:
-    schema = pa.schema([("id", pa.int64()), ("day", pa.date32())])
     home = KeyedTable(tmp_path, keys=("id", "day"), by="day")
-    form = {"fields": [{"name": "id", "type": "long"}, {"name": "day", "type": "date"}]}
     days = pa.array([0, 2**22, -(2**21)], pa.int32()).cast(pa.date32())
-    output = pa.record_batch({"id": [1, 1, 1], "day": days}, schema=schema)
-    told = []
-    for batch_id in range(2):
-        create = Directory(f"{home.staging}/plan").create
-        writer = StagedRows(create, "plan", schema, home.partition_by, home.keys)
-        writer.add(changed_rows(output, changes([0, 1, 2], ["said"] * 3)))
-        staged = Staged(str(home.staging), writer.finish(), home.keys, form, home.partition_by)
-        told.append(home.merge(batch_id, staged, home.sink(schema)))
+    rows = pa.record_batch({"id": [1, 1, 1], "day": days})
+    told = [
+        home.merge(batch_id, home.staged_as(rows, ["long", "date"]), home.sink(rows.schema))
+        for batch_id in range(2)
+    ]
     assert told == [Merged(0, 3, 0), Merged(3, 0, 0)]
