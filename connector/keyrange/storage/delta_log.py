@@ -221,9 +221,12 @@ class DeltaLog:
         """
         before = {app_id: self.version_of(app_id) for app_id in transactions}
         opened, looked_at_s = self.table, time.time()
-        made = self._made(actions)
+        made, made_at_s = self._made(actions), time.time()
         for _ in range(_TRIES):
             data = self._written(made, transactions, note, operation)
+            if abs(time.time() - made_at_s) > _PAUSE_S:
+                # What was made may be gone: a vacuum takes what is old and no part of the table.
+                raise Conflict
             tag = self.directory.write_once(_path(self.version + 1), data)
             if tag is not None:
                 if abs(time.time() - looked_at_s) > _PAUSE_S and not self.is_same():

@@ -119,3 +119,27 @@ def test_whose_clock_is_ahead_of_the_store_vacuums_nothing_that_another_writes(
     os.utime(left, (time.time() - 3_601,) * 2)
     ours.maintain()
     assert not left.exists()
+
+
+def test_what_was_vacuumed_while_its_writer_stood_still_is_written_once_more(
+    subject: Subject, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other, now_s = DeltaStore(str(path), subject.layout, {}), time.time
+    assert other.refresh()
+    written = DeltaLog._written
+
+    def late(log: DeltaLog, *given: Any) -> bytes:
+        monkeypatch.setattr(DeltaLog, "_written", written)
+        for each in path.glob("*.parquet"):
+            os.utime(each, (now_s() - 2_000,) * 2)
+        monkeypatch.setattr(time, "time", lambda: now_s() + 2_000)
+        deltalake.DeltaTable(path).vacuum(dry_run=False, full=True)
+        return written(log, *given)
+
+    monkeypatch.setattr(DeltaLog, "_written", late)
+    table = subject.open(path)
+    subject.last(table)
+    table.append(subject.entry(4))
+    assert subject.last(subject.open(path)) == 4
+    assert other.refresh()
+    assert other.greatest(subject.layout.order, {}) == 4
