@@ -72,7 +72,7 @@ def authenticate(connection: SaslConnection, settings: ClientSettings) -> float:
         client, user = new_client(settings, connection.host)
         # What gives tokens and tickets has deadlines of its own.
         connection.extend_connecting(time.monotonic() - began)
-        lifetime_ms = _exchange(connection, settings, client, user, sent)
+        lifetime_ms = _exchange(connection, settings, client, user, sent, began)
     except (KeyrangeError, ConnectionLost):
         raise
     except Exception as failure:
@@ -90,9 +90,11 @@ def _exchange(
     client: Any,
     user: str,
     sent: set[UnseenText],
+    began: float,
 ) -> int:
     """The messages of a mechanism; returns the session's lifetime in ms, 0 without one. What was
-    sent, whole and in its fields, goes into `sent`, without the user's name."""
+    sent, whole and in its fields, goes into `sent`, without the user's name. `began`: when the
+    client was made."""
     lifetime_ms = 0
     while not client.is_done():
         message = UnseenBytes(client.auth_bytes())
@@ -100,11 +102,14 @@ def _exchange(
         sent |= {text, *map(UnseenText, _FIELDS.split(text))} - {user}
         answer = connection.call(protocol.sasl_authenticate(message))
         if answer.error_code:
-            tokens.forget()
+            is_kept = tokens.forget(began) and settings.sasl_mechanism == "OAUTHBEARER"
             said = _said(answer.error_message or "", sent)
             said = said or protocol.error_name(answer.error_code)
             # No traceback shows it with its values.
             del answer
+            if is_kept:
+                said = f"a token that was kept was refused, the next try asks for another: {said}"
+                raise error("BROKER_UNREACHABLE", said, broker=connection.address)
             hint = why_refused(settings.sasl_mechanism, user)
             raise _failed(connection, settings, f"{said}{hint and '; ' + hint}", user)
         lifetime_ms = getattr(answer, "session_lifetime_ms", 0) or 0

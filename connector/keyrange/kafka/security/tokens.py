@@ -36,7 +36,8 @@ _TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*", re.ASCII)
 _PASSES: Final = frozenset((408, 425, 429, *range(500, 600)))
 
 _lock = threading.Lock()
-_kept: dict[tuple[str, ...], tuple[UnseenText, float]] = {}
+# Each with when it was asked for, and until when it is kept.
+_kept: dict[tuple[str, ...], tuple[UnseenText, float, float]] = {}
 
 
 def token(settings: ClientSettings, login: Mapping[str, str]) -> UnseenText:
@@ -51,19 +52,24 @@ def token(settings: ClientSettings, login: Mapping[str, str]) -> UnseenText:
         return _checked(UnseenText(Secret(url).reveal().strip()), url)
     key = (url, *(login.get(name, "") for name in ("clientId", "clientSecret", "scope")))
     with _lock:
-        kept, until = _kept.get(key, (UnseenText(), 0.0))
+        kept, _, until = _kept.get(key, (UnseenText(), 0.0, 0.0))
         if time.monotonic() < until:
             return kept
         asked_at = time.monotonic()
         fresh, lifetime_s = _ask(settings, login)
-        _kept[key] = (fresh, asked_at + lifetime_s * settings.login_refresh_window_factor)
+        until = asked_at + lifetime_s * settings.login_refresh_window_factor
+        _kept[key] = (fresh, asked_at, until)
         return fresh
 
 
-def forget() -> None:
-    """Ask anew the next time: a broker has refused what is kept."""
+def forget(before: float = 0.0) -> bool:
+    """Ask anew the next time: a broker has refused what is kept. Whether some of that was asked for
+    before a time of `time.monotonic`: another one may be taken, where the broker's clock is ahead,
+    this host has slept, or keys were changed."""
     with _lock:
+        found = any(asked_at < before for _, asked_at, _ in _kept.values())
         _kept.clear()
+        return found
 
 
 def extensions(login: Mapping[str, str]) -> dict[str, str]:

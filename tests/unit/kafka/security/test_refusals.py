@@ -11,7 +11,8 @@ import pytest
 
 from brokers.logins import OAUTH, PLAIN, parsed
 from keyrange.errors import KeyrangeError
-from keyrange.kafka.security import sasl_handshake
+from keyrange.kafka.security import sasl_handshake, tokens
+from keyrange.options.secrets import UnseenText
 from project.unseen import MARK, whole_text
 
 
@@ -78,3 +79,30 @@ def test_what_a_broker_says_is_short_and_in_one_line() -> None:
     offered = refusal(Echo(str, ["X" * 1000] * 100), "PLAIN", jaas)
     assert "the listener offers XXX" in offered
     assert len(offered) < 400
+
+
+def test_a_token_that_was_kept_is_asked_for_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker's clock may be ahead, or this host has slept."""
+    asked: list[str] = []
+
+    def ask(*_: Any) -> tuple[UnseenText, float]:
+        asked.append(f"t{len(asked)}")
+        return UnseenText(asked[-1]), 3_600.0
+
+    monkeypatch.setattr(tokens, "_ask", ask)
+    client = parsed(
+        {
+            "bootstrap.servers": "h:1",
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": "OAUTHBEARER",
+            "sasl.oauthbearer.token.endpoint.url": "https://h/token",
+            "sasl.jaas.config": f'{OAUTH}clientId="me" clientSecret="{MARK}";',
+        }
+    )
+    tokens.token(client, {"clientId": "me", "clientSecret": MARK})
+    for condition in ("BROKER_UNREACHABLE", "SASL_AUTHENTICATION_FAILED"):
+        with pytest.raises(KeyrangeError, match=condition) as caught:
+            sasl_handshake.authenticate(Echo(str), client)
+        assert MARK not in whole_text(caught.value)
+        assert caught.value.retriable == (condition == "BROKER_UNREACHABLE")
+    assert asked == ["t0", "t1"]
