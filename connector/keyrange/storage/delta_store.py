@@ -212,6 +212,19 @@ class DeltaStore:
         except Exception as failure:
             self._put_off(failure)
 
+    def tidy_up(self) -> None:
+        """Compact, checkpoint and vacuum at once: `maintain` does it where it is time to.
+
+        Raises Conflict where another writer was faster, `unwritable` of the table's conditions.
+        """
+        try:
+            self._tidy_up()
+        except (KeyrangeError, Conflict):
+            raise
+        except Exception as failure:
+            self._log.close()
+            raise self._unwritable(failure) from None
+
     def extent(self) -> tuple[int, int]:
         """How many files the table has, and their bytes."""
         return len(self._files), sum(each.size_bytes for each in self._files)

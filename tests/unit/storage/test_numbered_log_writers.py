@@ -89,7 +89,6 @@ def test_whose_clock_is_ahead_of_the_store_vacuums_nothing_that_another_writes(
     ours, other = (DeltaStore(str(path), subject.layout, {}) for _ in range(2))
     assert ours.refresh()
     assert other.refresh()
-    monkeypatch.setattr(delta_store, "_COMPACT_EVERY", 1)
     checkpoint, put = DeltaLog.checkpoint, other._put
 
     def checkpointed(log: DeltaLog) -> None:
@@ -100,7 +99,7 @@ def test_whose_clock_is_ahead_of_the_store_vacuums_nothing_that_another_writes(
 
     def put_beside(rows: Any) -> Any:
         action = put(rows)
-        ours.maintain()
+        ours.tidy_up()
         return action
 
     monkeypatch.setattr(DeltaLog, "checkpoint", checkpointed)
@@ -113,11 +112,10 @@ def test_whose_clock_is_ahead_of_the_store_vacuums_nothing_that_another_writes(
     assert left.exists()
     # In an hour it goes all the same.
     monkeypatch.undo()
-    monkeypatch.setattr(delta_store, "_COMPACT_EVERY", 1)
     ours = DeltaStore(str(path), subject.layout, {})
     assert ours.refresh()
     os.utime(left, (time.time() - 3_601,) * 2)
-    ours.maintain()
+    ours.tidy_up()
     assert not left.exists()
 
 
