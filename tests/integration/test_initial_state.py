@@ -330,6 +330,14 @@ def test_windows_that_begin_where_none_does_are_refused(
         assert [(row["key"], row["count"]) for row in job.rows()] == [(b"a", 7)]
 
 
+def test_ids_without_a_time_are_refused(job: TableJob, spark: SparkSession, tmp_path: Path) -> None:
+    """Each record of their key would fail."""
+    frame = spark.sql("SELECT 'a' AS key, CAST(NULL AS TIMESTAMP) AS event_time")
+    given = {"time": keyrange.EventTime(), "initial_state": frame}
+    with pytest.raises(KeyrangeError, match="column 'event_time' is null"):
+        job.start(keyrange.deduplicate(), **given, **own(tmp_path))
+
+
 def test_state_of_another_topic_or_of_fewer_partitions_is_refused(
     job: TableJob, spark: SparkSession, topics: Topics, tmp_path: Path
 ) -> None:

@@ -30,6 +30,9 @@ def state_of_rows(frame: DataFrame, kept: KeptRows) -> DataFrame:
     frame = frame.withColumns({name: each.cast("timestamp") for name, each in in_utc.items()})
     if kept.lasts is not None:
         frame = _checked(frame, kept.lasts)
+    else:
+        is_told = F.col(kept.timer).isNotNull()
+        frame = _where(frame, kept.timer, is_told, f"column {kept.timer!r} is null")
     row = F.struct(*[F.col(given).alias(name) for given, name in kept.columns])
     due = F.timestamp_micros(
         F.unix_micros(F.col(kept.timer).cast("timestamp")) + kept.timer_after_us
@@ -49,9 +52,14 @@ def _checked(frame: DataFrame, lasts: Lasts) -> DataFrame:
     if lasts.step_us is not None:
         fits &= F.pmod(start, F.lit(lasts.step_us)) == 0
         text += ", or begins at a time at which none does"
+    return _where(frame, lasts.start, fits, text)
+
+
+def _where(frame: DataFrame, name: str, fits: Column, text: str) -> DataFrame:
+    """A frame whose column cannot be read in a row that does not fit."""
     refused = F.raise_error(F.lit(str(unfit(text))))
-    whole = F.when(F.coalesce(fits, F.lit(False)), F.col(lasts.start)).otherwise(refused)
-    return frame.withColumn(lasts.start, whole)
+    whole = F.when(F.coalesce(fits, F.lit(False)), F.col(name)).otherwise(refused)
+    return frame.withColumn(name, whole)
 
 
 def _micros(column: Column) -> Column:
