@@ -60,6 +60,11 @@ TABLES: Final[dict[str, tuple[str, str, str]]] = {
         "'delta.enableIcebergCompatV2' = 'true', 'delta.enableDeletionVectors' = 'false')",
         "feature icebergCompatV2",
     ),
+    "listed": (
+        "",
+        "TBLPROPERTIES ('delta.compatibility.symlinkFormatManifest.enabled' = 'true')",
+        "by manifests",
+    ),
     # To these tasks append.
     "vectors": ("", "TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')", ""),
     "wider": ("", "TBLPROPERTIES ('delta.enableTypeWidening' = 'true')", ""),
