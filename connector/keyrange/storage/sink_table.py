@@ -212,7 +212,7 @@ class SinkTable:
         try:
             return last.write(self._log, replace(staged, evolves=fit.is_changed), *about), fit
         except Unfit as failure:
-            raise self._unsuitable(str(failure)) from None
+            raise self._unsuitable(f"{failure}{BY_SPARK}") from None
 
     def _tell(self, fit: TableFit, batch_id: int) -> None:
         text = f"table {self.uri} has other columns with batch {batch_id}: as {fit.changed()}"
