@@ -19,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from types import MappingProxyType, ModuleType
 from typing import Any, Final, cast
+from urllib.parse import unquote
 
 import pyarrow as pa
 
@@ -115,7 +116,8 @@ class DeltaLog:
     def open(self) -> None:
         self.close()
         # The URI is of a store that both know, or the first says so.
-        self.directory  # noqa: B018
+        if self.directory.is_local and (taken := unquote(self.uri)) != self.uri:
+            raise ValueError(f"delta-rs takes {self.uri} for {taken}")
         table = self.delta.DeltaTable(self.uri, storage_options=self._settings)
         self.version = int(table.version())
         self._tag = self._tag_of(self.version)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -241,3 +242,14 @@ def test_removed_files_that_are_kept_for_a_year(
     told = [pq.read_table(each).column("remove").drop_null() for each in made]
     assert [len(each) for each in told] == [1] * (given == YEARS[0])
     assert (f"does not know {name} = {given!r}" in caplog.text) == (given != YEARS[0])
+
+
+def test_a_path_that_delta_rs_takes_for_that_of_another_table(tmp_path: Path) -> None:
+    """It lists the one, and reads the other."""
+    own, other = tmp_path / "a%20b", tmp_path / "a b"
+    write(tmp_path / "made", a=1)
+    shutil.move(tmp_path / "made", own)
+    for at in range(3):
+        write(other, b=at)
+    with pytest.raises(ValueError, match=r"delta-rs takes .*a%20b for .*a b$"):
+        DeltaLog(str(own), {}).refresh()
