@@ -9,7 +9,6 @@ import time
 import uuid
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -42,7 +41,6 @@ _VACUUM_EVERY_S = 1800.0
 # A clock that is ahead of the store's by less is right.
 _AHEAD_S: Final = 300.0
 _ROW_GROUP_ROWS: Final = 10_000
-_READERS: Final = 8
 # Compactions are transactions of this application.
 _COMPACTIONS: Final = "keyrange/compactions"
 
@@ -319,11 +317,7 @@ class DeltaStore:
                 opened = pq.ParquetFile(source, page_checksum_verification=True)
                 return _rows_within(opened, schema, bounds)
 
-        if self._log.directory.is_local or len(files) == 1:
-            return pa.concat_tables(map(read_one, files))
-        # A store takes its time for each.
-        with ThreadPoolExecutor(min(len(files), _READERS)) as readers:
-            return pa.concat_tables(readers.map(read_one, files))
+        return pa.concat_tables(self._log.directory.of_each(read_one, files))
 
     @contextmanager
     def _reading(self) -> Iterator[None]:

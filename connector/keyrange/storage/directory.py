@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from keyrange.storage.locations import as_object_store_names
 from keyrange.storage.object_store import Ranges, Upload, open_store, told
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 _WHOLE_BYTES: Final = 1 << 20
 # So many files a list tells of at a time, and S3 removes by one call.
 _PAGE: Final = 1_000
+_READERS: Final = 8
+_File = TypeVar("_File")
+_Found = TypeVar("_Found")
 
 
 class Entry(NamedTuple):
@@ -67,6 +71,15 @@ class Directory:
     def is_local(self) -> bool:
         """Whether it is on this machine, where a call costs next to nothing."""
         return self._path is not None
+
+    def of_each(self, read: Callable[[_File], _Found], files: Sequence[_File]) -> Iterator[_Found]:
+        """What some calls find, one after the other; in a store, which takes its time for each,
+        several go on at a time."""
+        if self.is_local or len(files) <= 1:
+            yield from map(read, files)
+        else:
+            with ThreadPoolExecutor(min(len(files), _READERS)) as readers:
+                yield from readers.map(read, files)
 
     def uri(self, path: str) -> str:
         """A file of it, as delta-rs names it."""

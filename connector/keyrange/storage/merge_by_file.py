@@ -131,7 +131,7 @@ class _Merge:
         """What the log is to say, once files are written. Raises Unfit, and Conflict where the
         table was made again meanwhile."""
         try:
-            gone = [each for each in files if self._may_have(each) and self._is_written_anew(each)]
+            gone = [each for each in self._with_keys(files) if self._is_written_anew(each)]
             self._insert()
             new, changes = self._written.finish(), self._changes.finish()
         except BaseException:
@@ -158,6 +158,14 @@ class _Merge:
         came = [files[path] for path in files.keys() - self._known]
         self._known |= files.keys()
         return self._gone <= files.keys() and not any(map(self._has_key, came))
+
+    def _with_keys(self, files: Sequence[_File]) -> list[_File]:
+        """Files that may have keys of the batch; in a store of objects those that have some."""
+        found, directory = [each for each in files if self._may_have(each)], self._log.directory
+        if directory.is_local:
+            return found
+        has_key = directory.of_each(self._has_key, found)
+        return [each for each, has in zip(found, has_key, strict=True) if has]
 
     def _has_key(self, file: _File) -> bool:
         if not self._may_have(file):

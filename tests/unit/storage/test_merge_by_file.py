@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
@@ -92,6 +93,28 @@ class Last(FileMerger):
     def write(self, log: DeltaLog, staged: Staged, *about: Any) -> Merged:
         self.evolved.append(staged.evolves)
         return Merged() if staged.evolves else super().write(log, staged, *about)
+
+
+def test_a_store_is_asked_for_several_files_at_a_time(
+    home: KeyedTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(4):
+        home.merge(number, home.staged((number, "a")))
+    together, read = threading.Barrier(4, timeout=5), pq.ParquetFile.read
+
+    def met(file: pq.ParquetFile, names: list[str]) -> pa.Table:
+        # One has a key of the batch, and is read once more.
+        if len(here) < 4:
+            here.append(names)
+            together.wait()
+        return read(file, names)
+
+    here: list[list[str]] = []
+    monkeypatch.setattr(pq.ParquetFile, "read", met)
+    monkeypatch.setattr(Directory, "is_local", False)
+    assert home.merge(4, home.staged((0, "b"), (7, "c"))) == Merged(1, 1, 0)
+    monkeypatch.undo()
+    assert home.rows() == {0: "b", 1: "a", 2: "a", 3: "a", 7: "c"}
 
 
 def test_what_is_too_much_for_it_is_for_the_next_writer(home: KeyedTable) -> None:
