@@ -229,7 +229,7 @@ class IndividualCommits(CommitStrategy):
         if not self._keeps_state or mark is None:
             return None
         known = planned_from(mark, lambda source, seq: self._table(source).known(seq))
-        return job_timers.state_order(known, end, mark, self._time, self._options)
+        return job_timers.state_order(known, end, mark, _now_ms(), self._time, self._options)
 
     def known_state(self) -> KnownState | None:
         mark = self._start and self._start.commits

@@ -93,15 +93,16 @@ def state_order(
     known: Snapshot,
     end: Checkpoint,
     mark: CommitMark,
+    now_ms: int,
     time: JobTime | None,
     options: SourceOptions,
 ) -> StateOrder:
     """What the tasks of a batch that ends at `end`, with its `mark`, are told of state, from what
     is `known` at the commit of that, and of time, if the job has any. Timers are work as records
     are, and the limit of a batch is theirs too."""
-    now_ms, clock_ms = mark.time_ms, mark.clock_ms
-    assert now_ms is not None, "a job with state planned it"
-    assert clock_ms is not None
+    # Who planned it may have kept no state.
+    clock_ms = now_ms if mark.clock_ms is None else mark.clock_ms
+    now_ms = clock_ms if mark.time_ms is None else mark.time_ms
     found = {p: known.runs_of(p, end.topic_ids.get(p.topic, "")) for p in end.positions}
     runs = {partition: each for partition, each in found.items() if each}
     scope = options.commits.scope
