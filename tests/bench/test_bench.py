@@ -89,7 +89,7 @@ KEYRANGE = {
 
 COMMITS = {
     *(f"commits.{which}{share}.ms" for which in ("", "after_50k.") for share in ("p50", "p99")),
-    "commits.maintained.p99.ms",
+    "commits.beside_compaction.p99.ms",
     "commits.after_50k.vs_50",
     "commits.startup_50k.seconds",
     "commits.startup.imports.seconds",
