@@ -174,10 +174,11 @@ class IndividualCommits(CommitStrategy):
         self._log_ends = batch.log_ends
         ends = batch.limited(self._admissible(latest), self._late(states) if batch.limits else {})
         moved = batch.moved or ends.keys() != start.positions.keys()
-        is_due = self._records_due_in_s() == 0.0
         new = ends != dict(base.positions)
         is_behind = bool((states.scanned < states.positions).any())
         due_ms, clock_ms = self._due_until_ms(), _now_ms()
+        first_ms = self._first_due_ms()
+        is_due = first_ms is not None and first_ms <= due_ms
         now_ms = start.time_after(clock_ms, self._known.at_ms)
         fires = self._batch_time(self._known, base, batch.log_ends, now_ms, due_ms).fires
         if not (new or moved or is_due or is_behind or fires):
@@ -233,11 +234,9 @@ class IndividualCommits(CommitStrategy):
 
     def known_state(self) -> KnownState | None:
         mark = self._start and self._start.commits
-        return (
-            job_timers.known_state(self._known, mark.source_id)
-            if self._keeps_state and mark
-            else None
-        )
+        if not self._keeps_state or mark is None:
+            return None
+        return job_timers.known_state(self._known, mark.source_id)
 
     def _admissible(self, latest: Positions) -> dict[TopicPartition, int]:
         """How far each partition may be read, one with a range that lags too far not at all."""
@@ -282,17 +281,18 @@ class IndividualCommits(CommitStrategy):
         return job_timers.soonest(self._records_due_in_s(), job_timers.timers_due_in_s(*told))
 
     def _records_due_in_s(self) -> float | None:
-        due_ms = next_due_ms(self._states, self._commits.keeps_order, self._scope)
-        if due_ms is None:
+        if (due_ms := self._first_due_ms()) is None:
             return None
         return 0.0 if due_ms <= self._due_until_ms() else (due_ms - _now_ms()) / 1000
+
+    def _first_due_ms(self) -> int | None:
+        return next_due_ms(self._states, self._commits.keeps_order, self._scope)
 
     def _due_until_ms(self) -> int:
         """Until when pending records and timers that failed are due."""
         told = self._commits.policy.backoff_max_ms, self._commits.keeps_order, self._scope
-        return due_until_ms(
-            self._states, _now_ms(), *told, job_timers.retries_ms(self._known, self._log_ends)
-        )
+        again_ms = job_timers.retries_ms(self._known, self._log_ends)
+        return due_until_ms(self._states, _now_ms(), *told, again_ms)
 
     def waits_for_due(self) -> bool:
         """Say what waits, or wait for it as the options say."""
@@ -316,8 +316,7 @@ class IndividualCommits(CommitStrategy):
     def metrics(self) -> dict[str, Any]:
         """What is not done: records, how many key ranges take in less, how far the slowest is
         behind, in offsets, and the committed offsets that lie below the read position."""
-        states, keeps_order = self._states, self._commits.keeps_order
-        due_ms = next_due_ms(states, keeps_order, self._scope)
+        states, due_ms = self._states, self._first_due_ms()
         positions, committed = states.positions, states.committed
         found = {
             "pending": states.pending.shape[1],

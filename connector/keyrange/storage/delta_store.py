@@ -66,7 +66,7 @@ class DeltaStore:
         self._table_id = ""
         # The version at which `maintain` was called last, and how often it was.
         self._looked_at = self._looks = 0
-        # Who compacts beside what is written, with a handle of its own, and since when the last.
+        # A handle for who compacts beside what is written, and its thread.
         self._tidier: DeltaStore | None = None
         self._tidying: threading.Thread | None = None
         self._vacuumed_at_s: float | None = None

@@ -155,9 +155,10 @@ class _Merge:
         """Whether it is right behind what others have written since: the files that it writes anew
         are there, and no file that came has a key of the batch."""
         files = {each.path: each for each in _files(self._log.current(), self._staged)}
-        came = [files[path] for path in files.keys() - self._known]
+        came = filter(self._may_have, [files[path] for path in files.keys() - self._known])
         self._known |= files.keys()
-        return self._gone <= files.keys() and not any(map(self._has_key, came))
+        has_key = self._log.directory.of_each(self._has_key, list(came))
+        return self._gone <= files.keys() and not any(has_key)
 
     def _with_keys(self, files: Sequence[_File]) -> list[_File]:
         """Files that may have keys of the batch; in a store of objects those that have some."""
@@ -168,8 +169,6 @@ class _Merge:
         return [each for each, has in zip(found, has_key, strict=True) if has]
 
     def _has_key(self, file: _File) -> bool:
-        if not self._may_have(file):
-            return False
         with self._opened(file) as (_, at):
             return bool((at >= 0).any())
 

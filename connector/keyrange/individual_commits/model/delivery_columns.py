@@ -232,7 +232,7 @@ def due_until_ms(
     long as that was, and so it is due at once, with all before it.
     """
     due_ms = columns_of(states).due_ms(keeps_order, scope)
-    latest_ms = max(int(due_ms.max(initial=now_ms)), *timers_ms, now_ms)
+    latest_ms = max([int(due_ms.max(initial=now_ms)), *timers_ms])
     return latest_ms if latest_ms > now_ms + wait_ms_max + _STEP_MS else now_ms
 
 
