@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +19,9 @@ from keyrange.errors import KeyrangeError
 
 # The oldest version that keyrange reads from.
 OLDEST = "2.3.1"
-_SESSION_ATTEMPTS = 5
+# A broker that stands still for longer than its session (as all do on a busy machine) is declared
+# dead; one of 2.3 comes back from that without a coordinator for groups.
+_SESSION_MS = 30_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +58,7 @@ class OldBroker(EmbeddedBroker):
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT",
             "broker.id": str(node.node_id),
             "zookeeper.connect": f"{HOST}:{self._zookeeper_port}",
-            # A broker that was killed comes back under its id only when its session is over.
-            "zookeeper.session.timeout.ms": "2000",
+            "zookeeper.session.timeout.ms": str(_SESSION_MS),
         }
 
     def format(self, properties_path: Path, *arguments: str) -> None:
@@ -64,13 +66,14 @@ class OldBroker(EmbeddedBroker):
 
     def start_nodes(self) -> None:
         self._start_zookeeper()
-        for left in range(_SESSION_ATTEMPTS, -1, -1):
+        # ZooKeeper holds the name of a broker that was killed until its session is over.
+        deadline = time.monotonic() + 2 * _SESSION_MS / 1_000
+        while True:
             try:
                 super().start_nodes()
                 return
             except KeyrangeError as failure:
-                # ZooKeeper still holds the name of a broker that was killed, for some seconds.
-                if "NodeExists" not in failure.message or not left:
+                if "NodeExists" not in failure.message or time.monotonic() > deadline:
                     raise
 
     def stop(self) -> None:
@@ -88,7 +91,8 @@ class OldBroker(EmbeddedBroker):
         data = self.directory / "zookeeper"
         configuration.write_text(
             f"dataDir={data}\nclientPort={self._zookeeper_port}\nclientPortAddress={HOST}\n"
-            "tickTime=500\nadmin.enableServer=false\nmaxClientCnxns=0\n"
+            f"tickTime=500\nmaxSessionTimeout={_SESSION_MS}\n"
+            "admin.enableServer=false\nmaxClientCnxns=0\n"
         )
         self._zookeeper.cleanup = self.cleanup
         main_class = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
