@@ -14,7 +14,7 @@ import logging
 import re
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from types import MappingProxyType, ModuleType
@@ -80,6 +80,8 @@ class DeltaLog:
         self._transactions: dict[str, int | None] = {}
         # Whether the version that was seen last was read, or written, by the call before.
         self._is_fresh = False
+        # Whether the look before found what others had written.
+        self._has_news = False
         # Whether somebody has restored an older version behind the one that was seen first.
         self.is_restored = False
         # The version that was seen last, whether it is open or not; None before the first look.
@@ -100,12 +102,13 @@ class DeltaLog:
             self.open()
             return True
         first = self.version + 1
-        while (entry := self.directory.entry(_path(self.version + 1))) is not None:
+        for entry in self._entries():
             too_many = self.version - first >= _FOLLOWED
             if too_many or not self._follows(entry) or not self._take(entry):
                 self.open()
                 return True
-        if self.version >= first:
+        self._has_news = self.version >= first
+        if self._has_news:
             return True
         fresh, self._is_fresh = self._is_fresh, False
         if fresh or self.is_same():
@@ -293,6 +296,18 @@ class DeltaLog:
         entry = self.directory.entry(_path(self.version))
         first = json.loads(entry.data.partition(b"\n")[0]) if entry is not None else {}
         return int(first.get("commitInfo", {}).get("inCommitTimestamp", 0))
+
+    def _entries(self) -> Iterator[Entry]:
+        """What others have written since, of which the one before is to be taken first. Who found
+        one in the look before, as who plans does in each, asks beside it whether another follows:
+        a store takes its time for each."""
+        count = 2 if self._has_news else 1
+        while True:
+            paths = [_path(self.version + 1 + each) for each in range(count)]
+            for entry in self.directory.of_each(self.directory.entry, paths):
+                if entry is None:
+                    return
+                yield entry
 
     def _follows(self, entry: Entry) -> bool:
         """Whether the next file of the log is that of the table that was seen."""

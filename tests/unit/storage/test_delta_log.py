@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -253,3 +254,35 @@ def test_a_path_that_delta_rs_takes_for_that_of_another_table(tmp_path: Path) ->
         write(other, b=at)
     with pytest.raises(ValueError, match=r"delta-rs takes .*a%20b for .*a b$"):
         DeltaLog(str(own), {}).refresh()
+
+
+def test_who_finds_news_in_each_look_asks_for_two_versions_at_a_time(
+    cached: DeltaLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a store; who finds none asks for one."""
+    asked: list[str] = []
+    together = threading.Barrier(1)
+    entry = cached.directory.entry
+
+    def ask(path: str) -> Any:
+        asked.append(path)
+        together.wait(timeout=20)
+        return entry(path)
+
+    monkeypatch.setattr(Directory, "is_local", False)
+    monkeypatch.setattr(cached.directory, "entry", ask)
+    assert not cached.refresh()
+    assert len(asked) == 1
+    write(tmp_path, a=2)
+    assert cached.refresh()
+    together = threading.Barrier(2)
+    for version in (3, 4):
+        write(tmp_path, a=version)
+        asked.clear()
+        assert cached.refresh()
+        assert (len(asked), cached.version_of("a")) == (2, version)
+    assert not cached.refresh()
+    together = threading.Barrier(1)
+    asked.clear()
+    assert not cached.refresh()
+    assert len(asked) == 1
