@@ -75,6 +75,16 @@ def test_stop_and_restart_keep_ports_and_data(own: EmbeddedBroker, own_topics: T
     assert own_topics.values(topic) == [b"first", b"second"]
 
 
+def test_who_chose_a_port_that_another_broker_has_by_now_takes_another(own: EmbeddedBroker) -> None:
+    """That one answers while this one is still starting."""
+    late = EmbeddedBroker()
+    late.ports[0].listeners["PLAINTEXT"] = own.nodes[0].port()
+    with late:
+        assert late.nodes[0].port() != own.nodes[0].port()
+        assert late.nodes[0].running
+        assert answers_api_versions(late.nodes[0].port())
+
+
 def test_partitions_are_folders_of_log_dir(own: EmbeddedBroker, own_topics: Topics) -> None:
     topic = own_topics.create_topic(partitions=2)
     expected = [own.log_dir / f"{topic}-0", own.log_dir / f"{topic}-1"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import re
 import shutil
 import tempfile
 import uuid
@@ -32,6 +33,8 @@ from keyrange.embedded.settings import BrokerSettings, NodePorts, server_propert
 from keyrange.errors import KeyrangeError
 
 _START_ATTEMPTS = 3
+# What a broker prints when it serves: by KRaft, and with a ZooKeeper.
+_STARTED = re.compile(r"\] (Kafka Server )?started$", re.MULTILINE)
 
 
 class BrokerNode(JavaProcess):
@@ -80,7 +83,10 @@ class BrokerNode(JavaProcess):
                 settings.heap_mb,
                 settings.jvm_options,
             ),
-            ready=lambda: answers_api_versions(self.port()),
+            # Another server may answer at a port that this one is still to find taken.
+            ready=lambda: (
+                _STARTED.search(self.printed()) is not None and answers_api_versions(self.port())
+            ),
             timeout_s=settings.start_timeout_s,
         )
 

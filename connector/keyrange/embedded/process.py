@@ -85,7 +85,8 @@ def run_java(jars: Sequence[Path], main_class: str, arguments: Sequence[str]) ->
 def telling_lines(log: str) -> list[str]:
     """The last lines of a log that tell of trouble, else its very last ones."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
-    lines = [line for line in lines if not line.startswith("at ")]
+    # What is told as an aside may have such a word in it too.
+    lines = [line for line in lines if not line.startswith("at ") and " INFO " not in line]
     telling = [line for line in lines if re.search(r" ERROR | FATAL |Exception|Error: ", line)]
     return (telling or lines)[-4:]
 
@@ -156,7 +157,6 @@ class JavaProcess:
         started = time.monotonic()
         while True:
             is_ready = ready()
-            # Another server may answer at the port that this one could not take.
             if not self.running:
                 raise self._failure("ended instead of starting")
             if is_ready:
@@ -165,11 +165,15 @@ class JavaProcess:
                 raise self._failure(f"did not answer within {timeout_s:.0f} s")
             time.sleep(0.05)
 
+    def printed(self) -> str:
+        """What it has printed since it was started last."""
+        try:
+            return self.log_path.read_bytes()[self._log_start :].decode(errors="replace")
+        except OSError:
+            return ""
+
     def _failure(self, what: str) -> Exception:
-        text = ""
-        with contextlib.suppress(OSError):
-            text = self.log_path.read_bytes()[self._log_start :].decode(errors="replace")
-        tail = " | ".join(telling_lines(text))
+        tail = " | ".join(telling_lines(self.printed()))
         return error("BROKER_NOT_STARTED", f"{self.name} {what}: {tail}", log=self.log_path)
 
     def stop(self, timeout_s: float = 30) -> None:
