@@ -36,7 +36,7 @@ COMPACTS: Final = "keyrange-compacts"
 _AGAIN_AFTER = 10
 # Whoever has called so often goes on while the table is compacted: it may take seconds. A run that
 # has just begun may be over with this batch, and does it before that.
-_GOES_ON_FROM: Final = 20
+_GOES_ON_FROM = 20
 _VACUUM_EVERY_S = 1800.0
 # A clock that is ahead of the store's by less is right.
 _AHEAD_S: Final = 300.0
