@@ -30,6 +30,7 @@ from keyrange.individual_commits.model.partition_progress import (
     PartitionState,
     PendingRecord,
 )
+from keyrange.individual_commits.model.state_columns import columns_of
 from keyrange.individual_commits.table.commit_schema import SAME, SCHEMA, rows_of
 from keyrange.individual_commits.table.commit_table import (
     LAYOUT,
@@ -126,7 +127,8 @@ def _commit(seq: int) -> Commit:
         "run",
         seq,
         _NOW_MS + 1000 * seq,
-        states=states,
+        # As a batch has them.
+        states=columns_of(states),
         counts={each: CommitCounts(done=10_000) for each in states},
         whole=seq % BASE_EVERY == 0,
     )
