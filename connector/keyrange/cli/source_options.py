@@ -114,11 +114,7 @@ def value_of(named: Mapping[str, str], option: str, given: str = "") -> str:
 def of_kafka(named: Mapping[str, str]) -> dict[str, str]:
     """Those of a query's options that say how its cluster is reached: a batch read takes them,
     where it refuses others of a stream."""
-    return {name: value for name, value in named.items() if is_of_kafka(name)}
-
-
-def is_of_kafka(name: str) -> bool:
-    return prefix_of(name) == KAFKA_PREFIX
+    return {name: value for name, value in named.items() if prefix_of(name) == KAFKA_PREFIX}
 
 
 def names(named: Mapping[str, str], option: str) -> bool:

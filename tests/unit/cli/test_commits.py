@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from keyrange.individual_commits.table.commit_table import open_commit_table
 from keyrange.model.key_ranges import HASH_MAX, KeyRange
 from keyrange.options.commits import CommitOptions
 from keyrange.work.model.outcome import Cause
+from queries.scripted import ScriptedCluster
 from samples.checkpoints import make_checkpoint, plan_batch
 from samples.commit_samples import (
     BEGAN_MS,
@@ -322,6 +324,19 @@ def test_a_broker_is_asked_only_where_one_is_named(of: Callable[..., Query]) -> 
     result = run("commits", "show", "/t", "--live")
     assert result.exit_code == 2
     assert "--bootstrap-servers" in result.stderr
+
+
+def test_a_broker_is_asked_with_all_options_of_a_query(
+    of: Callable[..., Query], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of(Query(1).run(1, 10))
+    cluster = ScriptedCluster(17)
+    cluster.topics = {"flights": TOPIC_ID}
+    monkeypatch.setattr("keyrange.kafka.cluster.Cluster", lambda settings: cluster)
+    servers = ("--live", "--bootstrap-servers", "h:1")
+    own = [("--option", each) for each in ("verdictDirectory=/v", "subscribePattern=f.*")]
+    [row] = document("commits", "show", "/t", *servers, *chain(*own))["partitions"]
+    assert (row["log_end"], row["log_end_known_by"]) == (17, "now")
 
 
 @pytest.mark.ordinary

@@ -20,7 +20,8 @@ from keyrange.report.html import overview_section
 from keyrange.report.page_parts import Source
 from keyrange.report.sections.lag import lag_section, series, standings
 from keyrange.storage.checkpoint_files import load_progress, open_directory
-from samples.commit_samples import SOURCE
+from queries.scripted import ScriptedCluster
+from samples.commit_samples import SOURCE, TOPIC_ID
 from samples.report_samples import Lake
 
 
@@ -81,3 +82,24 @@ def test_watch_report_and_commits_show_say_the_same_of_lag(
     # The chart ends at the read lag that is written above it.
     last = {name: points[-1][1] for name, points in series(page).items()}
     assert sum(last.values()) == read
+
+
+@pytest.mark.ordinary
+@pytest.mark.parametrize("way", ["subscribe", "assign"])
+def test_partitions_that_were_added_count_unless_they_are_assigned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    cluster = ScriptedCluster(10**6, partitions=4)
+    cluster.topics = {"flights": TOPIC_ID}
+    monkeypatch.setattr("keyrange.kafka.cluster.Cluster", lambda settings: cluster)
+    monkeypatch.setattr(report_inputs, "_plan", lambda *_: [])
+    where = ReportWhere(
+        checkpoint=str(Lake(tmp_path).checkpoint),
+        named={"kafka.bootstrap.servers": "h:1", way: '{"flights": [0, 1, 2]}'},
+        source=None,
+        batches=10,
+        letters="",
+    )
+    found = Collector(where).collect()
+    assert found.ends.failure == ""
+    assert len(found.ends.document["ends"]) == (3 if way == "assign" else 4)

@@ -58,7 +58,9 @@ def test_who_is_there_is_seen_now_and_where_it_is_now(
         view("orders-2", MemberMetadata("orders-2")),
         view(None, MemberMetadata("app-7-3", "10.0.0.8", "18")),
     )
-    found = read_document(run(path, "--output", "json"))
+    # Also with what the query has and no batch read takes.
+    own = ("--option", "slot.directory=/s", "--option", "subscribePattern=o.*")
+    found = read_document(run(path, *own, "--output", "json"))
     assert groups == ["orders.members"]
     assert found["live"] == {"state": "Stable", "members": 3}
     rows = {each["slot"]: each for each in found["members"]}

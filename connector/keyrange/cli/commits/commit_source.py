@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -21,6 +22,7 @@ from keyrange.cli.source_options import (
     check_partition,
     connected,
     named_options,
+    of_kafka,
     storage_of,
     value_of,
 )
@@ -216,15 +218,18 @@ class Live:
 
 @contextmanager
 def ask(
-    named: Mapping[str, str], states: Mapping[TopicPartition, PartitionState]
+    named: Mapping[str, str],
+    states: Mapping[TopicPartition, PartitionState],
+    reading: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[Live]:
     """Ask for partitions. What is deleted or was made anew is left out, with a note on stderr.
 
-    `named` are options of the source. Raises what the source raises for them.
+    `named` are the query's options, of which those count that say how its cluster is reached, and
+    `reading` others of a batch read. Raises what the source raises for them.
     """
     topics = sorted({partition.topic for partition in states})
-    named = {**named, "subscribe": ",".join(topics) or "none"}
-    with connected(named) as (options, cluster):
+    subscribed = {"subscribe": ",".join(topics) or "none"}
+    with connected({**of_kafka(named), **reading, **subscribed}) as (options, cluster):
         view = cluster.describe(topics, may_miss=topics)
         there = set(view.partitions())
         same = set()

@@ -175,8 +175,9 @@ def _logs(known: Snapshot, named: Mapping[str, str], bars: Waiting) -> dict[Topi
     check_live(True, named)
     terms = known.terms or CommitSettings()
     wanted = {"nullKeys": terms.null_keys, "columns": "topic,partition,offset,keyHash"}
+    wanted |= {name: value for name, value in named.items() if name.lower() == "failondataloss"}
     found: dict[TopicPartition, Log] = {}
-    with ask({**named, **wanted}, known.states) as live:
+    with ask(named, known.states, wanted) as live:
         settings = read_settings(live.options, terms.hash == OFFSET_HASH)
         reader = SplitReader(live.cluster, live.view, settings)
         for partition, held in sorted(live.logs().items()):

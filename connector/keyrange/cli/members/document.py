@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from keyrange.cli.commits.document import bounds_of
-from keyrange.cli.source_options import connected, storage_of
+from keyrange.cli.source_options import connected, of_kafka, storage_of
 from keyrange.cli.values import iso
 from keyrange.members.model.join_metadata import MemberMetadata, read_metadata
 from keyrange.model.key_ranges import SPACE
@@ -54,11 +54,11 @@ class LiveMember:
 def ask(named: Mapping[str, str], stored: Stored) -> GroupView:
     """Ask for the members of the group that a driver's row names.
 
-    `named` are options of the source. Raises what the source raises for them.
+    `named` are the query's options. Raises what the source raises for them.
     """
     from keyrange.members.coordinator_client import describe_members
 
-    with connected({**named, "subscribe": "none"}) as (_, cluster):
+    with connected({**of_kafka(named), "subscribe": "none"}) as (_, cluster):
         return describe_members(cluster, stored.member_group or f"{stored.group}.members")
 
 

@@ -31,7 +31,7 @@ from keyrange.cli.report.document import (
     query_state,
     ranges_of_batch,
 )
-from keyrange.cli.source_options import ReadPlan, is_of_kafka, names, storage_of
+from keyrange.cli.source_options import ReadPlan, names, storage_of
 from keyrange.cli.values import iso, now, short_key
 from keyrange.cli.volumes.commands import VolumeLooks
 from keyrange.cli.watch.document import Seen
@@ -102,13 +102,9 @@ class ReportWhere(Where):
     letters: str
 
     @property
-    def reading(self) -> dict[str, str]:
-        """The options that say how the cluster is reached, and how a batch is planned."""
-        return {
-            name: value
-            for name, value in self.named.items()
-            if name.lower() in _PLANNED_BY or is_of_kafka(name)
-        }
+    def planned_by(self) -> dict[str, str]:
+        """The options that say how a batch is planned."""
+        return {name: each for name, each in self.named.items() if name.lower() in _PLANNED_BY}
 
 
 class Collector:
@@ -257,9 +253,9 @@ def _ends(
     end = progress.planned[-1].ends[source]
     assert end is not None
     states = {p: fresh(end.topic_ids.get(p.topic, ""), at) for p, at in end.positions.items()}
-    with ask(where.reading, states) as asked:
+    with ask(where.named, states, where.planned_by) as asked:
         # What the topics were given since the last batch is to be read too.
-        all_of_topics = asked if names(where.reading, "assign") else asked.with_added()
+        all_of_topics = asked if names(where.named, "assign") else asked.with_added()
         found = all_of_topics.offsets_at(LATEST)
         held = held_back(asked.cluster, asked.view, asked.partitions)
         plans: dict[int, Any] = {}
@@ -301,7 +297,7 @@ def _members(where: ReportWhere, may_ask: bool) -> Source:
     remarks: tuple[str, ...] = ()
     if where.asks_kafka and may_ask:
         try:
-            live = ask_members(where.reading, members.last)
+            live = ask_members(where.named, members.last)
         except KeyrangeError as failure:
             remarks = (f"The broker was not asked who is there: {failure}",)
     first = {row.epoch: row for row in reversed(rows) if row.epoch}

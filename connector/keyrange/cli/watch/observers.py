@@ -300,5 +300,5 @@ class CommitsSource:
 def read_members(where: Where) -> dict[str, Any]:
     """The document of `keyrange members list`, with who is there now where a broker is named."""
     members = open_table(where.members, where.named)
-    asked = ask(of_kafka(where.named), members.last) if where.asks_kafka else None
+    asked = ask(where.named, members.last) if where.asks_kafka else None
     return describe_members(members.last, members.waiting, now(), asked)
