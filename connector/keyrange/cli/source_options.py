@@ -15,7 +15,7 @@ import typer
 
 from keyrange.cli.arguments import named_values
 from keyrange.model.offsets import OffsetRange, TopicPartition
-from keyrange.options import SourceOptions, check_names, parse_options
+from keyrange.options import OPTIONS, SourceOptions, check_names, parse_options
 from keyrange.options.commits import storage_in
 from keyrange.options.parsing import KAFKA_PREFIX, prefix_of
 
@@ -115,6 +115,12 @@ def of_kafka(named: Mapping[str, str]) -> dict[str, str]:
     """Those of a query's options that say how its cluster is reached: a batch read takes them,
     where it refuses others of a stream."""
     return {name: value for name, value in named.items() if prefix_of(name) == KAFKA_PREFIX}
+
+
+def of_batch(named: Mapping[str, str]) -> dict[str, str]:
+    """A query's options without those that streams alone have, which a batch read refuses."""
+    of_streams = {row.name.lower() for row in OPTIONS if "batch" not in row.modes}
+    return {name: value for name, value in named.items() if name.lower() not in of_streams}
 
 
 def names(named: Mapping[str, str], option: str) -> bool:

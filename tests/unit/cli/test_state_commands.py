@@ -9,10 +9,13 @@ import pytest
 
 import keyrange
 from commands import commanding
+from keyrange.cli.state.verify import _options
 from keyrange.individual_commits.model.commit import CommitKind
 from keyrange.individual_commits.model.partition_progress import fresh
 from keyrange.keyed_state.variables import StateForm, variables_of
-from keyrange.model.offsets import TopicPartition
+from keyrange.model.offsets import OffsetRange, TopicPartition
+from keyrange.model.subscription import Assign
+from keyrange.options import parse_options
 from tables.state_commits import AT, NOW_MS, StateCommits
 
 OTHER = TopicPartition("flights", 1)
@@ -65,6 +68,17 @@ def test_a_field_that_was_added_and_nan_are_no_change(tmp_path: Path) -> None:
     assert found["rows"][0]["after"] == {"n": {"n": "nan", "m": 1}}
     rows = commanding.document("state", "history", query.path, "--key", "a")["rows"]
     assert [row["seq"] for row in rows] == [1]
+
+
+def test_a_log_is_read_with_all_options_of_a_query() -> None:
+    """Those of a stream, which a batch read refuses, stay out."""
+    own = {"commitTable": "/c", "stateDirectory": "/s", "deadLetterTable": "/d", "Assign": "{}"}
+    own |= {"commitMode": "individual", "startingTimestamp": "5", "valueFormat": "json"}
+    own |= {"valueSchema": "n int", "kafka.bootstrap.servers": "h:1"}
+    place = TopicPartition("t", 1)
+    options = parse_options(_options(own, {place: OffsetRange(3, 9)}), "batch")
+    assert (options.values.format, options.include_key_hash) == ("json", True)
+    assert isinstance(options.subscription, Assign)
 
 
 def test_an_export_that_fails_leaves_no_file(query: StateCommits, tmp_path: Path) -> None:

@@ -24,7 +24,6 @@ from keyrange.cli.ranges.document import (
     served_at,
     show_owner,
     state_copies,
-    without_copies,
 )
 from keyrange.cli.render import (
     Columns,
@@ -38,7 +37,15 @@ from keyrange.cli.render import (
     print_text,
     table_of,
 )
-from keyrange.cli.source_options import SERVERS, GivenSource, ReadPlan, folded, names, open_reading
+from keyrange.cli.source_options import (
+    SERVERS,
+    GivenSource,
+    ReadPlan,
+    folded,
+    names,
+    of_batch,
+    open_reading,
+)
 from keyrange.cli.values import KeyOption, read_key
 from keyrange.errors import invalid_options
 from keyrange.model.key_ranges import SPACE, KeyRange, index_of, split_at_weights, write_ranges
@@ -148,7 +155,7 @@ def owner(
     elif stored is not None and not names(named, SERVERS):
         found = _owner_as_assigned(content, stored, home, named)
     else:
-        with open_reading(without_copies(named)) as reading:
+        with open_reading(of_batch(named)) as reading:
             found = _owner_in_topic(content, reading)
     if stored is not None:
         partition = found["partition"]

@@ -127,13 +127,6 @@ _STATE_TOPIC: Final = "state.topic"
 _GROUP: Final = "commitgroup"
 
 
-def without_copies(named: Mapping[str, str]) -> dict[str, str]:
-    """Options without those that say where copies are: a batch read, as which the cluster is asked,
-    refuses them."""
-    of_copies = (_SLOTS, _GROUP, _STATE_TOPIC)
-    return {name: value for name, value in named.items() if name.lower() not in of_copies}
-
-
 def home_topic(topic: str, named: Mapping[str, str], commits: str) -> str:
     """The topic whose partitions are owned for a topic's: of topics that share the state of their
     keys the one of option state.topic, by the options or the query's commit table; else itself."""

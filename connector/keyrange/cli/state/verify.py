@@ -14,7 +14,7 @@ import typer
 
 from keyrange.cli.commits.commit_source import letters_table
 from keyrange.cli.render import note, print_table, print_text, print_words, table_of
-from keyrange.cli.source_options import ReadPlan, open_reading, storage_of
+from keyrange.cli.source_options import ReadPlan, of_batch, open_reading, storage_of
 from keyrange.cli.values import in_json, iso
 from keyrange.errors import invalid_options
 from keyrange.individual_commits.model.commit import Snapshot
@@ -199,8 +199,8 @@ def _options(
 ) -> dict[str, str]:
     """The options that read these offsets, with the columns that functions get."""
     assigned = by_topic(spans)
-    replaced = ("subscribe", "subscribepattern", "startingoffsets", "endingoffsets")
-    left = {name: value for name, value in named.items() if name.lower() not in replaced}
+    replaced = ("subscribe", "assign", "starting", "ending", "commitmode")
+    left = {n: value for n, value in of_batch(named).items() if not n.lower().startswith(replaced)}
     return left | {
         "assign": json.dumps({topic: [n for n, _ in each] for topic, each in assigned.items()}),
         "startingOffsets": json.dumps(nested({p: s.from_offset for p, s in spans.items()})),
