@@ -15,7 +15,7 @@ from enum import StrEnum
 from functools import reduce
 from typing import Any, Final
 
-from keyrange.observing.model.query_progress import QueryProgress, SourceProgress
+from keyrange.observing.model.query_progress import SourceProgress
 
 
 class MetricKind(StrEnum):
@@ -35,285 +35,183 @@ class Metric:
     labels: tuple[str, ...]
 
 
-OfQuery = Callable[[QueryProgress], float | None]
-OfSource = Callable[[SourceProgress], float | None]
+# What reads a figure of a query's progress, or of a source's; None where it is not told.
+Reading = Callable[[Any], float | None]
 
 _QUERY: Final = ("query",)
 _SOURCE: Final = ("query", "source")
 _PARTITION: Final = ("query", "source", "topic", "partition")
-_ENDS: Final = "endOffset, latestOffset"
-_RESULT: Final = "QueryProgress.result"
-_MERGED: Final = "QueryProgress.merged"
-_RECORDS: Final = "numInputRows, observedMetrics.keyrange.records"
+# Where what begins with this attribute is from; of others the path says it.
+_ORIGINS: Final = {
+    "-": "",
+    "records": "numInputRows, observedMetrics.keyrange.records",
+    "duration_ms": "batchDuration",
+    "batch_id": "batchId",
+    "result": "QueryProgress.result",
+    "merged": "QueryProgress.merged",
+    "lag": "endOffset, latestOffset",
+    "commit_lag": "endOffset, latestOffset, commits.committed",
+}
 
 
-def _count(
-    name: str, unit: str, text: str, origin: str = "", labels: tuple[str, ...] = _QUERY
-) -> Metric:
-    return Metric(f"keyrange.{name}", MetricKind.COUNTER, unit, text, origin, labels)
-
-
-def _gauge(
-    name: str, unit: str, text: str, origin: str = "", labels: tuple[str, ...] = _QUERY
-) -> Metric:
-    return Metric(f"keyrange.{name}", MetricKind.GAUGE, unit, text, origin, labels)
-
-
-RUNNING = _gauge("query.running", "1", "1 while the query runs, 0 when it has ended.")
-FAILURES = _count("query.failures", "{run}", "Runs that ended with an error.")
-FINISHED_AT = _gauge("last_batch.timestamp", "s", "Time since 1970 at which the last batch ended.")
-PARTITION_LAG = _gauge("partition.lag", "{offset}", "Read lag of a partition.", _ENDS, _PARTITION)
-PARTITION_LOST = _count(
-    "partition.lost", "{offset}", "Lost offsets of a partition.", "losses.found", _PARTITION
-)
-
-
-def _of(path: str, parts: int = 1) -> Callable[[Any], float | None]:
+def _attribute(path: str, parts: int) -> Reading:
     """What a progress has at a path of attributes, of which so many `parts` make one; None where
-    one of them is None."""
+    one of them is None. `-` stands for each progress once."""
     names = path.split(".")
 
     def read(it: Any) -> float | None:
         value: float | None = reduce(lambda at, name: at and getattr(at, name), names, it)
         return value / parts if value is not None and parts > 1 else value
 
+    return read if path != "-" else lambda _: 1
+
+
+def _part(path: str, parts: int) -> Reading:
+    """What the planning process says of a source. -1 ms says that no volume fills up."""
+    part, _, name = path.partition(".")
+
+    def read(it: SourceProgress) -> float | None:
+        value = it.number(part, name)
+        if value is None or parts == 1:
+            return value
+        return value / parts if value >= 0 else None
+
     return read
 
 
-# What the tasks of a `keyrange.job` wrote, and did with the state of keys: name, unit, what it is,
-# where it is, and in which part of its unit.
-_WORK: Final = (
-    ("written.rows", "{row}", "Rows that the tasks of a job wrote.", "rows", 1),
-    ("written.files", "{file}", "Files that the tasks of a job wrote.", "files", 1),
-    ("written.bytes", "By", "Bytes of these files.", "bytes", 1),
-    ("state.looked_up", "{key}", "Keys whose state was looked up.", "state.looked_up", 1),
-    ("state.found", "{key}", "Of these, keys that had state.", "state.found", 1),
-    ("state.changed", "{key}", "Keys whose state changed.", "state.changed", 1),
-    ("state.written.bytes", "By", "Bytes of changes of state in files.", "state.written_bytes", 1),
-    (
-        "state.merged.bytes",
-        "By",
-        "Bytes of state that merging wrote once more.",
-        "state.merged_bytes",
-        1,
-    ),
-    (
-        "state.restored.bytes",
-        "By",
-        "Bytes of files of state copied to hosts.",
-        "state.restored_bytes",
-        1,
-    ),
-    ("state.restored.time", "s", "Time of tasks in these copies.", "state.restored_ms", 1000),
-    ("timers.fired", "{timer}", "Timers of keys that fired.", "state.timers_fired", 1),
-    ("timers.failed", "{timer}", "Timers for which a function raised.", "state.timers_failed", 1),
-    ("late", "{record}", "Records before the watermark of their partition.", "state.late", 1),
-    ("ahead", "{record}", "Records whose event time is beyond the clock.", "state.ahead", 1),
-)
-OF_QUERY: Final[tuple[tuple[Metric, OfQuery], ...]] = (
-    (_count("batches", "{batch}", "Finished batches."), lambda _: 1),
-    (
-        _count("records", "{record}", "Records of the finished batches.", _RECORDS),
-        _of("records"),
-    ),
-    (
-        _count("busy.time", "s", "Time in finished batches.", "batchDuration"),
-        _of("duration_ms", 1000),
-    ),
-    (
-        _gauge("last_batch.number", "1", "Number of the last finished batch.", "batchId"),
-        _of("batch_id"),
-    ),
-    (
-        _gauge("last_batch.records", "{record}", "Records of the last finished batch.", _RECORDS),
-        _of("records"),
-    ),
-    (
-        _gauge("last_batch.duration", "s", "Duration of the last finished batch.", "batchDuration"),
-        _of("duration_ms", 1000),
-    ),
-    (
-        _count("failed.records", "{record}", "Deliveries of records that failed.", _RESULT),
-        _of("result.failed"),
-    ),
-    (
-        _count("dead.records", "{record}", "Records that became dead letters.", _RESULT),
-        _of("result.dead"),
-    ),
-    *(
-        (
-            _count(f"merged.{name}", "{row}", f"Rows of a table with keys {text}.", _MERGED),
-            _of(f"merged.{name}"),
-        )
-        for name, text in (
-            ("updated", "that merges updated"),
-            ("inserted", "that merges inserted"),
-            ("deleted", "that merges deleted"),
-        )
-    ),
-    *(
-        (
-            _count(name, unit, text, f"observedMetrics.keyrange.{path.replace('.', '_')}"),
-            _of(f"work.{path}", parts),
-        )
-        for name, unit, text, path, parts in _WORK
-    ),
+def _origin(path: str) -> str:
+    first, _, name = path.partition(".")
+    if first == "work":
+        return f"observedMetrics.keyrange.{name.replace('.', '_')}"
+    return _ORIGINS.get(first, path)
+
+
+def _rows(
+    labels: tuple[str, ...], table: str, reading: Callable[[str, int], Reading] = _attribute
+) -> tuple[tuple[Metric, Reading], ...]:
+    """Metrics with what reads them. A line of the table is `kind name unit path: what it is`, with
+    how many of the figure make one of the unit behind the path; an indented line goes on."""
+    found = []
+    for line in re.split(r"\n(?! )", table.strip()):
+        row, _, text = " ".join(line.split()).partition(": ")
+        kind, name, unit, path = row.split()
+        path, _, parts = path.partition("/")
+        metric = Metric(f"keyrange.{name}", MetricKind(kind), unit, text, _origin(path), labels)
+        found.append((metric, reading(path, int(parts or 1))))
+    return tuple(found)
+
+
+_SEEN: Final = """
+gauge query.running 1 -: 1 while the query runs, 0 when it has ended.
+counter query.failures {run} -: Runs that ended with an error.
+gauge last_batch.timestamp s -: Time since 1970 at which the last batch ended.
+"""
+_OF_PARTITION: Final = """
+gauge partition.lag {offset} lag: Read lag of a partition.
+counter partition.lost {offset} losses.found: Lost offsets of a partition.
+"""
+RUNNING, FAILURES, FINISHED_AT = (metric for metric, _ in _rows(_QUERY, _SEEN))
+PARTITION_LAG, PARTITION_LOST = (metric for metric, _ in _rows(_PARTITION, _OF_PARTITION))
+
+OF_QUERY: Final = _rows(
+    _QUERY,
+    """
+counter batches {batch} -: Finished batches.
+counter records {record} records: Records of the finished batches.
+counter busy.time s duration_ms/1000: Time in finished batches.
+gauge last_batch.number 1 batch_id: Number of the last finished batch.
+gauge last_batch.records {record} records: Records of the last finished batch.
+gauge last_batch.duration s duration_ms/1000: Duration of the last finished batch.
+counter failed.records {record} result.failed: Deliveries of records that failed.
+counter dead.records {record} result.dead: Records that became dead letters.
+counter merged.updated {row} merged.updated: Rows of a table with keys that merges updated.
+counter merged.inserted {row} merged.inserted: Rows of a table with keys that merges inserted.
+counter merged.deleted {row} merged.deleted: Rows of a table with keys that merges deleted.
+counter written.rows {row} work.rows: Rows that the tasks of a job wrote.
+counter written.files {file} work.files: Files that the tasks of a job wrote.
+counter written.bytes By work.bytes: Bytes of these files.
+counter state.looked_up {key} work.state.looked_up: Keys whose state was looked up.
+counter state.found {key} work.state.found: Of these, keys that had state.
+counter state.changed {key} work.state.changed: Keys whose state changed.
+counter state.written.bytes By work.state.written_bytes: Bytes of changes of state in files.
+counter state.merged.bytes By work.state.merged_bytes: Bytes of state that merging wrote once more.
+counter state.restored.bytes By work.state.restored_bytes: Bytes of files of state copied to hosts.
+counter state.restored.time s work.state.restored_ms/1000: Time of tasks in these copies.
+counter timers.fired {timer} work.state.timers_fired: Timers of keys that fired.
+counter timers.failed {timer} work.state.timers_failed: Timers for which a function raised.
+counter late {record} work.state.late: Records before the watermark of their partition.
+counter ahead {record} work.state.ahead: Records whose event time is beyond the clock.
+""",
 )
 
-
-def _of_part(origin: str) -> OfSource:
-    part, _, name = origin.partition(".")
-    return lambda it: it.number(part, name)
-
-
-def _full_in(it: SourceProgress) -> float | None:
-    """In seconds; -1 ms says that no volume fills up."""
-    found_ms = it.number("volumes", "timeToFullMs")
-    return found_ms / 1000 if found_ms is not None and found_ms >= 0 else None
-
-
-# Of a source, as of when its batch was planned: name, unit, what it is, and where it is from.
-_PARTS: Final = (
-    ("tasks", "{task}", "Tasks of the previous batch.", "plan.tasks"),
-    (
-        "key_ranges",
-        "{range}",
-        "Key ranges of the previous batch; 0 without a split.",
-        "plan.keyRanges",
+# Of a source, as of when its batch was planned.
+OF_SOURCE: Final = (
+    *_rows(
+        _SOURCE,
+        """
+gauge lag {offset} lag.total_offsets: Read lag of all partitions.
+gauge max_lag {offset} lag.max_offsets: Largest read lag of a partition.
+gauge commit_lag {offset} commit_lag.total_offsets: Commit lag of all partitions.
+""",
     ),
-    (
-        "pending_records",
-        "{record}",
-        "Records that were delivered and are not done.",
-        "commits.pending",
-    ),
-    (
-        "held",
-        "1",
-        "Partitions with key ranges that receive fewer records.",
-        "commits.partitionsHeld",
-    ),
-    (
-        "max_range_lag",
-        "{offset}",
-        "How far the slowest key range is behind the read position.",
-        "commits.maxRangeLag",
-    ),
-    ("state.rows", "{row}", "Rows of state in files: at least one for each key.", "state.rows"),
-    ("state.bytes", "By", "Bytes of state in files.", "state.bytes"),
-    ("state.runs", "{run}", "Sorted runs of state in files.", "state.runs"),
-    (
-        "watermark.lag",
-        "s",
-        "How far the watermark that is farthest back is behind the clock.",
-        "state.watermarkLagSeconds",
-    ),
-    ("members", "{member}", "Members of the group.", "members.members"),
-    ("reached_members", "{member}", "Members that can reach the driver.", "members.reached"),
-    ("epoch", "1", "Epoch of the assignment of key ranges.", "members.epoch"),
-    ("throttle_factor", "1", "The volume guard's factor, 0 to 1.", "volumes.throttleFactor"),
-    ("fallback", "1", "1 while the guard's fallback is in force.", "volumes.fallback"),
-    ("volumes.violated", "{volume}", "Volumes at the limit.", "volumes.violated"),
-    (
-        "guard.active_brokers",
-        "{broker}",
-        "Brokers of the guard's last check.",
-        "volumes.activeBrokers",
-    ),
-    (
-        "guard.active_log_dirs",
-        "{dir}",
-        "Log directories of the guard's last check.",
-        "volumes.activeLogDirs",
-    ),
-    (
-        "volumes.held",
-        "{partition}",
-        "Partitions that the guard holds back.",
-        "volumes.partitionsHeld",
-    ),
-)
-OF_SOURCE: Final[tuple[tuple[Metric, OfSource], ...]] = (
-    (
-        _gauge("lag", "{offset}", "Read lag of all partitions.", _ENDS, _SOURCE),
-        _of("lag.total_offsets"),
-    ),
-    (
-        _gauge("max_lag", "{offset}", "Largest read lag of a partition.", _ENDS, _SOURCE),
-        _of("lag.max_offsets"),
-    ),
-    (
-        _gauge(
-            "commit_lag",
-            "{offset}",
-            "Commit lag of all partitions.",
-            f"{_ENDS}, commits.committed",
-            _SOURCE,
-        ),
-        _of("commit_lag.total_offsets"),
-    ),
-    *((_gauge(*row, _SOURCE), _of_part(row[-1])) for row in _PARTS),
-    (
-        _gauge(
-            "volumes.full.time",
-            "s",
-            "Time until the first volume is full.",
-            "volumes.timeToFullMs",
-            _SOURCE,
-        ),
-        _full_in,
+    *_rows(
+        _SOURCE,
+        """
+gauge tasks {task} plan.tasks: Tasks of the previous batch.
+gauge key_ranges {range} plan.keyRanges: Key ranges of the previous batch; 0 without a split.
+gauge pending_records {record} commits.pending: Records that were delivered and are not done.
+gauge held 1 commits.partitionsHeld: Partitions with key ranges that receive fewer records.
+gauge max_range_lag {offset} commits.maxRangeLag: How far the slowest key range is behind the read
+    position.
+gauge state.rows {row} state.rows: Rows of state in files: at least one for each key.
+gauge state.bytes By state.bytes: Bytes of state in files.
+gauge state.runs {run} state.runs: Sorted runs of state in files.
+gauge watermark.lag s state.watermarkLagSeconds: How far the watermark that is farthest back is
+    behind the clock.
+gauge members {member} members.members: Members of the group.
+gauge reached_members {member} members.reached: Members that can reach the driver.
+gauge epoch 1 members.epoch: Epoch of the assignment of key ranges.
+gauge throttle_factor 1 volumes.throttleFactor: The volume guard's factor, 0 to 1.
+gauge fallback 1 volumes.fallback: 1 while the guard's fallback is in force.
+gauge volumes.violated {volume} volumes.violated: Volumes at the limit.
+gauge guard.active_brokers {broker} volumes.activeBrokers: Brokers of the guard's last check.
+gauge guard.active_log_dirs {dir} volumes.activeLogDirs: Log directories of the guard's last check.
+gauge volumes.held {partition} volumes.partitionsHeld: Partitions that the guard holds back.
+gauge volumes.full.time s volumes.timeToFullMs/1000: Time until the first volume is full.
+""",
+        _part,
     ),
 )
 
 # Of the batch before: so each plan is counted once, one batch late.
-_PLANS: Final = (
-    ("read.bytes", "By", "Bytes of log that tasks read, estimated by a sample.", "plan.bytes"),
-    ("fetched.bytes", "By", "Bytes that brokers sent for the same log.", "plan.fetchedBytes"),
-    ("portions.own", "{portion}", "Work units read by their owner.", "members.ownPortions"),
-    (
-        "portions.foreign",
-        "{portion}",
-        "Work units read by another member.",
-        "members.foreignPortions",
-    ),
-    (
-        "portions.unowned",
-        "{portion}",
-        "Work units without a present owner.",
-        "members.unownedPortions",
-    ),
-    (
-        "portions.standby",
-        "{portion}",
-        "Work units read by a standby, which has copies of their state.",
-        "members.standbyPortions",
-    ),
-)
-OF_PLAN: Final[tuple[tuple[Metric, OfSource], ...]] = tuple(
-    (_count(*row, _SOURCE), _of_part(row[-1])) for row in _PLANS
+OF_PLAN: Final = _rows(
+    _SOURCE,
+    """
+counter read.bytes By plan.bytes: Bytes of log that tasks read, estimated by a sample.
+counter fetched.bytes By plan.fetchedBytes: Bytes that brokers sent for the same log.
+counter portions.own {portion} members.ownPortions: Work units read by their owner.
+counter portions.foreign {portion} members.foreignPortions: Work units read by another member.
+counter portions.unowned {portion} members.unownedPortions: Work units without a present owner.
+counter portions.standby {portion} members.standbyPortions: Work units read by a standby, which has
+    copies of their state.
+""",
+    _part,
 )
 
 # Told as sums of a run, which begin anew with the next one.
-_SUMS: Final = (
-    ("mirror.committed", "{commit}", "Commits to the Kafka group.", "mirror.committed"),
-    ("mirror.refused", "{commit}", "Commits that Kafka refused.", "mirror.refused"),
-    ("mirror.failed", "{commit}", "Commits that failed.", "mirror.failed"),
-    ("lost", "{offset}", "Offsets that were gone before a task read them.", "losses.offsets"),
-    (
-        "guard.limit_violated",
-        "{volume}",
-        "Volumes at the limit, each once a check.",
-        "volumes.limitViolated",
-    ),
-    (
-        "guard.fallback_applied",
-        "{time}",
-        "How often the guard's fallback came into force.",
-        "volumes.fallbackApplied",
-    ),
-)
-OF_RUN: Final[tuple[tuple[Metric, OfSource], ...]] = tuple(
-    (_count(*row, _SOURCE), _of_part(row[-1])) for row in _SUMS
+OF_RUN: Final = _rows(
+    _SOURCE,
+    """
+counter mirror.committed {commit} mirror.committed: Commits to the Kafka group.
+counter mirror.refused {commit} mirror.refused: Commits that Kafka refused.
+counter mirror.failed {commit} mirror.failed: Commits that failed.
+counter lost {offset} losses.offsets: Offsets that were gone before a task read them.
+counter guard.limit_violated {volume} volumes.limitViolated: Volumes at the limit, each once a
+    check.
+counter guard.fallback_applied {time} volumes.fallbackApplied: How often the guard's fallback came
+    into force.
+""",
+    _part,
 )
 
 TABLE: Final[tuple[Metric, ...]] = (
