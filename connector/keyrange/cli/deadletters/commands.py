@@ -26,16 +26,7 @@ from keyrange.cli.commits.reset import (
     check_no_batch_is_open,
     say_what_is_next,
 )
-from keyrange.cli.deadletters.documents import (
-    document,
-    fields_of,
-    fields_of_timer,
-    located,
-    print_letters,
-    print_timers,
-    timer_document,
-    timer_located,
-)
+from keyrange.cli.deadletters.documents import document, fields_of, located, print_letters
 from keyrange.cli.render import (
     LimitOption,
     OutputFormat,
@@ -54,14 +45,7 @@ from keyrange.cli.source_options import (
     read_record_id,
     storage_of,
 )
-from keyrange.cli.values import (
-    SinceOption,
-    iso_us,
-    now,
-    read_key,
-    read_since,
-    short_key,
-)
+from keyrange.cli.values import SinceOption, now, read_key, read_since, short_key
 from keyrange.errors import invalid_options
 from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.model.offsets import TopicPartition
@@ -71,6 +55,7 @@ if TYPE_CHECKING:
     from keyrange.individual_commits.table.dead_letters import (
         DeadLetter,
         DeadLetters,
+        Letter,
         TimerLetter,
     )
     from keyrange.individual_commits.table.keyed_state_rows import StoredState
@@ -121,14 +106,14 @@ def list_letters(
     values = {
         "table": chosen.table,
         "dead_letters": [document(each) for each in found[:limit]],
-        "timers": [timer_document(each) for each in timers[:limit]],
+        "timers": [document(each) for each in timers[:limit]],
     }
 
     def print_both(_: object) -> None:
         print_letters(found[:limit])
         if timers:
             print_words("Timers")
-            print_timers(timers[:limit])
+            print_letters(timers[:limit], of_timers=True)
 
     print_as(of.output, "deadletters.list/1", values, print_both)
     for some, named in ((found, "dead letters"), (timers, "timers")):
@@ -168,29 +153,32 @@ def show(
     name, number, at = read_record_id(f"{record}:0" if key else record, "the record")
     place, of_key = f"{name}-{number}", read_key(key)
     letters, group = _opened(table, dead_letters, of)
-    found: list[DeadLetter] = []
-    timers: list[TimerLetter] = []
+    found: Sequence[Letter]
     if key:
-        timers = [
-            each for each in letters.timers(topic=name, partition=number) if each.key == of_key
-        ]
-        timers = chosen_letters(timers, group, of.source)
+        timers = letters.timers(topic=name, partition=number)
+        found = chosen_letters((t for t in timers if t.key == of_key), group, of.source)
     else:
-        found = letters.read(topic=name, partition=number, offset=at)
-        found = chosen_letters(found, group, of.source)
-    if not (found or timers):
+        records = letters.read(topic=name, partition=number, offset=at)
+        found = chosen_letters(records, group, of.source)
+    if not found:
         no_timer = f"no timer of this key was given up in {place}"
         raise invalid_options(no_timer if key else f"offset {at} of {place} is no dead letter")
     if of.output is OutputFormat.JSON:
-        values = {"table": table, "dead_letters": [document(each) for each in found]}
-        values["timers"] = [timer_document(each) for each in timers]
-        print_document("deadletters.show/1", values)
+        kinds: dict[str, list[Any]] = {"dead_letters": [], "timers": []}
+        kinds["timers" if key else "dead_letters"] = [document(each) for each in found]
+        print_document("deadletters.show/1", {"table": table, **kinds})
         return
     for each in found:
-        print_record(f"{place}, offset {at}", fields_of(each, characters))
-    for timer in timers:
-        title = f"{place}, timer {iso_us(timer.timer_at_us)}"
-        print_record(title, fields_of_timer(timer, characters))
+        what = f"timer {located(each)['timer_at']}" if key else f"offset {at}"
+        print_record(f"{place}, {what}", fields_of(each, characters))
+
+
+def _named(letter: Letter) -> str:
+    """The record or the timer of a dead letter, for people."""
+    what, place = located(letter), f"{letter.topic}-{letter.partition}"
+    if "offset" in what:
+        return f"{place}, offset {what['offset']}"
+    return f"{place}, timer {what['timer_at']} of key {short_key(letter.key)}"
 
 
 def _opened(table: str, path: str, of: OfSourceShown) -> tuple[DeadLetters, str]:
@@ -310,8 +298,8 @@ def _replayed(
     return {
         "replayed": [located(each) for each in plan.taken],
         "left": [{**located(each), "why": said} for each, said in left],
-        "timers": [timer_located(each) for each in timers.taken],
-        "timers_left": [{**timer_located(each), "why": said} for each, said in timers.left],
+        "timers": [located(each) for each in timers.taken],
+        "timers_left": [{**located(each), "why": said} for each, said in timers.left],
     }
 
 
@@ -326,7 +314,7 @@ def _print_replay(
     count = len(taken) + len(left)
     print_words(f"{len(taken):,} of {count:,} dead letters {would} handed out again")
     for each, said in left:
-        print_words(f"{each.topic}-{each.partition}, offset {each.offset} is not: {said}")
+        print_words(f"{_named(each)} is not: {said}")
     if taken and not confirm:
         note(
             "a record that comes again comes behind later ones of its key: in a table with keys "
@@ -337,8 +325,7 @@ def _print_replay(
         count = len(set_again) + len(not_set)
         print_words(f"{len(set_again):,} of {count:,} timers {would} set again")
     for timer, said in not_set:
-        at = f"timer {iso_us(timer.timer_at_us)} of key {short_key(timer.key)}"
-        print_words(f"{timer.topic}-{timer.partition}, {at} is not: {said}")
+        print_words(f"{_named(timer)} is not: {said}")
 
 
 def _gone(letters: Sequence[DeadLetter], known: Snapshot, named: Mapping[str, str]) -> list[str]:

@@ -17,7 +17,7 @@ from keyrange.text.escaping import one_line, plain
 from keyrange.text.formats import moment
 
 if TYPE_CHECKING:
-    from keyrange.individual_commits.table.dead_letters import DeadLetter, Letter, TimerLetter
+    from keyrange.individual_commits.table.dead_letters import DeadLetter, Letter
 
 # What a list shows of an error where it does not go to a terminal.
 _ERROR_CHARACTERS: Final = 500
@@ -28,101 +28,82 @@ def _cause(letter: Letter) -> str:
     return letter.cause.name.lower().replace("_", " ")
 
 
-def document(letter: DeadLetter) -> dict[str, Any]:
-    """A dead letter as JSON."""
-    return {
-        **_batch_of(letter),
-        **located(letter),
-        "topic_id": letter.topic_id or None,
-        "timestamp": iso(letter.timestamp_ms),
-        "key": in_json(letter.key),
-        "value": in_json(letter.value),
-        "headers": [[name, in_json(value)] for name, value in letter.headers],
-        **_failure_of(letter),
-        "first_at": iso(letter.first_at_ms),
-        "last_at": iso(letter.last_at_ms),
-        "written_at": iso(letter.written_at_ms),
-        "status": letter.status,
-        "replayed_by": letter.replayed_by,
-        "replayed_to": letter.replayed_to,
-    }
+# What no timer has.
+_OF_RECORDS: Final = frozenset({"timestamp", "value", "headers", "first_at"})
 
 
-def _batch_of(letter: Letter) -> dict[str, Any]:
-    return {
+def document(letter: Letter) -> dict[str, Any]:
+    """A dead letter as JSON, of a record or of a timer."""
+    record = _record_of(letter)
+    values = {
         "group": letter.group,
         "source_id": letter.source_id,
         "query_id": letter.query_id,
         "batch_id": letter.batch_id,
-    }
-
-
-def _failure_of(letter: Letter) -> dict[str, Any]:
-    return {
+        **located(letter),
+        "topic_id": letter.topic_id or None,
+        "timestamp": iso(record.timestamp_ms) if record else None,
+        "key": in_json(letter.key),
+        "value": in_json(record.value) if record else None,
+        "headers": [[name, in_json(value)] for name, value in record.headers] if record else None,
         "error": letter.error,
         "frames": list(letter.frames),
         "cause": letter.cause.name.lower(),
         "attempts": letter.attempts,
-    }
-
-
-def located(letter: DeadLetter) -> dict[str, Any]:
-    return {"topic": letter.topic, "partition": letter.partition, "offset": letter.offset}
-
-
-def timer_located(letter: TimerLetter) -> dict[str, Any]:
-    place = {"topic": letter.topic, "partition": letter.partition}
-    return place | {"key": in_json(letter.key), "timer_at": iso_us(letter.timer_at_us)}
-
-
-def timer_document(letter: TimerLetter) -> dict[str, Any]:
-    """A timer that was given up, as JSON."""
-    return {
-        **_batch_of(letter),
-        **timer_located(letter),
-        "topic_id": letter.topic_id or None,
-        **_failure_of(letter),
+        "first_at": iso(record.first_at_ms) if record else None,
         "last_at": iso(letter.last_at_ms),
         "written_at": iso(letter.written_at_ms),
         "status": letter.status,
         "replayed_by": letter.replayed_by,
         "replayed_to": letter.replayed_to,
     }
+    return {name: each for name, each in values.items() if record or name not in _OF_RECORDS}
 
 
-_TIMERS: Final[Columns] = {
+def _record_of(letter: Letter) -> DeadLetter | None:
+    """The letter of a record; None of a timer's."""
+    from keyrange.individual_commits.table.dead_letters import DeadLetter
+
+    return letter if isinstance(letter, DeadLetter) else None
+
+
+def located(letter: Letter) -> dict[str, Any]:
+    """The record, or the timer of a key, as JSON."""
+    from keyrange.individual_commits.table.dead_letters import DeadLetter
+
+    place = {"topic": letter.topic, "partition": letter.partition}
+    if isinstance(letter, DeadLetter):
+        return place | {"offset": letter.offset}
+    return place | {"key": in_json(letter.key), "timer_at": iso_us(letter.timer_at_us)}
+
+
+_COLUMNS: Final[Columns] = {
+    "tries": lambda each: each.attempts,
+    "cause": _cause,
+    "given up (UTC)": lambda each: moment(iso(each.written_at_ms)),
+    "state": lambda each: each.status,
+    "key": lambda each: short_key(each.key),
+}
+_OF_RECORD: Final[Columns] = {"offset": lambda each: each.offset, **_COLUMNS}
+_OF_TIMER: Final[Columns] = {
     "timer (UTC)": lambda each: moment(iso_us(each.timer_at_us)),
-    "tries": lambda each: each.attempts,
-    "cause": _cause,
-    "given up (UTC)": lambda each: moment(iso(each.written_at_ms)),
-    "state": lambda each: each.status,
-    "key": lambda each: short_key(each.key),
-}
-_LETTERS: Final[Columns] = {
-    "offset": lambda each: each.offset,
-    "tries": lambda each: each.attempts,
-    "cause": _cause,
-    "given up (UTC)": lambda each: moment(iso(each.written_at_ms)),
-    "state": lambda each: each.status,
-    "key": lambda each: short_key(each.key),
+    **_COLUMNS,
 }
 
 
-def print_letters(letters: Sequence[DeadLetter]) -> None:
-    """Three lines for each: what it is, its error, and how its value begins."""
-    below = [
-        [_error(each), f"value {cut(' '.join(shown(each.value).split()), _VALUE_CHARACTERS)}"]
-        for each in letters
-    ]
+def print_letters(letters: Sequence[Letter], of_timers: bool = False) -> None:
+    """Some lines for each: what it is, its error, and how the value of a record begins."""
+    below = [[_error(each), _value(each)] for each in letters]
     names = [f"{each.topic}-{each.partition}" for each in letters]
-    print_by(names, *table_of(_LETTERS, letters), below, "no dead letters")
+    columns = _OF_TIMER if of_timers else _OF_RECORD
+    print_by(names, *table_of(columns, letters), below, "no dead letters")
 
 
-def print_timers(letters: Sequence[TimerLetter]) -> None:
-    """Two lines for each timer that was given up: what it is, and its error."""
-    below = [[_error(each)] for each in letters]
-    names = [f"{each.topic}-{each.partition}" for each in letters]
-    print_by(names, *table_of(_TIMERS, letters), below, "no timers")
+def _value(letter: Letter) -> str:
+    record = _record_of(letter)
+    if record is None:
+        return ""
+    return f"value {cut(' '.join(shown(record.value).split()), _VALUE_CHARACTERS)}"
 
 
 def _error(letter: Letter) -> str:
@@ -136,44 +117,30 @@ def _state(letter: Letter) -> str:
     return f"replayed by {letter.replayed_by}, {letter.replayed_to}"
 
 
-def fields_of(letter: DeadLetter, characters: int) -> dict[str, Any]:
-    fields = {
+def fields_of(letter: Letter, characters: int) -> dict[str, Any]:
+    """All of a dead letter, for people."""
+    record = _record_of(letter)
+    values = {
         "state": _state(letter),
         "error": plain(letter.error),
         "cause": _cause(letter),
         "attempts": letter.attempts,
-        "first at": iso(letter.first_at_ms),
+        "first at": iso(record.first_at_ms) if record else None,
         "last at": iso(letter.last_at_ms),
         "batch": letter.batch_id,
         "query": letter.query_id,
-        "timestamp": iso(letter.timestamp_ms),
+        "timestamp": iso(record.timestamp_ms) if record else None,
         "key": _bounded(letter.key, characters),
-        "value": _bounded(letter.value, characters),
+        "value": _bounded(record.value, characters) if record else None,
+        "raised at": plain("\n".join(letter.frames)) if letter.frames else None,
     }
-    if letter.frames:
-        fields["raised at"] = plain("\n".join(letter.frames))
-    for name, value in letter.headers:
+    fields = {name: each for name, each in values.items() if each is not None}
+    for name, value in record.headers if record else ():
         # Two headers may have one name.
         label = f"header {shown(name.encode())}"
         while label in fields:
             label += "'"
         fields[label] = _bounded(value, characters)
-    return fields
-
-
-def fields_of_timer(letter: TimerLetter, characters: int) -> dict[str, Any]:
-    fields = {
-        "state": _state(letter),
-        "error": plain(letter.error),
-        "cause": _cause(letter),
-        "attempts": letter.attempts,
-        "last at": iso(letter.last_at_ms),
-        "batch": letter.batch_id,
-        "query": letter.query_id,
-        "key": _bounded(letter.key, characters),
-    }
-    if letter.frames:
-        fields["raised at"] = plain("\n".join(letter.frames))
     return fields
 
 
