@@ -203,6 +203,8 @@ def test_a_line_of_a_job_says_how_many_records_there_were(lake: Lake) -> None:
         b'{"sources": [{}], "batchId": true}',
         b'{"sources": [{}], "batchId": 1, "timestamp": "noon"}',
         b'{"sources": [{"endOffset": {"t": 5}}], "batchId": 1, "timestamp": "2026-05-28"}',
+        b'{"sources": [{"endOffset": {"@keyrange": {"initial": {"t": 5}}}}], "batchId": 1, '
+        b'"timestamp": "2026-05-28"}',
         b"[" * 100_000,
     ],
 )

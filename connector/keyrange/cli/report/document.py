@@ -22,7 +22,13 @@ from keyrange.cli.watch.view import all_read_text, facts, failure_text, read_lag
 from keyrange.errors import KeyrangeError
 from keyrange.model.checkpoint import RESERVED, Checkpoint, read_positions
 from keyrange.model.offsets import OffsetRange, TopicPartition
-from keyrange.observing.model.query_progress import is_figure, work_done
+from keyrange.observing.model.query_progress import (
+    is_figure,
+    offset_document,
+    parts_in,
+    positions_in,
+    work_done,
+)
 from keyrange.report.page_parts import QueryState, Source
 from keyrange.storage.model.spark_log import CheckpointProgress, PlannedBatch, ranges_of
 from keyrange.text.formats import span
@@ -95,10 +101,9 @@ def event(line: bytes, source: int) -> dict[str, Any]:
     duration_ms = document.get("batchDuration", triggered)
     if not isinstance(found, dict) or _whole(document.get("batchId")) is None:
         raise ValueError("it names no batch")
-    start, end, latest = (
-        _offset(found.get(name)) for name in ("startOffset", "endOffset", "latestOffset")
-    )
-    metrics = _object(_object(latest.get(RESERVED)).get("metrics"))
+    names = ("startOffset", "endOffset", "latestOffset")
+    start, end, latest = (offset_document(found.get(name)) for name in names)
+    parts = parts_in(latest)
     work = work_done(document)
     at_ms = ms_of(str(document.get("timestamp")))
     rows = _whole(found.get("numInputRows", document.get("numInputRows")))
@@ -111,21 +116,20 @@ def event(line: bytes, source: int) -> dict[str, Any]:
         "records": rows if work is None else work.records,
         "duration_ms": _whole(duration_ms),
         **_read(start, end, latest),
-        **{name: _figures(metrics.get(name)) for name in ("members", "plan", "volumes")},
+        **{name: _figures(parts.get(name, {})) for name in ("members", "plan", "volumes")},
         "state": "committed",
     }
 
 
-def _read(start: Any, end: Any, latest: Any) -> dict[str, Any]:
+def _read(
+    start: Mapping[str, Any], end: Mapping[str, Any], latest: Mapping[str, Any]
+) -> dict[str, Any]:
     """Where a batch ended in each partition, where the logs did, and how many offsets it was."""
     try:
-        began, ended, ends = (
-            read_positions({k: v for k, v in each.items() if k != RESERVED}, least=0)
-            for each in (start, end, latest)
-        )
+        began, ended, ends = map(positions_in, (start, end, latest))
+        began |= read_positions(_object(_object(end.get(RESERVED)).get("initial")), least=0)
     except KeyrangeError as failure:
         raise ValueError(failure.message) from None
-    began |= read_positions(_object(_object(end.get(RESERVED)).get("initial")), least=0)
     known = began.keys() >= ended.keys()
     return {
         "offsets": sum(at - began[each] for each, at in ended.items()) if known else None,
@@ -136,25 +140,15 @@ def _read(start: Any, end: Any, latest: Any) -> dict[str, Any]:
     }
 
 
-def _offset(value: Any) -> dict[str, Any]:
-    """An offset, which is JSON or the text of it."""
-    if isinstance(value, str):
-        try:
-            value = json.loads(value)
-        except (RecursionError, ValueError):
-            return {}
-    return _object(value)
-
-
 def _object(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _figures(value: Any) -> dict[str, Any]:
+def _figures(part: Mapping[str, Any]) -> dict[str, Any]:
     """A part of the metrics, without numbers that nothing can be drawn of."""
     return {
         name: each
-        for name, each in _object(value).items()
+        for name, each in part.items()
         if is_figure(each) or not isinstance(each, int | float)
     }
 

@@ -209,13 +209,13 @@ def read_source(
 
     Offsets are JSON, as text or parsed. Raises INVALID_OFFSETS where they cannot be read.
     """
-    end, latest = _document(source.get("endOffset")), _document(source.get("latestOffset"))
+    end, latest = (offset_document(source.get(each)) for each in ("endOffset", "latestOffset"))
     if RESERVED not in end and RESERVED not in latest:
         return None
-    consumed, ends, parts = _positions(end), _positions(latest), _parts(latest)
+    consumed, ends, parts = positions_in(end), positions_in(latest), parts_in(latest)
     # What was pending when the batch was planned counts as pending behind it too, and the batch's
     # own new records as done: what became of them is not known yet.
-    uncommitted = _positions(_document(parts.get("commits", {}).get("committed")))
+    uncommitted = positions_in(offset_document(parts.get("commits", {}).get("committed")))
     committed = {p: uncommitted.get(p, at) for p, at in consumed.items()}
     return SourceProgress(
         index=index,
@@ -228,24 +228,26 @@ def read_source(
     )
 
 
-def _parts(latest: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+def parts_in(latest: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """What the planning process says, by part and name."""
     reserved = latest.get(RESERVED)
     metrics = reserved.get("metrics") if isinstance(reserved, dict) else None
     found = metrics if isinstance(metrics, dict) else {}
     return {name: part for name, part in found.items() if isinstance(part, dict)}
 
 
-def _document(offset: Any) -> dict[str, Any]:
+def offset_document(offset: Any) -> dict[str, Any]:
     """An offset's JSON object; empty for what other sources write, and where there is none."""
     if isinstance(offset, str):
         try:
             offset = json.loads(offset)
-        except ValueError:
+        except (RecursionError, ValueError):
             return {}
     return offset if isinstance(offset, dict) else {}
 
 
-def _positions(document: Mapping[str, Any]) -> dict[TopicPartition, int]:
+def positions_in(document: Mapping[str, Any]) -> dict[TopicPartition, int]:
+    """Those of an offset. Raises INVALID_OFFSETS."""
     return read_positions({k: v for k, v in document.items() if k != RESERVED}, least=0)
 
 
