@@ -113,7 +113,7 @@ class ClaimLog:
         self.check_holds()
         known = self._table(self._source).seen()
         claim = replace(self.claims()[self._source], marks=marks)
-        self._append(self._source, known.seq + 1, write_claim(claim))
+        self._append(self._commit(self._source, known.seq + 1, write_claim(claim)))
 
     def _read(self, source: str, seq: int, text: str) -> Claim:
         if not is_of_consumer(source):
@@ -138,22 +138,15 @@ class ClaimLog:
     ) -> bool:
         """Write a claim as commit `seq` of a source; whether nobody else has written there."""
         try:
-            self._append(source, seq, write_claim(claim), states, drivers=drivers)
+            self._append(self._commit(source, seq, write_claim(claim), states), drivers)
         except KeyrangeError as failure:
             if failure.condition.name != "COMMITS_FENCED":
                 raise
             return False
         return True
 
-    def _append(
-        self,
-        source: str,
-        seq: int,
-        claim: str = "",
-        states: Mapping[TopicPartition, PartitionState] | None = None,
-        drivers: int | None = None,
-    ) -> None:
-        self._table(source).append(self._commit(source, seq, claim, states), drivers)
+    def _append(self, commit: Commit, drivers: int | None = None) -> None:
+        self._table(commit.source_id).append(commit, drivers)
 
     def _commit(
         self,

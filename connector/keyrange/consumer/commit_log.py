@@ -145,7 +145,7 @@ class CommitLog(ClaimLog):
 
     def write(self, commit: Commit) -> None:
         """Write a commit that was planned. Raises as `commit`."""
-        self._table(self._source).append(commit)
+        self._append(commit)
 
     def maintain(self) -> None:
         """Compact the table where it is time to."""
@@ -228,7 +228,7 @@ class CommitLog(ClaimLog):
                 # What somebody has set by hand since stays so.
                 is_kept = {p: known.states.get(p) == before.get(p) for p in left.commit.states}
                 states = {p: each for p, each in left.commit.states.items() if is_kept[p]}
-                self._append(source, known.seq + 1, states=states)
+                self._append(self._commit(source, known.seq + 1, states=states))
         except KeyrangeError as failure:
             if failure.condition.name != "COMMITS_FENCED":
                 raise

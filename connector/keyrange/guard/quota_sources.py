@@ -45,16 +45,12 @@ BUILT_IN: Final[Mapping[str, Callable[[VolumeOptions], QuotaSource]]] = {
 }
 
 
-def open_quota_source(options: VolumeOptions) -> QuotaSource:
-    """The source that `quota.source` names. Raises INVALID_OPTIONS that lists the names."""
-    name = options.quota_source
-    return open_source(name, options, BUILT_IN, QUOTA_SOURCES, "quota.source")
-
-
 def base_rate(options: VolumeOptions) -> int:
-    """The rate that the source says. Raises as `open_quota_source`, and QUOTA_UNREADABLE for
-    whatever a source of others raises, or says that is no rate."""
-    source = open_quota_source(options)
+    """The rate that the source says which `quota.source` names. Raises INVALID_OPTIONS that lists
+    the names, and QUOTA_UNREADABLE for whatever a source of others raises, or says that is no
+    rate."""
+    name = options.quota_source
+    source = open_source(name, options, BUILT_IN, QUOTA_SOURCES, "quota.source")
     try:
         rate = source.base_rate()
         if isinstance(rate, bool) or not isinstance(rate, int) or not 0 < rate <= _RATE_MAX:
@@ -62,7 +58,7 @@ def base_rate(options: VolumeOptions) -> int:
     except KeyrangeError:
         raise
     except Exception as failure:
-        text = f"the source {options.quota_source} did not say a rate"
+        text = f"the source {name} did not say a rate"
         reason = f"{type(failure).__name__}: {failure}"
         raise error("QUOTA_UNREADABLE", f"{text}: {reason}") from failure
     return rate

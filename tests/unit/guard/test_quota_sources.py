@@ -12,12 +12,12 @@ import pytest
 from keyrange.errors import InvalidError, KeyrangeError
 from keyrange.guard import entry_points
 from keyrange.guard.enforcer import settings_of
-from keyrange.guard.quota_sources import base_rate, open_quota_source
+from keyrange.guard.quota_sources import base_rate
 from keyrange.options.volume_checks import VolumeOptions
 
 
 def rate(**options: Any) -> int:
-    return open_quota_source(VolumeOptions(**options)).base_rate()
+    return base_rate(VolumeOptions(**options))
 
 
 def test_a_rate_is_from_an_option_or_a_file(tmp_path: Path) -> None:
