@@ -82,6 +82,8 @@ class LogDirReader:
                 asked = [b for b in now.values() if not _answered(b, brokers, answers)]
                 answers |= self._ask(asked, by)
                 brokers = now
+        for left in self._connections.keys() - set(brokers.values()):
+            self._connections.pop(left).close()
         heard = {node for node, answer in answers.items() if not answer.failure}
         ids = frozenset(brokers.keys() | heard)
         return VolumeReading(ids, tuple(answers[node] for node in sorted(ids & answers.keys())))

@@ -199,6 +199,18 @@ def test_a_broker_that_has_left_is_not_missed(
     assert [brokers.times(node) for node in (1, 2, 3)] == [1, 1, 1]
 
 
+def test_the_connection_to_a_broker_that_has_left_is_closed(
+    brokers: ScriptedBrokers, reader: LogDirReader
+) -> None:
+    """One that comes back at another address, as a pod does, would leave one each time."""
+    reader.read(20_000)
+    left = next(each for broker, each in reader._connections.items() if broker.node_id == 2)
+    brokers.listed = [1, 3]
+    reader.read(20_000)
+    assert {broker.node_id for broker in reader._connections} == {1, 3}
+    assert not left.usable
+
+
 def test_a_broker_that_comes_meanwhile_is_asked_too(
     brokers: ScriptedBrokers, reader: LogDirReader
 ) -> None:
