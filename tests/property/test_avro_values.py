@@ -35,9 +35,6 @@ def test_what_the_pass_reads_is_what_a_row_is_by_itself() -> None:
         payloads = [*trial.payloads, *(damaged(each, chance) for each in trial.payloads)]
         values, errors = zip(*(alone(decoder, each) for each in payloads), strict=True)
         found = decoder.read(Payloads.of(pa.array(payloads, pa.binary())))
-        assert (
-            found.bad.rows.tolist()
-            == np.flatnonzero([each is not None for each in errors]).tolist()
-        )
-        assert found.bad.errors == [each for each in errors if each is not None]
+        assert [*found.bad] == np.flatnonzero([each is not None for each in errors]).tolist()
+        assert [*found.bad.values()] == [each for each in errors if each is not None]
         assert comparable(found.column) == comparable(pa.array(values, decoder.type))

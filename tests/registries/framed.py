@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
-from keyrange.formats.payloads import BadValues, Payloads, ReadValues
+from keyrange.formats.payloads import Payloads, ReadValues
 from keyrange.model.value_forms import ReadSettings, Schema, UnfitSchema
 from keyrange.registry.registered_schemas import RegisteredSchema, SchemaId
 
@@ -39,7 +38,7 @@ class ToldDecoder:
         left = [None if row is None else f'"{row["schema"]}"' for row in rows]
         return ReadValues(
             pa.array(rows, COLUMN),
-            BadValues(np.array(bad, np.int64), [f"bad by {self._writer.text}"] * len(bad)),
+            dict.fromkeys(bad, f"bad by {self._writer.text}"),
             pa.array(left, pa.string()) if self._rescues else None,
         )
 

@@ -7,13 +7,12 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 from google.protobuf import descriptor_pb2, json_format
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 
-from keyrange.formats.payloads import BadValues, Payloads, ReadValues
+from keyrange.formats.payloads import Payloads, ReadValues
 from keyrange.model.value_forms import ReadSettings, Schema, UnfitSchema
 
 
@@ -26,7 +25,7 @@ class ByJson:
     def read(self, payloads: Payloads) -> ReadValues:
         values = [payloads.row(at) for at in range(len(payloads))]
         texts = [None if each is None else json.dumps(self._read(each)) for each in values]
-        return ReadValues(pa.array(texts, pa.string()), BadValues(np.zeros(0, np.int64), []))
+        return ReadValues(pa.array(texts, pa.string()), {})
 
 
 class _Format:

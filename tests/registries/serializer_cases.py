@@ -66,7 +66,7 @@ def read(url: str, topic: str, name: str, format: Format, *messages: Messages) -
     ]
     decoder = framed_decoder(settings, reader, format, ReadSettings())
     found = decoder.read(Payloads.of(pa.array(payloads, pa.binary())), pa.array(headers, HEADER))
-    assert found.bad.errors == []
+    assert found.bad == {}
     rows = found.column.to_pylist()
     return [json.loads(each) if isinstance(each, str) else each for each in rows]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from keyrange.formats.payloads import BadValues, Numbers, ReadValues
+from keyrange.formats.payloads import Numbers, ReadValues
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,12 +30,10 @@ def together(groups: Sequence[Group], count: int, kind: pa.DataType, rescues: bo
     def placed(columns: list[pa.Array], kind: pa.DataType) -> pa.Array:
         return pa.concat_arrays([*columns, pa.nulls(1, kind)]).take(taken)
 
-    bad = np.concatenate([each.rows[each.values.bad.rows] for each in groups])
-    errors = [text for each in groups for text in each.values.bad.errors]
-    order = np.argsort(bad, kind="stable")
+    bad = {int(each.rows[at]): why for each in groups for at, why in each.values.bad.items()}
     rescued = [each.values.rescued for each in groups]
     return ReadValues(
         placed([each.values.column for each in groups], kind),
-        BadValues(bad[order], [errors[at] for at in order.tolist()]),
+        dict(sorted(bad.items())),
         placed(rescued, pa.string()) if rescues else None,
     )

@@ -6,7 +6,7 @@ row; it never raises for a payload, and it tells nothing of what is in one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -91,13 +91,8 @@ class Payloads:
         return Payloads(self.data, starts, self.ends, self.present)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class BadValues:
-    """The rows that no schema fits, in order, and why: names of fields and kinds, nothing of the
-    values."""
-
-    rows: Numbers
-    errors: list[str]
+# The rows that no schema fits, in order, and why: names of fields and kinds, nothing of the values.
+BadRows = Mapping[int, str]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,7 +102,7 @@ class ReadValues:
     text; null where nothing is left over."""
 
     column: pa.Array
-    bad: BadValues
+    bad: BadRows
     rescued: pa.StringArray | None = None
 
 
@@ -117,7 +112,7 @@ class WrittenValues:
     one."""
 
     payloads: pa.Array
-    bad: BadValues
+    bad: BadRows
 
 
 # The keys of some rows of a batch: a struct of columns.

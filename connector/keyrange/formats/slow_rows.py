@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from keyrange.formats.payloads import BadValues, Payloads, ReadValues
+from keyrange.formats.payloads import Payloads, ReadValues
 
 _Flags = np.ndarray[Any, np.dtype[np.bool_]]
 # A value in the form that Arrow takes, and as JSON text what it has no place for, if that is asked.
@@ -42,10 +42,9 @@ def with_slow_rows(
             values[row] = value
     if values:
         column = replaced(column, list(values), pa.array(values.values(), column.type))
-    found = BadValues(np.array(list(why), np.int64), list(why.values()))
     if rescued is None:
-        return ReadValues(column, found)
-    return ReadValues(column, found, pa.array(map(left.get, range(len(payloads))), pa.string()))
+        return ReadValues(column, why)
+    return ReadValues(column, why, pa.array(map(left.get, range(len(payloads))), pa.string()))
 
 
 def replaced(column: pa.Array, rows: Sequence[int], values: pa.Array) -> pa.Array:

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from keyrange.formats import written_kernels as kernels
 from keyrange.formats.column_kinds import below, part_at
-from keyrange.formats.payloads import BadValues, WrittenValues
+from keyrange.formats.payloads import WrittenValues
 from keyrange.formats.written_cells import ReadSlots, Source, WrittenCells, cells_of
 
 _Array = np.ndarray[Any, Any]
@@ -221,8 +221,7 @@ class Writer:
         )
         if least < 0:
             raise AssertionError("payloads are larger than their parts")
-        rows = np.flatnonzero(faults >= 0)
-        bad = BadValues(rows, [self._told(each) for each in faults[rows].tolist()])
+        bad = {row: self._told(int(faults[row])) for row in np.flatnonzero(faults >= 0).tolist()}
         there = pa.array(present & (faults < 0)).buffers()[1]
         written = target.slice(least)
         buffers = [there, pa.py_buffer(begins - least), written]

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from keyrange.formats.format import Format
 from keyrange.formats.grouped_rows import Group, together
-from keyrange.formats.payloads import BadValues, Decoder, Numbers, Payloads, ReadValues
+from keyrange.formats.payloads import BadRows, Decoder, Numbers, Payloads, ReadValues
 from keyrange.model.value_forms import ReadSettings, Schema, UnfitSchema
 from keyrange.options.registry import RegistrySettings
 from keyrange.registry.prefixes import (
@@ -111,8 +111,8 @@ class FramedDecoder:
             decoder = self._decoder(prefix)
         if not isinstance(decoder, str):
             return decoder.read(payloads)
-        bad = np.flatnonzero(payloads.present)
-        return self._all_null(len(payloads), BadValues(bad, [decoder] * len(bad)))
+        bad = np.flatnonzero(payloads.present).tolist()
+        return self._all_null(len(payloads), dict.fromkeys(bad, decoder))
 
     def _decoder(self, prefix: bytes) -> Decoder | str:
         """For payloads with this prefix; a text that says why there is none."""
@@ -142,16 +142,15 @@ class FramedDecoder:
             return f"schema {said.id} cannot be read as the columns: {failure}"
 
     def _without_prefix(self, payloads: Payloads, rows: Numbers, more: str) -> Group:
-        errors = []
-        for row in rows.tolist():
+        bad: dict[int, str] = {}
+        for at, row in enumerate(rows.tolist()):
             try:
                 read_prefix(payloads.row(row) or b"", self._indexed)
             except BadPrefix as failure:
-                errors.append(f"{failure}{more}")
-        bad = BadValues(np.arange(len(rows)), errors)
+                bad[at] = f"{failure}{more}"
         return Group(rows, self._all_null(len(rows), bad))
 
-    def _all_null(self, count: int, bad: BadValues) -> ReadValues:
+    def _all_null(self, count: int, bad: BadRows) -> ReadValues:
         rescued = pa.nulls(count, pa.string()) if self._settings.rescues else None
         return ReadValues(pa.nulls(count, self.type), bad, rescued)
 

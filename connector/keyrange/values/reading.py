@@ -126,7 +126,7 @@ class ValueReader:
             columns[name] = found.column
             if name == "value":
                 rescued = found.rescued
-            for row, text in zip(found.bad.rows.tolist(), found.bad.errors, strict=True):
+            for row, text in found.bad.items():
                 told = f"{name}: {text}"
                 why[row] = f"{why[row]}; {told}" if row in why else told
         rows = batch.num_rows

@@ -61,8 +61,8 @@ def typed_column(side: Side, rows: pa.RecordBatch) -> pa.Array:
 def _written(form: WrittenForm, rows: pa.RecordBatch) -> pa.RecordBatch:
     column = typed_column(form.column, rows)
     found = encoder_of(form, column.type).write(column)
-    if found.bad.errors:
-        raise ValueError(f"{_NO_RECORD}: {form.column}: {found.bad.errors[0]}")
+    if found.bad:
+        raise ValueError(f"{_NO_RECORD}: {form.column}: {next(iter(found.bad.values()))}")
     is_key = form.column == "key"
     kept = [name for name in rows.schema.names if is_key or name in PARTS]
     columns = {name: rows.column(name) for name in kept}

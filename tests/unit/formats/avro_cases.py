@@ -48,14 +48,14 @@ def read(made: AvroDecoder, *payloads: bytes | None) -> ReadValues:
 def values(reader: Any, *payloads: bytes | None, writer: Any = None) -> list[Any]:
     """Of payloads that are all good."""
     found = read(decoder(reader, writer), *payloads)
-    assert found.bad.errors == []
+    assert found.bad == {}
     return found.column.to_pylist()  # type: ignore[no-any-return]
 
 
 def error(reader: Any, payload: bytes, writer: Any = None) -> str:
     found = read(decoder(reader, writer), payload)
     assert found.column.to_pylist() == [None]
-    return found.bad.errors[0]
+    return next(iter(found.bad.values()))
 
 
 def long(value: int) -> bytes:

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 import pyarrow as pa
 
 from keyrange.formats.json.decoder import JsonDecoder
-from keyrange.formats.payloads import BadValues, Payloads
+from keyrange.formats.payloads import BadRows, Payloads
 
 BAD = object()
 
@@ -208,7 +208,7 @@ LOCAL_TIMES = (
 )
 
 
-def read_json(schema: pa.Schema, values: pa.BinaryArray) -> tuple[pa.RecordBatch, BadValues]:
+def read_json(schema: pa.Schema, values: pa.BinaryArray) -> tuple[pa.RecordBatch, BadRows]:
     """The fields of these values as columns."""
     read = JsonDecoder(pa.struct(list(schema))).read(Payloads.of(values))
     read.column.validate(full=True)

@@ -180,8 +180,8 @@ def test_a_writers_branch_without_a_place_is_bad_where_it_occurs() -> None:
     made = decoder(["null", "int"], ["null", "int", "string"])
     found = read(made, b"\x00", b"\x02\x06", b"\x04\x02a", None)
     assert found.column.to_pylist() == [None, 3, None, None]
-    assert found.bad.rows.tolist() == [2]
-    assert found.bad.errors == ["the writer's string is no int"]
+    assert [*found.bad] == [2]
+    assert [*found.bad.values()] == ["the writer's string is no int"]
     assert error(record(("a", "int")), b"\x00", record(("a", ["null", "int"]))) == (
         "field a: the writer's null is no int"
     )

@@ -84,14 +84,14 @@ def test_the_compiler_is_not_taken_from_the_working_directory(
 
 def values(text: str, *payloads: bytes | None) -> list[Any]:
     found = read(text, *payloads)
-    assert not found.bad.errors
+    assert not found.bad
     return found.column.to_pylist()
 
 
 def error(text: str, payload: bytes) -> str:
     found = read(text, payload)
     assert found.column.to_pylist() == [None]
-    return found.bad.errors[0]
+    return next(iter(found.bad.values()))
 
 
 def fields(body: str, syntax: str = "proto3") -> str:
@@ -388,5 +388,5 @@ def test_extensions_are_unknown_fields() -> None:
         "proto2",
     )
     found = read(text, b"\x08\x01\xa2\x06\x01\xff", rescues=True)
-    assert not found.bad.errors
+    assert not found.bad
     assert json.loads(found.rescued[0].as_py())[0]["number"] == 100

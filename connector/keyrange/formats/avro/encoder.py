@@ -153,7 +153,7 @@ def _default(field: AvroField, path: str) -> bytes:
     only = AvroType("record", "r", fields=(AvroField(field.name, field.type, frozenset(), None),))
     kind = arrow_type(only)
     written = encoder_of(kind, only, b"").write(pa.array([{field.name: value}], kind))
-    if written.bad.errors:
+    if written.bad:
         raise UnfitSchema(f"the default of {where[:200]} is none")
     found: bytes = written.payloads[0].as_py()
     return found

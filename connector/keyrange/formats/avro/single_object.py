@@ -7,6 +7,7 @@ fixed: what names none of the given schemas is read as one.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -15,7 +16,7 @@ import pyarrow as pa
 from keyrange.formats.avro.fingerprints import MARKER, fingerprint
 from keyrange.formats.avro.schemas import AvroType
 from keyrange.formats.grouped_rows import Group, together
-from keyrange.formats.payloads import BadValues, Decoder, Numbers, Payloads, ReadValues
+from keyrange.formats.payloads import Decoder, Numbers, Payloads, ReadValues
 
 _HEADER_BYTES: Final = 10
 _STRANGE: Final = (
@@ -70,12 +71,11 @@ class SingleObjectDecoder:
     def _without(self, payloads: Payloads, rows: Numbers, strange: frozenset[int]) -> Group:
         """Rows without a header that names a given schema; `strange` ones begin as with one."""
         values = self._plain.read(payloads.take(rows))
-        errors = [
-            f"{_STRANGE}: {text}" if int(rows[at]) in strange else text
-            for at, text in zip(values.bad.rows.tolist(), values.bad.errors, strict=True)
-        ]
-        bad = BadValues(values.bad.rows, errors)
-        return Group(rows, ReadValues(values.column, bad, values.rescued))
+        bad = {
+            at: f"{_STRANGE}: {text}" if int(rows[at]) in strange else text
+            for at, text in values.bad.items()
+        }
+        return Group(rows, replace(values, bad=bad))
 
 
 def _headers(payloads: Payloads) -> tuple[Numbers, np.ndarray]:

@@ -129,7 +129,7 @@ class ConnectAvroDecoder:
         found = self._decoder.read(payloads)
         why: dict[int, str] = {}
         column = _converted(found.column, self._schema, "", why)
-        why |= zip(found.bad.rows.tolist(), found.bad.errors, strict=True)
+        why |= found.bad
         return null_where_bad(column, why)
 
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from keyrange.formats.connect.columns import DIGITS, Meaning, read_column
 from keyrange.formats.json.decoder import RAW, JsonDecoder
-from keyrange.formats.payloads import BadValues, Payloads, ReadValues
+from keyrange.formats.payloads import Payloads, ReadValues
 from keyrange.formats.schema_document import in_utc
 from keyrange.formats.slow_rows import replaced
 
@@ -46,7 +46,7 @@ class ConnectDecoder:
         near = payloads.contiguous()
         wrapped = self._with_schema.read(near)
         schemas, documents = wrapped.column.flatten()
-        why = dict(zip(wrapped.bad.rows.tolist(), wrapped.bad.errors, strict=True))
+        why = dict(wrapped.bad)
         bare = np.flatnonzero(
             near.present & documents.is_null().to_numpy(zero_copy_only=False)
             & wrapped.column.is_valid().to_numpy(zero_copy_only=False)
@@ -54,8 +54,7 @@ class ConnectDecoder:
         if len(bare):
             found = self._plain.read(near.take(bare))
             documents = replaced(documents, bare.tolist(), found.column)
-            bad = zip(found.bad.rows.tolist(), found.bad.errors, strict=True)
-            why |= {int(bare[row]): text for row, text in bad}
+            why |= {int(bare[row]): text for row, text in found.bad.items()}
         return null_where_bad(self._by_schema(schemas, documents, why), why)
 
     def _by_schema(
@@ -101,13 +100,13 @@ class ConnectDecoder:
 
 def null_where_bad(column: pa.StructArray, why: Mapping[int, str]) -> ReadValues:
     """A column and why some of its rows, which are to be null, are bad."""
-    rows = np.array(sorted(why), np.int64)
-    if len(rows):
+    rows = sorted(why)
+    if rows:
         null = column.is_null().to_numpy(zero_copy_only=False).copy()
         null[rows] = True
         fields = list(column.type)
         column = pa.StructArray.from_arrays(column.flatten(), fields=fields, mask=pa.array(null))
-    return ReadValues(column, BadValues(rows, [why[row] for row in rows.tolist()]))
+    return ReadValues(column, {row: why[row] for row in rows})
 
 
 def _converted(

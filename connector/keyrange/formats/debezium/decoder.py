@@ -27,5 +27,5 @@ class EnvelopeDecoder:
             zero_copy_only=False
         )
         why = {int(row): _NO_ENVELOPE for row in np.flatnonzero(lacking)}
-        why |= zip(found.bad.rows.tolist(), found.bad.errors, strict=True)
+        why |= found.bad
         return null_where_bad(found.column, why)

@@ -38,7 +38,7 @@ def rows_of(
     kind: pa.StructType,
 ) -> ReadValues:
     """The rows that changes leave, by `keys`, as `kind`."""
-    why = dict(zip(changes.bad.rows.tolist(), changes.bad.errors, strict=True))
+    why = dict(changes.bad)
     before, after, op, _ = changes.column.flatten()
     upserts = flags_of(pc.is_in(op, _UPSERTS))
     deletes = ~present | flags_of(pc.equal(op, "d"))
@@ -93,7 +93,7 @@ def _find_keys(
     if not len(asked):
         return
     found = read_keys(asked)
-    bad = dict(zip(found.bad.rows.tolist(), found.bad.errors, strict=True))
+    bad = found.bad
     places = np.full(len(upserts), len(asked))
     places[asked] = np.arange(len(asked))
     columns = dict(zip(found.column.type.names, found.column.flatten(), strict=True))
@@ -122,7 +122,7 @@ def _check_unseen(
         found = read_keys(asked)
         said = dict(zip(found.column.type.names, found.column.flatten(), strict=True))
         # Of a key that cannot be read nothing is known.
-        is_read = ~np.isin(np.arange(len(asked)), found.bad.rows)
+        is_read = ~np.isin(np.arange(len(asked)), [*found.bad])
         unsaid = {name: is_read & flags_of(said[name].is_null()) for name in keys}
         for name, flags in unsaid.items():
             for row in asked[flags].tolist():

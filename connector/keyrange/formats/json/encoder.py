@@ -19,7 +19,7 @@ import pyarrow.types as kinds
 
 from keyrange.formats.column_kinds import is_bytes, is_list, is_text, part_at
 from keyrange.formats.json.written_times import quoted_times
-from keyrange.formats.payloads import BadValues, WrittenValues
+from keyrange.formats.payloads import WrittenValues
 from keyrange.model.value_forms import UnfitSchema
 
 _TEXT: Final = pa.large_string()
@@ -37,7 +37,7 @@ class JsonEncoder:
                 raise UnfitSchema(f"{part_at(each.name)} is {each.type}, of which no JSON is made")
 
     def write(self, column: pa.Array) -> WrittenValues:
-        return WrittenValues(json_values(column), BadValues(np.zeros(0, np.int64), []))
+        return WrittenValues(json_values(column), {})
 
 
 def _is_writable(kind: pa.DataType) -> bool:

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from keyrange.formats.format import Format
-from keyrange.formats.payloads import BadValues, Payloads, ReadValues
+from keyrange.formats.payloads import Payloads, ReadValues
 from keyrange.model.value_forms import ReadSettings, Schema
 
 
@@ -18,7 +18,7 @@ class TextDecoder:
     def read(self, payloads: Payloads) -> ReadValues:
         near = payloads.contiguous()
         if near.are_utf8():
-            return ReadValues(near.array(pa.string()), BadValues(np.zeros(0, np.int64), []))
+            return ReadValues(near.array(pa.string()), {})
         bad = [
             row
             for row in np.flatnonzero(near.present).tolist()
@@ -27,7 +27,7 @@ class TextDecoder:
         present = near.present.copy()
         present[bad] = False
         good = Payloads(near.data, near.starts, near.ends, present).array(pa.string())
-        return ReadValues(good, BadValues(np.array(bad, np.int64), ["not UTF-8"] * len(bad)))
+        return ReadValues(good, dict.fromkeys(bad, "not UTF-8"))
 
 
 class _Text(Format):
