@@ -26,8 +26,7 @@ from keyrange.kafka.messages.admin import (
     describe_client_quotas,
     describe_configs,
 )
-from keyrange.kafka.messages.produce import record_batch
-from keyrange.kafka.messages.transactions import produce
+from keyrange.kafka.messages.produce import produce, record_batch
 from keyrange.kafka.retry_deadline import Deadline
 
 _log = logging.getLogger(__name__)

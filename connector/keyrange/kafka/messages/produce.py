@@ -1,10 +1,12 @@
-"""What a producer makes of a record, by kafka-python: its partition, and a record batch."""
+"""What a producer makes of records, by kafka-python: partitions, batches, the message of these."""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from kafka.partitioner.default import murmur2
+from kafka.protocol.producer.produce import ProduceRequest
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
 _MAGIC: Final = 2
@@ -32,3 +34,26 @@ def record_batch(value: bytes, timestamp_ms: int) -> bytes:
     )
     builder.append(0, timestamp_ms, None, value, [])
     return bytes(builder.build())
+
+
+def produce(
+    transactional_id: str | None,
+    by_topic: Mapping[str, Sequence[tuple[int, bytes]]],
+    timeout_ms: int,
+) -> Any:
+    """`by_topic`: (partition, record batch) pairs, acknowledged by all replicas in sync; None:
+    outside of transactions."""
+    topic = ProduceRequest.TopicProduceData
+    part = topic.PartitionProduceData
+    return ProduceRequest(
+        transactional_id=transactional_id,
+        acks=-1,
+        timeout_ms=timeout_ms,
+        topic_data=[
+            topic(
+                name=name,
+                partition_data=[part(index=number, records=batch) for number, batch in batches],
+            )
+            for name, batches in by_topic.items()
+        ],
+    )

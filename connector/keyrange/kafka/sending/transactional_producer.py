@@ -35,7 +35,6 @@ from keyrange.kafka.model.transactional_sender import (
     SenderSettings,
     TransactionalSender,
 )
-from keyrange.kafka.sending import sender_protocol
 from keyrange.model.offsets import TopicPartition
 
 _SLEEP_S_MAX: Final = 1.0
@@ -213,14 +212,14 @@ class TransactionalProducer:
         if send.node_id is not None:
             host, port = self._address(send.node_id)
             connection = self._cluster.connection(host, port)
-            return sender_protocol.read(request, connection.call(message, _most(sender, message)))
+            return transactions.read(request, connection.call(message, _most(sender, message)))
         by = self._cluster.deadline(self._cluster.settings.request_timeout_ms)
         said = self._cluster.call_any_broker(message, by)
         if isinstance(request, FindLeaders):
             return self._leaders(request, said)
         if isinstance(request, FindCoordinator) and not said.error_code:
             self._addresses[said.node_id] = (said.host, said.port)
-        return sender_protocol.read(request, said)
+        return transactions.read(request, said)
 
     def _leaders(self, request: FindLeaders, said: Any) -> Answer:
         view, _, _ = read_metadata(said)
@@ -258,7 +257,7 @@ class TransactionalProducer:
             _judge(sender, failure)
         else:
             self._ahead.popleft()
-            answer = sender_protocol.read(oldest.send.request, said)
+            answer = transactions.read(oldest.send.request, said)
             sender.answered(oldest.send, answer, _now_ms())
 
     def _lose(self, sender: TransactionalSender, connection: Connection, why: str) -> None:
@@ -270,7 +269,7 @@ class TransactionalProducer:
             sender.failed(each.send, why, _now_ms())
 
     def _message(self, sender: TransactionalSender, send: Send) -> Any:
-        return sender_protocol.message(
+        return transactions.message(
             send.request,
             sender.settings,
             self._settings.transaction_timeout_ms,

@@ -36,7 +36,6 @@ from keyrange.kafka.model.sender_messages import (
     Token,
 )
 from keyrange.kafka.model.transactional_sender import SenderSettings
-from keyrange.kafka.sending import sender_protocol
 from keyrange.model.offsets import TopicPartition
 
 PLACE, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -63,7 +62,7 @@ REQUESTS: tuple[Any, ...] = (
 
 
 def message(request: Any) -> Any:
-    return sender_protocol.message(request, SETTINGS, 60_000, 30_000)
+    return transactions.message(request, SETTINGS, 60_000, 30_000)
 
 
 @pytest.mark.parametrize("request_", REQUESTS, ids=lambda each: type(each).__name__)
@@ -113,7 +112,7 @@ def test_batches_are_sealed_with_producer_and_sequence() -> None:
 def read(request: Any, answer: Any, version: int) -> Answer:
     """What is read of an answer that went over the wire."""
     frame = bytes(answer.encode(version=version))
-    return sender_protocol.read(request, type(answer).decode(frame, version=version))
+    return transactions.read(request, type(answer).decode(frame, version=version))
 
 
 @pytest.mark.parametrize("version", [7, 11, 12])

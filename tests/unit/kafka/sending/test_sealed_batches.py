@@ -8,8 +8,8 @@ import struct
 import numpy as np
 import pyarrow as pa
 
+from keyrange.kafka.messages.transactions import _sealed
 from keyrange.kafka.model.sender_messages import Batch, Part, Produce, Producer
-from keyrange.kafka.sending.sender_protocol import _sealed
 from keyrange.model.offsets import TopicPartition
 from keyrange.wire.produced_batches import RecordWriter
 from keyrange.wire.topic_limits import BatchSettings

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from keyrange.errors import KeyrangeError, UnavailableError, error
 from keyrange.kafka.cluster_view import Broker
 from keyrange.kafka.connection import ConnectionLost
+from keyrange.kafka.messages import transactions
 from keyrange.kafka.model.sender_messages import Batch, FindCoordinator, Send, Token
 from keyrange.kafka.retry_deadline import Deadline
-from keyrange.kafka.sending import sender_protocol
 from keyrange.kafka.sending.transactional_producer import (
     TransactionalProducer,
     TransactionSettings,
@@ -113,13 +113,13 @@ def plain_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     def message(request: Any, *_: Any) -> Any:
         return SimpleNamespace(request=request, name=type(request).__name__)
 
-    whole = sender_protocol.read
+    whole = transactions.read
 
     def read(request: Any, answer: Any) -> Any:
         return whole(request, answer) if isinstance(request, FindCoordinator) else answer
 
-    monkeypatch.setattr(sender_protocol, "message", message)
-    monkeypatch.setattr(sender_protocol, "read", read)
+    monkeypatch.setattr(transactions, "message", message)
+    monkeypatch.setattr(transactions, "read", read)
     monkeypatch.setattr(TransactionalProducer, "_leaders", lambda _, request, said: said)
 
 
