@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.model.sender_messages import Batch, Token
+from keyrange.kafka.model.transactional_sender import SenderSettings
 from keyrange.kafka.sending.transactional_producer import (
     TransactionalProducer,
-    TransactionSettings,
 )
 from keyrange.model.offsets import TopicPartition
 from keyrange.options.kafka_properties import ClientSettings
@@ -30,8 +30,8 @@ def client_settings(servers: str) -> ClientSettings:
     return ClientSettings(bootstrap_servers=((host, int(port)),))
 
 
-def transaction_settings(topic: str) -> TransactionSettings:
-    return TransactionSettings(f"id-{topic}", f"g-{topic}", TopicPartition(topic, 0))
+def transaction_settings(topic: str) -> SenderSettings:
+    return SenderSettings(f"id-{topic}", TopicPartition(topic, 0))
 
 
 def rows_of(number: int, rows: int) -> pa.RecordBatch:

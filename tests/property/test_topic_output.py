@@ -23,7 +23,7 @@ from keyrange.individual_commits.batch_in_checkpoint import Planned
 from keyrange.individual_commits.model.verdict_manifest import Manifest
 from keyrange.individual_commits.topic_output import TopicOutput
 from keyrange.kafka.model.sender_messages import Token
-from keyrange.kafka.sending.transactional_producer import TransactionSettings
+from keyrange.kafka.model.transactional_sender import SenderSettings
 from keyrange.model.checkpoint import Checkpoint
 from keyrange.options.kafka_properties import ClientSettings
 from keyrange.options.producer_properties import ProducerSettings
@@ -61,7 +61,7 @@ class Producer:
 
     kafka: Kafka
 
-    def __init__(self, _: object, settings: TransactionSettings) -> None:
+    def __init__(self, _: object, settings: SenderSettings) -> None:
         self._id = settings.transactional_id
 
     def start(self) -> Token | None:

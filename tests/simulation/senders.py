@@ -36,7 +36,6 @@ class Process:
     def __init__(self, job: list[Rows], bumps_epochs: bool, request_bytes: int) -> None:
         settings = SenderSettings(
             "id",
-            "group",
             TopicPartition("t", 0),
             bumps_epochs,
             request_bytes,

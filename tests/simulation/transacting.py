@@ -19,7 +19,7 @@ from keyrange.consumer import transaction
 from keyrange.errors import KeyrangeError, error
 from keyrange.individual_commits.table import prepared_commits
 from keyrange.kafka.model.sender_messages import Batch, Token
-from keyrange.kafka.sending.transactional_producer import TransactionSettings
+from keyrange.kafka.model.transactional_sender import SenderSettings
 from keyrange.model.offsets import TopicPartition
 from keyrange.sending import marked_sender
 from simulation.consumers import _EXCUSED, Group, Journal, Process
@@ -59,7 +59,7 @@ class Producer:
 
     kafka: ClassVar[Kafka]
 
-    def __init__(self, _: object, settings: TransactionSettings) -> None:
+    def __init__(self, _: object, settings: SenderSettings) -> None:
         self._id = settings.transactional_id
 
     def start(self) -> Token | None:

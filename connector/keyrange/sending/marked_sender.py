@@ -7,10 +7,8 @@ from collections.abc import Iterable
 
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.model.sender_messages import Batch, Token
-from keyrange.kafka.sending.transactional_producer import (
-    TransactionalProducer,
-    TransactionSettings,
-)
+from keyrange.kafka.model.transactional_sender import SenderSettings
+from keyrange.kafka.sending.transactional_producer import TransactionalProducer
 from keyrange.model.offsets import TopicPartition
 from keyrange.sending.topic_address import TopicAddress
 
@@ -39,8 +37,7 @@ class MarkedSender:
         """Fence whoever sent before, and learn the last mark; None where Kafka knows of none.
         Raises as `TransactionalProducer`."""
         own = self._address.producer
-        settings = TransactionSettings(
-            self._id,
+        settings = SenderSettings(
             self._id,
             TopicPartition(self._address.mark_topic, 0),
             transaction_timeout_ms=own.transaction_timeout_ms,

@@ -19,7 +19,7 @@ from keyrange.consumer.commit_log import CommitLog
 from keyrange.consumer.member import GroupMembership
 from keyrange.errors import KeyrangeError, error
 from keyrange.kafka.model.sender_messages import Batch, Token
-from keyrange.kafka.sending.transactional_producer import TransactionSettings
+from keyrange.kafka.model.transactional_sender import SenderSettings
 from keyrange.kafka.topic_settings import TopicSettings
 from keyrange.members.model.consumer_messages import Share, write_share
 from keyrange.members.model.group_member_states import GroupState
@@ -38,7 +38,7 @@ class Producer:
     marks: ClassVar[dict[str, Token]]
     ends: ClassVar[list[str]]
 
-    def __init__(self, _: object, settings: TransactionSettings) -> None:
+    def __init__(self, _: object, settings: SenderSettings) -> None:
         self._id = settings.transactional_id
 
     def start(self) -> Token | None:

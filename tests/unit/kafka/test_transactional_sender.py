@@ -38,7 +38,7 @@ class Driven:
     """A sender whose requests are answered well, or as `said` has it, by kind of request."""
 
     def __init__(self, **settings: Any) -> None:
-        self.sender = TransactionalSender(SenderSettings("id", "group", PLACE, **settings))
+        self.sender = TransactionalSender(SenderSettings("id", PLACE, **settings))
         self.now_ms = 0
         self.said: dict[type, str] = {}
         self.epoch = 3

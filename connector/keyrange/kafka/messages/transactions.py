@@ -48,31 +48,30 @@ FEATURE_LEVEL: Final = 2
 BEFORE_BUMPS: Final = {"ProduceRequest": 11, "TxnOffsetCommitRequest": 4, "EndTxnRequest": 4}
 
 
-def message(
-    request: Request, settings: SenderSettings, transaction_timeout_ms: int, ack_timeout_ms: int
-) -> Any:
+def message(request: Request, settings: SenderSettings, ack_timeout_ms: int) -> Any:
     """The message of a request. The batches of Produce are sealed here."""
-    name, group = settings.transactional_id, settings.group
+    name = settings.transactional_id
     match request:
         case FindCoordinator(Keeper.TRANSACTION):
             return FindCoordinatorRequest(key=name, key_type=int(CoordinatorType.TRANSACTION))
         case FindCoordinator():
-            return protocol.find_coordinator(group)
+            return protocol.find_coordinator(name)
         case FindLeaders(partitions):
             return protocol.metadata(numbers_by_topic(partitions))
         case InitProducerId(producer):
+            timeout_ms = settings.transaction_timeout_ms
             own = _identity(name, producer)
-            return InitProducerIdRequest(**own, transaction_timeout_ms=transaction_timeout_ms)
+            return InitProducerIdRequest(**own, transaction_timeout_ms=timeout_ms)
         case FetchToken():
-            return protocol.offset_fetch(group, numbers_by_topic([settings.place]))
+            return protocol.offset_fetch(name, numbers_by_topic([settings.place]))
         case AddPartitions(producer, partitions):
             return _add_partitions(name, producer, partitions)
         case AddOffsets(producer):
-            return AddOffsetsToTxnRequest(**_identity(name, producer), group_id=group)
+            return AddOffsetsToTxnRequest(**_identity(name, producer), group_id=name)
         case CommitToken(producer, token):
             offsets = [_offset(settings.place, token)]
             own = _identity(name, producer)
-            return TxnOffsetCommitRequest(**own, group_id=group, topics=offsets)
+            return TxnOffsetCommitRequest(**own, group_id=name, topics=offsets)
         case EndTransaction(producer, commits):
             return EndTxnRequest(**_identity(name, producer), committed=commits)
         case Produce():

@@ -75,14 +75,19 @@ _OPENING: Final = AddPartitions | AddOffsets | CommitToken
 
 @dataclass(frozen=True, slots=True)
 class SenderSettings:
-    """`request_bytes` bounds the batches of one request; a larger batch goes alone. The last token
-    is the offset of `group` in partition `place`, which has to exist."""
+    """The last token is the offset in partition `place`, which has to exist, of the group that is
+    called as the transactional id: it has no members, and belongs to this id alone.
+
+    `request_bytes` bounds the batches of one request; a larger batch goes alone. At most
+    `ahead_bytes` of batches are taken from the caller before they are acknowledged.
+    """
 
     transactional_id: str
-    group: str
     place: TopicPartition
     bumps_epochs: bool = False
     request_bytes: int = 1_048_576
+    ahead_bytes: int = 33_554_432
+    transaction_timeout_ms: int = 60_000
     delivery_timeout_ms: int = 120_000
     backoff: Backoff = field(default_factory=Backoff)
 

@@ -11,7 +11,7 @@ import select
 import time
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from keyrange.errors import KeyrangeError, error
@@ -35,24 +35,8 @@ from keyrange.kafka.model.transactional_sender import (
     SenderSettings,
     TransactionalSender,
 )
-from keyrange.model.offsets import TopicPartition
 
 _SLEEP_S_MAX: Final = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class TransactionSettings:
-    """`group`'s offset of partition `place` holds the token: the group has no members, and belongs
-    to this transactional id alone. At most `ahead_bytes` of batches are taken from the caller
-    before they are acknowledged."""
-
-    transactional_id: str
-    group: str
-    place: TopicPartition
-    transaction_timeout_ms: int = 60_000
-    delivery_timeout_ms: int = 120_000
-    request_bytes: int = 1_048_576
-    ahead_bytes: int = 33_554_432
 
 
 @dataclass(slots=True)
@@ -70,7 +54,7 @@ class TransactionalProducer:
     After an error of `send` that is no end (`is_over` is false) another transaction may follow.
     """
 
-    def __init__(self, cluster: Cluster, settings: TransactionSettings) -> None:
+    def __init__(self, cluster: Cluster, settings: SenderSettings) -> None:
         self._cluster = cluster
         self._settings = settings
         self._sender: TransactionalSender | None = None
@@ -96,7 +80,14 @@ class TransactionalProducer:
         """
         brokers = self._cluster.brokers(self._settings.delivery_timeout_ms)
         self._addresses = {each.node_id: (each.host, each.port) for each in brokers.values()}
-        self._sender = TransactionalSender(self._sender_settings())
+        level = self._cluster.features().get(transactions.FEATURE, 0)
+        client = self._cluster.settings
+        settings = replace(
+            self._settings,
+            bumps_epochs=level >= transactions.FEATURE_LEVEL,
+            backoff=Backoff(client.retry_backoff_ms, client.retry_backoff_max_ms),
+        )
+        self._sender = TransactionalSender(settings)
         self._run()
         return self._sender.token
 
@@ -139,19 +130,6 @@ class TransactionalProducer:
     def _started(self) -> TransactionalSender:
         assert self._sender is not None, "start was not called"
         return self._sender
-
-    def _sender_settings(self) -> SenderSettings:
-        own, client = self._settings, self._cluster.settings
-        level = self._cluster.features().get(transactions.FEATURE, 0)
-        return SenderSettings(
-            own.transactional_id,
-            own.group,
-            own.place,
-            bumps_epochs=level >= transactions.FEATURE_LEVEL,
-            request_bytes=own.request_bytes,
-            delivery_timeout_ms=own.delivery_timeout_ms,
-            backoff=Backoff(client.retry_backoff_ms, client.retry_backoff_max_ms),
-        )
 
     def _run(self) -> None:
         """Until the sender is ready again; raises what ended the transaction or the sender."""
@@ -269,12 +247,8 @@ class TransactionalProducer:
             sender.failed(each.send, why, _now_ms())
 
     def _message(self, sender: TransactionalSender, send: Send) -> Any:
-        return transactions.message(
-            send.request,
-            sender.settings,
-            self._settings.transaction_timeout_ms,
-            self._cluster.settings.request_timeout_ms,
-        )
+        timeout_ms = self._cluster.settings.request_timeout_ms
+        return transactions.message(send.request, sender.settings, timeout_ms)
 
     def _address(self, node_id: int | None) -> tuple[str, int]:
         if node_id is None or node_id not in self._addresses:

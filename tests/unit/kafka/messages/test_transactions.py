@@ -40,7 +40,7 @@ from keyrange.model.offsets import TopicPartition
 
 PLACE, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
 WHO = Producer(2**40, 7)
-SETTINGS = SenderSettings("id", "group", PLACE)
+SETTINGS = SenderSettings("id", PLACE)
 
 
 def batch(place: TopicPartition) -> Batch:
@@ -62,7 +62,7 @@ REQUESTS: tuple[Any, ...] = (
 
 
 def message(request: Any) -> Any:
-    return transactions.message(request, SETTINGS, 60_000, 30_000)
+    return transactions.message(request, SETTINGS, 30_000)
 
 
 @pytest.mark.parametrize("request_", REQUESTS, ids=lambda each: type(each).__name__)
@@ -92,9 +92,9 @@ def _words(request: Any) -> list[str]:
         case FindLeaders() | AddPartitions() | Produce():
             words.append("'t'")
         case CommitToken():
-            words += ["five", "group"]
+            words += ["five", "'id'"]
         case FindCoordinator(Keeper.GROUP):
-            words.append("group")
+            words.append("'id'")
     return words
 
 

@@ -20,19 +20,17 @@ from keyrange.kafka.cluster_view import Broker
 from keyrange.kafka.connection import ConnectionLost
 from keyrange.kafka.messages import transactions
 from keyrange.kafka.model.sender_messages import Batch, FindCoordinator, Send, Token
+from keyrange.kafka.model.transactional_sender import SenderSettings
 from keyrange.kafka.retry_deadline import Deadline
 from keyrange.kafka.sending.transactional_producer import (
     TransactionalProducer,
-    TransactionSettings,
 )
 from keyrange.model.offsets import TopicPartition
 from keyrange.options.kafka_properties import ClientSettings
 from simulation.senders import some_job
 from simulation.transactions import NODES, Cluster
 
-SETTINGS = TransactionSettings(
-    "id", "group", TopicPartition("t", 0), request_bytes=40, ahead_bytes=150
-)
+SETTINGS = SenderSettings("id", TopicPartition("t", 0), request_bytes=40, ahead_bytes=150)
 
 
 class Link:
