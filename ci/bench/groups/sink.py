@@ -91,7 +91,7 @@ def _seconds(rows: list[pa.RecordBatch], batches: int) -> float:
     sequences = [0] * _PARTITIONS
     started = time.process_time()
     for number in range(batches):
-        for batch in writer.write(rows[number % len(rows)], 0).batches:
+        for batch in writer.write(rows[number % len(rows)], 0):
             seal(batch.data, 1, 0, sequences[batch.partition])
             sequences[batch.partition] += len(batch.rows)
     spent = time.process_time() - started

@@ -99,8 +99,8 @@ class TransactionOutput:
     def _made(self, made: Iterable[Made]) -> None:
         self._batches += [
             Batch(TopicPartition(topic, each.partition), len(each.rows), len(each.data), each.data)
-            for topic, produced in made
-            for each in produced.batches
+            for topic, batches in made
+            for each in batches
         ]
 
 

@@ -127,7 +127,7 @@ class DeadLetterTopic:
         writer = RecordWriter(topic, partitions, limits.batches)
         return [
             Batch(TopicPartition(topic, each.partition), len(each.rows), len(each.data), each.data)
-            for each in writer.write(rows.take(pa.array(kept, pa.int64())), now_ms).batches
+            for each in writer.write(rows.take(pa.array(kept, pa.int64())), now_ms)
         ]
 
 

@@ -1,8 +1,7 @@
 """Record batches for a topic from Arrow columns: the way of `keyrange.wire.chunk_decoder` back.
 
 Measure the records, choose a partition for each, sort the rows by partition, write the batches of
-each partition, compress them. No Python object is made per record. A row that cannot become a
-record is named and left out; the others are written.
+each partition, compress them. No Python object is made per record.
 
 Memory: one region of about the bytes of the columns, which the batches are parts of.
 """
@@ -11,7 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -26,6 +25,7 @@ from keyrange.wire.topic_limits import BatchSettings
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
+Faults = np.ndarray[Any, np.dtype[np.int8]]
 
 _LENGTH: Final = struct.Struct(">i")
 _LENGTH_AT: Final = 8
@@ -51,19 +51,34 @@ class ProducedBatch:
     data: Bytes
 
 
-@dataclass(slots=True)
-class Produced:
-    """What became of some rows: `batches`, those of one partition in the order in which they have
-    to be sent, and why a row became no record."""
-
-    batches: list[ProducedBatch] = field(default_factory=list)
-    refused: dict[int, KeyrangeError] = field(default_factory=dict)
-
-
 def seal(data: Bytes, producer_id: int, epoch: int, sequence: int) -> None:
     """Write into a batch who sends it, and its checksum. `sequence` is that of its first record."""
     _PRODUCER.pack_into(data.data, _PRODUCER_AT, producer_id, epoch, sequence)
     _CRC.pack_into(data.data, _CRC_AT, crc32c(data, _CRC_FROM, len(data)))
+
+
+def measured(columns: Columns, request_bytes: int) -> tuple[int, Numbers, Faults]:
+    """The bytes of all records, of each row's, and why a row becomes none, as `measure_records`
+    has them."""
+    rows = len(columns.timestamps_ms)
+    sizes, faults = np.empty(rows, np.int64), np.empty(rows, np.int8)
+    total = kernels.measure_records(
+        *(columns.key.sizes, columns.value.sizes),
+        *(columns.header_starts, columns.header_counts),
+        *(columns.header_names.sizes, columns.header_values.sizes),
+        *(columns.timestamps_ms, request_bytes, sizes, faults),
+    )
+    return int(total), sizes, faults
+
+
+def told(fault: int, size: int, request_bytes: int) -> tuple[str, str]:
+    """The condition of a fault that `measured` has found, and its text, without a value."""
+    if fault == kernels.TOO_LARGE:
+        what = f"a record of about {size} bytes, and max.request.size is {request_bytes}"
+        return "MESSAGE_TOO_LARGE", what
+    if fault == kernels.HEADER_WITHOUT_NAME:
+        return "INVALID_RECORD", "a header has no name"
+    return "INVALID_RECORD", "timestamp is before 1970"
 
 
 class RecordWriter:
@@ -81,35 +96,29 @@ class RecordWriter:
         self._settings = settings
         self._sticky = np.array([sticky % partitions, 0], np.int64)
 
-    def write(self, batch: pa.RecordBatch, now_ms: int) -> Produced:
-        """The record batches of some rows.
+    def write(self, batch: pa.RecordBatch, now_ms: int) -> list[ProducedBatch]:
+        """The record batches of some rows, those of one partition in the order in which they have
+        to be sent.
 
         Columns: `value`; perhaps `key`, `headers`, `timestamp` and `partition`. A row without
-        timestamp has `now_ms`. Raises INVALID_TOPIC_COLUMNS.
+        timestamp has `now_ms`. Raises INVALID_TOPIC_COLUMNS, and INVALID_RECORD or
+        MESSAGE_TOO_LARGE for the first row that cannot become a record.
         """
-        produced = Produced()
         rows = batch.num_rows
         if not rows:
-            return produced
+            return []
         columns = Columns.of(batch, now_ms)
-        sizes, faults = np.empty(rows, np.int64), np.empty(rows, np.int8)
-        total = kernels.measure_records(
-            *(columns.key.sizes, columns.value.sizes),
-            *(columns.header_starts, columns.header_counts),
-            *(columns.header_names.sizes, columns.header_values.sizes),
-            *(columns.timestamps_ms, self._settings.request_bytes, sizes, faults),
-        )
+        total, sizes, faults = measured(columns, self._settings.request_bytes)
         targets = np.empty(rows, np.int64)
         kernels.choose_partitions(
             *(columns.partitions, columns.key.at, columns.key.sizes, columns.key.data, sizes),
             *(self._partitions, self._settings.batch_bytes, self._sticky, targets, faults),
         )
+        for row in np.flatnonzero(faults).tolist():
+            raise self._fault(columns, row, int(sizes[row]), int(faults[row]))
         order, ends = np.empty(rows, np.int64), np.empty(self._partitions + 1, np.int64)
         kernels.sort_by_partition(targets, order, ends)
-        produced.batches.extend(self._written(columns, sizes, int(total), order, ends))
-        for row in np.flatnonzero(faults).tolist():
-            produced.refused[row] = self._fault(columns, row, int(sizes[row]), int(faults[row]))
-        return produced
+        return list(self._written(columns, sizes, total, order, ends))
 
     def _written(
         self, columns: Columns, sizes: Numbers, total: int, order: Numbers, ends: Numbers
@@ -156,18 +165,11 @@ class RecordWriter:
         return made
 
     def _fault(self, columns: Columns, row: int, size: int, fault: int) -> KeyrangeError:
-        if fault == kernels.TOO_LARGE:
-            limit = self._settings.request_bytes
-            what = f"a record of about {size} bytes, and max.request.size is {limit}"
-            return error("MESSAGE_TOO_LARGE", what, topic=self._topic, row=row)
-        if fault == kernels.HEADER_WITHOUT_NAME:
-            what = "a header has no name"
-        elif fault == kernels.NO_SUCH_PARTITION:
+        condition, what = told(fault, size, self._settings.request_bytes)
+        if fault == kernels.NO_SUCH_PARTITION:
             number = int(columns.partitions[row])
             what = f"partition is {number}, and the topic has {self._partitions}"
-        else:
-            what = f"timestamp is {int(columns.timestamps_ms[row])} ms, before 1970"
-        return error("INVALID_RECORD", what, topic=self._topic, row=row)
+        return error(condition, what, topic=self._topic, row=row)
 
 
 def _region(size: int) -> Bytes:

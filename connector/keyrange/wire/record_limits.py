@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from keyrange.errors import error
 from keyrange.wire import produced_kernels as kernels
-from keyrange.wire.produced_batches import RecordWriter
+from keyrange.wire.produced_batches import RecordWriter, measured, told
 from keyrange.wire.produced_columns import Columns, Numbers
 from keyrange.wire.topic_limits import TOPIC, TopicLimits
 
@@ -36,17 +36,10 @@ def _fault(limits: TopicLimits, rows: pa.RecordBatch, now_ms: int) -> tuple[str,
     columns = Columns.of(rows, now_ms)
     if not rows.num_rows:
         return None
-    sizes, faults = np.empty(rows.num_rows, np.int64), np.empty(rows.num_rows, np.int8)
-    kernels.measure_records(
-        *(columns.key.sizes, columns.value.sizes),
-        *(columns.header_starts, columns.header_counts),
-        *(columns.header_names.sizes, columns.header_values.sizes),
-        *(columns.timestamps_ms, limits.batches.request_bytes, sizes, faults),
-    )
+    request_bytes = limits.batches.request_bytes
+    _, sizes, faults = measured(columns, request_bytes)
     for row in np.flatnonzero(faults).tolist():
-        is_large = faults[row] == kernels.TOO_LARGE
-        told = _told(limits, int(faults[row]), int(sizes[row]))
-        return "MESSAGE_TOO_LARGE" if is_large else "INVALID_RECORD", told
+        return told(int(faults[row]), int(sizes[row]), request_bytes)
     if limits.needs_keys and (columns.key.sizes < 0).any():
         return "INVALID_RECORD", "it has no key, and the topic is compacted"
     if wrong := _wrong_time(limits, columns, now_ms) or _wrong_partition(limits, columns):
@@ -62,15 +55,6 @@ def _wrong_time(limits: TopicLimits, columns: Columns, now_ms: int) -> str | Non
     if (apart_ms < -limits.before_ms).any():
         return f"timestamp is more than {limits.before_ms} ms ago (message.timestamp.before.max.ms)"
     return None
-
-
-def _told(limits: TopicLimits, fault: int, size: int) -> str:
-    if fault == kernels.TOO_LARGE:
-        most = limits.batches.request_bytes
-        return f"a record of about {size} bytes, and max.request.size is {most}"
-    if fault == kernels.HEADER_WITHOUT_NAME:
-        return "a header has no name"
-    return "timestamp is before 1970"
 
 
 def _wrong_partition(limits: TopicLimits, columns: Columns) -> str | None:
@@ -92,7 +76,7 @@ def _too_large(limits: TopicLimits, rows: pa.RecordBatch, sizes: Numbers) -> str
     )
     for row in large.tolist():
         writer = RecordWriter("", max(limits.partitions, 1), limits.batches)
-        for batch in writer.write(rows.slice(row, 1), 0).batches:
+        for batch in writer.write(rows.slice(row, 1), 0):
             if len(batch.data) > limits.message_bytes:
                 return (
                     f"a record of {len(batch.data)} bytes as it is sent, and max.message.bytes "

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from keyrange.storage.data_files import DataFile
 from keyrange.storage.object_store import let_go
-from keyrange.wire.produced_batches import Produced, RecordWriter
+from keyrange.wire.produced_batches import ProducedBatch, RecordWriter
 from keyrange.wire.topic_limits import BatchSettings
 from keyrange.work.outcome_rows import HIDDEN
 from keyrange.work.topic_batches import WAITING_BYTES, TopicBatches
@@ -60,13 +60,13 @@ class StagedBatches:
         """Rows of records, and their topics where none was named; what is hidden is left out.
         Raises as `TopicBatches.add`."""
         rows = rows.select([name for name in rows.schema.names if name != HIDDEN])
-        for topic, produced in self._batches.add(rows):
-            self._write(topic, produced)
+        for topic, batches in self._batches.add(rows):
+            self._write(topic, batches)
 
     def finish(self) -> list[DataFile]:
         """The file; none where there was no row."""
-        for topic, produced in self._batches.rest():
-            self._write(topic, produced)
+        for topic, batches in self._batches.rest():
+            self._write(topic, batches)
         if self._file is None or self._stream is None:
             return []
         self._file.close()
@@ -78,16 +78,15 @@ class StagedBatches:
     def abandon(self) -> None:
         let_go(self._file, self._stream)
 
-    def _write(self, topic: str, produced: Produced) -> None:
+    def _write(self, topic: str, batches: list[ProducedBatch]) -> None:
         if self._file is None:
             self._stream = self._create(self._name)
             self._file = pa.ipc.new_file(self._stream, SCHEMA)
-        self._file.write_batch(_stored(topic, produced))
-        self._rows += sum(len(each.rows) for each in produced.batches)
+        self._file.write_batch(_stored(topic, batches))
+        self._rows += sum(len(each.rows) for each in batches)
 
 
-def _stored(topic: str, produced: Produced) -> pa.RecordBatch:
-    batches = produced.batches
+def _stored(topic: str, batches: list[ProducedBatch]) -> pa.RecordBatch:
     ends = np.cumsum([0, *(len(each.data) for each in batches)], dtype=np.int64)
     data = np.concatenate([each.data for each in batches])
     values = pa.Array.from_buffers(

@@ -10,13 +10,12 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from keyrange.errors import error
-from keyrange.wire.produced_batches import Produced, RecordWriter
+from keyrange.wire.produced_batches import ProducedBatch, RecordWriter
 from keyrange.wire.topic_limits import TOPIC
 
 WAITING_BYTES: Final = 8 << 20
 
-Made = tuple[str, Produced]
+Made = tuple[str, list[ProducedBatch]]
 
 
 class TopicBatches:
@@ -50,13 +49,10 @@ class TopicBatches:
                 for topic, own in by_topic(rows, self._topic):
                     yield topic, self._written(topic, own)
 
-    def _written(self, topic: str, rows: pa.RecordBatch) -> Produced:
+    def _written(self, topic: str, rows: pa.RecordBatch) -> list[ProducedBatch]:
         if topic not in self._writers:
             self._writers[topic] = self._writer(topic)
-        produced = self._writers[topic].write(rows, time.time_ns() // 1_000_000)
-        for failure in produced.refused.values():
-            raise error(failure.condition.name, failure.message)
-        return produced
+        return self._writers[topic].write(rows, time.time_ns() // 1_000_000)
 
 
 def by_topic(rows: pa.RecordBatch, topic: str) -> Iterator[tuple[str, pa.RecordBatch]]:

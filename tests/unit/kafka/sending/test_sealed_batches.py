@@ -20,7 +20,7 @@ def test_each_batch_has_its_own_place_in_the_sequence() -> None:
     rows = pa.RecordBatch.from_pydict(
         {"value": [b"a", b"b", b"c"], "partition": pa.array([0, 0, 1], pa.int32())}
     )
-    made = writer.write(rows, 1_000).batches
+    made = writer.write(rows, 1_000)
     parts = [
         Part(Batch(TopicPartition("t", each.partition), len(each.rows), 1, np.array(each.data)), at)
         for each, at in zip(made, (70_000, 5), strict=True)
