@@ -3,8 +3,10 @@ what is in them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from itertools import chain
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -15,6 +17,7 @@ from keyrange.formats.protobuf.messages import Enum, Field, Message
 _Array = np.ndarray[Any, Any]
 # Fields of larger numbers are looked up one by one.
 _NUMBERS_MAX: Final = 4096
+_FIELD_NUMBERS: Final = 10
 _KINDS: Final = {
     **dict.fromkeys(("int32", "uint32", "enum"), (kernels.INT32, kernels.VARINT)),
     **dict.fromkeys(("int64", "uint64"), (kernels.INT64, kernels.VARINT)),
@@ -33,19 +36,17 @@ _KINDS: Final = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Program:
-    """For one layout. Where cells begin its tables do not say yet: of `flags` and `slots`, pairs of
-    a place in `fields`, or in `table`, and the number of the node meant."""
+    """For one layout. `numbers` are those of FIELD, and behind them the table. Where cells begin
+    they do not say yet: of `flags` and `slots`, pairs of a place and the number of the node
+    meant."""
 
     layout: Layout
-    fields: _Array
+    numbers: _Array
+    table_at: int
+    flags: _Array
+    slots: _Array
     messages: _Array
     lookup: _Array
-    table: _Array
-    field_flags: _Array
-    field_slots: _Array
-    field_counts: _Array
-    table_flags: _Array
-    table_slots: _Array
     # By the node of its values.
     enums: dict[int, Enum]
     # By the node of the field.
@@ -53,22 +54,22 @@ class Program:
 
     def for_cells(self, cells: Cells) -> tuple[_Array, _Array, _Array]:
         """The kernel's fields, table and nodes, with the places of these cells."""
-        fields, table = self.fields.copy(), self.table.copy()
-        for column, pairs, begin in (
-            (kernels.FLAG_AT, self.field_flags, cells.flag_at),
-            (kernels.SLOT_AT, self.field_slots, cells.slot_at),
-            (kernels.COUNT_AT, self.field_counts, cells.slot_at),
-        ):
-            fields[pairs[:, 0], column] = begin[pairs[:, 1]]
-        for pairs, begin in (
-            (self.table_flags, cells.flag_at),
-            (self.table_slots, cells.slot_at),
-        ):
-            table[pairs[:, 0]] = begin[pairs[:, 1]]
+        numbers = self.numbers.copy()
+        for pairs, begin in ((self.flags, cells.flag_at), (self.slots, cells.slot_at)):
+            numbers[pairs[:, 0]] = begin[pairs[:, 1]]
+        fields, table = numbers[: self.table_at], numbers[self.table_at :]
         widths = np.array([each.width for each in self.layout.nodes])
         scopes = np.array([each.scope for each in self.layout.nodes], np.int64)
         slots = np.where(widths > 0, cells.slot_at, -1)
-        return fields, table, np.stack([scopes, cells.flag_at, slots], axis=1)
+        nodes = np.stack([scopes, cells.flag_at, slots], axis=1)
+        return fields.reshape(-1, _FIELD_NUMBERS), table, nodes
+
+
+class _Begin(NamedTuple):
+    """In the place of a number: where the flags of a node begin, or its slots."""
+
+    node: Node
+    slots: bool = False
 
 
 def program_of(message: Message) -> Program:
@@ -80,15 +81,10 @@ def program_of(message: Message) -> Program:
 @dataclass(slots=True, eq=False)
 class _Compiler:
     layout: Layout
-    fields: list[list[int]] = field(default_factory=list)
+    fields: list[list[int | _Begin]] = field(default_factory=list)
     messages: list[list[int]] = field(default_factory=list)
     lookup: list[int] = field(default_factory=list)
-    table: list[int] = field(default_factory=list)
-    field_flags: list[tuple[int, int]] = field(default_factory=list)
-    field_slots: list[tuple[int, int]] = field(default_factory=list)
-    field_counts: list[tuple[int, int]] = field(default_factory=list)
-    table_flags: list[tuple[int, int]] = field(default_factory=list)
-    table_slots: list[tuple[int, int]] = field(default_factory=list)
+    table: list[int | _Begin] = field(default_factory=list)
     enums: dict[int, Enum] = field(default_factory=dict)
     defaults: dict[int, Field] = field(default_factory=dict)
 
@@ -111,7 +107,7 @@ class _Compiler:
         required = [node for each, node in there.items() if each.required]
         maps = [node for each, node in there.items() if each.is_map]
         table_at.append(int(bool(required or maps or entry)))
-        table_at.append(self._required(required))
+        table_at.append(self._flags(required))
         table_at.append(self._maps(maps))
         table_at.append(self._entry(there if entry else {}))
         self.messages[row] = table_at
@@ -122,27 +118,27 @@ class _Compiler:
         row = len(self.fields)
         kind, wire = _KINDS[each.kind]
         implicit = each.implicit and not each.repeated and not entry
-        self.fields.append([kind, wire, 0, -1, 0, -1, int(implicit), -1, 0, -1])
+        made: list[int | _Begin] = [kind, wire, 0, -1, 0, -1, int(implicit), -1, 0, -1]
+        self.fields.append(made)
         if node is None:
             # A message without fields: nearly always it is empty, and it may be anything.
-            self.fields[row][kernels.KIND] = kernels.SLOWLY
+            made[kernels.KIND] = kernels.SLOWLY
             return row
         values = node.children[0] if each.repeated and not each.is_map else node
         if each.repeated:
-            self.field_counts.append((row, node.number))
-            self.fields[row][kernels.SCOPE] = self.layout.scope_in(node)
+            made[kernels.COUNT_AT] = _Begin(node, slots=True)
+            made[kernels.SCOPE] = self.layout.scope_in(node)
         if not each.is_map:
-            self.field_flags.append((row, values.number))
+            made[kernels.FLAG_AT] = _Begin(values)
         if each.message is not None:
-            inner = self.add(each.message, values.children, entry=each.is_map)
-            self.fields[row][kernels.MESSAGE] = inner
+            made[kernels.MESSAGE] = self.add(each.message, values.children, entry=each.is_map)
         else:
-            self.field_slots.append((row, values.number))
+            made[kernels.SLOT_AT] = _Begin(values, slots=True)
         if each.enum is not None:
             self.enums[values.number] = each.enum
             if each.enum.closed:
-                self.fields[row][kernels.KIND] = kernels.CLOSED_ENUM
-                self.fields[row][kernels.ENUM] = len(self.table)
+                made[kernels.KIND] = kernels.CLOSED_ENUM
+                made[kernels.ENUM] = len(self.table)
                 self.table += [len(each.enum.names), *sorted(each.enum.names)]
         if each.default is not None:
             self.defaults[node.number] = each
@@ -153,59 +149,49 @@ class _Compiler:
             node for other, node in there.items() if other.oneof == each.oneof and other != each
         ]
         if each.oneof and others:
-            self.fields[row][kernels.ONEOF] = len(self.table)
-            self._flags(others)
+            self.fields[row][kernels.ONEOF] = self._flags(others)
 
-    def _flags(self, nodes: list[Node]) -> None:
-        self.table.append(len(nodes))
-        for node in nodes:
-            self.table_flags.append((len(self.table), node.number))
-            self.table.append(0)
-
-    def _required(self, nodes: list[Node]) -> int:
+    def _flags(self, nodes: Sequence[Node]) -> int:
         first = len(self.table)
-        self._flags(nodes)
+        self.table += [len(nodes), *map(_Begin, nodes)]
         return first
 
-    def _maps(self, nodes: list[Node]) -> int:
+    def _maps(self, nodes: Sequence[Node]) -> int:
         first = len(self.table)
         self.table.append(len(nodes))
         for node in nodes:
-            key = node.children[0]
-            self.table_slots.append((len(self.table), node.number))
-            self.table_slots.append((len(self.table) + 2, key.number))
+            key, scope = node.children[0], self.layout.scope_in(node)
             is_text = int(str(key.type) == "string")
-            self.table += [0, self.layout.scope_in(node), 0, is_text]
+            self.table += [_Begin(node, slots=True), scope, _Begin(key, slots=True), is_text]
         return first
 
     def _entry(self, fields: dict[Field, Node]) -> int:
         first = len(self.table)
         self.table.append(len(fields))
         for each, node in fields.items():
-            self.table_flags.append((len(self.table), node.number))
             missing = each.enum.first if each.enum is not None else 0
-            if each.message is None:
-                self.table_slots.append((len(self.table) + 1, node.number))
             # Of a missing message some fields may be required, or have defaults of their own.
-            slowly = int(each.message is not None)
-            self.table += [0, -1, missing, slowly]
+            slowly = each.message is not None
+            slot = -1 if slowly else _Begin(node, slots=True)
+            self.table += [_Begin(node), slot, missing, int(slowly)]
         return first
 
     def program(self) -> Program:
-        def pairs(found: list[tuple[int, int]]) -> _Array:
+        told = [*chain.from_iterable(self.fields), *self.table]
+        begins = [(at, each) for at, each in enumerate(told) if isinstance(each, _Begin)]
+
+        def pairs(slots: bool) -> _Array:
+            found = [(at, each.node.number) for at, each in begins if each.slots is slots]
             return np.array(found, np.int64).reshape(-1, 2)
 
         return Program(
             self.layout,
-            np.array(self.fields, np.int64).reshape(-1, 10),
+            np.array([0 if isinstance(each, _Begin) else each for each in told], np.int64),
+            len(told) - len(self.table),
+            pairs(slots=False),
+            pairs(slots=True),
             np.array(self.messages, np.int64),
             np.array(self.lookup, np.int32),
-            np.array(self.table, np.int64),
-            pairs(self.field_flags),
-            pairs(self.field_slots),
-            pairs(self.field_counts),
-            pairs(self.table_flags),
-            pairs(self.table_slots),
             self.enums,
             self.defaults,
         )
