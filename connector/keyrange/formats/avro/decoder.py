@@ -10,15 +10,7 @@ import numpy as np
 from keyrange.formats.avro import kernels
 from keyrange.formats.avro import rows as slow_rows
 from keyrange.formats.avro.program import Program, program_of
-from keyrange.formats.avro.resolution import (
-    Action,
-    Branches,
-    Member,
-    Record,
-    Repeat,
-    Skip,
-    resolve,
-)
+from keyrange.formats.avro.resolution import Skip, parts, resolve
 from keyrange.formats.avro.schemas import AvroType
 from keyrange.formats.avro.types import arrow_type
 from keyrange.formats.cells import Cells, GrowingCells, node_of
@@ -38,7 +30,8 @@ class AvroDecoder:
         self.action = resolve(writer, reader, self._root)
         self._program: Program = program_of(self.action, self._root)
         self._rescues = rescues
-        self._leaves = rescues and _leaves(self.action)
+        # Whether the writer has fields that the reader has not.
+        self._leaves = rescues and any(isinstance(each, Skip) for each in parts(self.action))
         self._cells = GrowingCells(self._program.layout)
 
     def read(self, payloads: Payloads) -> ReadValues:
@@ -78,19 +71,3 @@ class AvroDecoder:
             np.zeros((kernels.DEPTH_MAX, 3), np.int64),
         )
         return full
-
-
-def _leaves(action: Action) -> bool:
-    """Whether the writer has fields that the reader has not."""
-    match action:
-        case Skip():
-            return True
-        case Record():
-            return any(_leaves(each) for _, each in action.steps)
-        case Repeat():
-            return _leaves(action.element)
-        case Member():
-            return _leaves(action.action)
-        case Branches():
-            return any(_leaves(each) for each in action.actions)
-    return False

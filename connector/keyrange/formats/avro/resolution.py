@@ -11,6 +11,7 @@ decimals of other scales. A time in other units is read by the writer's.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -115,7 +116,9 @@ def resolve(writer: AvroType, reader: AvroType, root: Node) -> Action:
     action = resolver.resolved(writer, reader, root, "")
     resolver.check()
     records: dict[int, list[Record]] = {}
-    _collect(action, records)
+    for each in parts(action):
+        if isinstance(each, Record):
+            records.setdefault(id(each.node), []).append(each)
     for record, *others in records.values():
         if not others:
             for at, value in record.defaults:
@@ -123,19 +126,21 @@ def resolve(writer: AvroType, reader: AvroType, root: Node) -> Action:
     return action
 
 
-def _collect(action: Action, records: dict[int, list[Record]]) -> None:
+def parts(action: Action) -> Iterator[Action]:
+    """An action, and all that are in it."""
+    yield action
+    within: Iterable[Action] = ()
     match action:
         case Record():
-            records.setdefault(id(action.node), []).append(action)
-            for _, each in action.steps:
-                _collect(each, records)
+            within = (each for _, each in action.steps)
         case Repeat():
-            _collect(action.element, records)
+            within = (action.element,)
         case Member():
-            _collect(action.action, records)
+            within = (action.action,)
         case Branches():
-            for each in action.actions:
-                _collect(each, records)
+            within = action.actions
+    for each in within:
+        yield from parts(each)
 
 
 def reads_defaults(record: Record) -> bool:
