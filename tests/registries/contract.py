@@ -13,7 +13,7 @@ import pytest
 from keyrange.errors import KeyrangeError
 from keyrange.options.registry import RegistrySettings
 from keyrange.registry.client import RegistryClient, UnknownToRegistry
-from keyrange.registry.reader_schemas import reader_schema
+from keyrange.registry.subjects import reader_schema
 
 AVRO = '{"type":"record","name":"Order","fields":[{"name":"id","type":"long"}]}'
 CITY = '{"type":"record","name":"City","namespace":"geo","fields":[{"name":"n","type":"string"}]}'

@@ -22,7 +22,7 @@ from keyrange.model.value_forms import ReadSettings
 from keyrange.options.registry import RegistrySettings
 from keyrange.ranges.sharing import shared_directory
 from keyrange.registry.framed_decoder import framed_decoder
-from keyrange.registry.reader_schemas import reader_schema
+from keyrange.registry.subjects import reader_schema
 from registries.confluent import Messages, avro, json_schema, protobuf
 from registries.contract import CITY, PLACE, VISIT, refers, register
 from registries.framed import HEADER, prefix

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from keyrange.formats.format import Format
 from keyrange.formats.grouped_rows import Group, together
 from keyrange.formats.payloads import BadRows, Decoder, Numbers, Payloads, ReadValues
-from keyrange.model.value_forms import ReadSettings, Schema, UnfitSchema
+from keyrange.model.value_forms import ReadSettings, UnfitSchema
 from keyrange.options.registry import RegistrySettings
 from keyrange.registry.prefixes import (
     BadPrefix,
@@ -23,25 +23,12 @@ from keyrange.registry.prefixes import (
     prefix_sizes,
     read_prefix,
 )
-from keyrange.registry.registered_schemas import RegisteredSchema, SchemaId
-from keyrange.registry.schemas import schemas_of
+from keyrange.registry.registered_schemas import RegisteredSchema
+from keyrange.registry.schemas import Schemas, schemas_of
 
 _Array = np.ndarray[Any, Any]
 _DECODERS_MAX: Final = 1_000
 _NO_HEADERS: Final = "; a schema that is said by a header is read with includeHeaders=true"
-
-
-class IndexedFormat(Format, Protocol):
-    """A format whose schemas define several messages; it has to be one for type PROTOBUF."""
-
-    def message_at(self, schema: Schema, indexes: tuple[int, ...]) -> str:
-        """The full name of a message: of the schema's messages the one at the first index, of those
-        within it the one at the next, and so on. Raises `UnfitSchema` where there is none."""
-
-
-class FindsSchemas(Protocol):
-    def find(self, id: SchemaId) -> RegisteredSchema | None:
-        """None where the registry has none of this id."""
 
 
 def framed_decoder(
@@ -65,7 +52,7 @@ class FramedDecoder:
 
     def __init__(
         self,
-        schemas: FindsSchemas,
+        schemas: Schemas,
         reader: RegisteredSchema,
         format: Format,
         settings: ReadSettings,

@@ -96,7 +96,7 @@ def _registered(options: SourceOptions, form: ColumnForm) -> ColumnForm:
     assert options.subscription is not None
     subject = subject_of(registry, form.column, options.subscription, violations)
     violations.check()
-    from keyrange.registry.reader_schemas import reader_schema
+    from keyrange.registry.subjects import reader_schema
 
     found = reader_schema(registry, subject, form.format)
     schema = replace(found.schema, message=form.schema.message or found.schema.message)

@@ -61,7 +61,7 @@ def _registered(
 ) -> tuple[Schema, bytes]:
     """The schema, and what stands before each payload."""
     from keyrange.registry.prefixes import prefix_of
-    from keyrange.registry.writer_schemas import schema_id
+    from keyrange.registry.subjects import schema_id
 
     settings: RegistrySettings = written.registry
     if given is None and not written.registers:
@@ -81,7 +81,7 @@ def _registered(
 
 
 def _latest(settings: RegistrySettings, subject: str, name: str) -> tuple[Schema, int]:
-    from keyrange.registry.reader_schemas import reader_schema
+    from keyrange.registry.subjects import reader_schema
 
     found = reader_schema(settings, subject, name)
     if not isinstance(found.id, int):

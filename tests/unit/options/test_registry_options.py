@@ -14,7 +14,7 @@ from keyrange.options import check_names, parse_options
 from keyrange.options.registry import RegistrySettings, subject_of
 from keyrange.options.secrets import Secret
 from keyrange.options.value_parsers import Violations
-from keyrange.registry.reader_schemas import exposures
+from keyrange.registry.subjects import exposures
 from project.unseen import MARK
 
 SOURCE = {"kafka.bootstrap.servers": "a:1", "subscribe": "orders"}

@@ -14,7 +14,7 @@ from keyrange.options import parse_options
 from keyrange.options.registry import RegistrySettings
 from keyrange.options.secrets import Secret
 from keyrange.registry.client import RegistryClient, UnknownToRegistry
-from keyrange.registry.reader_schemas import reader_schema
+from keyrange.registry.subjects import reader_schema
 from project.unseen import MARK, check_log, log_everything, whole_text
 from registries.contract import AVRO, RegistryContract, refers
 from registries.server import Refused, Registry, basic, schema_registry

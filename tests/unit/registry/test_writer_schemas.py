@@ -19,7 +19,7 @@ from keyrange.options.registry import RegistrySettings
 from keyrange.options.topic_options import TopicValues
 from keyrange.options.value_format import ValueOptions
 from keyrange.registry.prefixes import prefix_of, read_prefix
-from keyrange.registry.writer_schemas import schema_id
+from keyrange.registry.subjects import schema_id
 from keyrange.values.written_forms import written_form
 from registries.confluent import avro
 from registries.framed import prefix

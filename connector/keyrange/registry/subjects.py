@@ -1,4 +1,5 @@
-"""What the driver asks a registry at the start of a query: the schema that says the columns."""
+"""What the driver asks a registry: at the start of a query the schema that says the columns, before
+rows are written the number of the schema that stands before each."""
 
 from __future__ import annotations
 
@@ -24,8 +25,7 @@ def reader_schema(
     `format_name` is the option's word for the format that it has to be of. Raises what
     `RegistryClient` raises, REGISTRY_SUBJECT_UNKNOWN, REGISTRY_SCHEMA_UNFIT.
     """
-    for text in exposures(settings):
-        _log.warning("%s", text)
+    _warn_of_exposure(settings)
     try:
         found = RegistryClient(settings).latest(subject)
     except UnknownReference as failure:
@@ -41,6 +41,29 @@ def reader_schema(
             id=found.id,
         )
     return found
+
+
+def schema_id(
+    settings: RegistrySettings, subject: str, format_name: str, text: str, *, registers: bool
+) -> int:
+    """The number of a schema in a subject, to which it is added if it `registers` and the subject
+    lacks it. What a connection exposes is logged.
+
+    Raises what `RegistryClient` raises, REGISTRY_SCHEMA_UNKNOWN, REGISTRY_SCHEMA_REFUSED.
+    """
+    _warn_of_exposure(settings)
+    client, kind = RegistryClient(settings), SCHEMA_TYPES[format_name]
+    if registers:
+        return client.register(subject, kind, text)
+    try:
+        return client.id_in(subject, kind, text)
+    except UnknownToRegistry as failure:
+        raise error("REGISTRY_SCHEMA_UNKNOWN", str(failure), subject=subject) from None
+
+
+def _warn_of_exposure(settings: RegistrySettings) -> None:
+    for text in exposures(settings):
+        _log.warning("%s", text)
 
 
 def exposures(settings: RegistrySettings) -> Iterator[str]:
