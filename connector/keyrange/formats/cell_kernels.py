@@ -7,7 +7,7 @@ import numpy as np
 from numba import types
 
 from keyrange.wire.compiling import compiled_when_called, inlined
-from keyrange.wire.kernel_helpers import copy_bytes
+from keyrange.wire.kernel_helpers import copy_bytes, halves
 
 _READ_ONLY = types.Array(types.uint8, 1, "C", readonly=True)
 
@@ -96,7 +96,7 @@ def decode_base64(data, starts, sizes, taken, ends, target, bad):
     ),
     allocates=False,
 )  # fmt: skip
-def read_unscaled(data, ends, taken, halves, bad):
+def read_unscaled(data, ends, taken, numbers, bad):
     """Numbers of two's complement, the highest byte first: the lower half of each, and the upper
     one. What is `bad` has no byte, or more than these hold."""
     for place in range(len(taken)):
@@ -104,10 +104,4 @@ def read_unscaled(data, ends, taken, halves, bad):
         if taken[place] and not 1 <= end - start <= 16:
             bad[place] = True
         elif taken[place]:
-            high = np.int64(-1 if data[start] >= 128 else 0)
-            low = np.uint64(high)
-            for at in range(start, end):
-                high = high << 8 | np.int64(low >> np.uint64(56))
-                low = low << np.uint64(8) | np.uint64(data[at])
-            halves[place, 0] = np.int64(low)
-            halves[place, 1] = high
+            numbers[place, 1], numbers[place, 0] = halves(data, start, end)

@@ -98,6 +98,13 @@ class Layout:
         """The scope that a list or a map opens."""
         return self.scopes.index(node, 1)
 
+    def nodes_in(self, cells: Cells) -> _Array:
+        """The nodes as kernels take them: of each its scope, where its flags begin, and of lists
+        and maps where their counts begin, else -1."""
+        scopes = np.array([each.scope for each in self.nodes], np.int64)
+        counts = np.where([each.opens for each in self.nodes], cells.slot_at, -1)
+        return np.stack([scopes, cells.flag_at, counts], axis=1)
+
     def cells(self, data: _Array, room: Sequence[int]) -> Cells:
         """Empty ones, with so many places by scope; scope 0 has the rows."""
         flags = np.array([room[each.scope] for each in self.nodes], np.int64)

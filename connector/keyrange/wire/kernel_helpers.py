@@ -17,6 +17,8 @@ from keyrange.wire.compiling import inlined
 
 _HIGH_BITS = -0x7F7F_7F7F_7F7F_7F80
 _LOW_32 = 0xFFFF_FFFF
+# Entries of a map whose keys are compared with one another.
+ENTRIES_MAX = 256
 
 
 @intrinsic
@@ -159,3 +161,46 @@ def same_bytes(data, one, other):
     while same < size and data[at + same] == data[behind + same]:
         same += 1
     return same == size
+
+
+@inlined
+def keys_may_be_twice(data, slots, first, last, are_texts):
+    """Whether two of the keys of a map are the same, or are too many to say."""
+    if last - first > ENTRIES_MAX:
+        return True
+    for one in range(first + 1, last):
+        for other in range(first, one):
+            if slots[one] == slots[other]:
+                return True
+            if are_texts and same_bytes(data, slots[one], slots[other]):
+                return True
+    return False
+
+
+@inlined
+def take_back(nodes, row, before, counts, room, flags, slots):
+    """Take back the cells of a row, before which so many places of each scope were taken. `nodes`
+    has of each its scope, where its flags begin, and where its counts begin or -1."""
+    before[0] = row
+    for node in range(len(nodes)):
+        scope = nodes[node, 0]
+        # The place behind the last one may be half filled, where there is one; of a list of numbers
+        # in one piece there may be more, which are written again.
+        until = min(counts[scope] + 1, room[scope])
+        for place in range(before[scope], until):
+            flags[nodes[node, 1] + place] = 0
+            if nodes[node, 2] >= 0:
+                slots[nodes[node, 2] + place] = 0
+    for scope in range(1, len(counts)):
+        counts[scope] = before[scope]
+
+
+@inlined
+def halves(data, start, end):
+    """The upper and the lower 64 bits of a number of two's complement, the highest byte first, of
+    at least one byte and at most 16."""
+    high = low = np.int64(-1) if data[start] >= 128 else np.int64(0)
+    for at in range(start, end):
+        high = (high << 8) | ((low >> 56) & 255)
+        low = (low << 8) | np.int64(data[at])
+    return high, low

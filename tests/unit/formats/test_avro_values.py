@@ -8,8 +8,8 @@ from decimal import Decimal, localcontext
 
 import pyarrow as pa
 
-from keyrange.formats.avro import kernels
 from keyrange.formats.payloads import Payloads
+from keyrange.wire.kernel_helpers import ENTRIES_MAX
 from unit.formats.avro_cases import (
     DATE,
     MILLIS,
@@ -83,7 +83,7 @@ def test_of_two_entries_of_a_key_the_last_one_counts() -> None:
     payload = long(3) + b"".join(text(key) + long(each) for key, each in entries) + long(0)
     blocks = b"".join(long(1) + text(key) + long(each) for key, each in entries) + long(0)
     assert values(kind, payload, blocks) == [[("a", 3), ("b", 2)]] * 2
-    many = {f"k{at}": at for at in range(kernels.ENTRIES_MAX + 1)}
+    many = {f"k{at}": at for at in range(ENTRIES_MAX + 1)}
     assert values(kind, written(kind, many)) == [list(many.items())]
 
 

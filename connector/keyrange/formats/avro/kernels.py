@@ -14,10 +14,12 @@ from numba import types
 
 from keyrange.wire.compiling import compiled_when_called, inlined
 from keyrange.wire.kernel_helpers import (
+    halves,
     host_i32,
     host_i64,
     is_utf8,
-    same_bytes,
+    keys_may_be_twice,
+    take_back,
     varint,
     zigzag,
 )
@@ -66,8 +68,6 @@ SLOW = 1
 
 # Calls and loops in each other.
 DEPTH_MAX = 200
-# Entries of a map whose keys are compared with one another.
-ENTRIES_MAX = 256
 
 _READ_ONLY = types.Array(types.uint8, 1, "C", readonly=True)
 _I32_READ = types.Array(types.int32, 1, "C", readonly=True)
@@ -103,10 +103,7 @@ def _decimal(data, at, size, limits, table, slots, slot):
     """Whether these bytes are a number between the limits, which is written then."""
     if size < 1 or size > 16:
         return False
-    low = high = np.int64(-1) if data[at] >= 128 else np.int64(0)
-    for byte in range(at, at + size):
-        high = (high << 8) | ((low >> 56) & 255)
-        low = (low << 8) | np.int64(data[byte])
+    high, low = halves(data, at, at + size)
     if not _below(high, low, table[limits], table[limits + 1]):
         return False
     if not _below(table[limits + 2], table[limits + 3], high, low):
@@ -219,19 +216,6 @@ def _block(data, at, end, least):
 
 
 @inlined
-def _keys_may_be_twice(data, spans, last, count):
-    """Whether two of the texts before the last are the same, or are too many to say."""
-    if count > ENTRIES_MAX:
-        return True
-    first = last - count
-    for one in range(first + 1, last):
-        for other in range(first, one):
-            if same_bytes(data, spans[one], spans[other]):
-                return True
-    return False
-
-
-@inlined
 def _closed(data, steps, step, total, counts, flags, slots):
     """Whether the list or map of so many elements is read; else its keys have to be looked at."""
     place = counts[steps[step, SCOPE]]
@@ -240,7 +224,7 @@ def _closed(data, steps, step, total, counts, flags, slots):
     if steps[step, A] < 0:
         return True
     last = steps[step, A] + counts[steps[step, C]]
-    return not _keys_may_be_twice(data, slots, last, total)
+    return not keys_may_be_twice(data, slots, last - total, last, True)
 
 
 @inlined
@@ -339,15 +323,6 @@ def read_rows(data, begins, ends, present, steps, table, nodes, room, counts, fl
             return found - 2
         status[row] = found
         if found == SLOW:
-            before[0] = row
-            for node in range(len(nodes)):
-                scope = nodes[node, 0]
-                start = nodes[node, 1]
-                for place in range(start + before[scope], start + counts[scope] + 1):
-                    # The place behind the last one may be half filled, where there is one.
-                    if place < start + room[scope]:
-                        flags[place] = 0
-            for scope in range(1, len(counts)):
-                counts[scope] = before[scope]
+            take_back(nodes, row, before, counts, room, flags, slots)
     counts[0] = len(present)
     return -1

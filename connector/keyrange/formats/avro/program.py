@@ -59,8 +59,7 @@ class Program:
         steps[at, kernels.SLOT_AT] = cells.slot_at[self.nodes[at]]
         at = np.flatnonzero(self.keys >= 0)
         steps[at, kernels.A] = cells.slot_at[self.keys[at]]
-        scopes = np.array([each.scope for each in self.layout.nodes], np.int64)
-        return steps, np.stack([scopes, cells.flag_at], axis=1)
+        return steps, self.layout.nodes_in(cells)
 
 
 def program_of(action: Action, root: Node) -> Program:

@@ -17,7 +17,8 @@ from keyrange.wire.kernel_helpers import (
     host_i32,
     host_i64,
     is_utf8,
-    same_bytes,
+    keys_may_be_twice,
+    take_back,
     varint,
     zigzag,
 )
@@ -49,8 +50,6 @@ VARINT, WIDE, BLOCK, OPEN, CLOSE, NARROW = range(6)
 FAST, SLOW = 0, 1
 # Messages and groups in each other. The reference library gives up at 100.
 DEPTH_MAX = 64
-# Entries of a map whose keys are compared with one another.
-ENTRIES_MAX = 256
 
 _READ_ONLY = types.Array(types.uint8, 1, "C", readonly=True)
 _I32_READ = types.Array(types.int32, 1, "C", readonly=True)
@@ -228,21 +227,6 @@ def _has_other_member(table, first, place, flags):
 
 
 @inlined
-def _keys_may_be_twice(data, table, at, place, counts, slots):
-    total = slots[table[at] + place]
-    if total > ENTRIES_MAX:
-        return True
-    last = table[at + 2] + counts[table[at + 1]]
-    for key in range(last - total + 1, last):
-        for other in range(last - total, key):
-            if slots[key] == slots[other]:
-                return True
-            if table[at + 3] and same_bytes(data, slots[key], slots[other]):
-                return True
-    return False
-
-
-@inlined
 def _closed(data, messages, message, place, table, counts, flags, slots):
     """Whether a message that ends has what it needs; the pass reads no others."""
     if not messages[message, CLOSING]:
@@ -253,7 +237,9 @@ def _closed(data, messages, message, place, table, counts, flags, slots):
             return False
     first = messages[message, MAPS]
     for at in range(first + 1, first + 1 + 4 * table[first], 4):
-        if _keys_may_be_twice(data, table, at, place, counts, slots):
+        last = table[at + 2] + counts[table[at + 1]]
+        keys_at = last - slots[table[at] + place]
+        if keys_may_be_twice(data, slots, keys_at, last, table[at + 3] != 0):
             return False
     first = messages[message, ENTRY]
     for at in range(first + 1, first + 1 + 4 * table[first], 4):
@@ -395,8 +381,8 @@ def _row(data, at, end, row, fields, messages, lookup, table, room, counts, flag
 def read_rows(data, begins, ends, present, fields, messages, lookup, table, nodes, room, counts,
               flags, slots, status, others, before, stack):  # fmt: skip
     """Row r is `data[begins[r]:ends[r]]`: fill its cells, or say that it is SLOW. `others`: whether
-    a row that is read has fields without columns. `nodes` has of each its scope, where its flags
-    begin, and where its slots begin or -1; the root is the first one.
+    a row that is read has fields without columns. `nodes` as `take_back` has them; the root is the
+    first one.
 
     The number of a scope that has too little room, or -1."""
     for row in range(len(present)):
@@ -412,17 +398,6 @@ def read_rows(data, begins, ends, present, fields, messages, lookup, table, node
             return found - 2
         status[row] = found
         if found == SLOW:
-            before[0] = row
-            for node in range(len(nodes)):
-                scope = nodes[node, 0]
-                # The place behind the last one may be half filled, where there is one; of a list of
-                # numbers in one piece there may be more, which are written again.
-                until = min(counts[scope] + 1, room[scope])
-                for place in range(before[scope], until):
-                    flags[nodes[node, 1] + place] = 0
-                    if nodes[node, 2] >= 0:
-                        slots[nodes[node, 2] + place] = 0
-            for scope in range(1, len(counts)):
-                counts[scope] = before[scope]
+            take_back(nodes, row, before, counts, room, flags, slots)
     counts[0] = len(present)
     return -1

@@ -58,11 +58,7 @@ class Program:
         for pairs, begin in ((self.flags, cells.flag_at), (self.slots, cells.slot_at)):
             numbers[pairs[:, 0]] = begin[pairs[:, 1]]
         fields, table = numbers[: self.table_at], numbers[self.table_at :]
-        widths = np.array([each.width for each in self.layout.nodes])
-        scopes = np.array([each.scope for each in self.layout.nodes], np.int64)
-        slots = np.where(widths > 0, cells.slot_at, -1)
-        nodes = np.stack([scopes, cells.flag_at, slots], axis=1)
-        return fields.reshape(-1, _FIELD_NUMBERS), table, nodes
+        return fields.reshape(-1, _FIELD_NUMBERS), table, self.layout.nodes_in(cells)
 
 
 class _Begin(NamedTuple):
