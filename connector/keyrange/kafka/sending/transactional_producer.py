@@ -57,7 +57,7 @@ class TransactionalProducer:
     def __init__(self, cluster: Cluster, settings: SenderSettings) -> None:
         self._cluster = cluster
         self._settings = settings
-        self._sender: TransactionalSender | None = None
+        self._sender = TransactionalSender(settings)
         self._ahead: deque[_Ahead] = deque()
         # Addresses of brokers by their id, as the cluster has told them.
         self._addresses: dict[int, tuple[str, int]] = {}
@@ -65,11 +65,11 @@ class TransactionalProducer:
     @property
     def failure(self) -> Failure | None:
         """Why the last transaction or the sender ended."""
-        return self._sender.failure if self._sender else None
+        return self._sender.failure
 
     @property
     def is_over(self) -> bool:
-        return self._sender is not None and self._sender.phase is Phase.OVER
+        return self._sender.phase is Phase.OVER
 
     def start(self) -> Token | None:
         """Fence whoever sent before, and return the token of the last committed transaction.
@@ -97,100 +97,96 @@ class TransactionalProducer:
         Raises as `start` does, and MESSAGE_TOO_LARGE, INVALID_RECORD, TRANSACTION_ABORTED;
         `failure` has the batch. What `batches` raises aborts the transaction.
         """
-        sender = self._started()
-        if sender.failure is not None and self.is_over:
-            raise sender.failure.error
-        sender.begin()
+        if self._sender.failure is not None and self.is_over:
+            raise self._sender.failure.error
+        self._sender.begin()
         try:
-            self._offer(sender, batches)
+            self._offer(batches)
         except Exception as failure:
-            sender.abort(_as_error(failure))
-            self._settle(sender)
+            self._sender.abort(_as_error(failure))
+            self._settle()
             raise
-        sender.commit(token)
+        self._sender.commit(token)
         self._run()
 
-    def _offer(self, sender: TransactionalSender, batches: Iterable[Batch]) -> None:
+    def _offer(self, batches: Iterable[Batch]) -> None:
         """Take batches, and send them meanwhile: each time that there may be another request."""
         waiting = 0
         for batch in batches:
-            sender.offer(batch, _now_ms())
+            self._sender.offer(batch, _now_ms())
             waiting += batch.size_bytes
             if waiting >= self._settings.request_bytes:
                 waiting = 0
-                self._send_all(sender)
-                self._take_what_came(sender)
-            while sender.phase is Phase.SENDING and (
-                sender.unacknowledged_bytes > self._settings.ahead_bytes
+                self._send_all()
+                self._take_what_came()
+            while self._sender.phase is Phase.SENDING and (
+                self._sender.unacknowledged_bytes > self._settings.ahead_bytes
             ):
-                self._turn(sender)
-            if sender.phase is not Phase.SENDING:
+                self._turn()
+            if self._sender.phase is not Phase.SENDING:
                 return
-
-    def _started(self) -> TransactionalSender:
-        assert self._sender is not None, "start was not called"
-        return self._sender
 
     def _run(self) -> None:
         """Until the sender is ready again; raises what ended the transaction or the sender."""
-        sender = self._started()
-        self._settle(sender)
-        if sender.failure is not None:
-            raise sender.failure.error
+        self._settle()
+        if self._sender.failure is not None:
+            raise self._sender.failure.error
 
-    def _settle(self, sender: TransactionalSender) -> None:
-        while sender.phase not in (Phase.READY, Phase.OVER):
-            self._turn(sender)
+    def _settle(self) -> None:
+        while self._sender.phase not in (Phase.READY, Phase.OVER):
+            self._turn()
 
-    def _turn(self, sender: TransactionalSender) -> None:
+    def _turn(self) -> None:
         """Send what is to be sent, then take one answer, or wait."""
-        asked, sent = self._send_all(sender)
+        asked, sent = self._send_all()
         if asked:
             # There may be more to send than to wait for.
             return
         if self._ahead:
-            self._take(sender)
+            self._take()
         elif not sent:
-            wait_s = (sender.wake_at_ms - _now_ms()) / 1000
+            wait_s = (self._sender.wake_at_ms - _now_ms()) / 1000
             time.sleep(min(max(wait_s, 0.001), _SLEEP_S_MAX))
 
-    def _send_all(self, sender: TransactionalSender) -> tuple[bool, bool]:
+    def _send_all(self) -> tuple[bool, bool]:
         """Send what is to be sent; returns whether a question was answered, and whether there was
         anything at all."""
-        sends = sender.next_requests(_now_ms())
+        sends = self._sender.next_requests(_now_ms())
         for send in sends:
             if isinstance(send.request, Produce):
-                self._send_ahead(sender, send)
+                self._send_ahead(send)
             else:
-                self._ask(sender, send)
+                self._ask(send)
         return any(not isinstance(each.request, Produce) for each in sends), bool(sends)
 
-    def _take_what_came(self, sender: TransactionalSender) -> None:
+    def _take_what_came(self) -> None:
         while self._ahead:
             descriptor = self._ahead[0].connection.fileno()
             if descriptor >= 0 and not _has_come(descriptor):
                 return
-            self._take(sender)
+            self._take()
 
-    def _ask(self, sender: TransactionalSender, send: Send) -> None:
+    def _ask(self, send: Send) -> None:
         """One question, answered before anything else is sent."""
         try:
-            answer = self._answer(sender, send)
+            answer = self._answer(send)
         except ConnectionLost as lost:
-            sender.failed(send, str(lost), _now_ms())
+            self._sender.failed(send, str(lost), _now_ms())
         except KeyrangeError as failure:
-            sender.failed(send, failure.message, _now_ms())
-            _judge(sender, failure, asked=True)
+            self._sender.failed(send, failure.message, _now_ms())
+            _judge(self._sender, failure, asked=True)
         else:
-            sender.answered(send, answer, _now_ms())
+            self._sender.answered(send, answer, _now_ms())
 
-    def _answer(self, sender: TransactionalSender, send: Send) -> Answer:
+    def _answer(self, send: Send) -> Answer:
         request = send.request
-        message = self._message(sender, send)
+        message = self._message(send)
         if send.node_id is not None:
             host, port = self._address(send.node_id)
             connection = self._cluster.connection(host, port)
-            return transactions.read(request, connection.call(message, _most(sender, message)))
+            return transactions.read(
+                request, connection.call(message, _most(self._sender, message))
+            )
         by = self._cluster.deadline(self._cluster.settings.request_timeout_ms)
         said = self._cluster.call_any_broker(message, by)
         if isinstance(request, FindLeaders):
@@ -205,50 +201,50 @@ class TransactionalProducer:
         found = {place: view.leader(place) for place in request.partitions}
         return Answer(leaders={place: it.node_id for place, it in found.items() if it is not None})
 
-    def _send_ahead(self, sender: TransactionalSender, send: Send) -> None:
-        message = self._message(sender, send)
+    def _send_ahead(self, send: Send) -> None:
+        message = self._message(send)
         connection = None
         try:
             host, port = self._address(send.node_id)
             connection = self._cluster.connection(host, port, ahead=True)
-            connection.ask(message, _most(sender, message))
+            connection.ask(message, _most(self._sender, message))
         except ConnectionLost as lost:
             if connection is not None:
-                self._lose(sender, connection, str(lost))
-            sender.failed(send, str(lost), _now_ms())
+                self._lose(connection, str(lost))
+            self._sender.failed(send, str(lost), _now_ms())
         except KeyrangeError as failure:
-            sender.failed(send, failure.message, _now_ms())
-            _judge(sender, failure)
+            self._sender.failed(send, failure.message, _now_ms())
+            _judge(self._sender, failure)
         else:
             by = time.monotonic() + self._cluster.settings.request_timeout_ms / 1000
             self._ahead.append(_Ahead(send, connection, by))
 
-    def _take(self, sender: TransactionalSender) -> None:
+    def _take(self) -> None:
         """The answer to the oldest request with batches."""
         oldest = self._ahead[0]
         try:
             said = oldest.connection.answer(oldest.by)
         except ConnectionLost as lost:
-            self._lose(sender, oldest.connection, str(lost))
+            self._lose(oldest.connection, str(lost))
         except KeyrangeError as failure:
-            self._lose(sender, oldest.connection, failure.message)
-            _judge(sender, failure)
+            self._lose(oldest.connection, failure.message)
+            _judge(self._sender, failure)
         else:
             self._ahead.popleft()
             answer = transactions.read(oldest.send.request, said)
-            sender.answered(oldest.send, answer, _now_ms())
+            self._sender.answered(oldest.send, answer, _now_ms())
 
-    def _lose(self, sender: TransactionalSender, connection: Connection, why: str) -> None:
+    def _lose(self, connection: Connection, why: str) -> None:
         """Nothing comes any more of what was sent over a connection."""
         connection.close()
         lost = [each for each in self._ahead if each.connection is connection]
         self._ahead = deque(each for each in self._ahead if each.connection is not connection)
         for each in lost:
-            sender.failed(each.send, why, _now_ms())
+            self._sender.failed(each.send, why, _now_ms())
 
-    def _message(self, sender: TransactionalSender, send: Send) -> Any:
+    def _message(self, send: Send) -> Any:
         timeout_ms = self._cluster.settings.request_timeout_ms
-        return transactions.message(send.request, sender.settings, timeout_ms)
+        return transactions.message(send.request, self._sender.settings, timeout_ms)
 
     def _address(self, node_id: int | None) -> tuple[str, int]:
         if node_id is None or node_id not in self._addresses:
