@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -22,7 +23,7 @@ from keyrange import ProgressListener
 from keyrange.embedded.broker import EmbeddedBroker, EmbeddedCluster
 from keyrange.errors import KeyrangeError
 from keyrange.kafka.cluster import Cluster
-from keyrange.kafka.groups import commit_group_offsets, epoch_ends, group_offsets
+from keyrange.kafka.groups import commit_group_offsets, committed_offsets, epoch_ends
 from keyrange.kafka.model import offset_mirror_timing
 from keyrange.kafka.offset_mirror import GroupMirror, new_mark
 from keyrange.model.offsets import TopicPartition
@@ -52,6 +53,10 @@ def member(cluster: EmbeddedCluster, group_id: str, topic: str) -> Iterator[Kafk
 
         wait_until(assigned, timeout_s=120)
         yield consumer
+
+
+def group_offsets(*given: Any, **named: Any) -> dict[TopicPartition, int]:
+    return {place: at for place, (at, _) in committed_offsets(*given, **named).items()}
 
 
 def committed(cluster: EmbeddedCluster, group_id: str, place: TopicPartition) -> tuple[int, int]:

@@ -36,28 +36,18 @@ _REFUSALS: Final = _HAS_MEMBERS | {
 }
 
 
-def group_offsets(
-    cluster: Cluster,
-    group_id: str,
-    partitions: Iterable[TopicPartition],
-    timeout_ms: float | None = None,
-) -> dict[TopicPartition, int]:
-    """The committed offsets of a group; partitions without one are absent, as in an unknown group.
-
-    Raises AUTHORIZATION_FAILED that names the group or the topic, GROUP_COORDINATOR_UNAVAILABLE
-    where the coordinator did not answer in time, BROKER_UNREACHABLE where no broker did.
-    """
-    found = committed_offsets(cluster, group_id, partitions, timeout_ms)
-    return {partition: at for partition, (at, _) in found.items()}
-
-
 def committed_offsets(
     cluster: Cluster,
     group_id: str,
     partitions: Iterable[TopicPartition],
     timeout_ms: float | None = None,
 ) -> dict[TopicPartition, tuple[int, str]]:
-    """As `group_offsets`, with the text that stands beside each offset."""
+    """The committed offsets of a group, each with the text that stands beside it; partitions
+    without one are absent, as in an unknown group.
+
+    Raises AUTHORIZATION_FAILED that names the group or the topic, GROUP_COORDINATOR_UNAVAILABLE
+    where the coordinator did not answer in time, BROKER_UNREACHABLE where no broker did.
+    """
     numbers = numbers_by_topic(partitions)
     found: dict[TopicPartition, tuple[int, str]] = {}
 
@@ -92,7 +82,7 @@ def commit_group_offsets(
 
     `leader_epochs` go along where they are known, `metadata` with each offset. Raises
     GROUP_OFFSETS_REFUSED with Kafka's error, for example where the group has members;
-    AUTHORIZATION_FAILED that names the topic; and as `group_offsets` does. What failed may have
+    AUTHORIZATION_FAILED that names the topic; and as `committed_offsets` does. What failed may have
     been committed in part, or wholly.
     """
     left = {place: (at, leader_epochs.get(place, -1)) for place, at in positions.items()}

@@ -11,7 +11,7 @@ import os
 import socket
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, Literal
 
 from keyrange.errors import DeniedError, KeyrangeError, error
@@ -78,11 +78,7 @@ class GroupMirror:
     def _tell_what_stands_there(self, due: Positions) -> None:
         """Say that offsets of no query are about to be replaced: a consumer that resumes from them
         would miss records, or read them again."""
-        try:
-            found = committed_offsets(self._cluster, self._group_id, due, self._timeout_ms)
-        except KeyrangeError as failure:
-            _log.debug("group '%s' was not looked at: %s", self._group_id, failure)
-            return
+        found = self._committed(due)
         own = {p: at for p, (at, mark) in found.items() if mark.startswith(MARK)}
         others = {p: at for p, (at, _) in found.items() if p not in own and at != due[p]}
         if others:
@@ -98,13 +94,7 @@ class GroupMirror:
         """Say once that others commit what this mirror has committed: the group's lag is then that
         of whoever wrote last. Where it cannot be asked it is asked later."""
         partitions = self._state.to_look_at(now_ms)
-        if not partitions:
-            return
-        try:
-            found = committed_offsets(self._cluster, self._group_id, partitions, self._timeout_ms)
-        except KeyrangeError as failure:
-            _log.debug("group '%s' was not looked at: %s", self._group_id, failure)
-            return
+        found = self._committed(partitions) if partitions else {}
         if other := self._state.other({place: mark for place, (_, mark) in found.items()}):
             partition, mark = other
             shared = error(
@@ -113,6 +103,16 @@ class GroupMirror:
                 f"committed, was committed since by {mark[:_OTHERS_CHARACTERS_MAX]}",
             )
             _log.warning("the lag of group '%s' is not this query's: %s", self._group_id, shared)
+
+    def _committed(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, tuple[int, str]]:
+        """What stands in the group, as far as it can be asked."""
+        try:
+            return committed_offsets(self._cluster, self._group_id, partitions, self._timeout_ms)
+        except KeyrangeError as failure:
+            _log.debug("group '%s' was not looked at: %s", self._group_id, failure)
+            return {}
 
     def _taken(self, due: Positions, absent: set[TopicPartition], now_ms: float) -> None:
         """All but the partitions of topics that are gone, or that Kafka does not tell of yet."""

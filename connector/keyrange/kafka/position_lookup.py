@@ -9,7 +9,7 @@ from typing import Final
 from keyrange.errors import error
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.cluster_view import ClusterView
-from keyrange.kafka.groups import group_offsets
+from keyrange.kafka.groups import committed_offsets
 from keyrange.model.offset_splits import Split
 from keyrange.model.offsets import EARLIEST, LATEST, OffsetRange, Positions, TopicPartition
 from keyrange.model.position_options import (
@@ -97,21 +97,16 @@ def bind_splits(cluster: Cluster, view: ClusterView, splits: Sequence[Split]) ->
     if not first and not last:
         return list(splits)
     starts, ends = bind(cluster, view, first), bind(cluster, view, last)
+    bound = []
     for split in splits:
-        if split.until_offset == LATEST and split.from_offset != EARLIEST:
-            _check_order(split.topic_partition, split.from_offset, ends[split.topic_partition])
-    return [
-        replace(
-            split,
-            from_offset=starts[split.topic_partition]
-            if split.from_offset == EARLIEST
-            else split.from_offset,
-            until_offset=ends[split.topic_partition]
-            if split.until_offset == LATEST
-            else split.until_offset,
-        )
-        for split in splits
-    ]
+        partition, at, until = split.topic_partition, split.from_offset, split.until_offset
+        if until == LATEST:
+            until = ends[partition]
+            if at != EARLIEST:
+                _check_order(partition, at, until)
+        at = starts[partition] if at == EARLIEST else at
+        bound.append(replace(split, from_offset=at, until_offset=until))
+    return bound
 
 
 _OFFSETS_MISMATCH: Final = "KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED"
@@ -166,13 +161,13 @@ def _at_times(
 def _at_commits(
     cluster: Cluster, group_id: str, partitions: Sequence[TopicPartition], rest: int | None
 ) -> dict[TopicPartition, int]:
-    committed = group_offsets(cluster, group_id, partitions)
+    committed = committed_offsets(cluster, group_id, partitions)
     without = [partition for partition in partitions if partition not in committed]
     if without and rest is None:
         raise error(
             "NO_GROUP_OFFSETS", f"group {group_id} has no committed offset for {_text(without)}"
         )
-    return {p: committed[p] if p in committed else _known(rest) for p in partitions}
+    return {p: committed[p][0] if p in committed else _known(rest) for p in partitions}
 
 
 def earliest(

@@ -12,7 +12,7 @@ from keyrange.errors import KeyrangeError, error
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.cluster_view import Broker, ClusterView, Leader, Topic
 from keyrange.kafka.connection import ConnectionLost
-from keyrange.kafka.groups import commit_group_offsets, committed_offsets, epoch_ends, group_offsets
+from keyrange.kafka.groups import commit_group_offsets, committed_offsets, epoch_ends
 from keyrange.kafka.messages.protocol import Code
 from keyrange.kafka.retry_deadline import Deadline
 from keyrange.model.offsets import TopicPartition
@@ -54,6 +54,10 @@ class ScriptedCluster:
         if isinstance(answer, Exception):
             raise answer
         return answer
+
+
+def group_offsets(*given: Any, **named: Any) -> dict[TopicPartition, int]:
+    return {place: at for place, (at, _) in committed_offsets(*given, **named).items()}
 
 
 def scripted(coordinators: list[Any], answers: list[Any]) -> Any:

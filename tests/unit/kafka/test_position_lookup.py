@@ -98,7 +98,9 @@ def test_a_time_without_a_record_is_named_with_its_partition() -> None:
 
 
 def test_what_a_group_has_committed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(position_lookup, "group_offsets", lambda *given: {T0: 4, T2: 0})
+    monkeypatch.setattr(
+        position_lookup, "committed_offsets", lambda *given: {T0: (4, ""), T2: (0, "")}
+    )
     assert place(GroupOffsets("g", EARLIEST)) == {T0: 4, T1: EARLIEST, T2: 0}
     with pytest.raises(InvalidError, match="group g has no committed offset for t-1"):
         place(GroupOffsets("g"))
