@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 from keyrange.errors import KeyrangeError, error, invalid_options
 from keyrange.jobs.record_columns import columns_read
 from keyrange.kafka.cluster import Cluster
-from keyrange.kafka.topic_settings import TopicSettings, topic_settings
+from keyrange.kafka.topic_settings import topic_settings
 from keyrange.model.value_forms import WRITTEN, Side, UnfitSchema, WrittenForm
 from keyrange.options import SourceOptions
 from keyrange.options.kafka_properties import ClientSettings
@@ -29,7 +29,7 @@ from keyrange.sending.topic_address import TopicAddress
 from keyrange.source.schema import source_schema, typed_schema
 from keyrange.values.writing import encoder_of
 from keyrange.values.written_forms import written_form
-from keyrange.wire.topic_limits import TOPIC, BatchSettings, TopicLimits
+from keyrange.wire.topic_limits import TOPIC, TopicLimits
 from keyrange.work.output_topic import OutputTopic
 from keyrange.work.topic_rows import PARTS, TopicRows, typed_column
 
@@ -189,7 +189,7 @@ def prepared_topic(
     partitions = 0
     with closing(Cluster(client)) as cluster:
         found = cluster.topic(marks)
-        takes = TopicSettings()
+        takes = TopicLimits()
         if topic.name:
             found = found if marks == topic.name else cluster.topic(topic.name)
             partitions = len(found.leaders)
@@ -247,7 +247,7 @@ def _forms(
         except UnfitSchema as failure:
             raise _refused(f"{label}: the schema of its {side}s: {failure}") from None
         forms.append(form)
-    TopicRows(TopicLimits(BatchSettings()), tuple(forms)).schema(arrow)
+    TopicRows(TopicLimits(), tuple(forms)).schema(arrow)
     return tuple(forms)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from keyrange.kafka.topic_settings import TopicSettings
 from keyrange.options.kafka_properties import ClientSettings
 from keyrange.options.producer_properties import ProducerSettings
 from keyrange.wire.topic_limits import BatchSettings, TopicLimits
@@ -30,10 +29,7 @@ class TopicAddress:
         most = min(own.batch_bytes, own.request_bytes, self.message_bytes or own.batch_bytes)
         return BatchSettings(most, own.request_bytes, own.compression, own.compression_level)
 
-    def limits(self, takes: TopicSettings, partitions: int) -> TopicLimits:
+    def limits(self, takes: TopicLimits, partitions: int) -> TopicLimits:
         """What the topic takes, which has so many partitions; 0 for what is not known."""
         most = replace(self, message_bytes=takes.message_bytes)
-        return TopicLimits(
-            *(most.batches, takes.message_bytes, partitions),
-            *(takes.needs_keys, takes.before_ms, takes.after_ms),
-        )
+        return replace(takes, batches=most.batches, partitions=partitions)

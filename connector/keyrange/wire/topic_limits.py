@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 # The column of rows for several topics.
 TOPIC: Final = "topic"
+NO_LIMIT_MS: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +33,9 @@ class TopicLimits:
     only records with keys where it `needs_keys`, and timestamps from `before_ms` before now until
     `after_ms` after it."""
 
-    batches: BatchSettings
+    batches: BatchSettings = field(default_factory=BatchSettings)
     message_bytes: int = 0
     partitions: int = 0
     needs_keys: bool = False
-    before_ms: int = 2**63 - 1
-    after_ms: int = 2**63 - 1
+    before_ms: int = NO_LIMIT_MS
+    after_ms: int = NO_LIMIT_MS

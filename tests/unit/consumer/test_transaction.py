@@ -20,12 +20,12 @@ from keyrange.consumer.member import GroupMembership
 from keyrange.errors import KeyrangeError, error
 from keyrange.kafka.model.sender_messages import Batch, Token
 from keyrange.kafka.model.transactional_sender import SenderSettings
-from keyrange.kafka.topic_settings import TopicSettings
 from keyrange.members.model.consumer_messages import Share, write_share
 from keyrange.members.model.group_member_states import GroupState
 from keyrange.model.key_ranges import SPACE, split_evenly
 from keyrange.sending import marked_sender
 from keyrange.wire.produced_batches import seal
+from keyrange.wire.topic_limits import TopicLimits
 from project.forms import by_form
 from queries.interrupted_calls import interrupted
 from queries.scripted_consumer import FIRST, a_key_each, options_at
@@ -92,7 +92,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
         monkeypatch.setattr(module, "Cluster", lambda _: ScriptedCluster(world))
     topic = SimpleNamespace(leaders=[1, 1])
     monkeypatch.setattr(ScriptedCluster, "topic", lambda *_: topic, raising=False)
-    takes = lambda _, topic: TopicSettings(500, needs_keys=topic == "compacted")  # noqa: E731
+    takes = lambda _, topic: TopicLimits(message_bytes=500, needs_keys=topic == "compacted")  # noqa: E731
     monkeypatch.setattr(transaction_output, "topic_settings", takes)
     monkeypatch.setattr(marked_sender, "TransactionalProducer", Producer)
     monkeypatch.setattr(rebalance_module, "MemberThread", Member)

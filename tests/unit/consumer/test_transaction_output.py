@@ -14,8 +14,8 @@ from keyrange.consumer import transaction_output
 from keyrange.consumer.settings import parse_consumer_options
 from keyrange.consumer.transaction_output import OutputTopics, TransactionOutput
 from keyrange.errors import KeyrangeError
-from keyrange.kafka.topic_settings import TopicSettings
 from keyrange.wire.produced_batches import seal
+from keyrange.wire.topic_limits import TopicLimits
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     cluster = SimpleNamespace(topic=found, close=lambda: None)
     monkeypatch.setattr(transaction_output, "Cluster", lambda _: cluster)
-    takes = lambda _, topic: TopicSettings(500, needs_keys=topic == "compacted")  # noqa: E731
+    takes = lambda _, topic: TopicLimits(message_bytes=500, needs_keys=topic == "compacted")  # noqa: E731
     monkeypatch.setattr(transaction_output, "topic_settings", takes)
     return asked
 
