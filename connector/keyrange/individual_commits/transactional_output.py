@@ -116,14 +116,10 @@ def _reached_at(
     `released`: what the last commit of this run says of that."""
     known = table.known(seq)
     if known.run_id != run_id:
-        released = {}
-        while seq:
-            commit = next(table.history(seq, seq + 1))
-            if commit.kind is CommitKind.BATCH:
-                released = commit.released
-                break
-            seq -= 1
-        known = table.known(seq)
+        batches = (each for each in table.backwards(seq) if each.kind is CommitKind.BATCH)
+        last = next(batches, None)
+        released = last.released if last is not None else {}
+        known = table.known(last.seq if last is not None else 0)
     return {**known.states.committed_offsets, **released}
 
 

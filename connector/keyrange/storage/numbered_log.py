@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import zip_longest
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import pyarrow as pa
 
@@ -17,13 +17,18 @@ from keyrange.storage.conflict_retry import Entry, RetryingWriter
 from keyrange.storage.table_store import Bounds, Store, TableConditions, Transaction
 
 _Row = TypeVar("_Row")
+# How many entries of a log are held at a time.
+_PAGE_MAX: Final = 256
 
 
-def pages(from_number: int, until_number: int | None, last: int, size: int) -> Iterator[range]:
-    """The numbers [from_number, until_number) of a log that has come to `last`, some at a time."""
+def pages(from_number: int, until_number: int | None, last: int) -> Iterator[range]:
+    """The numbers [from_number, until_number) of a log that has come to `last`, few at a time for
+    who may take only the first, and then more."""
     until = last + 1 if until_number is None else min(until_number, last + 1)
-    for at in range(max(from_number, 1), until, size):
+    at, size = max(from_number, 1), 1
+    while at < until:
         yield range(at, min(at + size, until))
+        at, size = at + size, min(size * 4, _PAGE_MAX)
 
 
 class NumberedLog(RetryingWriter):

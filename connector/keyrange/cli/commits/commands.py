@@ -147,7 +147,7 @@ def known_ends(commits: Commits, known: Snapshot) -> dict[TopicPartition, LogEnd
     ends: dict[TopicPartition, LogEnd] = {}
     wanted = set(known.states)
     # A partition of which no batch said it is not looked for through years of commits.
-    for commit in islice(commits.backwards(known.seq), _ENDS_WITHIN):
+    for commit in islice(commits.table.backwards(known.seq), _ENDS_WITHIN):
         for partition in wanted & commit.counts.keys():
             log_end, state = commit.counts[partition].log_end, commit.states.get(partition)
             # The log of a topic that was made anew has another end.
@@ -170,7 +170,7 @@ def _live_ends(known: Snapshot, named: Mapping[str, str]) -> dict[TopicPartition
 
 def recent_events(commits: Commits, since_ms: int, limit: int) -> list[dict[str, Any]]:
     """What the last commits did, newest first."""
-    last = islice(commits.backwards(commits.table.known().seq), limit)
+    last = islice(commits.table.backwards(commits.table.known().seq), limit)
     wanted = [*takewhile(lambda commit: commit.committed_at_ms >= since_ms, last)]
     if not wanted:
         return []

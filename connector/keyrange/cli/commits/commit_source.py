@@ -144,7 +144,7 @@ def first_commits(
 ) -> dict[TopicPartition, Commit]:
     """The first commit on file of each partition, up to `seq`, as long as its topic is the same."""
     found: dict[TopicPartition, Commit] = {}
-    for commit in commits.forwards(seq + 1):
+    for commit in commits.table.history(1, seq + 1):
         for partition in (commit.states.keys() & states.keys()) - found.keys():
             if commit.states[partition].topic_id == states[partition].topic_id:
                 found[partition] = commit

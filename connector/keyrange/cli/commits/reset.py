@@ -141,7 +141,7 @@ def reset(
 def _ends_in_batch(commits: Commits, known: Snapshot) -> bool:
     """Whether nobody has said behind the last batch where to go on: that it is to be there is said
     too, since the output of a batch that was not committed counts then as removed."""
-    kinds = (each.kind for each in commits.backwards(known.seq))
+    kinds = (each.kind for each in commits.table.backwards(known.seq))
     return next((k for k in kinds if k is not CommitKind.FENCE), None) is CommitKind.BATCH
 
 

@@ -194,7 +194,7 @@ def _changes(
     commits: Commits, known: Snapshot, stored: StoredState, key: bytes
 ) -> Iterator[dict[str, Any]]:
     """Back through the commits until files are not kept any more."""
-    for commit in commits.backwards(known.seq):
+    for commit in commits.table.backwards(known.seq):
         before = commits.table.known(commit.seq - 1)
         for at in sorted(commit.runs.keys() & known.states.keys()):
             topic_id = known.states[at].topic_id

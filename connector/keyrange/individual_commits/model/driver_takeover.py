@@ -7,7 +7,7 @@ file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 from keyrange.errors import KeyrangeError, error
@@ -135,26 +135,20 @@ def _stop(
 def _committed(table: CommitTable, seq: int, query_id: str, source_id: str) -> dict[str, int]:
     """The last batch of a source up to a commit by its application, -1 for none; nothing where
     somebody has said behind it where to go on."""
-    last = next((each for each in _back(table, seq) if each.kind is not CommitKind.FENCE), None)
+    last = next((each for each in table.backwards(seq) if each.kind is not CommitKind.FENCE), None)
     if last is not None and last.kind is not CommitKind.BATCH:
         return {}
     return {application_of(query_id, source_id): -1 if last is None else last.batch_id}
 
 
 def _run_of_last_batch(table: CommitTable, seq: int) -> str:
-    return next(each.run_id for each in _back(table, seq) if each.kind is CommitKind.BATCH)
+    return next(each.run_id for each in table.backwards(seq) if each.kind is CommitKind.BATCH)
 
 
 def _begun_since(run_id: str, in_order: list[Fence]) -> set[str]:
     """The sources in which drivers began after that run did."""
     at = max((n for n, fence in enumerate(in_order) if fence.run_id == run_id), default=-1)
     return {fence.source_id for fence in in_order[at + 1 :]}
-
-
-def _back(table: CommitTable, seq: int) -> Iterator[Commit]:
-    """The commits of a source from one on back to the first."""
-    for each in range(seq, 0, -1):
-        yield from table.history(each, each + 1)
 
 
 def _gone_on(fence: Commit, source_id: str) -> KeyrangeError:

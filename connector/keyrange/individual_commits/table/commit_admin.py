@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import getpass
 import uuid
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from keyrange.errors import error, invalid_options
 from keyrange.individual_commits.model.commit import Commit, CommitKind, Snapshot
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from keyrange.individual_commits.model.partition_progress import PartitionState
     from keyrange.keyed_state.model.state_runs import StateRun
 
-# A commit of many key ranges with many pending records takes a reader some 10 ms.
-_WINDOW_MAX: Final = 256
-
 
 @dataclass(frozen=True, slots=True)
 class Commits:
@@ -36,25 +33,8 @@ class Commits:
     others: int = 0
     of_group: Mapping[str, CommitTable] = field(default_factory=dict)
 
-    def backwards(self, seq: int) -> Iterator[Commit]:
-        """The commits up to `seq`, newest first; no more is read than is taken, by and large."""
-        window = 1
-        while seq > 0:
-            begin = max(seq - window + 1, 1)
-            yield from reversed(list(self.table.history(begin, seq + 1)))
-            seq = begin - 1
-            window = min(window * 4, _WINDOW_MAX)
-
-    def forwards(self, until_seq: int) -> Iterator[Commit]:
-        """The commits before `until_seq`, oldest first, read as they are taken."""
-        at, window = 1, 1
-        while at < until_seq:
-            yield from self.table.history(at, min(at + window, until_seq))
-            at += window
-            window = min(window * 4, _WINDOW_MAX)
-
     def last(self, seq: int) -> Commit | None:
-        return next(self.backwards(seq), None)
+        return next(self.table.backwards(seq), None)
 
 
 def open_commits(path: str, group: str, source: str, storage: Mapping[str, str]) -> Commits:
@@ -180,7 +160,7 @@ def _starts(
     found: dict[TopicPartition, list[BatchStart]] = {each: [] for each in states}
     left = {p: each.scanned for p, each in states.items()}
     cut_back: dict[TopicPartition, int] = {}
-    for commit in commits.backwards(known.seq):
+    for commit in commits.table.backwards(known.seq):
         for p in commit.states.keys() & left.keys():
             then, time, starts = commit.states[p], commit.times.get(p), found[p]
             if then.topic_id != states[p].topic_id:

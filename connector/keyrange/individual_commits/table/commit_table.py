@@ -54,9 +54,6 @@ LAYOUT: Final = Layout(
     TABLE_CONDITIONS,
 )
 
-# How many commits of a history are held at a time.
-_HISTORY_AT_A_TIME = 500
-
 
 class DeltaCommitTable(CommitTable):
     """The commits of one source. The state at the last commit that was seen is kept, and only what
@@ -123,7 +120,7 @@ class DeltaCommitTable(CommitTable):
             self._known = self._known.after(commit)
 
     def history(self, from_seq: int = 1, until_seq: int | None = None) -> Iterator[Commit]:
-        for page in pages(from_seq, until_seq, self._log.last(), _HISTORY_AT_A_TIME):
+        for page in pages(from_seq, until_seq, self._log.last()):
             yield from self._commits(page[0], page[-1])
 
     def by_hand(self, from_seq: int) -> set[int]:

@@ -182,11 +182,10 @@ def cuts_since(commits: Commits, letters: Iterable[DeadLetter]) -> list[Commit]:
     """The commits of a group that found logs cut back since the first of some letters."""
     letters, found = list(letters), list[Commit]()
     for source_id, table in commits.of_group.items() if letters else ():
-        one = Commits(commits.path, source_id, table)
         # What `_cut_at` goes by: of one source its batches tell, and not clocks that people set.
         own = [each.batch_id for each in letters if each.source_id == source_id]
         others_ms = [each.written_at_ms for each in letters if each.source_id != source_id]
-        for commit in one.backwards(table.known().seq):
+        for commit in table.backwards(table.known().seq):
             is_old = not others_ms or commit.committed_at_ms < min(others_ms)
             if is_old and (not own or 0 <= commit.batch_id <= min(own)):
                 break

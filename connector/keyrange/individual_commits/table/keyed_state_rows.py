@@ -232,7 +232,7 @@ def _whole_commits(
     """
     holds_until = known.states[partition].committed
     reset: set[int] = set()
-    for commit in commits.backwards(known.seq):
+    for commit in commits.table.backwards(known.seq):
         state = commit.states.get(partition)
         if state is None or state.topic_id != known.states[partition].topic_id:
             continue

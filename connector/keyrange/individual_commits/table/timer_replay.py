@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from keyrange.individual_commits.model.commit import Commit, CommitKind, Snapshot
+from keyrange.individual_commits.model.commit import Commit, CommitKind, CommitTable, Snapshot
 from keyrange.individual_commits.table.commit_admin import Commits
 from keyrange.individual_commits.table.dead_letters import TimerLetter
 from keyrange.individual_commits.table.keyed_state_rows import StoredState
@@ -89,7 +89,7 @@ def plan_timers(commits: Commits, known: Snapshot, letters: Iterable[TimerLetter
         first[each.source_id] = min(first[each.source_id], each.batch_id)
     # A replay of any source may have set them: all are looked through from the first letter on.
     walked = {
-        source: _lineages(Commits(commits.path, source, table), partitions, first.get(source, 0))
+        source: _lineages(table, partitions, first.get(source, 0))
         for source, table in commits.of_group.items()
         if letters
     }
@@ -115,11 +115,11 @@ def plan_timers(commits: Commits, known: Snapshot, letters: Iterable[TimerLetter
 
 
 def _lineages(
-    one: Commits, partitions: Collection[TopicPartition], first_batch: int
+    table: CommitTable, partitions: Collection[TopicPartition], first_batch: int
 ) -> dict[TopicPartition, _Lineage]:
     """Of a source from its last commit back to the one before batch `first_batch`."""
     found = {each: _Lineage() for each in partitions}
-    for commit in one.backwards(one.table.known().seq):
+    for commit in table.backwards(table.known().seq):
         for partition in commit.states.keys() & partitions:
             found[partition].add(partition, commit)
         is_before = commit.kind is CommitKind.BATCH and commit.batch_id < first_batch

@@ -41,8 +41,6 @@ LAYOUT: Final = Layout(
     "members", 1, SCHEMA, ("kind", "seq", "epoch", "at"), "seq", TABLE_CONDITIONS
 )
 
-# How many rows of a history are held at a time.
-_HISTORY_AT_A_TIME = 100
 _Row = TypeVar("_Row", Stored, Command)
 
 
@@ -110,7 +108,7 @@ class AssignmentTable:
         """The rows [from_seq, until_seq), oldest first."""
         last, before = self.last(), None
         seen = last.seq if last is not None else 0
-        for page in pages(from_seq, until_seq, seen, _HISTORY_AT_A_TIME):
+        for page in pages(from_seq, until_seq, seen):
             for row in self._rows(Stored, page[0], page[-1]):
                 if before is not None and not _follows(row, before):
                     message = f"epoch {row.epoch} cannot follow epoch {before.epoch}"
