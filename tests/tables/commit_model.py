@@ -26,6 +26,7 @@ from keyrange.individual_commits.model.partition_progress import (
 )
 from keyrange.individual_commits.model.state_columns import columns_of, spread
 from keyrange.individual_commits.model.verdict_columns import (
+    MERGED_PENDING_MAX,
     PartitionVerdict,
     StrangeVerdict,
     apply_verdicts,
@@ -272,7 +273,24 @@ def _judged(
         ),
         state.leader_epoch,
     )
-    return Outcome(after.merged(delivery.spans), tuple(dead))
+    return Outcome(_merged(after, delivery.spans), tuple(dead))
+
+
+def _merged(state: PartitionState, spans: Iterable[KeyRange]) -> PartitionState:
+    """Without cuts whose sides do not differ, and without those inside one of `spans` whose sides
+    were scanned equally far, where few enough records are pending."""
+    borders = {span.from_hash for span in spans}
+    pieces: list[KeyRangeState] = []
+    for piece in state.pieces:
+        most = 0 if piece.span.from_hash in borders else MERGED_PENDING_MAX
+        last = pieces[-1] if pieces else None
+        if last and last.scanned == piece.scanned and len(last.pending + piece.pending) <= most:
+            span = KeyRange(last.span.from_hash, piece.span.until_hash)
+            pending = by_offset((*last.pending, *piece.pending))
+            pieces[-1] = KeyRangeState(span, piece.scanned, pending)
+        else:
+            pieces.append(piece)
+    return replace(state, pieces=tuple(pieces))
 
 
 def _ordered(not_done: Iterable[RecordOutcome]) -> list[RecordOutcome]:

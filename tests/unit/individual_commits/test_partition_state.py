@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from keyrange.individual_commits.model.partition_progress import (
-    MERGED_PENDING_MAX,
     KeyRangeState,
     PartitionState,
     PendingRecord,
@@ -157,26 +154,6 @@ def test_neighbours_that_differ_stay_apart() -> None:
         state(KeyRangeState(LOWER, 60), KeyRangeState(UPPER, 60, pending(1, key_hash=BORDER))),
     ):
         assert found.merged() == found
-
-
-def test_inside_a_key_range_pending_records_do_not_keep_neighbours_apart() -> None:
-    found = state(
-        KeyRangeState(LOWER, 60, pending(5)), KeyRangeState(UPPER, 60, pending(3, key_hash=BORDER))
-    )
-    (joined,) = found.merged([SPACE]).pieces
-    assert joined == KeyRangeState(SPACE, 60, (PendingRecord(3, BORDER), PendingRecord(5, 0)))
-    assert found.merged([LOWER, UPPER]) == found
-    behind = state(KeyRangeState(LOWER, 59, pending(5)), KeyRangeState(UPPER, 60))
-    assert behind.merged([SPACE]) == behind
-
-
-def test_many_pending_records_are_not_put_together() -> None:
-    most = pending(*range(MERGED_PENDING_MAX))
-    found = state(KeyRangeState(LOWER, 5_000, most), KeyRangeState(UPPER, 5_000), position=5_000)
-    assert len(found.merged([SPACE]).pieces) == 1
-    more = replace(found.pieces[1], pending=pending(2_000, key_hash=BORDER))
-    found = state(found.pieces[0], more, position=5_000)
-    assert found.merged([SPACE]) == found
 
 
 def test_a_log_that_was_cut_back_keeps_what_is_below() -> None:

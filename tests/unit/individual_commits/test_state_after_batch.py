@@ -13,7 +13,7 @@ from keyrange.individual_commits.model.partition_progress import (
     PendingRecord,
     fresh,
 )
-from keyrange.individual_commits.model.verdict_columns import PartitionVerdict
+from keyrange.individual_commits.model.verdict_columns import MERGED_PENDING_MAX, PartitionVerdict
 from keyrange.model.commit_settings import DeliveryLimits, RedeliveryPolicy
 from keyrange.model.key_ranges import SPACE, KeyRange, split_evenly
 from keyrange.model.offsets import OffsetRange
@@ -200,6 +200,27 @@ def test_cuts_that_no_range_has_any_more_are_joined() -> None:
     assert len(cut.pieces) == 4
     again = plan_delivery(cut, (SPACE,), 130, -1, DeliveryLimits())
     assert len(apply_verdict(cut, again, PartitionVerdict(), POLICY, NOW_MS).state.pieces) == 1
+
+
+def test_inside_a_key_range_pending_records_do_not_keep_neighbours_apart() -> None:
+    low, high = PendingRecord(5, 0), PendingRecord(3, BORDER)
+    state = PartitionState(
+        "id", 100, (KeyRangeState(LOWER, 100, (low,)), KeyRangeState(UPPER, 100, (high,)))
+    )
+    (joined,) = judged(state).state.pieces
+    assert joined == KeyRangeState(SPACE, 120, (high, low))
+    assert len(judged(state, spans=[LOWER, UPPER]).state.pieces) == 2
+
+
+def test_many_pending_records_are_not_put_together() -> None:
+    most = tuple(PendingRecord(offset, 0) for offset in range(MERGED_PENDING_MAX))
+    for more, pieces in (((), 1), ((PendingRecord(2_000, BORDER),), 2)):
+        state = PartitionState(
+            "id", 5_000, (KeyRangeState(LOWER, 5_000, most), KeyRangeState(UPPER, 5_000, more))
+        )
+        delivery = plan_delivery(state, (SPACE,), 5_010, -1, DeliveryLimits())
+        after = apply_verdict(state, delivery, PartitionVerdict(), POLICY, NOW_MS).state
+        assert len(after.pieces) == pieces
 
 
 @pytest.mark.parametrize(

@@ -22,15 +22,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Final
 
 from keyrange.model.key_ranges import SPACE, KeyRange
 from keyrange.model.offset_range_sets import Ranges
 from keyrange.model.offsets import OffsetRange
 from keyrange.work.model.outcome import Cause
-
-# Up to how many pending records two pieces become one although they have some.
-MERGED_PENDING_MAX: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -157,19 +153,15 @@ class PartitionState:
         borders = {border for span in spans for border in (span.from_hash, span.until_hash)}
         return replace(self, pieces=tuple(cut_at(self.pieces, borders)))
 
-    def merged(self, within: Iterable[KeyRange] = ()) -> PartitionState:
-        """The same state with fewer cuts: without those whose sides do not differ, and without
-        those inside one of `within` whose sides were scanned equally far.
-
-        So cuts do not add up where their places change from batch to batch. Many pending records
-        are not put together: what a range may have of them is limited.
-        """
-        borders = {span.from_hash for span in within}
+    def merged(self) -> PartitionState:
+        """The same state with fewer cuts: without those whose sides do not differ. Inside key
+        ranges a batch leaves more of them out (`verdict_columns`)."""
         pieces: list[KeyRangeState] = []
         for piece in self.pieces:
-            inside = bool(borders) and piece.span.from_hash not in borders
-            if pieces and _alike(pieces[-1], piece, MERGED_PENDING_MAX if inside else 0):
-                pieces[-1] = _joined(pieces[-1], piece)
+            last = pieces[-1] if pieces else None
+            if last and last.scanned == piece.scanned and not (last.pending or piece.pending):
+                span = KeyRange(last.span.from_hash, piece.span.until_hash)
+                pieces[-1] = KeyRangeState(span, piece.scanned)
             else:
                 pieces.append(piece)
         return replace(self, pieces=tuple(pieces))
@@ -205,15 +197,6 @@ def cut_span(span: KeyRange, borders: Sequence[int]) -> list[KeyRange]:
 def by_offset(pending: Iterable[PendingRecord]) -> tuple[PendingRecord, ...]:
     """Pending records in order."""
     return tuple(sorted(pending, key=lambda record: record.offset))
-
-
-def _alike(lower: KeyRangeState, upper: KeyRangeState, pending_max: int) -> bool:
-    return lower.scanned == upper.scanned and len(lower.pending) + len(upper.pending) <= pending_max
-
-
-def _joined(lower: KeyRangeState, upper: KeyRangeState) -> KeyRangeState:
-    span = KeyRange(lower.span.from_hash, upper.span.until_hash)
-    return KeyRangeState(span, upper.scanned, by_offset((*lower.pending, *upper.pending)))
 
 
 def _check_pending(piece: KeyRangeState) -> None:

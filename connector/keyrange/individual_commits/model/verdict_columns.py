@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
+from typing import Final
 
 import numpy as np
 
 from keyrange.individual_commits.model.delivery_columns import DeliveryColumns
-from keyrange.individual_commits.model.partition_progress import (
-    MERGED_PENDING_MAX,
-    PendingRecord,
-)
+from keyrange.individual_commits.model.partition_progress import PendingRecord
 from keyrange.individual_commits.model.state_columns import (
     LEADER_EPOCH,
     OFFSET,
@@ -30,6 +28,9 @@ from keyrange.model.commit_settings import RedeliveryPolicy
 from keyrange.model.key_ranges import HASH_MAX, SPACE, KeyRange
 from keyrange.model.offsets import TopicPartition
 from keyrange.work.model.outcome import Cause, RecordOutcome
+
+# Up to how many pending records two pieces become one although they have some.
+MERGED_PENDING_MAX: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
