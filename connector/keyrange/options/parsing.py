@@ -43,6 +43,8 @@ _log = logging.getLogger(__name__)
 
 BY_NAME: Final = by_name(OPTIONS)
 KAFKA_PREFIX: Final = "kafka."
+# What begins options that are passed on; of two that fit the first one counts.
+_PREFIXES: Final = (ADMIN_PREFIX, KAFKA_PREFIX, STORAGE_PREFIX, REGISTRY_TLS_PREFIX)
 
 
 def parse_options(options: Mapping[str, object], mode: Mode | None = None) -> SourceOptions:
@@ -53,29 +55,21 @@ def parse_options(options: Mapping[str, object], mode: Mode | None = None) -> So
     """
     violations = Violations()
     given = GivenOptions(BY_NAME, violations, mode)
-    client: dict[str, str] = {}
-    admin: dict[str, str] = {}
-    storage: dict[str, str] = {}
-    registry_tls: dict[str, str] = {}
-    passed_on = {
-        KAFKA_PREFIX: client,
-        ADMIN_PREFIX: admin,
-        STORAGE_PREFIX: storage,
-        REGISTRY_TLS_PREFIX: registry_tls,
-    }
+    passed_on: dict[str, dict[str, str]] = {prefix: {} for prefix in _PREFIXES}
     for name, value in texts_of(options, violations).items():
         if prefix := prefix_of(name):
             rest = name[len(prefix) :]
             passed_on[prefix][rest if prefix == STORAGE_PREFIX else rest.lower()] = value
         elif not given.take(name, value):
             violations.add(name, unknown(name))
+    client = passed_on[KAFKA_PREFIX]
     source = given.settings(
         SourceOptions,
         client=parse_client_options(client, violations),
         key_ranges=given.settings(KeyRangeOptions),
         commits=given.settings(CommitOptions),
         members=given.settings(MemberOptions),
-        registry=choose_registry(given, registry_tls, violations),
+        registry=choose_registry(given, passed_on[REGISTRY_TLS_PREFIX], violations),
     )
     _check_together(source, violations)
     subscription = choose_subscription(given, violations)
@@ -85,9 +79,10 @@ def parse_options(options: Mapping[str, object], mode: Mode | None = None) -> So
     where = given.settings(SubscriptionOptions)
     is_cut = source.max_records_per_partition is not None
     check_key_ranges(source.key_ranges, where, is_cut, violations)
-    commits = choose_commits(source, given.names("commitMode"), storage, mode, violations)
+    storage, is_named = passed_on[STORAGE_PREFIX], given.names("commitMode")
+    commits = choose_commits(source, is_named, storage, mode, violations)
     members = choose_members(source.members, source.key_ranges, commits, client, violations)
-    volumes = choose_volumes(given, admin, violations)
+    volumes = choose_volumes(given, passed_on[ADMIN_PREFIX], violations)
     mapping = choose_mapping(given, source.filter_pushdown, commits.individual, violations)
     columns = chosen_columns(source.columns, source.include_headers, source.include_key_hash)
     values = choose_values(given, columns, commits.dead_letter_table, source.registry, violations)
@@ -142,8 +137,7 @@ def _with_mirror(source: SourceOptions, is_said: bool, violations: Violations) -
 def prefix_of(name: str) -> str:
     """The prefix of options that are passed on by their own names, which one begins with; "" for an
     option that the source has itself."""
-    prefixes = (ADMIN_PREFIX, KAFKA_PREFIX, STORAGE_PREFIX, REGISTRY_TLS_PREFIX)
-    return next((each for each in prefixes if name.lower().startswith(each)), "")
+    return next((each for each in _PREFIXES if name.lower().startswith(each)), "")
 
 
 def check_names(names: Iterable[str]) -> None:

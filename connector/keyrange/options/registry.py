@@ -12,7 +12,7 @@ from keyrange.options.kafka_properties import parse_tls_options
 from keyrange.options.option import GivenOptions, option, rows_of
 from keyrange.options.secrets import NO_SECRET, Secret, UnseenText, parse_secret
 from keyrange.options.security_properties import TlsSettings
-from keyrange.options.value_parsers import Violations, duration_or_ms, int_between
+from keyrange.options.value_parsers import Violations, duration_or_ms, int_between, not_empty
 
 # What begins the options that are Kafka's ssl.* for connections to the registry.
 REGISTRY_TLS_PREFIX: Final = "schemaregistry.ssl."
@@ -46,12 +46,6 @@ def _urls(value: str) -> tuple[str, ...]:
                 "where the registry's API is below a path, with it"
             )
     return tuple(map(UnseenText, dict.fromkeys(found)))
-
-
-def _subject(value: str) -> str:
-    if not value.strip():
-        raise ValueError("must not be empty")
-    return value.strip()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +101,7 @@ class RegistrySettings:
     )
     value_subject: str = option(
         "valueSubject",
-        _subject,
+        not_empty,
         "The subject of the registry whose latest schema, at the start of the query, says the "
         "columns of values. Default: TOPIC-value, for a query of one topic.",
         values=_SUBJECT,
@@ -115,7 +109,7 @@ class RegistrySettings:
     )
     key_subject: str = option(
         "keySubject",
-        _subject,
+        not_empty,
         "The same for keys. Default: TOPIC-key.",
         values=_SUBJECT,
         unset="",

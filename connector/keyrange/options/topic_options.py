@@ -65,13 +65,6 @@ class TopicValues:
     encoding: str = ""
     registers: bool = False
 
-    def form(self, side: Side) -> tuple[str, str, str, str]:
-        """The format of keys or values; of their schema the text, the file, the message."""
-        own = self.values
-        if side == "key":
-            return own.key_format, own.key_schema, own.key_location, own.key_message
-        return own.format, own.schema, own.location, own.message
-
     def subject(self, side: Side, topic: str) -> str:
         """ "" where rows of several topics have none."""
         given = self.registry.key_subject if side == "key" else self.registry.value_subject
@@ -138,7 +131,7 @@ def _registry(
 
 
 def _check(written: TopicValues, side: Side, topic: str, violations: Violations) -> None:
-    form, text, location, message = written.form(side)
+    form, text, location, message = written.values.form(side)
     by_schema = form in _BY_SCHEMA
     for name, value in ((f"{side}_schema", text), (f"{side}Schema.location", location)):
         if value and not by_schema:
@@ -167,7 +160,7 @@ def _check(written: TopicValues, side: Side, topic: str, violations: Violations)
 
 def _check_used(written: TopicValues, given: GivenOptions, violations: Violations) -> None:
     """Options that say something of nothing."""
-    forms = [written.form(side)[0] for side in ("value", "key")]
+    forms = [written.values.form(side)[0] for side in ("value", "key")]
     if written.encoding and "avro" not in forms:
         violations.add("avroEncoding", "needs value_format or key_format avro")
     if given.names("schemaRegistry.url"):

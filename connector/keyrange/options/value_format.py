@@ -15,6 +15,7 @@ from keyrange.model.value_forms import (
     RAW_COLUMNS,
     REGISTERED,
     SELF_DESCRIBED,
+    Side,
     is_ddl,
     locations,
 )
@@ -127,16 +128,21 @@ class ValueOptions:
         unset="",
     )
 
+    def form(self, side: Side) -> tuple[str, str, str, str]:
+        """The format of keys or values; of their schema the text, the file, the message."""
+        if side == "key":
+            return self.key_format, self.key_schema, self.key_location, self.key_message
+        return self.format, self.schema, self.location, self.message
+
     @property
     def typed(self) -> bool:
         """Whether a column is read into something else than its bytes."""
         return bool(self.read_columns)
 
     @property
-    def read_columns(self) -> tuple[str, ...]:
+    def read_columns(self) -> tuple[Side, ...]:
         """The columns that are read into something else than their bytes."""
-        formats = {"key": self.key_format, "value": self.format}
-        return tuple(column for column, form in formats.items() if form != "raw")
+        return tuple(side for side in ("key", "value") if self.form(side)[0] != "raw")
 
 
 def choose_values(
@@ -148,15 +154,12 @@ def choose_values(
 ) -> ValueOptions:
     """The formats of keys and values; `columns` are those of the source."""
     chosen = given.settings(ValueOptions)
-    value = chosen.format, chosen.schema, chosen.location, chosen.message
-    key = chosen.key_format, chosen.key_schema, chosen.key_location, chosen.key_message
     # Of what was given and is wrong, what follows from its lack is not said too.
     has = bool(registry.urls) or given.names("schemaRegistry.url")
-    schema = key_schema = ""
-    if not _is_wrong(given, "value"):
-        schema = _schema("value", *value, has, violations)
-    if not _is_wrong(given, "key"):
-        key_schema = _schema("key", *key, has, violations)
+    schema, key_schema = (
+        "" if _is_wrong(given, side) else _schema(side, *chosen.form(side), has, violations)
+        for side in ("value", "key")
+    )
     if not chosen.typed:
         # One with a default may stay in a file of options.
         said = {"badValues": chosen.bad != "fail", "rescuedData": chosen.rescued}

@@ -108,14 +108,19 @@ def local_path(value: str) -> str:
     return value
 
 
+def not_empty(value: str) -> str:
+    """A text without blanks around it."""
+    if not value.strip():
+        raise ValueError("must not be empty")
+    return value.strip()
+
+
 def group_up_to(most_bytes: int) -> Callable[[str], str]:
     """The name of a group, without blanks around it."""
 
     @takes("a name")
     def parse(value: str) -> str:
-        if not value.strip():
-            raise ValueError("must not be empty")
-        return name_up_to(most_bytes)(value.strip())
+        return name_up_to(most_bytes)(not_empty(value))
 
     return parse
 

@@ -15,6 +15,7 @@ from keyrange.options.value_parsers import (
     int_between,
     iso_duration_ms,
     local_path,
+    not_empty,
     part_of_one,
     size_between,
 )
@@ -40,12 +41,6 @@ def _principals(value: str) -> frozenset[str]:
     if not names or not all(each.removeprefix(_PRINCIPAL) != each != _PRINCIPAL for each in names):
         raise ValueError("must hold principals as User:NAME, with ';' between them")
     return frozenset(each.removeprefix(_PRINCIPAL) for each in names)
-
-
-def _said(value: str) -> str:
-    if not value.strip():
-        raise ValueError("must not be empty")
-    return value.strip()
 
 
 def _limit(of_which: str, parse: Callable[[str], Any]) -> Callable[[str], Limit]:
@@ -146,7 +141,7 @@ class VolumeOptions:
     )
     factor_topic: str = option(
         "throttle.factor.topic",
-        _said,
+        not_empty,
         "A topic of the cluster of kafka.admin.*, for throttle.factor.source=topic. The value of "
         "the last record of its first partition is the factor, as text. Without a newer record "
         "for throttle.factor.validity.duration the fallback holds.",
@@ -200,7 +195,7 @@ class VolumeOptions:
     )
     reaper: str = option(
         "guard.reaper",
-        _said,
+        not_empty,
         "The name of the job that runs `keyrange volumes reap` when the guard is dead, such as "
         "cronjob/reap: Kafka's quotas have no end of their own.",
         values="words",

@@ -6,7 +6,6 @@ schemas for as long as a query runs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -19,7 +18,6 @@ from keyrange.model.value_forms import (
     ReadSettings,
     RowsForm,
     Schema,
-    Side,
     UnfitSchema,
     ValueForms,
     locations,
@@ -43,33 +41,27 @@ def value_forms(options: SourceOptions) -> ValueForms:
     if not values.typed:
         return RAW
     settings = ReadSettings(values.time_zone or _UTC, bool(values.rescued))
-    sides: tuple[tuple[Side, str, Schema], ...] = (
-        ("key", values.key_format, Schema(values.key_schema, values.key_message)),
-        ("value", values.format, Schema(values.schema, values.message)),
-    )
-    located = {"key": values.key_location, "value": values.location}
-    forms = [
-        _registered(options, _read(options, ColumnForm(column, form, schema, settings), located))
-        for column, form, schema in sides
-        if form != "raw"
-    ]
+    forms = []
+    for side in values.read_columns:
+        form, text, location, message = values.form(side)
+        given = ColumnForm(side, form, Schema(text, message), settings)
+        forms.append(_registered(options, _read(options, given, location)))
     # It brings pyarrow, which Spark's lookup of the source does without.
     from keyrange.values.reading import told
 
     wrong, known = [], []
-    for form in forms:
+    for each in forms:
         try:
-            known.append(told(form))
+            known.append(told(each))
         except UnfitSchema as failure:
-            wrong.append(f"option '{form.column}Schema' {failure}")
+            wrong.append(f"option '{each.column}Schema' {failure}")
     if wrong:
         raise invalid_options(wrong)
     return _checked(ValueForms(tuple(known), values.bad, values.rescued))
 
 
-def _read(options: SourceOptions, form: ColumnForm, located: Mapping[str, str]) -> ColumnForm:
+def _read(options: SourceOptions, form: ColumnForm, location: str) -> ColumnForm:
     """The form with the schema that is in a file, where one is named, and those of writers."""
-    location = located[form.column]
     if not location:
         return form
     from keyrange.values.schema_files import schema_in

@@ -32,7 +32,7 @@ def written_form(
 
     Raises UnfitSchema, INVALID_OPTIONS for a file, and what the registry does.
     """
-    name, text, location, message = written.form(side)
+    name, text, location, message = written.values.form(side)
     format_ = written_format_of(name)
     if name == "json":
         return WrittenForm(side, name, format_.schema_of(kind))

@@ -67,8 +67,8 @@ def test_all_words_are_taken_with_their_names_in_any_case() -> None:
     }
     found, wrong = parsed(options, SOURCE, format="protobuf", key_format="avro")
     assert wrong == []
-    assert found.form("value") == ("protobuf", "", "/a.proto", "M")
-    assert found.form("key") == ("avro", "", "s3://b/k.avsc", "")
+    assert found.values.form("value") == ("protobuf", "", "/a.proto", "M")
+    assert found.values.form("key") == ("avro", "", "s3://b/k.avsc", "")
     assert (found.registers, found.subject("key", "out")) == (True, "k")
 
 
