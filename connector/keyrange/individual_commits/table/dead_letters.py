@@ -9,9 +9,10 @@ again, and counts if a commit is of run `replay_run`: only then it was set.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -77,8 +78,9 @@ _OF_TIMER: Final = (*_OF_BATCH, "key", "error", "attempts")
 _TIMER: Final = "timer"
 _TIMER_REPLAYED: Final = "timer_replayed"
 _LARGE: Final = ("value", "headers", "frames")
-# What tells one dead letter from all others.
-_NAME: Final = ("source_id", "batch_id", "topic", "partition", "offset")
+# What tells one dead letter from all others, by its row.
+_NAME: Final = itemgetter("source_id", "batch_id", "topic", "partition", "offset")
+_TIMER_NAME: Final = itemgetter("source_id", "batch_id", "topic", "partition", "key", "timer_at")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +147,7 @@ class TimerLetter(_GivenUp):
 Letter = DeadLetter | TimerLetter
 # A record's topic, its id, partition and offset; of a timer in place of that key and time.
 Subject = tuple[str, str, int, int] | tuple[str, str, int, bytes, int]
+_Letter = TypeVar("_Letter", DeadLetter, TimerLetter)
 ResetOf = Callable[[DeadLetter], "Commit | None"]
 IsSet = Callable[[TimerLetter, str], bool]
 
@@ -201,20 +204,13 @@ class DeadLetters:
         takes room: value, headers and frames."""
         if not self._store.refresh():
             return []
-        names = [name for name in SCHEMA.names if whole or name not in _LARGE]
-        bounds: Bounds = {at: (value, value) for at, value in having.items() if value is not None}
-        rows = _plain_times(self._store.read(bounds, names))
-        dead = rows.filter(pc.equal(rows.column("kind"), "dead")).to_pylist()
-        notes = {
-            tuple(row[name] for name in _NAME): row
-            for row in rows.filter(pc.equal(rows.column("kind"), "replayed")).to_pylist()
-        }
-        found = [_letter(row, notes.get(tuple(row[name] for name in _NAME))) for row in dead]
+        rows = self._rows(having, [name for name in SCHEMA.names if whole or name not in _LARGE])
+        notes = {_NAME(row): row for row in rows if row["kind"] == "replayed"}
+        found = [_letter(row, notes.get(_NAME(row))) for row in rows if row["kind"] == "dead"]
         if self._reset_of is not None:
             found = [_told(each, self._reset_of(each)) for each in found]
-        if replayed is not None:
-            found = [each for each in found if (each.status == "replayed") == replayed]
-        return sorted(found, key=lambda each: (each.topic, each.partition, each.offset))
+        found.sort(key=lambda each: (each.topic, each.partition, each.offset))
+        return _that_are(found, replayed)
 
     def timers(
         self, *, replayed: bool | None = None, **having: str | int | None
@@ -223,30 +219,27 @@ class DeadLetters:
         any, that were `replayed` or not, by topic, partition and time."""
         if not self._store.refresh():
             return []
-        bounds: Bounds = {at: (value, value) for at, value in having.items() if value is not None}
         notes: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
-        for row, at_us in self._timer_rows(bounds, _TIMER_REPLAYED):
-            notes.setdefault(_timer_name(row, at_us), []).append(row)
+        for row in self._rows(having | {"kind": _TIMER_REPLAYED}):
+            notes.setdefault(_TIMER_NAME(row), []).append(row)
         found = []
-        for row, at_us in self._timer_rows(bounds, _TIMER):
-            letter = _timer_letter(row, at_us)
-            told = notes.get(_timer_name(row, at_us), ())
+        for row in self._rows(having | {"kind": _TIMER}):
+            letter = TimerLetter(**_same(row, _OF_TIMER), timer_at_us=row["timer_at"])
+            told = notes.get(_TIMER_NAME(row), ())
             if counted := [each for each in told if self._counts(letter, each)]:
                 last = max(counted, key=lambda each: each["written_at"])
                 own = {"replayed_by": last["who"], "replayed_to": last["replayed_to"]}
                 runs = tuple(each["replay_run"] for each in counted)
                 letter = replace(letter, replay_runs=runs, **own)
             found.append(letter)
-        if replayed is not None:
-            found = [each for each in found if (each.status == "replayed") == replayed]
         found.sort(key=lambda each: (each.topic, each.partition, each.timer_at_us, each.key))
-        return found
+        return _that_are(found, replayed)
 
-    def _timer_rows(self, bounds: Bounds, kind: str) -> Iterator[tuple[dict[str, Any], int]]:
-        """Rows of timers, each with the time of its timer in microseconds."""
-        rows = self._store.read({**bounds, "kind": (kind, kind)}, SCHEMA.names)
-        at_us = pc.cast(rows.column("timer_at"), pa.int64()).to_pylist()
-        return zip(_plain_times(rows).to_pylist(), at_us, strict=True)
+    def _rows(
+        self, having: Mapping[str, str | int | None], names: Sequence[str] = SCHEMA.names
+    ) -> list[dict[str, Any]]:
+        bounds: Bounds = {at: (value, value) for at, value in having.items() if value is not None}
+        return list(_plain_times(self._store.read(bounds, names)).to_pylist())
 
     def _counts(self, letter: TimerLetter, note: dict[str, Any]) -> bool:
         return self._is_set is None or self._is_set(letter, note["replay_run"])
@@ -269,18 +262,15 @@ class DeadLetters:
         self, letters: Iterable[DeadLetter], who: str, replayed_to: str, now_ms: int
     ) -> None:
         """Note that dead letters were handed out again. Noted twice is noted once."""
-        rows = [
-            {name: getattr(each, name) for name in _ORIGIN}
-            | {"kind": "replayed", "who": who, "replayed_to": replayed_to}
-            | {"written_at": now_ms * 1000}
-            for each in letters
-        ]
-        self._note(rows, who)
+        own = [{name: getattr(each, name) for name in _ORIGIN} for each in letters]
+        self._note(own, who, now_ms, kind="replayed", replayed_to=replayed_to)
 
-    def _note(self, rows: list[dict[str, Any]], who: str) -> None:
-        if not rows:
+    def _note(self, letters: list[dict[str, Any]], who: str, now_ms: int, **how: str) -> None:
+        if not letters:
             return
-        entry = Entry(pa.Table.from_pylist(rows, SCHEMA), [], {"keyrange.who": who})
+        told = how | {"who": who, "written_at": now_ms * 1000}
+        rows = pa.Table.from_pylist([each | told for each in letters], SCHEMA)
+        entry = Entry(rows, [], {"keyrange.who": who})
 
         def next_entry() -> Entry:
             self._store.refresh()
@@ -297,17 +287,13 @@ class DeadLetters:
         now_ms: int,
     ) -> None:
         """Note that timers are about to be set again, by a commit of `replay_run`."""
-        told = {"kind": _TIMER_REPLAYED, "who": who, "replayed_to": replayed_to}
-        told["replay_run"] = replay_run
-        self._note(
-            [
-                {name: getattr(each, name) for name in _OF_BATCH}
-                | {"key": each.key, "timer_at": each.timer_at_us, "written_at": now_ms * 1000}
-                | told
-                for each in letters
-            ],
-            who,
-        )
+        own = [
+            {name: getattr(each, name) for name in _OF_BATCH}
+            | {"key": each.key, "timer_at": each.timer_at_us}
+            for each in letters
+        ]
+        how = {"kind": _TIMER_REPLAYED, "replayed_to": replayed_to, "replay_run": replay_run}
+        self._note(own, who, now_ms, **how)
 
     def maintain(self) -> None:
         """Compact and vacuum where it is time to."""
@@ -367,13 +353,9 @@ def _same(row: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _timer_name(row: dict[str, Any], timer_at_us: int) -> tuple[Any, ...]:
-    names = ("source_id", "batch_id", "topic", "partition", "key")
-    return (*(row[name] for name in names), timer_at_us)
-
-
-def _timer_letter(row: dict[str, Any], timer_at_us: int) -> TimerLetter:
-    return TimerLetter(**_same(row, _OF_TIMER), timer_at_us=timer_at_us)
+def _that_are(letters: list[_Letter], replayed: bool | None) -> list[_Letter]:
+    """Those that were replayed, or were not; None for all."""
+    return [each for each in letters if replayed in (None, each.status == "replayed")]
 
 
 def _letter(row: dict[str, Any], replayed: dict[str, Any] | None) -> DeadLetter:
@@ -391,9 +373,11 @@ def _letter(row: dict[str, Any], replayed: dict[str, Any] | None) -> DeadLetter:
 
 
 def _plain_times(rows: pa.Table) -> pa.Table:
-    """Times as ms since 1970: a producer may write years that Python's dates do not have."""
+    """Times as ms since 1970, those of timers as microseconds: a producer may write years that
+    Python's dates do not have."""
     for at, name in enumerate(rows.column_names):
         if pa.types.is_timestamp(rows.schema.field(at).type):
             micros = pc.cast(pc.cast(rows.column(at), _TIME), pa.int64())
-            rows = rows.set_column(at, name, pc.divide(micros, 1000))
+            told = micros if name == "timer_at" else pc.divide(micros, 1000)
+            rows = rows.set_column(at, name, told)
     return rows
