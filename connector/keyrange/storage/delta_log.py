@@ -73,7 +73,7 @@ class DeltaLog:
         self._files = files
         # delta-rs's, of the version that was opened; None where it is not open.
         self.table: Any = None
-        # The one that was seen last, and its tag.
+        # The one that was seen last, open or not, and its tag; -1 before the first look.
         self.version = -1
         self._tag = ""
         # What is known of transactions, None for none.
@@ -84,8 +84,6 @@ class DeltaLog:
         self._has_news = False
         # Whether somebody has restored an older version behind the one that was seen first.
         self.is_restored = False
-        # The version that was seen last, whether it is open or not; None before the first look.
-        self._seen: int | None = None
 
     @cached_property
     def directory(self) -> Directory:
@@ -122,15 +120,14 @@ class DeltaLog:
         if self.directory.is_local and (taken := unquote(self.uri)) != self.uri:
             raise ValueError(f"delta-rs takes {self.uri} for {taken}")
         table = self.delta.DeltaTable(self.uri, storage_options=self._settings)
-        self.version = int(table.version())
-        self._tag = self._tag_of(self.version)
+        version = int(table.version())
+        tag = self._tag_of(version)
         if self._files is not None:
             self._files.opened(table)
-        self.table = table
-        if self._seen is not None and self._seen < self.version:
-            since = table.history(self.version - self._seen)
+        if 0 <= self.version < version:
+            since = table.history(version - self.version)
             self.is_restored = self.is_restored or any(map(is_restore, since))
-        self._seen = self.version
+        self.table, self.version, self._tag = table, version, tag
 
     def create(self, columns: pa.Schema, **more: Any) -> None:
         """Make the table, with what else delta-rs is to know of it. The next look opens it."""
@@ -166,8 +163,7 @@ class DeltaLog:
                 "TBLPROPERTIES) to one number and one unit, such as 'interval 30 days'"
             )
         table.create_checkpoint()
-        removes = str(settings.get(_REMOVES, "true")).lower() == "true"
-        if removes and _is_read(settings.get(_LOG_STAYS)):
+        if is_on(settings, _REMOVES, by_default=True) and _is_read(settings.get(_LOG_STAYS)):
             table.cleanup_metadata()
 
     def ahead_s(self) -> float:
@@ -329,8 +325,7 @@ class DeltaLog:
         except (ValueError, KeyError, TypeError):
             # It is for delta-rs to say what is wrong with it.
             return False
-        self.version, self._tag = self.version + 1, entry.tag
-        self._seen, self._is_fresh = self.version, True
+        self.version, self._tag, self._is_fresh = self.version + 1, entry.tag, True
         return True
 
     def _tag_of(self, version: int) -> str:
@@ -343,9 +338,9 @@ def _path(version: int) -> str:
     return f"_delta_log/{version:020d}.json"
 
 
-def is_on(settings: Mapping[str, Any], name: str) -> bool:
+def is_on(settings: Mapping[str, Any], name: str, by_default: bool = False) -> bool:
     """Whether a table's properties turn something on."""
-    return str(settings.get(name, "")).lower() == "true"
+    return str(settings.get(name, by_default)).lower() == "true"
 
 
 def _is_read(interval: str | None) -> bool:

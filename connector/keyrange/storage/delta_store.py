@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from keyrange.errors import KeyrangeError, error
 from keyrange.storage.checkpoint_files import is_checkpoint
-from keyrange.storage.data_files import statistics_of
+from keyrange.storage.data_files import DataFile, statistics_of
 from keyrange.storage.delta_log import DeltaLog
 from keyrange.storage.failure_text import text_of
 from keyrange.storage.locations import as_object_store_names
@@ -165,7 +165,8 @@ class DeltaStore:
         )
         data = out.getvalue().to_pybytes()
         self._log.directory.write(name, data)
-        return added(name, len(data), statistics_of(footers[0], self._indexed), is_change=is_change)
+        statistics = statistics_of(footers[0], self._indexed)
+        return added(DataFile(name, len(data), len(rows), statistics), is_change)
 
     def maintain(self) -> None:
         """Failures are logged and no more: what was to be kept is kept, and the next call tries

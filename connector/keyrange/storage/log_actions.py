@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import quote
+
+from keyrange.storage.data_files import DataFile
 
 # What a line of a log says.
 Action = Mapping[str, Any]
@@ -16,23 +17,22 @@ Action = Mapping[str, Any]
 _PLAIN: Final = "/=!$&'()+,:;@-._~"
 
 
-def added(
-    name: str,
-    size_bytes: int,
-    statistics: str,
-    partition_values: Mapping[str, str | None] = MappingProxyType({}),
-    is_change: bool = True,
-) -> Action:
-    """A new file by its name below the table, as the log has it. `statistics`: JSON."""
+def added(file: DataFile, is_change: bool = True) -> Action:
+    """A new file, as the log has it."""
     about = {
-        "path": quote(name, safe=_PLAIN),
-        "partitionValues": dict(partition_values),
-        "size": size_bytes,
         "modificationTime": time.time_ns() // 1_000_000,
         "dataChange": is_change,
-        "stats": statistics,
+        "stats": file.statistics,
     }
-    return {"add": about}
+    return {"add": _of(file) | about}
+
+
+def _of(file: DataFile) -> dict[str, Any]:
+    return {
+        "path": quote(file.name, safe=_PLAIN),
+        "partitionValues": dict(file.partition_values),
+        "size": file.size_bytes,
+    }
 
 
 def metadata_of(table: Any, fields: Sequence[Mapping[str, Any]]) -> Action:
@@ -63,15 +63,9 @@ def removed(path: str, size_bytes: int, is_change: bool = False) -> Action:
     return {"remove": about}
 
 
-def changed(name: str, size_bytes: int, partition_values: Mapping[str, str | None]) -> Action:
+def changed(file: DataFile) -> Action:
     """A file of the change feed, whose rows tell what became of rows of the table."""
-    about = {
-        "path": quote(name, safe=_PLAIN),
-        "partitionValues": dict(partition_values),
-        "size": size_bytes,
-        "dataChange": False,
-    }
-    return {"cdc": about}
+    return {"cdc": _of(file) | {"dataChange": False}}
 
 
 def is_restore(commit: Mapping[str, Any]) -> bool:

@@ -142,14 +142,8 @@ class _Merge:
             raise Conflict
         self._known, self._gone = {each.path for each in files}, {each.path for each in gone}
         actions = [removed(each.path, each.size_bytes, is_change=True) for each in gone]
-        actions += [
-            added(each.name, each.size_bytes, each.statistics, each.partition_values)
-            for each in new
-        ]
-        return actions + [
-            changed(f"{_CHANGES}/{each.name}", each.size_bytes, each.partition_values)
-            for each in changes
-        ]
+        below = (replace(each, name=f"{_CHANGES}/{each.name}") for each in changes)
+        return [*actions, *map(added, new), *map(changed, below)]
 
     def holds(self) -> bool:
         """Whether it is right behind what others have written since: the files that it writes anew

@@ -341,11 +341,7 @@ class SinkTable:
         note: Mapping[str, str],
         changes: Sequence[Action] = (),
     ) -> None:
-        actions = [*changes]
-        actions += [
-            added(each.name, each.size_bytes, each.statistics, each.partition_values)
-            for each in files
-        ]
+        actions = [*changes, *map(added, files)]
         self._log.append(lambda: actions, written, note)
         if not self.by.keeps_rules:
             # What Spark writes it sums up by itself, and its features may ask for more.
