@@ -16,7 +16,11 @@ from hypothesis import strategies as st
 
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.table.initial_import import Import, import_rows
-from keyrange.individual_commits.table.initial_state import InitialState, InitialTopic
+from keyrange.individual_commits.table.initial_state import (
+    InitialState,
+    InitialTopic,
+    import_source,
+)
 from keyrange.individual_commits.table.keyed_state_rows import StoredState
 from keyrange.kafka.messages.produce import partition_of
 from keyrange.keyed_state import initial_runs, initial_spill, sorted_blocks
@@ -147,7 +151,7 @@ def test_what_is_imported_is_read_back(
         for at in range(0, len(given_rows), cuts)
     ]
     table: list[Any] = []
-    state = InitialState.of("g", lambda source: MemoryCommitTable(source, table), str(home), {})
+    state = InitialState("g", MemoryCommitTable(import_source("g"), table), str(home), {})
     reader = InitialRows(
         FORM, batches[0].schema, {name: each.partitions for name, each in topics.items()}, NOW_MS
     )

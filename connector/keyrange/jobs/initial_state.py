@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
 from os import PathLike, fspath
 from typing import Any, Final
 
@@ -25,7 +24,11 @@ from keyrange.individual_commits.table.initial_import import (
     finish,
     import_rows,
 )
-from keyrange.individual_commits.table.initial_state import InitialState, InitialTopic
+from keyrange.individual_commits.table.initial_state import (
+    InitialState,
+    InitialTopic,
+    import_source,
+)
 from keyrange.jobs.initial_windows import state_of_rows
 from keyrange.keyed_state.initial_rows import PLACE, InitialRows
 from keyrange.keyed_state.initial_runs import Buckets, InitialFile, InitialRun, by_bucket
@@ -59,9 +62,9 @@ class InitialArgument:
         """
         commits = options.commits
         storage = commits.revealed_storage()
-        table_of = partial(open_table, commits)
+        table = open_table(commits, import_source(commits.group))
         place = (commits.state_directory, storage, commits.scope)
-        into = InitialState.of(commits.group, table_of, *place)
+        into = InitialState(commits.group, table, *place)
         if into.is_done:
             return
         into.begin()

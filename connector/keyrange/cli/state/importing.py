@@ -121,7 +121,7 @@ def import_state(
 
 def _opened(table: str, group: str, named: Mapping[str, str]) -> InitialState:
     from keyrange.individual_commits.table.commit_table import LAYOUT, DeltaCommitTable
-    from keyrange.individual_commits.table.initial_state import InitialState
+    from keyrange.individual_commits.table.initial_state import InitialState, import_source
     from keyrange.individual_commits.table.keyed_state_rows import state_directory
     from keyrange.storage.delta_store import DeltaStore
 
@@ -129,9 +129,9 @@ def _opened(table: str, group: str, named: Mapping[str, str]) -> InitialState:
     # As options of a query have it.
     group = group or options.get("commitgroup") or options.get("kafka.group.id") or "default"
     store = DeltaStore(table, LAYOUT, storage)
-    return InitialState.of(
+    return InitialState(
         group,
-        lambda source: DeltaCommitTable(store, source),
+        DeltaCommitTable(store, import_source(group)),
         state_directory(table, named),
         storage,
         StateScope(options.get("state.topic", "")),

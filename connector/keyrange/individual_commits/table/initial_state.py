@@ -7,7 +7,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -44,7 +44,8 @@ class InitialTopic:
 
 @dataclass
 class InitialState:
-    """The import of state into a group of a commit table; `directory` is that of states.
+    """The import of state into a group of a commit table; `table` has the commits of its
+    `import_source`, `directory` is that of states.
 
     Its steps are `begin`, what writes runs, and `commit`. If the process ends before the commit, no
     run counts and the import can be done again; after it, it is done.
@@ -56,18 +57,6 @@ class InitialState:
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)
     scope: StateScope = OWN_STATE
     _begun: int = -1
-
-    @classmethod
-    def of(
-        cls,
-        group: str,
-        table_of: Callable[[str], CommitTable],
-        directory: str,
-        storage: Mapping[str, str],
-        scope: StateScope = OWN_STATE,
-    ) -> InitialState:
-        """`table_of`: the commits of a source."""
-        return cls(group, table_of(import_source(group)), directory, storage, scope)
 
     @property
     def source_id(self) -> str:
