@@ -64,7 +64,7 @@ def commit_batch(
     first, last = (e if isinstance(e, Checkpoint) else read_checkpoint(e) for e in (start, end))
     mark = last.commits
     assert mark is not None
-    known = planned_from(mark, lambda source, seq: table(options.commits, source).known(seq))
+    known = planned_from(mark, lambda source: table(options.commits, source))
     deliveries = plan_batch_deliveries(known, first, last, options)
     now_ms = int(time.time() * 1000)
     judged = {

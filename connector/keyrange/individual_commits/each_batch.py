@@ -251,7 +251,7 @@ class EachBatch:
         start, end = planned.start, planned.end
         known = last
         if start != end:
-            known = planned_from(planned.mark, lambda source, seq: run.table_of(source).known(seq))
+            known = planned_from(planned.mark, run.table_of)
         scope, mark = self.options.commits.scope, planned.mark
         told = mark.time_ms, mark.due_ms, self.time, scope
         time = batch_time(known, end, end.log_ends, *told)

@@ -210,7 +210,7 @@ class IndividualCommits(CommitStrategy):
     ) -> Deliveries:
         """What a planned batch hands out, of the partitions that it hands something out of."""
         assert end.commits is not None
-        known = planned_from(end.commits, lambda source, seq: self._table(source).known(seq))
+        known = planned_from(end.commits, self._table)
         check_terms(known, self._terms)
         check_mark(end.commits, self._scope)
         self._state.check(known)
@@ -229,7 +229,7 @@ class IndividualCommits(CommitStrategy):
         mark = end.commits
         if not self._keeps_state or mark is None:
             return None
-        known = planned_from(mark, lambda source, seq: self._table(source).known(seq))
+        known = planned_from(mark, self._table)
         return job_timers.state_order(known, end, mark, _now_ms(), self._time, self._options)
 
     def known_state(self) -> KnownState | None:
@@ -265,9 +265,8 @@ class IndividualCommits(CommitStrategy):
         states = self._known.states
         known = states.committed_offsets
         for partition, position in at.positions.items():
-            own_id, topic_id = states.topic_id_of(partition), at.topic_ids.get(partition.topic, "")
-            same = own_id is not None and (not topic_id or own_id in ("", topic_id))
-            offset = known[partition] if same else position
+            topic_id = at.topic_ids.get(partition.topic, "")
+            offset = known[partition] if states.is_of(partition, topic_id) else position
             told_id, told = self._mirrored.get(partition, ("", -1))
             if told_id == topic_id:
                 offset = max(offset, told)

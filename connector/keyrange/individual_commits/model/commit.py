@@ -145,16 +145,12 @@ class Snapshot:
 
     def runs_of(self, partition: TopicPartition, topic_id: str) -> tuple[StateRun, ...]:
         """The runs that hold the state of a partition's keys; none of an earlier topic's."""
-        return self.runs.get(partition, ()) if self._is_of(partition, topic_id) else ()
+        return self.runs.get(partition, ()) if self.states.is_of(partition, topic_id) else ()
 
     def time_of(self, partition: TopicPartition, topic_id: str) -> PartitionTime:
         """How far time has come in a partition; not in an earlier topic's."""
-        known = self.times.get(partition) if self._is_of(partition, topic_id) else None
+        known = self.times.get(partition) if self.states.is_of(partition, topic_id) else None
         return known or PartitionTime()
-
-    def _is_of(self, partition: TopicPartition, topic_id: str) -> bool:
-        known = self.states.topic_id_of(partition)
-        return known is not None and not (topic_id and known not in ("", topic_id))
 
     @property
     def runs_there(self) -> dict[TopicPartition, tuple[StateRun, ...]]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Container, Mapping
 
 from keyrange.errors import KeyrangeError, error
-from keyrange.individual_commits.model.commit import Snapshot
+from keyrange.individual_commits.model.commit import CommitTable, Snapshot
 from keyrange.individual_commits.model.partition_progress import PartitionState, fresh
 from keyrange.individual_commits.model.range_claims import (
     Claims,
@@ -26,16 +26,16 @@ from keyrange.model.key_ranges import SPACE
 from keyrange.model.offsets import TopicPartition
 
 
-def planned_from(mark: CommitMark, known_at: Callable[[str, int], Snapshot]) -> Snapshot:
-    """What the plan of a batch knows, by a function that says what is known of a source up to a
-    commit.
+def planned_from(mark: CommitMark, table_of: Callable[[str], CommitTable]) -> Snapshot:
+    """What the plan of a batch knows, by a function that opens the commits of a source.
 
     A query that resumes begins with the states of the other source, and with no commit: batches
     have numbers of their own in every checkpoint.
     """
     if mark.resumes is not None:
-        return resumed_from(known_at(*mark.resumes))
-    return known_at(mark.source_id, mark.seq)
+        source, seq = mark.resumes
+        return resumed_from(table_of(source).known(seq))
+    return table_of(mark.source_id).known(mark.seq)
 
 
 def resumed_from(before: Snapshot) -> Snapshot:
@@ -108,9 +108,9 @@ def state_of(
     topic_id = end.topic_ids.get(partition.topic, "")
     begins = end.initial.get(partition)
     at = begins if begins is not None else start.positions[partition]
-    state = known.states.get(partition)
-    if state is None or (topic_id and state.topic_id not in ("", topic_id)):
+    if not known.states.is_of(partition, topic_id):
         return fresh(topic_id, at)
+    state = known.states[partition]
     if begins is None or begins == state.position:
         return state
     cut = cut_of(known, partition, start, end)
@@ -123,13 +123,13 @@ def cut_of(
     """Where the log of a partition was cut back before a batch, below what was committed of it;
     None where it was not."""
     topic_id = end.topic_ids.get(partition.topic, "")
-    begins, state = end.initial.get(partition), known.states.get(partition)
-    if begins is None or state is None or (topic_id and state.topic_id not in ("", topic_id)):
+    begins = end.initial.get(partition)
+    if begins is None or not known.states.is_of(partition, topic_id):
         return None
     stood = partition in start.positions or partition in start.absent
     # Of a start without a checkpoint only what it resumes from has leader epochs.
     went_on = stood and (not start.fresh or partition in start.leader_epochs)
-    return begins if went_on and begins < state.position else None
+    return begins if went_on and begins < known.states[partition].position else None
 
 
 def cuts_of(
@@ -153,12 +153,10 @@ def check_agreement(known: Snapshot, start: Checkpoint) -> None:
     if known.seq <= mark.seq:
         raise lacking(known, mark)
     positions, states = start.known, known.states
-    for partition, own_id, position in zip(
-        states, states.topic_ids, states.positions.tolist(), strict=True
-    ):
+    for partition, position in zip(states, states.positions.tolist(), strict=True):
         at, topic_id = positions.get(partition, position), start.topic_ids.get(partition.topic, "")
         # Of an earlier topic of that name nothing is asked.
-        if position != at and not (topic_id and own_id not in ("", topic_id)):
+        if position != at and states.is_of(partition, topic_id):
             raise error(
                 "COMMITS_BEHIND" if position < at else "COMMITS_AHEAD",
                 f"partition {partition} stands at {at} in the checkpoint and at {position} "

@@ -295,6 +295,12 @@ class StateColumns(Mapping[TopicPartition, PartitionState]):
         number = self.numbers.get(partition)
         return None if number is None else self.topic_ids[number]
 
+    def is_of(self, partition: TopicPartition, topic_id: str) -> bool:
+        """Whether there is a state of a partition, and not of another topic of that name; a topic
+        without an id, "", is any."""
+        known = self.topic_id_of(partition)
+        return known is not None and not (topic_id and known not in ("", topic_id))
+
     def fault(self) -> tuple[TopicPartition, str] | None:
         """A partition whose columns contradict themselves, and what is wrong with it."""
         part, lo = self.places
