@@ -29,13 +29,15 @@ class TriggerLimits:
     def waits(
         self, start: Positions, latest: Positions, now_ms: int, at_once: bool = False
     ) -> bool:
-        """Whether there is less than a batch has to have, and its delay is not over. `at_once`: it
-        does not wait, and the delay of the next one counts from it."""
+        """Whether there is less than a batch has to have. It waits no longer than its delay after
+        the last one; the first one of a run does not wait (`delayBatch` of KafkaMicroBatchStream).
+        `at_once`: this one does not either, and the delay of the next one counts from it."""
         least, delay_ms = self._options.min_offsets_per_trigger, self._options.max_trigger_delay_ms
         if least is None:
             return False
-        held = holds_back(start, latest, least, delay_ms, self._fired_ms, now_ms)
-        if held and not at_once:
+        since_ms = self._fired_ms
+        is_early = not at_once and since_ms is not None and now_ms - since_ms < delay_ms
+        if is_early and sum(span.size for span in pending(start, latest).values()) < least:
             return True
         self._fired_ms = now_ms
         return False
@@ -89,21 +91,3 @@ def left_for_new(limit: int, late: float) -> int:
     """What a limit leaves to new records beside so much that is late: at least half of it, so that
     what is late holds up nothing."""
     return max(limit - int(late), limit // 2, 1)
-
-
-def holds_back(
-    start: Positions,
-    end: Positions,
-    offsets_min: int,
-    delay_max_ms: int,
-    fired_ms: int | None,
-    now_ms: int,
-) -> bool:
-    """Whether a batch waits until at least `offsets_min` offsets are pending.
-
-    It waits no longer than `delay_max_ms` after the last batch (`fired_ms`); the first one of a run
-    does not wait (`delayBatch` of KafkaMicroBatchStream).
-    """
-    if fired_ms is None or now_ms - fired_ms >= delay_max_ms:
-        return False
-    return sum(span.size for span in pending(start, end).values()) < offsets_min

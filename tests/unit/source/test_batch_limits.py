@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keyrange.model.offsets import OFFSET_MAX, TopicPartition
-from keyrange.source.trigger_limits import admit, holds_back, left_for_new
+from keyrange.options import SourceOptions
+from keyrange.source.trigger_limits import TriggerLimits, admit, left_for_new
 from samples import strategies  # noqa: F401  registers the hypothesis profiles
 
 
@@ -116,10 +117,11 @@ def test_batch_after_batch_reaches_the_end(pending: list[tuple[int, int]], limit
 
 def test_a_batch_is_held_back_for_the_least_offsets_and_no_longer_than_the_delay() -> None:
     start, end = at(5, 0), at(9, 3)
-    assert holds_back(start, end, 8, 1_000, fired_ms=0, now_ms=999)
-    assert not holds_back(start, end, 7, 1_000, fired_ms=0, now_ms=999)
-    assert not holds_back(start, end, 8, 1_000, fired_ms=0, now_ms=1_000)
-    assert not holds_back(start, end, 8, 1_000, fired_ms=None, now_ms=0)
+    for least, now_ms, waits in ((8, 999, True), (7, 999, False), (8, 1_000, False)):
+        options = SourceOptions(min_offsets_per_trigger=least, max_trigger_delay_ms=1_000)
+        limits = TriggerLimits(options)
+        assert not limits.waits(start, start, 0)
+        assert limits.waits(start, end, now_ms) is waits
 
 
 @pytest.mark.parametrize(
