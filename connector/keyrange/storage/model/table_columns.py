@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Final
 
 # From each of these to a later one values go without loss, as Delta's own schema evolution does it.
@@ -81,8 +82,8 @@ def ruled_columns(fields: Sequence[Mapping[str, Any]], computed: Sequence[str]) 
         given = dict(each["metadata"])
         if each["name"] in computed:
             given.pop(_GENERATED, None)
-        own = [given, *(inner["metadata"] for inner in _inner(each["type"]))]
-        keys = {key for metadata in own for key in metadata if key != _CHANGES}
+        own = _inside({**each, "metadata": given})
+        keys = {key for inner in own for key in inner["metadata"] if key != _CHANGES}
         if any(key.startswith(_RULES) for key in keys):
             found.append(each["name"])
     return found
@@ -149,8 +150,8 @@ class _Walk:
 
     def _new(self, rows: Mapping[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
         self.added.append((_named(path), type_in_sql(rows["type"])))
-        for name, kind in [(rows["name"], rows["type"]), *_named_types(rows["type"])]:
-            self._check_new(name, kind, path)
+        for each in _inside(rows):
+            self._check_new(each["name"], each["type"], path)
         return {**rows, "nullable": True, "metadata": {}}
 
     def _check_new(self, name: str, kind: Any, path: tuple[str, ...]) -> None:
@@ -247,28 +248,16 @@ def _was(
     return any(each["fromType"] == kind for each in own) and _is_wider(is_now, kind)
 
 
-def _inner(kind: Any) -> Iterator[Mapping[str, Any]]:
-    """The fields of all structs in a type."""
+def _inside(field: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """A field and all in its type; what lists and maps hold is told as a field without a name."""
+    yield field
+    kind = field["type"]
     if isinstance(kind, str):
         return
-    for each in kind.get("fields", ()):
-        yield each
-        yield from _inner(each["type"])
-    for name in ("elementType", "keyType", "valueType"):
-        yield from _inner(kind.get(name, ""))
-
-
-def _named_types(kind: Any) -> Iterator[tuple[str, Any]]:
-    """The types in a type, with the names of those that are fields."""
-    if isinstance(kind, str):
-        return
-    for each in kind.get("fields", ()):
-        yield each["name"], each["type"]
-        yield from _named_types(each["type"])
+    yield from chain.from_iterable(map(_inside, kind.get("fields", ())))
     for name in ("elementType", "keyType", "valueType"):
         if name in kind:
-            yield "", kind[name]
-            yield from _named_types(kind[name])
+            yield from _inside({"name": "", "type": kind[name], "metadata": {}})
 
 
 def _named(path: Sequence[str]) -> str:
