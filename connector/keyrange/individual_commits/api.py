@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -14,13 +14,13 @@ from pyspark.sql.types import StructType
 from keyrange.errors import error, invalid_options
 from keyrange.individual_commits.batch_run import BatchRun, current, running
 from keyrange.individual_commits.reported_outcomes import HIDDEN_SPARK, check_columns, schema_of
+from keyrange.model.columns import IDENTIFYING, PLACE
 from keyrange.work.function_signature import call_mistake
 from keyrange.work.model.work_order import WorkSettings
 from keyrange.work.outcome_rows import HIDDEN, HIDDEN_TYPE
 from keyrange.work.task_context import Job
 from keyrange.work.task_run import work_of
 
-_PLACE: Final = ("topic", "partition", "offset")
 _Given = ParamSpec("_Given")
 _Answer = TypeVar("_Answer")
 
@@ -70,7 +70,7 @@ def process(
     plan, output = run.plan, StructType(list(schema_of(schema)))
     if HIDDEN in output.names:
         raise error("UNSUITABLE_FRAME", f"column {HIDDEN!r} is keyrange's own")
-    if plan.commits.transactional and mode == "arrow" and not set(_PLACE) <= set(output.names):
+    if plan.commits.transactional and mode == "arrow" and not set(PLACE) <= set(output.names):
         raise error(
             "UNSUITABLE_FRAME",
             "with commit.isolation=transactional the output of a function of Arrow batches has "
@@ -95,7 +95,7 @@ def materialize(df: DataFrame, error_column: str | None = None) -> DataFrame:
     run = current("keyrange.materialize")
     run.check_first("keyrange.materialize")
     named = [error_column] if error_column is not None else []
-    check_columns(df, "keyrange.materialize", (*_PLACE, "keyHash", *named))
+    check_columns(df, "keyrange.materialize", (*IDENTIFYING, *named))
     plan, output = run.plan, df.schema
     keeps_offsets = plan.commits.transactional
     held = plan.deliveries.holds_keys
@@ -129,7 +129,7 @@ def acknowledge(df: DataFrame) -> None:
     Raises KeyrangeError: OUTSIDE_EACH_BATCH, NOT_MATERIALIZED, VERDICT_TOO_LATE, UNSUITABLE_FRAME.
     """
     run = current("keyrange.acknowledge")
-    check_columns(df, "keyrange.acknowledge", _PLACE)
+    check_columns(df, "keyrange.acknowledge", PLACE)
     run.check_materialized(df, "keyrange.acknowledge")
     run.acknowledge(df)
 
@@ -145,7 +145,7 @@ def reject(df: DataFrame, error_column: str | None = None) -> None:
     """
     run = current("keyrange.reject")
     named = [error_column] if error_column is not None else []
-    check_columns(df, "keyrange.reject", (*_PLACE, "keyHash", *named))
+    check_columns(df, "keyrange.reject", (*IDENTIFYING, *named))
     run.check_materialized(df, "keyrange.reject")
     run.reject(df, error_column)
 
@@ -175,7 +175,7 @@ def _with_hidden(frame: DataFrame, run: BatchRun) -> DataFrame:
     """A frame as the rows of a verdict, without a way through Python."""
     hidden: Column = F.lit(None).cast(HIDDEN_SPARK)
     if run.plan.commits.transactional:
-        location = F.struct(*[F.col(name) for name in _PLACE])
+        location = F.struct(*[F.col(name) for name in PLACE])
         others = [F.lit(None)] * (HIDDEN_TYPE.num_fields - 1)
         hidden = F.struct(location, *others).cast(HIDDEN_SPARK)
     return frame.withColumn(HIDDEN, hidden)

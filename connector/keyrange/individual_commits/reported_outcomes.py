@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 from keyrange.errors import error, invalid_options
 from keyrange.individual_commits.model.verdict_columns import PartitionVerdict
 from keyrange.individual_commits.model.verdict_manifest import Found
+from keyrange.model.columns import IDENTIFYING, PLACE
 from keyrange.model.key_ranges import KeyRange
 from keyrange.model.offsets import TopicPartition
 from keyrange.work.appended_files import HANDED_ON
@@ -31,7 +32,6 @@ from keyrange.work.reported_offsets import (
 )
 from keyrange.work.user_errors import ERROR_BYTES_MAX
 
-_PLACE: Final = ("topic", "partition", "offset", "keyHash")
 # What is asked of the files of a verdict.
 REPORTED: Final = {
     "outcome": ("topic", "partition", "offset", "key_hash", "cause", "late"),
@@ -123,17 +123,14 @@ def is_output() -> Any:
 
 def rejected_in(frame: DataFrame, error_column: str | None) -> list[Row]:
     """Rows of topic, partition, offset, place and error, once for each record."""
-    check_columns(frame, "keyrange.reject", (*_PLACE, *([error_column] if error_column else [])))
     text = F.lit("rejected") if error_column is None else F.col(error_column).cast("string")
     return (
         frame.select(
-            "topic",
-            "partition",
-            "offset",
+            *PLACE,
             F.col("keyHash").alias("key_hash"),
             F.substring(F.coalesce(text, F.lit("rejected")), 1, ERROR_BYTES_MAX).alias("error"),
         )
-        .dropDuplicates(["topic", "partition", "offset"])
+        .dropDuplicates([*PLACE])
         .collect()
     )
 
@@ -161,7 +158,7 @@ def _of_ddl(schema: object) -> StructType:
         raise invalid_options(f"schema {schema[:200]!r} is no DDL of columns: {reason}") from None
 
 
-def check_columns(frame: DataFrame, call: str, names: Iterable[str] = _PLACE) -> None:
+def check_columns(frame: DataFrame, call: str, names: Iterable[str] = IDENTIFYING) -> None:
     """Raises UNSUITABLE_FRAME."""
     missing = sorted(set(names) - set(frame.columns))
     if missing:
@@ -182,10 +179,9 @@ def unmentioned(
     Executors take what was said from what was delivered, block by block; the batch is read once
     more for that, and another time for the places of what is left, where something is.
     """
-    names = ("topic", "partition", "offset")
-    blocks = batch.select(*names).mapInArrow(blocks_of(True), BLOCKS_DDL)
+    blocks = batch.select(*PLACE).mapInArrow(blocks_of(True), BLOCKS_DDL)
     for each in acknowledged:
-        said = each.select(*names).mapInArrow(blocks_of(False), BLOCKS_DDL)
+        said = each.select(*PLACE).mapInArrow(blocks_of(False), BLOCKS_DDL)
         blocks = blocks.union(said)
     if verdict is not None:
         block = F.col(f"{HIDDEN}.mentioned")
@@ -202,7 +198,7 @@ def unmentioned(
     for row in grouped.applyInArrow(subtract_blocks, OFFSETS_DDL).collect():
         left.setdefault(TopicPartition(row.topic, row.partition), []).append(row.offset)
     found: dict[TopicPartition, list[RecordOutcome]] = {}
-    for row in rows_of(batch.select(*_PLACE), left):
+    for row in rows_of(batch.select(*IDENTIFYING), left):
         said_of = found.setdefault(TopicPartition(row.topic, row.partition), [])
         said_of.append(RecordOutcome(row.offset, row.keyHash, Cause.UNMENTIONED))
     return found
