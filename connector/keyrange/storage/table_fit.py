@@ -15,7 +15,7 @@ from keyrange.storage.delta_log import is_on, load_deltalake
 from keyrange.storage.delta_partitions import table_schema
 from keyrange.storage.log_actions import Action, metadata_of
 from keyrange.storage.model.partition_columns import PartitionColumn, generated_column
-from keyrange.storage.model.table_columns import Comparison, TableRules, compared, ruled_columns
+from keyrange.storage.model.table_columns import Comparison, TableRules, ruled_columns
 from keyrange.storage.model.writer_rules import OWN, WriterRules
 from keyrange.storage.table_store import RETENTION_OF_TRANSACTIONS
 
@@ -52,7 +52,8 @@ class TableFit:
         none where they are appended; `by` whom."""
         self._table, self._uri, self._schema = table, uri, schema
         self._given, self._evolves, self._keys, self._by = given, evolves, keys, by
-        self._comparison = Comparison([])
+        # It is there where no reason came before it: nobody asks for it otherwise.
+        self._comparison: Comparison
         self.columns: tuple[PartitionColumn, ...] = given or ()
         self.condition = "SINK_UNSUITABLE"
         self.why = next(self._reasons(), None)
@@ -105,7 +106,7 @@ class TableFit:
                 )
         whole = table_schema(self._schema, self.columns)
         rows = json.loads(load_deltalake().Schema.from_arrow(whole).to_json())
-        found = self._comparison = compared(document, rows, _rules_of(table, self._by))
+        found = self._comparison = Comparison(document, rows, _rules_of(table, self._by))
         if found.wrong:
             if found.types_differ:
                 self.condition = "SINK_TYPES_DIFFER"

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from keyrange.errors import KeyrangeError
 from keyrange.storage.data_files import DataFile, DataFileWriter
-from keyrange.storage.model.table_columns import TableRules, compared
+from keyrange.storage.model.table_columns import Comparison, TableRules
 from keyrange.storage.sink_table import SinkTable
 
 NARROW = pa.schema([("at", pa.int64())])
@@ -207,12 +207,12 @@ def test_a_change_in_a_list_is_noted_at_the_field_around_it() -> None:
         field = {"name": "m", "type": kind, "nullable": True, "metadata": {}}
         return {"type": "struct", "fields": [field]}
 
-    found = compared(columns("short"), columns("long"), TableRules(widens=True))
+    found = Comparison(columns("short"), columns("long"), TableRules(widens=True))
     [field] = found.fields
     [change] = field["metadata"]["delta.typeChanges"]
     assert change == {"fromType": "short", "toType": "long", "fieldPath": "value.element"}
     assert found.widened == [("m.value.element", "BIGINT")]
-    again = compared({"fields": found.fields}, columns("short"), TableRules(widens=True))
+    again = Comparison({"fields": found.fields}, columns("short"), TableRules(widens=True))
     assert (again.is_changed, again.wrong) == (False, [])
 
 
@@ -284,12 +284,12 @@ def test_a_table_with_what_was_added_takes_both(
     there: dict[str, Any], rows: dict[str, Any]
 ) -> None:
     rules = TableRules(widens=True)
-    found = compared(there, rows, rules)
+    found = Comparison(there, rows, rules)
     if found.wrong:
         return
     now = {"type": "struct", "fields": found.fields}
     for old in (there, rows):
-        again = compared(now, old, rules)
+        again = Comparison(now, old, rules)
         assert (again.is_changed, [each for each in again.wrong if old is there]) == (False, [])
     paths = {path for path, _ in values(now)}
     assert paths == {path for each in (there, rows) for path, _ in values(each)}

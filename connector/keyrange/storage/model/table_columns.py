@@ -10,7 +10,7 @@ readers know the files that were written before.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final
 
@@ -40,19 +40,23 @@ class TableRules:
     holds_nulls: bool = False
 
 
-@dataclass(frozen=True, slots=True)
 class Comparison:
     """`fields` are the table's, with what rows have more. `added` and `widened` are columns by
     their paths, with the type in SQL that they get. `wrong`: why rows do not go into the table.
     `left_out`: fields of structs that the rows lack. `types_differ`: whether the table has columns
     of types that those of rows are not put into."""
 
-    fields: Sequence[Mapping[str, Any]]
-    added: Sequence[tuple[str, str]] = ()
-    widened: Sequence[tuple[str, str]] = ()
-    wrong: Sequence[str] = ()
-    left_out: Sequence[str] = ()
-    types_differ: bool = False
+    def __init__(
+        self, there: Mapping[str, Any], rows: Mapping[str, Any], rules: TableRules
+    ) -> None:
+        """The columns of a table beside those of rows."""
+        self._rules = rules
+        self.added: list[tuple[str, str]] = []
+        self.widened: list[tuple[str, str]] = []
+        self.wrong: list[str] = []
+        self.left_out: list[str] = []
+        self.types_differ = False
+        self.fields: Sequence[Mapping[str, Any]] = self._struct(there, rows, ())["fields"]
 
     @property
     def is_changed(self) -> bool:
@@ -66,13 +70,122 @@ class Comparison:
         found += [f"{begin} ALTER COLUMN {path} TYPE {kind}" for path, kind in self.widened]
         return "; ".join(found)
 
+    def _struct(
+        self, there: Mapping[str, Any], rows: Mapping[str, Any], path: tuple[str, ...]
+    ) -> dict[str, Any]:
+        """The fields of a struct of the table, with those that rows have more."""
+        fields = [dict(each) for each in there["fields"]]
+        known = {each["name"].lower(): at for at, each in enumerate(fields)}
+        for each in rows["fields"]:
+            own = (*path, each["name"])
+            at = known.setdefault(each["name"].lower(), len(fields))
+            if at == len(fields):
+                fields.append(self._new(each, own))
+            elif fields[at]["name"] != each["name"]:
+                text = f"its column {_named((*path, fields[at]['name']))} would be {_named(own)}"
+                self.wrong.append(f"{text}: Delta has no names that differ in their case alone")
+            else:
+                fields[at] = self._field(fields[at], each, own)
+        names = {each["name"] for each in rows["fields"]}
+        if path:
+            self.left_out += [
+                _named((*path, each["name"])) for each in fields if each["name"] not in names
+            ]
+        for each in fields:
+            if not each["nullable"] and not self._is_held(each, names):
+                self.wrong.append(f"column {_named((*path, each['name']))} takes no nulls")
+        return {**there, "fields": fields}
 
-def compared(there: Mapping[str, Any], rows: Mapping[str, Any], rules: TableRules) -> Comparison:
-    """The columns of a table beside those of rows."""
-    walk = _Walk(rules)
-    fields = walk.struct(there, rows, ())["fields"]
-    found = (walk.added, walk.widened, walk.wrong, walk.left_out)
-    return Comparison(fields, *found, walk.types_differ)
+    def _is_held(self, there: Mapping[str, Any], names: set[str]) -> bool:
+        """Whether nulls in a column that takes none are noticed, and not all of its values are."""
+        if not self._rules.holds_nulls:
+            return False
+        given = there["metadata"]
+        return there["name"] in names or any(key.startswith(_VALUES) for key in given)
+
+    def _new(self, rows: Mapping[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
+        self.added.append((_named(path), type_in_sql(rows["type"])))
+        for each in _inside(rows):
+            self._check_new(each["name"], each["type"], path)
+        return {**rows, "nullable": True, "metadata": {}}
+
+    def _check_new(self, name: str, kind: Any, path: tuple[str, ...]) -> None:
+        column = f"column {_named(path)} cannot be added"
+        if not self._rules.any_name and _NO_NAME.intersection(name):
+            self.wrong.append(f"{column}: a table without column mapping has no name {name!r}")
+        if len(path) == 1 and name.lower() in self._rules.reserved:
+            self.wrong.append(f"{column}: the name is one of Delta's change data feed")
+        if kind == "timestamp_ntz" and not self._rules.has_ntz:
+            self.wrong.append(
+                f"{column}: timestamps without a zone need feature timestampNtz, which ALTER TABLE "
+                "... SET TBLPROPERTIES ('delta.feature.timestampNtz' = 'supported') adds"
+            )
+
+    def _field(
+        self, there: Mapping[str, Any], rows: Mapping[str, Any], path: tuple[str, ...]
+    ) -> dict[str, Any]:
+        changes = list(there["metadata"].get(_CHANGES, ()))
+        kind = self._type(there["type"], rows["type"], path, (), changes)
+        found = {**there, "type": kind}
+        if changes:
+            found["metadata"] = {**there["metadata"], _CHANGES: changes}
+        return found
+
+    def _type(
+        self,
+        there: Any,
+        rows: Any,
+        path: tuple[str, ...],
+        inner: tuple[str, ...],
+        changes: list[dict[str, Any]],
+    ) -> Any:
+        """The type of a column, or of what is in its lists and maps, at `inner`. `changes`: what
+        the field's metadata say of earlier types, to which one more is added."""
+        whole = (*path, *inner)
+        if isinstance(there, str) or isinstance(rows, str) or there["type"] != rows["type"]:
+            return self._plain(there, rows, whole, inner, changes)
+        if there["type"] == "struct":
+            return self._struct(there, rows, whole)
+        element, contains = ("element", "containsNull")
+        if there["type"] == "map":
+            element, contains = ("value", "valueContainsNull")
+            if there["keyType"] != rows["keyType"]:
+                self._differ(there, rows, whole)
+        if not there[contains]:
+            self.wrong.append(f"column {_named((*whole, element))} takes no nulls")
+        name = f"{element}Type"
+        kind = self._type(there[name], rows[name], path, (*inner, element), changes)
+        return {**there, name: kind}
+
+    def _plain(
+        self,
+        there: Any,
+        rows: Any,
+        whole: tuple[str, ...],
+        inner: tuple[str, ...],
+        changes: list[dict[str, Any]],
+    ) -> Any:
+        if there == rows or _was(rows, there, inner, changes):
+            return there
+        if not _is_wider(rows, there):
+            self._differ(there, rows, whole)
+        elif not self._rules.widens:
+            self._differ(there, rows, whole)
+            self.wrong[-1] += (
+                "; ALTER TABLE ... SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true') lets "
+                "the type be changed"
+            )
+        else:
+            self.widened.append((_named(whole), type_in_sql(rows)))
+            place = {"fieldPath": ".".join(inner)} if inner else {}
+            changes.append({"toType": rows, "fromType": there, **place})
+            return rows
+        return there
+
+    def _differ(self, there: Any, rows: Any, path: tuple[str, ...]) -> None:
+        kinds = f"is {type_in_sql(there)} and would be {type_in_sql(rows)}"
+        self.wrong.append(f"column {_named(path)} {kinds}")
+        self.types_differ = True
 
 
 def ruled_columns(fields: Sequence[Mapping[str, Any]], computed: Sequence[str]) -> list[str]:
@@ -104,133 +217,6 @@ def type_in_sql(kind: Any) -> str:
 def quoted(name: str) -> str:
     """A column's name in SQL."""
     return name if name.isidentifier() and name.isascii() else f"`{name.replace('`', '``')}`"
-
-
-@dataclass
-class _Walk:
-    rules: TableRules
-    added: list[tuple[str, str]] = field(default_factory=list)
-    widened: list[tuple[str, str]] = field(default_factory=list)
-    wrong: list[str] = field(default_factory=list)
-    left_out: list[str] = field(default_factory=list)
-    types_differ: bool = False
-
-    def struct(
-        self, there: Mapping[str, Any], rows: Mapping[str, Any], path: tuple[str, ...]
-    ) -> dict[str, Any]:
-        """The fields of a struct of the table, with those that rows have more."""
-        fields = [dict(each) for each in there["fields"]]
-        known = {each["name"].lower(): at for at, each in enumerate(fields)}
-        for each in rows["fields"]:
-            own = (*path, each["name"])
-            at = known.setdefault(each["name"].lower(), len(fields))
-            if at == len(fields):
-                fields.append(self._new(each, own))
-            elif fields[at]["name"] != each["name"]:
-                text = f"its column {_named((*path, fields[at]['name']))} would be {_named(own)}"
-                self.wrong.append(f"{text}: Delta has no names that differ in their case alone")
-            else:
-                fields[at] = self._field(fields[at], each, own)
-        names = {each["name"] for each in rows["fields"]}
-        if path:
-            self.left_out += [
-                _named((*path, each["name"])) for each in fields if each["name"] not in names
-            ]
-        for each in fields:
-            if not each["nullable"] and not self._is_held(each, names):
-                self.wrong.append(f"column {_named((*path, each['name']))} takes no nulls")
-        return {**there, "fields": fields}
-
-    def _is_held(self, there: Mapping[str, Any], names: set[str]) -> bool:
-        """Whether nulls in a column that takes none are noticed, and not all of its values are."""
-        if not self.rules.holds_nulls:
-            return False
-        given = there["metadata"]
-        return there["name"] in names or any(key.startswith(_VALUES) for key in given)
-
-    def _new(self, rows: Mapping[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
-        self.added.append((_named(path), type_in_sql(rows["type"])))
-        for each in _inside(rows):
-            self._check_new(each["name"], each["type"], path)
-        return {**rows, "nullable": True, "metadata": {}}
-
-    def _check_new(self, name: str, kind: Any, path: tuple[str, ...]) -> None:
-        column = f"column {_named(path)} cannot be added"
-        if not self.rules.any_name and _NO_NAME.intersection(name):
-            self.wrong.append(f"{column}: a table without column mapping has no name {name!r}")
-        if len(path) == 1 and name.lower() in self.rules.reserved:
-            self.wrong.append(f"{column}: the name is one of Delta's change data feed")
-        if kind == "timestamp_ntz" and not self.rules.has_ntz:
-            self.wrong.append(
-                f"{column}: timestamps without a zone need feature timestampNtz, which ALTER TABLE "
-                "... SET TBLPROPERTIES ('delta.feature.timestampNtz' = 'supported') adds"
-            )
-
-    def _field(
-        self, there: Mapping[str, Any], rows: Mapping[str, Any], path: tuple[str, ...]
-    ) -> dict[str, Any]:
-        changes = list(there["metadata"].get(_CHANGES, ()))
-        kind = self._type(there["type"], rows["type"], path, (), changes)
-        found = {**there, "type": kind}
-        if changes:
-            found["metadata"] = {**there["metadata"], _CHANGES: changes}
-        return found
-
-    def _type(
-        self,
-        there: Any,
-        rows: Any,
-        path: tuple[str, ...],
-        inner: tuple[str, ...],
-        changes: list[dict[str, Any]],
-    ) -> Any:
-        """The type of a column, or of what is in its lists and maps, at `inner`. `changes`: what
-        the field's metadata say of earlier types, to which one more is added."""
-        whole = (*path, *inner)
-        if isinstance(there, str) or isinstance(rows, str) or there["type"] != rows["type"]:
-            return self._plain(there, rows, whole, inner, changes)
-        if there["type"] == "struct":
-            return self.struct(there, rows, whole)
-        element, contains = ("element", "containsNull")
-        if there["type"] == "map":
-            element, contains = ("value", "valueContainsNull")
-            if there["keyType"] != rows["keyType"]:
-                self._differ(there, rows, whole)
-        if not there[contains]:
-            self.wrong.append(f"column {_named((*whole, element))} takes no nulls")
-        name = f"{element}Type"
-        kind = self._type(there[name], rows[name], path, (*inner, element), changes)
-        return {**there, name: kind}
-
-    def _plain(
-        self,
-        there: Any,
-        rows: Any,
-        whole: tuple[str, ...],
-        inner: tuple[str, ...],
-        changes: list[dict[str, Any]],
-    ) -> Any:
-        if there == rows or _was(rows, there, inner, changes):
-            return there
-        if not _is_wider(rows, there):
-            self._differ(there, rows, whole)
-        elif not self.rules.widens:
-            self._differ(there, rows, whole)
-            self.wrong[-1] += (
-                "; ALTER TABLE ... SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true') lets "
-                "the type be changed"
-            )
-        else:
-            self.widened.append((_named(whole), type_in_sql(rows)))
-            place = {"fieldPath": ".".join(inner)} if inner else {}
-            changes.append({"toType": rows, "fromType": there, **place})
-            return rows
-        return there
-
-    def _differ(self, there: Any, rows: Any, path: tuple[str, ...]) -> None:
-        kinds = f"is {type_in_sql(there)} and would be {type_in_sql(rows)}"
-        self.wrong.append(f"column {_named(path)} {kinds}")
-        self.types_differ = True
 
 
 def _is_wider(kind: Any, than: Any) -> bool:
