@@ -118,16 +118,9 @@ class SinkTable:
         table was prepared for. Raises VERDICT_DAMAGED where they are gone,
         CHECKPOINT_BEHIND, SINK_UNSUITABLE, SINK_UNWRITABLE, COMMITS_FENCED.
         """
-        if not files:
-            return
-        written = {app_id: batch_id}
-        if driver is not None:
-            written[driver.application] = driver.number
 
         def commit(table: Any) -> None:
-            self.check_restored(batch_id)
-            if driver is not None:
-                self._check_driver(driver)
+            written = self._may_write(app_id, batch_id, driver)
             self.by = OWN
             fit = self._check(table, schema)
             if (why := fit.why_not(files)) is not None:
@@ -140,7 +133,8 @@ class SinkTable:
             if changes:
                 self._tell(fit, batch_id)
 
-        self._once(commit, app_id, batch_id, note, not check_files)
+        if files:
+            self._once(commit, app_id, batch_id, note, not check_files)
 
     def write(
         self,
@@ -162,11 +156,8 @@ class SinkTable:
 
         def commit(_: Any) -> None:
             nonlocal counts
-            self.check_restored(batch_id)
-            written = {app_id: batch_id}
+            written = self._may_write(app_id, batch_id, driver)
             if driver is not None:
-                self._check_driver(driver)
-                written[driver.application] = driver.number
                 self._open_again(app_id, driver)
             if check_files:
                 staged.check(batch_id)
@@ -329,10 +320,16 @@ class SinkTable:
                     raise self._unwritable(failure) from None
         raise error("SINK_UNWRITABLE", "other writers were faster every time", table=self.uri)
 
-    def _check_driver(self, driver: Driver) -> None:
+    def _may_write(self, app_id: str, batch_id: int, driver: Driver | None) -> dict[str, int]:
+        """The transactions of a batch. Raises TABLE_RESTORED, and COMMITS_FENCED where another
+        driver has stopped this one."""
+        self.check_restored(batch_id)
+        if driver is None:
+            return {app_id: batch_id}
         last = self._log.version_of(driver.application)
         if last is not None and last > driver.number:
             raise overtaken(last, source_id=driver.source_id, table=self.uri)
+        return {app_id: batch_id, driver.application: driver.number}
 
     def _commit(
         self,
