@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -47,28 +47,6 @@ def accumulated(
     return [aggregate.merged(own, slots) for aggregate, own in pairs]
 
 
-class Kind(Protocol):
-    """How windows lie in time."""
-
-    def of_records(
-        self, groups: Numbers, times: Numbers, columns: list[Columns], all_: Sequence[Aggregate]
-    ) -> Windows:
-        """Windows of records, several of the same one, or with less than all of it."""
-        ...
-
-    def merged(self, windows: Windows, all_: Sequence[Aggregate]) -> tuple[Windows, Slots]:
-        """Windows that are whole, in the order of groups and starts."""
-        ...
-
-    def closes(self, ends: Numbers) -> Numbers:
-        """The watermark at which no more record can belong to a window."""
-        ...
-
-    def lasts(self, start: str, end: str) -> Lasts:
-        """How long windows may be that were kept elsewhere, from column `start` to `end`."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Fixed:
     """Windows of one size, which begin each `step` from 1970 on."""
@@ -83,6 +61,7 @@ class Fixed:
     def of_records(
         self, groups: Numbers, times: Numbers, columns: list[Columns], all_: Sequence[Aggregate]
     ) -> Windows:
+        """Windows of records, several of the same one, or with less than all of it."""
         # In pieces of this size records belong to the same windows.
         piece_us = math.gcd(self.size_us, self.step_us)
         numbers = times // piece_us
@@ -102,15 +81,18 @@ class Fixed:
         return Windows(groups[first][rows], starts, starts + self.size_us, taken)
 
     def merged(self, windows: Windows, all_: Sequence[Aggregate]) -> tuple[Windows, Slots]:
+        """Windows that are whole, in the order of groups and starts."""
         slots = slots_of(windows.groups, windows.starts // self.step_us)
         first = slots.first
         times = windows.groups[first], windows.starts[first], windows.ends[first]
         return Windows(*times, accumulated(windows.columns, slots, all_)), slots
 
     def closes(self, ends: Numbers) -> Numbers:
+        """The watermark at which no more record can belong to a window."""
         return ends
 
     def lasts(self, start: str, end: str) -> Lasts:
+        """How long windows may be that were kept elsewhere, from column `start` to `end`."""
         return Lasts(start, end, self.size_us, self.size_us, self.step_us)
 
 
@@ -138,6 +120,10 @@ class Sessions:
 
     def lasts(self, start: str, end: str) -> Lasts:
         return Lasts(start, end, self.gap_us)
+
+
+# How windows lie in time.
+Kind = Fixed | Sessions
 
 
 def _seconds(time_us: int) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +15,7 @@ import pyarrow as pa
 from keyrange.errors import KeyrangeError
 from keyrange.work.limited_calls import called
 from keyrange.work.model.outcome import UNFIT_TEXT, Cause
-from keyrange.work.model.time_limits import ANY_TIME, Interruption
+from keyrange.work.model.time_limits import ANY_TIME
 from keyrange.work.outcome_rows import OutcomeRows
 from keyrange.work.record_alarm import RecordTimeout
 from keyrange.work.record_stretches import Numbers, RecordStretch
@@ -23,12 +23,6 @@ from keyrange.work.records import UNFIT, Columns, Place, Record, Row, WrongResul
 from keyrange.work.table_forms import form_of
 from keyrange.work.task_context import Task
 from keyrange.work.user_errors import FAILURES, Said, overtime, said, said_of
-
-
-class Worker(Protocol):
-    def work(self, stretch: RecordStretch, not_done: OutcomeRows) -> Iterator[pa.RecordBatch]:
-        """The output of some rows; what is not done of them goes to `not_done`."""
-        ...
 
 
 class RecordWorker:
@@ -43,6 +37,7 @@ class RecordWorker:
         self._rows_of: Callable[[Any, Place], Sequence[Row]] = self._form.rows_of
 
     def work(self, stretch: RecordStretch, not_done: OutcomeRows) -> Iterator[pa.RecordBatch]:
+        """The output of some rows; what is not done of them goes to `not_done`."""
         task, alarm, function = self._task, self._task.alarm, self._function
         limits, limited = task.limits, task.job.terms.has_limits
         columns = Columns(stretch, task.deliveries(stretch.partition))
@@ -71,8 +66,7 @@ class RecordWorker:
                 else:
                     result = function(record)
             except RecordTimeout as failure:
-                what = limits.interrupted(allowance, 1, alarm.now_ms())
-                if what is Interruption.HAND_BACK:
+                if limits.hands_back(allowance, 1, alarm.now_ms()):
                     self._take_back(at)
                     task.hand_back(stretch, slice(at, None))
                     break

@@ -21,7 +21,7 @@ from keyrange.work.task_context import Task
 from keyrange.work.task_records import last_rows, outcomes, stretches
 
 KeyedWorker = KeyedRecordWorker | KeyedArrowWorker
-_WORKERS: Final[dict[str, type[KeyedRecordWorker] | type[KeyedArrowWorker]]] = {
+_WORKERS: Final[dict[str, type[KeyedWorker]]] = {
     "record": KeyedRecordWorker,
     "arrow": KeyedArrowWorker,
 }

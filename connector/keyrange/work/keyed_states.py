@@ -2,51 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
-from keyrange.keyed_state.model.figures import StateFigures
 from keyrange.keyed_state.sorted_blocks import Keys, Numbers
-from keyrange.keyed_state.states_of_task import Firing
-from keyrange.keyed_state.variables import StateForm
-from keyrange.model.offsets import TopicPartition
-from keyrange.model.timers import Retries, SeenTimers
-from keyrange.model.watermarks import PartitionClock
+from keyrange.keyed_state.states_of_task import TaskStates
 from keyrange.work.record_stretches import RecordStretch
+from keyrange.work.state_in_memory import FoldedState
 from keyrange.work.user_errors import said
 
 NO_KEY: Final = said("it has no key, and state is kept for keys")
-
-
-class States(Protocol):
-    """Where states come from and go to: `keyrange.keyed_state.states_of_task.TaskStates`."""
-
-    @property
-    def form(self) -> StateForm: ...
-
-    @property
-    def time_ms(self) -> int: ...
-
-    @property
-    def retries(self) -> Retries: ...
-
-    @property
-    def figures(self) -> StateFigures: ...
-
-    def look_up(self, partition: TopicPartition, wanted: Keys) -> pa.RecordBatch: ...
-
-    def change(self, partition: TopicPartition, rows: pa.RecordBatch) -> None: ...
-
-    def clock(self, partition: TopicPartition) -> PartitionClock: ...
-
-    def firing(self, waiting: Callable[[TopicPartition], Collection[int]]) -> Iterator[Firing]: ...
-
-    def timers(
-        self, waiting: Mapping[TopicPartition, Collection[int]]
-    ) -> Iterator[tuple[TopicPartition, SeenTimers]]: ...
+# Where states come from and go to.
+States = TaskStates | FoldedState
 
 
 def clock_of(states: States, stretch: RecordStretch) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from keyrange.work.model.outcome import Cause
-from keyrange.work.model.time_limits import Allowance, Interruption
+from keyrange.work.model.time_limits import Allowance
 from keyrange.work.record_alarm import RecordTimeout
 from keyrange.work.records import WrongResult
 from keyrange.work.task_context import Task
@@ -34,8 +34,7 @@ def called(
     try:
         answered = task.alarm.call(function, given, allowance.timeout_ms)
     except RecordTimeout as failure:
-        what = task.limits.interrupted(allowance, count, task.alarm.now_ms())
-        if what is Interruption.HAND_BACK:
+        if task.limits.hands_back(allowance, count, task.alarm.now_ms()):
             return None, _HANDED_BACK
         return None, Failed(Cause.TIMED_OUT, overtime(failure, allowance.timeout_ms))
     except WrongResult as failure:

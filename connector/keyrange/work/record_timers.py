@@ -22,7 +22,6 @@ from keyrange.work.keyed_states import States
 from keyrange.work.keys_ahead import KeysAhead
 from keyrange.work.limited_calls import called
 from keyrange.work.model.outcome import Cause
-from keyrange.work.model.time_limits import ANY_TIME
 from keyrange.work.records import Place, Row
 from keyrange.work.table_forms import form_of
 from keyrange.work.task_context import Task
@@ -144,8 +143,7 @@ class RecordTimers:
         """The rows of a timer, one of those that were due at `until_us`; None where it has not
         fired."""
         task, keys = self._task, self._keys
-        limited = task.job.terms.has_limits
-        allowance = task.limits.allowance(task.alarm.now_ms()) if limited else ANY_TIME
+        allowance = task.limits.allowance(task.alarm.now_ms())
         if task.limits.spent:
             return None
         keys.begin(group)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 
@@ -17,42 +17,12 @@ from keyrange.work.task_context import Job
 Part = tuple[int, pa.RecordBatch, Sequence[int] | None]
 
 
-class Form(Protocol):
-    """What a function answers with, as Arrow columns of the tables of its job."""
-
-    @property
-    def width(self) -> int | None:
-        """The fields of a tuple that is a row by itself; None where none is."""
-        ...
-
-    @property
-    def may_refuse(self) -> bool:
-        """Whether a row may fit its columns and not the table or topic that it is for."""
-        ...
-
-    def rows_of(self, result: Any, place: Place) -> Sequence[Row]: ...
-
-    @property
-    def owned(self) -> Callable[[Row], Row]: ...
-
-    def parts(self, rows: Sequence[Row]) -> list[Part]:
-        """Raises one of UNFIT where a value does not fit its column, or would lose something."""
-        ...
-
-    def check_types(self, rows: Sequence[Row], place: Place) -> None: ...
-
-    def cast_parts(self, result: Any) -> list[tuple[int, pa.RecordBatch]]: ...
-
-    def converter(self) -> Callable[[Row], Row]:
-        """What makes of a row what its columns keep; it raises one of UNFIT."""
-        ...
-
-
 class OneForm(RowForm):
     """The rows of a job with one table."""
 
     @property
     def width(self) -> int:
+        """The fields of a tuple that is a row by itself."""
         return len(self.schema)
 
     def parts(self, rows: Sequence[Row]) -> list[Part]:
@@ -62,6 +32,7 @@ class OneForm(RowForm):
         return [(0, self.cast(result))]
 
     def converter(self) -> Callable[[Row], Row]:
+        """What makes of a row what its columns keep; it raises one of UNFIT."""
         return row_converter_of(self.schema.types)
 
 
@@ -128,7 +99,7 @@ class TableForms:
         )
 
 
-def form_of(job: Job) -> Form:
+def form_of(job: Job) -> OneForm | TableForms:
     if len(job.outputs) > 1:
         return TableForms(job)
     return OneForm(job.schema, job.output.keys, job.output.topic)

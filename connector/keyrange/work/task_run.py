@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from keyrange.work.column_workers import ColumnWorker
-from keyrange.work.function_workers import ArrowWorker, RecordWorker, Worker
+from keyrange.work.function_workers import ArrowWorker, RecordWorker
 from keyrange.work.outcome_rows import OutcomeRows
 from keyrange.work.rare_collections import rare_collections
 from keyrange.work.record_alarm import RecordAlarm
@@ -21,6 +21,12 @@ from keyrange.work.task_records import last_rows, outcomes, stretches
 
 if TYPE_CHECKING:
     from keyrange.work.keyed_states import States
+
+_WORKERS: Final[dict[str, type[RecordWorker | ArrowWorker | ColumnWorker]]] = {
+    "record": RecordWorker,
+    "arrow": ArrowWorker,
+    "column": ColumnWorker,
+}
 
 
 def work_of(
@@ -43,7 +49,7 @@ def run_task(
     last row."""
     with rare_collections():
         if states is None:
-            yield from _run(task, batches, _WORKERS[task.job.mode](task))
+            yield from _run(task, batches)
         else:
             # Other functions do without what it imports.
             from keyrange.work.keyed_run import run_keyed
@@ -51,16 +57,10 @@ def run_task(
             yield from run_keyed(task, batches, states)
 
 
-def _run(task: Task, batches: Iterable[pa.RecordBatch], worker: Worker) -> Iterator[pa.RecordBatch]:
+def _run(task: Task, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    worker = _WORKERS[task.job.mode](task)
     for stretch in stretches(task, batches):
         not_done = OutcomeRows(stretch.raw)
         yield from worker.work(stretch, not_done)
         yield from outcomes(task, not_done)
     yield from last_rows(task)
-
-
-_WORKERS: Final[dict[str, Callable[[Task], Worker]]] = {
-    "record": RecordWorker,
-    "arrow": ArrowWorker,
-    "column": ColumnWorker,
-}

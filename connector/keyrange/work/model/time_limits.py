@@ -8,7 +8,6 @@ that does not go back; who is interrupted says so.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,14 +20,6 @@ class Allowance:
 
 
 ANY_TIME = Allowance(None)
-
-
-class Interruption(Enum):
-    """What an interrupted call means for the records that it had."""
-
-    TIMED_OUT = "timed out"
-    BISECT = "bisect"
-    HAND_BACK = "hand back"
 
 
 class TimeLimits:
@@ -63,8 +54,9 @@ class TimeLimits:
         """The function has come to an end with some records."""
         self._settled = True
 
-    def interrupted(self, allowance: Allowance, count: int, now_ms: float) -> Interruption:
-        """What it means that a call with `count` records was interrupted.
+    def hands_back(self, allowance: Allowance, count: int, now_ms: float) -> bool:
+        """Whether `count` records are handed back whose call was interrupted; else it was theirs
+        that took too long.
 
         The end of the batch's time is nobody's fault, unless a record had all of it: then it would
         have it again next time. Of several records that had all of it together the culprit is
@@ -72,8 +64,8 @@ class TimeLimits:
         """
         if allowance.by_budget and self._settled:
             self.spent = True
-            return Interruption.HAND_BACK
+            return True
         if allowance.by_budget:
             self._deadline_ms = now_ms + self._budget_ms
             self.spent = count == 1
-        return Interruption.TIMED_OUT if count == 1 else Interruption.BISECT
+        return False
