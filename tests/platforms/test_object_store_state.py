@@ -56,11 +56,11 @@ def test_state_of_few_keys_is_read_from_a_store_that_fails(
     """Beside that of other keys, with which the file is read whole or in parts."""
     directory = Directory(f"s3://lake/{fault}-{others}")
     writer = StateFileWriter(directory, "s", FORM)
-    assert writer.add([states(secrets.token_bytes(32) for _ in range(others))])
+    assert writer.add(PLACE, SPACE, 0, [states(secrets.token_bytes(32) for _ in range(others))])
     block = states([b"k"])
-    assert writer.add([block])
-    _, written = writer.finish()
-    run = written.as_run(writer.name, SPACE, 0).committed(0)
+    assert writer.add(PLACE, SPACE, 0, [block])
+    _, (_, made) = writer.finish()
+    run = made.committed(0)
     s3.set_faults(**{fault: 1.0, "matching": "^GET "})
     assert FileBlocks(directory, run, FORM).block(0) == block
     assert s3.happened()[fault] >= 2
@@ -69,9 +69,9 @@ def test_state_of_few_keys_is_read_from_a_store_that_fails(
 def test_a_store_that_refuses_is_no_damage(s3: S3Server) -> None:
     directory = Directory("s3://lake/refused")
     writer = StateFileWriter(directory, "s", FORM)
-    assert writer.add([states([b"k"])])
-    [written] = writer.finish()
-    run = written.as_run(writer.name, SPACE, 0).committed(0)
+    assert writer.add(PLACE, SPACE, 0, [states([b"k"])])
+    [(_, made)] = writer.finish()
+    run = made.committed(0)
     store = VerdictStore("s3://lake/refused", "s")
     made = Manifest(3, "a", {"part-0": 9}, {}, *planned(END, END))
     s3.set_faults(denied=1.0, most=1 << 30)

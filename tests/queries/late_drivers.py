@@ -197,10 +197,10 @@ class Drivers:
         directory = Directory(self.options("fail").commits.state_directory)
         writer = StateFileWriter(directory, mark.source_id, FORM)
         rows = [{KEY_HASH: at, "key": b"k%d" % at, "seen": {"n": max(numbers)}} for at in range(9)]
-        assert writer.add([pa.RecordBatch.from_pylist(rows, FORM.schema)])
-        [written] = writer.finish()
-        where = ("t", 0, writer.name, *written.groups, SPACE.from_hash, SPACE.until_hash - 1)
-        return (*where, 0, written.rows, written.size_bytes, written.footer_crc)
+        at, blocks = TopicPartition("t", 0), [pa.RecordBatch.from_pylist(rows, FORM.schema)]
+        assert writer.add(at, SPACE, 0, blocks)
+        [(_, made)] = writer.finish()
+        return (*at, *made.flat())
 
     def rows(self) -> list[int]:
         return sorted(DeltaTable(self.table).to_pyarrow_table().column("at").to_pylist())

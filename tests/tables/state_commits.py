@@ -63,7 +63,7 @@ class StateCommits:
         """A file of rows, as commit `seq` names it."""
         writer = StateFileWriter(self.files, self.source, self.form)
         rows = [{**row, "key_hash": hash_of(row["key"])} for row in rows]
-        writer.add(blocks_of(sorted_by_hash(pa.RecordBatch.from_pylist(rows, self.form.schema))))
-        [written] = writer.finish()
-        place = (writer.name, written.groups, SPACE, seq, seq + 1)
-        return StateRun(*place, written.rows, written.size_bytes, written.footer_crc)
+        blocks = blocks_of(sorted_by_hash(pa.RecordBatch.from_pylist(rows, self.form.schema)))
+        writer.add(AT, SPACE, seq, blocks)
+        [(_, made)] = writer.finish()
+        return made.committed(seq)

@@ -58,7 +58,6 @@ def _within(run: MadeRun, spans: Iterable[KeyRange]) -> list[MadeRun]:
 def made_in(rows: Iterable[Sequence[Any]]) -> dict[TopicPartition, list[MadeRun]]:
     """The runs that tasks have written, as manifests name them."""
     found: dict[TopicPartition, list[MadeRun]] = {}
-    for topic, number, file, first, until, from_hash, last_hash, *others in rows:
-        run = MadeRun(file, (first, until), KeyRange(from_hash, last_hash + 1), *others)
-        found.setdefault(TopicPartition(topic, number), []).append(run)
+    for topic, number, *run in rows:
+        found.setdefault(TopicPartition(topic, number), []).append(MadeRun.of_flat(run))
     return found

@@ -230,11 +230,6 @@ def state_rows(
 ) -> Iterator[pa.StructArray]:
     """What a task hands to the driver of states."""
     if made:
-        rows = []
-        for partition, run in made:
-            bounds = (run.span.from_hash, run.span.until_hash - 1)
-            row = (*partition, run.file, *run.groups, *bounds, run.from_seq)
-            rows.append((*row, run.rows, run.size_bytes, run.footer_crc))
-        yield member_rows("state_run", rows)
+        yield member_rows("state_run", [(*at, *run.flat()) for at, run in made])
     told = {name: round(value) for name, value in asdict(figures).items()}
     yield member_rows("state_work", [told])

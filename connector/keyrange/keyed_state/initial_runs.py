@@ -71,17 +71,15 @@ class InitialRun:
     next_timer: NextTimer
 
     def flat(self) -> tuple[Any, ...]:
-        run, timer = self.run, self.next_timer
-        told = (*self.partition, run.file, *run.groups, run.rows, run.size_bytes, run.footer_crc)
-        return (*told, run.span.from_hash, run.span.until_hash - 1, timer.timer_us, timer.retry_ms)
+        timer = self.next_timer
+        return (*self.partition, *self.run.flat(), timer.timer_us, timer.retry_ms)
 
     @classmethod
     def of_flat(cls, values: Iterable[Any]) -> InitialRun:
         """What `flat` has made."""
-        topic, number, file, first, until, rows, size, crc, lo, hi, timer_us, retry_ms = values
-        span = KeyRange(lo, hi + 1)
-        made = MadeRun(file, (first, until), span, SEQ, rows, size, crc)
-        return cls(TopicPartition(topic, number), made, NextTimer(span, timer_us, retry_ms))
+        topic, number, *run, timer_us, retry_ms = values
+        made = MadeRun.of_flat(run)
+        return cls(TopicPartition(topic, number), made, NextTimer(made.span, timer_us, retry_ms))
 
 
 @dataclass
@@ -101,23 +99,20 @@ class InitialFile:
         """Rows of the form, by buckets, sorted by hash and key. Raises INITIAL_STATE_UNFIT where a
         key comes twice, STATE_UNWRITABLE."""
         writer = StateFileWriter(self.directory, self.source_id, self.form)
-        begun: list[tuple[TopicPartition, KeyRange, NextTimer]] = []
+        timers: list[NextTimer] = []
         try:
             for partition, span, rows in buckets:
                 _check_once(partition, rows)
                 kept = with_state(rows, self.form, self.now_ms)
                 self.empty += rows.num_rows - kept.num_rows
                 blocks = list(blocks_of(kept))
-                if writer.add(blocks):
-                    begun.append((partition, span, self._next_timer(blocks, span)))
+                if writer.add(partition, span, SEQ, blocks):
+                    timers.append(self._next_timer(blocks, span))
             written = writer.finish()
         except BaseException:
             writer.abandon()
             raise
-        return [
-            InitialRun(p, w.as_run(writer.name, s, SEQ), timer)
-            for (p, s, timer), w in zip(begun, written, strict=True)
-        ]
+        return [InitialRun(*each, timer) for each, timer in zip(written, timers, strict=True)]
 
     def _next_timer(self, blocks: list[pa.RecordBatch], span: KeyRange) -> NextTimer:
         if not self.form.has_timers:

@@ -21,7 +21,7 @@ class RunFile:
 
     form: StateForm
     writer: StateFileWriter
-    _begun: list[tuple[TopicPartition, KeyRange, int, Draft | None]] = field(default_factory=list)
+    _copies: list[Draft | None] = field(default_factory=list)
 
     def add(
         self,
@@ -31,26 +31,24 @@ class RunFile:
         blocks: Iterable[pa.RecordBatch],
         copy: Draft | None,
     ) -> None:
-        self._begun.append((partition, span, from_seq, copy))
-        if not self.writer.add(_copied(blocks, copy)):
+        self._copies.append(copy)
+        place = (partition, span, from_seq)
+        if not self.writer.add(*place, _copied(blocks, copy)):
             # Nothing is left of these keys: a row says of no key that it has no state.
             no_one = {KEY_HASH: span.from_hash, KEY: b""}
-            self.writer.add([pa.RecordBatch.from_pylist([no_one], self.form.schema)])
+            self.writer.add(*place, [pa.RecordBatch.from_pylist([no_one], self.form.schema)])
 
     def finish(self) -> list[tuple[TopicPartition, MadeRun]]:
-        found, name = [], self.writer.name
-        for begun, written in zip(self._begun, self.writer.finish(), strict=True):
-            partition, span, from_seq, copy = begun
-            made = written.as_run(name, span, from_seq)
+        found = self.writer.finish()
+        for (_, made), copy in zip(found, self._copies, strict=True):
             if copy is not None:
                 # The number of the commit is in no name.
-                copy.keep(made.committed(max(from_seq, 1)))
-            found.append((partition, made))
+                copy.keep(made.committed(max(made.from_seq, 1)))
         return found
 
     def abandon(self) -> None:
         self.writer.abandon()
-        for *_, copy in self._begun:
+        for copy in self._copies:
             if copy is not None:
                 copy.abandon()
 

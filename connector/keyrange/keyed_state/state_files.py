@@ -8,7 +8,6 @@ import uuid
 import zlib
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -21,6 +20,7 @@ from keyrange.keyed_state.model.state_runs import MadeRun, StateRun
 from keyrange.keyed_state.sorted_blocks import Numbers, within
 from keyrange.keyed_state.variables import KEY_HASH, StateForm
 from keyrange.model.key_ranges import KeyRange
+from keyrange.model.offsets import TopicPartition
 from keyrange.storage.directory import Directory
 from keyrange.storage.object_store import FAILURES, failing_as, is_unanswered, let_go
 
@@ -34,21 +34,6 @@ _END_BYTES: Final = 8
 _FOOTER_BYTES: Final = 64 << 10
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
-    """A run in a file: its row groups [first, until), its rows, their bytes in the file, and the
-    CRC-32 of the file's footer."""
-
-    groups: tuple[int, int]
-    rows: int
-    size_bytes: int
-    footer_crc: int
-
-    def as_run(self, file: str, span: KeyRange, from_seq: int) -> MadeRun:
-        told = (self.rows, self.size_bytes, self.footer_crc)
-        return MadeRun(file, self.groups, span, from_seq, *told)
-
-
 class StateFileWriter:
     """Writes runs to one file, which is there only if there are rows. A file that no commit names
     is nobody's, and goes with what is not kept any more."""
@@ -59,10 +44,16 @@ class StateFileWriter:
         self._form = form
         self._stream: pa.NativeFile | None = None
         self._writer: pq.ParquetWriter | None = None
-        self._runs: list[tuple[int, int]] = []
+        self._runs: list[tuple[TopicPartition, tuple[int, int], KeyRange, int]] = []
         self._groups = 0
 
-    def add(self, blocks: Iterable[pa.RecordBatch]) -> bool:
+    def add(
+        self,
+        partition: TopicPartition,
+        span: KeyRange,
+        from_seq: int,
+        blocks: Iterable[pa.RecordBatch],
+    ) -> bool:
         """Write a run; whether it has rows. Raises STATE_UNWRITABLE."""
         first = self._groups
         with self._writing():
@@ -71,11 +62,12 @@ class StateFileWriter:
                 self._groups += 1
         if self._groups == first:
             return False
-        self._runs.append((first, self._groups))
+        self._runs.append((partition, (first, self._groups), span, from_seq))
         return True
 
-    def finish(self) -> list[Written]:
-        """The runs in the order in which they were added. Raises STATE_UNWRITABLE."""
+    def finish(self) -> list[tuple[TopicPartition, MadeRun]]:
+        """The runs that have rows, in the order in which they were added. Raises
+        STATE_UNWRITABLE."""
         if self._writer is None or self._stream is None:
             return []
         with self._writing():
@@ -85,7 +77,10 @@ class StateFileWriter:
         footer = io.BytesIO()
         metadata.write_metadata_file(footer)
         crc = zlib.crc32(_footer_of(footer.getvalue()))
-        return [_written(metadata, groups, crc) for groups in self._runs]
+        return [
+            (at, MadeRun(self.name, groups, span, from_seq, *_extent(metadata, groups), crc))
+            for at, groups, span, from_seq in self._runs
+        ]
 
     def abandon(self) -> None:
         let_go(self._writer, self._stream)
@@ -113,12 +108,13 @@ class StateFileWriter:
         return failing_as("STATE_UNWRITABLE", "state cannot be kept", path=path)
 
 
-def _written(metadata: pq.FileMetaData, groups: tuple[int, int], footer_crc: int) -> Written:
+def _extent(metadata: pq.FileMetaData, groups: tuple[int, int]) -> tuple[int, int]:
+    """The rows of some row groups, and their bytes in the file."""
     told = [metadata.row_group(number) for number in range(*groups)]
     size = sum(
         group.column(at).total_compressed_size for group in told for at in range(group.num_columns)
     )
-    return Written(groups, sum(group.num_rows for group in told), size, footer_crc)
+    return sum(group.num_rows for group in told), size
 
 
 def _footer_of(data: bytes) -> bytes:

@@ -19,6 +19,7 @@ from keyrange.keyed_state.sorted_blocks import Keys, look_up
 from keyrange.keyed_state.state_files import FileBlocks, StateFileWriter
 from keyrange.keyed_state.variables import KEY, KEY_HASH, StateForm, variables_of
 from keyrange.model.key_ranges import SPACE
+from keyrange.model.offsets import TopicPartition
 from keyrange.storage.directory import Directory
 
 FORM = StateForm(variables_of({"total": ValueState("n long")}))
@@ -40,9 +41,9 @@ class Files:
             )
             for some in (HASHES[:half], HASHES[half:])
         )
-        assert writer.add(blocks)
-        [made] = writer.finish()
-        return made.as_run(writer.name, SPACE, 0).committed(0), self.home / writer.name
+        assert writer.add(TopicPartition("t", 0), SPACE, 0, blocks)
+        [(_, made)] = writer.finish()
+        return made.committed(0), self.home / writer.name
 
     def totals(self, run: StateRun) -> list[int | None]:
         keys = pa.array([b"k%d" % at for at in HASHES], pa.binary())

@@ -14,6 +14,8 @@ from pyspark.sql.types import StructType
 from keyrange.errors import KeyrangeError
 from keyrange.keyed_state.state_files import StateFileWriter
 from keyrange.keyed_state.variables import StateForm, Variable
+from keyrange.model.key_ranges import SPACE
+from keyrange.model.offsets import TopicPartition
 from keyrange.storage.directory import Directory
 from keyrange.storage.object_store import let_go
 from keyrange.work.appended_files import Output, Target, write_output
@@ -66,6 +68,7 @@ def test_state_that_takes_no_more_is_named(tmp_path: Path) -> None:
     form = StateForm((Variable("n", "value", StructType().add("n", "binary").json()),))
     writer = StateFileWriter(Directory(str(tmp_path)), "source", form)
     row = dict(zip(form.schema.names, (1, b"k", {"n": VALUE}), strict=True))
+    block = pa.RecordBatch.from_pylist([row], form.schema)
     with pytest.raises(KeyrangeError, match=r"STATE_UNWRITABLE.*File too large"):
-        writer.add([pa.RecordBatch.from_pylist([row], form.schema)])
+        writer.add(TopicPartition("t", 0), SPACE, 0, [block])
     writer.abandon()

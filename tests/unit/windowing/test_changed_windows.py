@@ -20,6 +20,7 @@ from keyrange.keyed_state.variables import (
     variables_of,
 )
 from keyrange.model.key_ranges import SPACE
+from keyrange.model.offsets import TopicPartition
 from keyrange.options.commits import CommitOptions
 from keyrange.storage.directory import Directory
 
@@ -96,9 +97,10 @@ def test_a_job_is_refused_by_the_file_that_was_written_last(tmp_path: Path) -> N
     form = StateForm(variables(was))
     writer = StateFileWriter(Directory(str(tmp_path), {}), "source", form)
     row = dict.fromkeys(form.schema.names) | {form.schema.names[0]: 1, KEY: b"k"}
-    writer.add([pa.RecordBatch.from_pylist([row], schema=form.schema)])
-    [written] = writer.finish()
-    run = written.as_run(writer.name, SPACE, 0).committed(0)
+    block = pa.RecordBatch.from_pylist([row], schema=form.schema)
+    writer.add(TopicPartition("t", 0), SPACE, 0, [block])
+    [(_, made)] = writer.finish()
+    run = made.committed(0)
     check_variables(variables(was), [run], options)
     check_variables(variables(now), [], options)
     with pytest.raises(KeyrangeError, match="STATE_SCHEMA_CHANGED"):

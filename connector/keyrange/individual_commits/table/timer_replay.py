@@ -173,23 +173,17 @@ def write_timers(stored: StoredState, known: Snapshot, source_id: str, replay: T
     which they are. Raises STATE_UNWRITABLE, and what reading the state raises."""
     form = stored.form
     writer = StateFileWriter(Directory(stored.directory, stored.storage), source_id, form)
-    begun: list[tuple[TopicPartition, KeyRange]] = []
     try:
         for partition, timers in sorted(replay.wanted.items()):
             rows = _rows_with(stored, form, partition, timers)
             hashes = rows.column(0).to_pylist()
-            writer.add(blocks_of(rows))
-            begun.append((partition, KeyRange(hashes[0], hashes[-1] + 1)))
+            seq = max(known.seq, last_seq(known.runs.get(partition, ()), 0)) + 1
+            writer.add(partition, KeyRange(hashes[0], hashes[-1] + 1), seq, blocks_of(rows))
         written = writer.finish()
     except BaseException:
         writer.abandon()
         raise
-    found: Runs = {}
-    for (partition, span), each in zip(begun, written, strict=True):
-        before = known.runs.get(partition, ())
-        seq = max(known.seq, last_seq(before, 0)) + 1
-        found[partition] = (*before, each.as_run(writer.name, span, seq).committed(seq))
-    return found
+    return {at: (*known.runs.get(at, ()), made.committed(made.from_seq)) for at, made in written}
 
 
 def _rows_with(

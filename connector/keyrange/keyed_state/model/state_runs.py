@@ -145,6 +145,18 @@ class MadeRun:
     size_bytes: int
     footer_crc: int
 
+    def flat(self) -> tuple[Any, ...]:
+        """As `StateRun.flat`, in the order of what tasks tell of their runs."""
+        span = (self.span.from_hash, self.span.until_hash - 1)
+        told = (self.from_seq, self.rows, self.size_bytes, self.footer_crc)
+        return (self.file, *self.groups, *span, *told)
+
+    @classmethod
+    def of_flat(cls, values: Iterable[Any]) -> MadeRun:
+        """What `flat` has made."""
+        file, first, until, from_hash, last_hash, *others = values
+        return cls(file, (first, until), KeyRange(from_hash, last_hash + 1), *others)
+
     def committed(self, seq: int) -> StateRun:
         """The run as commit `seq` names it."""
         since = (self.from_seq, seq + 1)

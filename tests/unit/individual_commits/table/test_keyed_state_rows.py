@@ -140,9 +140,8 @@ def many(tmp_path: Path) -> StoredState:
     keys = sorted((hash_of(b"k%d" % n), b"k%d" % n) for n in range(5_000))
     for span in spans:
         own = [{"key_hash": at, "key": key, "n": {"n": 1}} for at, key in keys if span.contains(at)]
-        assert writer.add([pa.RecordBatch.from_pylist(own, form.schema)])
-    made = zip(writer.finish(), spans, strict=True)
-    runs = [each.as_run(writer.name, span, 1).committed(1) for each, span in made]
+        assert writer.add(AT, span, 1, [pa.RecordBatch.from_pylist(own, form.schema)])
+    runs = [made.committed(1) for _, made in writer.finish()]
     return StoredState(str(tmp_path), {AT: tuple(runs)}, 0)
 
 
