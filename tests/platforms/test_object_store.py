@@ -25,7 +25,7 @@ from keyrange.storage.data_files import DataFileWriter
 from keyrange.storage.directory import Directory
 from keyrange.storage.sink_table import SinkTable
 from keyrange.work.appended_files import files_of
-from keyrange.work.outcome_rows import done_rows, other_rows
+from keyrange.work.outcome_rows import member_rows, other_rows
 from s3_server import S3Server, by_kind
 from tables.numbered_logs import COMMITS, SUBJECTS, Subject
 from tables.racing_writers import check_one_driver_goes_on, check_put_once, in_threads
@@ -211,7 +211,7 @@ def test_a_manifest_that_does_not_decide_costs_no_list(s3: S3Server, home: str) 
 def test_calls_of_a_manifest_that_decides(s3: S3Server, home: str) -> None:
     """commits.s3.calls: of a verdict that is made, read three times, and removed with the next."""
     store = VerdictStore(home, "s")
-    rows = other_rows(pa.schema([]), done_rows({PLACE: 5}))
+    rows = other_rows(pa.schema([]), member_rows("done", [(*PLACE, 5)]))
     data = io.BytesIO()
     pq.write_table(pa.Table.from_batches([rows]), data)
     for batch_id in range(1, 8):

@@ -29,7 +29,7 @@ from keyrange.model.checkpoint import Checkpoint, CommitMark
 from keyrange.model.key_ranges import SPACE
 from keyrange.model.offsets import TopicPartition
 from keyrange.storage.directory import Directory
-from keyrange.work.outcome_rows import done_rows, other_rows
+from keyrange.work.outcome_rows import member_rows, other_rows
 from nemesis.work import Content, written
 from platforms.s3_server import S3Server
 from platforms.s3a import confs_of
@@ -92,7 +92,7 @@ def test_a_small_verdict_is_read_from_a_store_that_fails(s3: S3Server, fault: st
     home = f"s3://lake/{fault}-verdicts"
     store = VerdictStore(home, "s")
     attempt, path = store.new_attempt(3)
-    rows = other_rows(pa.schema([("text", pa.string())]), done_rows({PLACE: 5}))
+    rows = other_rows(pa.schema([("text", pa.string())]), member_rows("done", [(*PLACE, 5)]))
     data = io.BytesIO()
     pq.write_table(pa.Table.from_batches([rows]), data)
     Directory(path).write("part-0", data.getvalue())

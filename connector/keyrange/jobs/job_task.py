@@ -4,7 +4,7 @@ that."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict, replace
 from itertools import chain
@@ -18,8 +18,6 @@ from keyrange.individual_commits.verdict_store import plan_attempt
 from keyrange.jobs.definition import JobDefinition, JobFunctions, digest_of
 from keyrange.jobs.job_outputs import arrow_schema, as_held, file_settings, outputs_of
 from keyrange.keyed_state.cache import copies_of, place_of
-from keyrange.keyed_state.model.figures import StateFigures
-from keyrange.keyed_state.model.state_runs import MadeRun
 from keyrange.keyed_state.states_of_task import PartitionRuns, StateSettings, TaskStates
 from keyrange.keyed_state.variables import StateForm
 from keyrange.members.read_tasks import ReadTask
@@ -33,7 +31,7 @@ from keyrange.values.reading import reader_of
 from keyrange.work.appended_files import Target, write_output
 from keyrange.work.column_workers import own_columns
 from keyrange.work.model.work_order import StateOrder, WorkOrder
-from keyrange.work.outcome_rows import member_rows, other_rows
+from keyrange.work.outcome_rows import told_rows
 from keyrange.work.record_alarm import RecordAlarm
 from keyrange.work.task_context import Job, RowsOf, Task
 from keyrange.work.task_run import run_task
@@ -80,8 +78,10 @@ class JobTask:
         states = self._states
         yield from run_task(task, read, states)
         if states is not None:
-            for hidden in state_rows(states.finish(), states.figures):
-                yield other_rows(task.job.schema, hidden)
+            schema, made = task.job.schema, states.finish()
+            told = {name: round(value) for name, value in asdict(states.figures).items()}
+            yield from told_rows(schema, "state_run", [(*at, *run.flat()) for at, run in made])
+            yield from told_rows(schema, "state_work", [told])
 
     def _begin(self, task: ReadTask) -> None:
         assert task.work is not None
@@ -223,13 +223,3 @@ def partitions_of(
         )
         for at, each in spans.items()
     }
-
-
-def state_rows(
-    made: Sequence[tuple[TopicPartition, MadeRun]], figures: StateFigures
-) -> Iterator[pa.StructArray]:
-    """What a task hands to the driver of states."""
-    if made:
-        yield member_rows("state_run", [(*at, *run.flat()) for at, run in made])
-    told = {name: round(value) for name, value in asdict(figures).items()}
-    yield member_rows("state_work", [told])

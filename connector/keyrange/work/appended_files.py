@@ -27,11 +27,11 @@ from keyrange.storage.object_store import failing_as
 from keyrange.work.outcome_rows import (
     HIDDEN,
     changed_rows,
-    member_rows,
     member_type,
     other_rows,
     rows_for,
     table_of,
+    told_rows,
 )
 from keyrange.work.staged_rows import StagedRows
 
@@ -103,8 +103,8 @@ def write_output(rows: Iterable[pa.RecordBatch], target: Target) -> Iterator[pa.
             else:
                 outcomes.add(hidden)
         for name, writer in writers.items():
-            yield other_rows(_NO_COLUMNS, _file_rows(writer.finish(), name))
-        yield other_rows(_NO_COLUMNS, outcomes.finish())
+            yield from told_rows(_NO_COLUMNS, "file", _file_rows(writer.finish(), name))
+        yield from told_rows(_NO_COLUMNS, "outcome_file", outcomes.finish())
     finally:
         for writer in writers.values():
             writer.abandon()
@@ -138,15 +138,14 @@ def files_of(rows: Iterable[Sequence[Any]], table: str = "") -> list[DataFile]:
     ]
 
 
-def _file_rows(files: Sequence[DataFile], table: str) -> pa.StructArray:
-    rows = [
+def _file_rows(files: Sequence[DataFile], table: str) -> list[tuple[Any, ...]]:
+    return [
         (
             *(each.name, each.size_bytes, each.rows, each.statistics),
             *([*each.partition_values.items()], table),
         )
         for each in files
     ]
-    return member_rows("file", rows)
 
 
 class _TableWriter:
@@ -214,9 +213,9 @@ class _OutcomeFile:
             if self._file.waiting_bytes >= _GROUP_BYTES:
                 self._file.write()
 
-    def finish(self) -> pa.StructArray:
+    def finish(self) -> list[tuple[Any, ...]]:
         if self._file is None:
-            return member_rows("outcome_file", [])
+            return []
         with self._writing():
             if self._file.is_begun:
                 return self._told(self._file.close().size_bytes)
@@ -231,9 +230,8 @@ class _OutcomeFile:
         if self._file is not None:
             self._file.abandon()
 
-    def _told(self, size_bytes: int, data: bytes | None = None) -> pa.StructArray:
-        row = (self._target.attempt, self._name, size_bytes, data)
-        return member_rows("outcome_file", [row])
+    def _told(self, size_bytes: int, data: bytes | None = None) -> list[tuple[Any, ...]]:
+        return [(self._target.attempt, self._name, size_bytes, data)]
 
     def _create(self, name: str) -> pa.NativeFile:
         return self._directory.create(name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final
 
@@ -17,7 +16,7 @@ from keyrange.model.offsets import TopicPartition
 from keyrange.model.watermarks import BEGIN
 from keyrange.work.job_time import TIMESTAMP, JobTime
 from keyrange.work.model.outcome import Cause
-from keyrange.work.outcome_rows import OutcomeRows, member_rows
+from keyrange.work.outcome_rows import OutcomeRows
 from keyrange.work.record_stretches import Numbers, RecordStretch
 from keyrange.work.task_context import Task
 from keyrange.work.user_errors import said
@@ -60,7 +59,7 @@ class EventTimes:
             latest_us = int(counted.max())
             known_us = self._latest_us.get(stretch.partition, latest_us)
             self._latest_us[stretch.partition] = max(known_us, latest_us)
-        again = self._task.again(stretch.partition)
+        again = self._task.known(stretch.partition).again
         is_new = np.ones(len(times_us), bool)
         if again:
             is_new = ~np.isin(stretch.offsets, np.fromiter(again, np.int64, len(again)))
@@ -73,7 +72,7 @@ class EventTimes:
         if self._task.job.mode == "arrow":
             stretch = with_times(stretch, pa.array(times_us, mask=~has_time), clock_us)
         if self._time.late == "deliver":
-            if was_late := self._task.late(stretch.partition):
+            if was_late := self._task.known(stretch.partition).late:
                 is_late |= np.isin(stretch.offsets, np.fromiter(was_late, np.int64))
             column = pa.field(LATE, pa.bool_(), False)
             batch = stretch.batch.append_column(column, pa.array(is_late))
@@ -87,11 +86,9 @@ class EventTimes:
                 self._task.count(stretch, np.flatnonzero(is_late))
         return stretch.at(np.flatnonzero(~left_out)) if left_out.any() else stretch
 
-    def rows(self) -> Iterator[pa.StructArray]:
+    def rows(self) -> list[tuple[Any, ...]]:
         """What a task says of the event time of its partitions."""
-        rows = [(*partition, latest_us) for partition, latest_us in sorted(self._latest_us.items())]
-        if rows:
-            yield member_rows("event_time", rows)
+        return [(*partition, latest_us) for partition, latest_us in sorted(self._latest_us.items())]
 
 
 def with_times(stretch: RecordStretch, times_us: pa.Array, clock_us: int) -> RecordStretch:

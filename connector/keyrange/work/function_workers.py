@@ -40,7 +40,7 @@ class RecordWorker:
         """The output of some rows; what is not done of them goes to `not_done`."""
         task, alarm, function = self._task, self._task.alarm, self._function
         limits, limited = task.limits, task.job.terms.has_limits
-        columns = Columns(stretch, task.deliveries(stretch.partition))
+        columns = Columns(stretch, task.known(stretch.partition).deliveries)
         held, key_hashes = task.held_in(stretch), stretch.key_hashes.tolist()
         rows: list[Row] = []
         owners: list[int] = []

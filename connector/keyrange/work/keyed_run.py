@@ -15,10 +15,9 @@ from keyrange.work.event_times import LATE, EventTimes, with_times
 from keyrange.work.keyed_arrow_worker import KeyedArrowWorker
 from keyrange.work.keyed_record_worker import KeyedRecordWorker
 from keyrange.work.keyed_states import States
-from keyrange.work.outcome_rows import OutcomeRows, member_rows, other_rows
+from keyrange.work.outcome_rows import OutcomeRows, told_rows
 from keyrange.work.record_stretches import RecordStretch
 from keyrange.work.task_context import Task
-from keyrange.work.task_records import last_rows, outcomes, stretches
 
 KeyedWorker = KeyedRecordWorker | KeyedArrowWorker
 _WORKERS: Final[dict[str, type[KeyedWorker]]] = {
@@ -28,7 +27,7 @@ _WORKERS: Final[dict[str, type[KeyedWorker]]] = {
 
 
 def run_keyed(
-    task: Task, batches: Iterable[pa.RecordBatch], states: States
+    task: Task, stretches: Iterable[RecordStretch], states: States
 ) -> Iterator[pa.RecordBatch]:
     """The rows of the task. Timers that are due of its key ranges fire before the records of these.
     The states are changed behind the last row."""
@@ -37,7 +36,7 @@ def run_keyed(
     times = None
     if job.time is not None and job.time.is_event_time:
         times = EventTimes(job.time, task, states.time_ms, states.figures)
-    for stretch in stretches(task, batches):
+    for stretch in stretches:
         yield from _fire(task, worker, states)
         for part, clock_us in _by_clock(stretch, states.clock(stretch.partition)):
             if task.limits.spent:
@@ -46,17 +45,15 @@ def run_keyed(
                 yield from _worked_on(task, worker, times, part, clock_us)
     yield from _fire(task, worker, states)
     worker.finish()
-    yield from last_rows(task)
+    yield from task.last_rows()
     if times is not None:
-        for hidden in times.rows():
-            yield other_rows(job.schema, hidden)
+        yield from told_rows(job.schema, "event_time", times.rows())
     rows = [(*partition, *seen.flat()) for partition, seen in states.timers(task.waiting)]
     for partition, key_hash in task.gone():
         # Nobody has looked for them: the next batch does.
         due = NextTimer(KeyRange(key_hash, key_hash + 1), -NEVER)
         rows.append((*partition, *SeenTimers(due, is_exact=False).flat()))
-    if rows:
-        yield other_rows(job.schema, member_rows("timers", rows))
+    yield from told_rows(job.schema, "timers", rows)
 
 
 def _worked_on(
@@ -71,7 +68,7 @@ def _worked_on(
     if times is not None:
         refused = OutcomeRows(stretch.raw)
         stretch = times.admitted(stretch, clock_us, refused)
-        yield from outcomes(task, refused)
+        yield from refused.told(job.schema)
         if LATE in stretch.batch.schema.names:
             late = stretch.batch.column(LATE)
     elif job.time is not None and job.mode == "arrow":
@@ -80,7 +77,7 @@ def _worked_on(
     if len(stretch.offsets):
         not_done = OutcomeRows(stretch.raw, late)
         yield from worker.work(stretch, not_done)
-        yield from outcomes(task, not_done)
+        yield from not_done.told(job.schema)
 
 
 def _by_clock(stretch: RecordStretch, clock: PartitionClock) -> Iterator[tuple[RecordStretch, int]]:

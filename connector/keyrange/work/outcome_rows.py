@@ -26,7 +26,7 @@ are null:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, Final
 
@@ -35,8 +35,6 @@ import pyarrow.compute as pc
 
 from keyrange.formats.schema_document import schema_of_ddl
 from keyrange.keyed_state.model.figures import StateFigures
-from keyrange.model.key_ranges import KeyRange
-from keyrange.model.offsets import TopicPartition
 from keyrange.model.value_forms import raw_column
 from keyrange.work.model.outcome import Cause
 from keyrange.work.user_errors import NOTHING, Said
@@ -145,6 +143,14 @@ def other_rows(schema: pa.Schema, hidden: pa.StructArray) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([*nulls, hidden], schema=with_hidden(schema))
 
 
+def told_rows(
+    schema: pa.Schema, member: str, rows: Sequence[Mapping[str, Any] | tuple[Any, ...]]
+) -> Iterator[pa.RecordBatch]:
+    """Rows of a task of one kind, as of `member_rows`; none where there is nothing to say."""
+    if rows:
+        yield other_rows(schema, member_rows(member, rows))
+
+
 class OutcomeRows:
     """Collects the records of a batch of rows that are not done."""
 
@@ -153,14 +159,16 @@ class OutcomeRows:
         self._batch, self._late = batch, late
         self._rows: list[tuple[int, Cause, Said, bool]] = []
 
-    def __len__(self) -> int:
-        return len(self._rows)
-
     def add(self, at: int, cause: Cause, said: Said = NOTHING, is_last: bool = False) -> None:
         """Row `at` is not done; the record itself is kept where it was its last delivery."""
         self._rows.append((at, cause, said, is_last))
 
-    def hidden(self) -> pa.StructArray:
+    def told(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """The rows that say so; none where all are done."""
+        if self._rows:
+            yield other_rows(schema, self._hidden())
+
+    def _hidden(self) -> pa.StructArray:
         rows, causes, whys, is_last = zip(*self._rows, strict=True)
         at = pa.array(rows, pa.int64())
         columns: dict[str, pa.Array] = {
@@ -203,21 +211,3 @@ class OutcomeRows:
             pa.types.is_timestamp(kind) if name == "timestamp" else kind == kept.get(name, kind)
             for name, kind in given.items()
         )
-
-
-def handed_back_rows(
-    handed_back: Mapping[TopicPartition, Mapping[int, int]],
-    cells: Mapping[TopicPartition, Sequence[KeyRange]],
-) -> pa.StructArray:
-    """A row for each key range that was not worked on to its end."""
-    rows = []
-    for partition, back in sorted(handed_back.items()):
-        for cell, offset in sorted(back.items()):
-            span = cells[partition][cell]
-            rows.append((*partition, span.from_hash, span.until_hash - 1, offset))
-    return member_rows("handed_back", rows)
-
-
-def done_rows(done: Mapping[TopicPartition, int], member: str = "done") -> pa.StructArray:
-    """A row for each partition: how many of its records are done, or what else `member` counts."""
-    return member_rows(member, [(*each, count) for each, count in sorted(done.items())])

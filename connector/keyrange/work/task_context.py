@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from keyrange.errors import error
 from keyrange.model.commit_settings import RedeliveryPolicy
+from keyrange.model.key_ranges import KeyRange
 from keyrange.model.offsets import TopicPartition
 from keyrange.model.state_scope import OWN_STATE, StateScope
 from keyrange.values.reading import ValueReader
@@ -23,17 +24,17 @@ from keyrange.work.model.work_order import TaskPartition, WorkSettings
 from keyrange.work.outcome_rows import (
     OutcomeRows,
     changed_rows,
-    done_rows,
-    handed_back_rows,
-    member_rows,
     output_rows,
     rows_for,
+    told_rows,
 )
 from keyrange.work.record_alarm import RecordAlarm
 from keyrange.work.record_stretches import Numbers, OrderCheck, RecordStretch
 from keyrange.work.reported_offsets import Blocks
 from keyrange.work.topic_rows import TopicRows
 from keyrange.work.user_errors import Said, said
+
+_NOTHING: Final = TaskPartition(())
 
 
 @dataclass(frozen=True)
@@ -132,35 +133,22 @@ class Task:
         """Records of these partitions come; a task that asks what it reads learns it bit by bit, of
         one that was named before with other keys."""
         for partition, work in works.items():
-            deliveries = {**self.deliveries(partition), **work.deliveries}
-            again = {**self.again(partition), **work.again}
-            new = Counter(
-                each for at, each in work.again.items() if at not in self.again(partition)
-            )
-            home = self._home(partition)
+            home, known = self._home(partition), self.known(partition)
+            new = Counter(each for at, each in work.again.items() if at not in known.again)
             self._awaited.setdefault(home, Counter()).update(new)
-            late = self.late(partition) | work.late
             self._partitions[partition] = replace(
-                work, deliveries=deliveries, again=again, late=late
+                work,
+                deliveries={**known.deliveries, **work.deliveries},
+                again={**known.again, **work.again},
+                late=known.late | work.late,
             )
             self.held.setdefault(home, set()).update(work.held)
             lower_ends = [cell.from_hash for cell in work.cells]
             self.bounds[partition] = np.array(lower_ends, np.int64)
 
-    def deliveries(self, partition: TopicPartition) -> Mapping[int, int]:
-        """How often redelivered records were worked on before, by offset."""
-        known = self._partitions.get(partition)
-        return known.deliveries if known else {}
-
-    def again(self, partition: TopicPartition) -> Mapping[int, int]:
-        """The hashes of the keys of redelivered records, by offset; of a job with time."""
-        known = self._partitions.get(partition)
-        return known.again if known else {}
-
-    def late(self, partition: TopicPartition) -> frozenset[int]:
-        """The offsets of redelivered records that were late when they came first."""
-        known = self._partitions.get(partition)
-        return known.late if known else frozenset()
+    def known(self, partition: TopicPartition) -> TaskPartition:
+        """What was said of a partition so far."""
+        return self._partitions.get(partition, _NOTHING)
 
     def hold(self, partition: TopicPartition, key_hash: int) -> None:
         """Let the records of a key wait for a timer of the key that has failed."""
@@ -202,7 +190,7 @@ class Task:
 
     def came(self, stretch: RecordStretch) -> None:
         """Records that came again were worked on."""
-        again = self.again(stretch.partition)
+        again = self.known(stretch.partition).again
         if again:
             awaited = self._awaited[self._home(stretch.partition)]
             for offset in stretch.offsets.tolist():
@@ -254,7 +242,7 @@ class Task:
         partition, offset = stretch.partition, int(stretch.offsets[at])
         if self.job.is_whole and not cause.is_final:
             raise error("RECORD_FAILED", why.text or "", partition=partition, offset=offset)
-        delivery = self.deliveries(partition).get(offset, 0) + 1
+        delivery = self.known(partition).deliveries.get(offset, 0) + 1
         given_up = cause.is_given_up(delivery, self.job.terms.deliveries_max)
         self.limits.settled()
         not_done.add(at, cause, why, given_up and keeps_record)
@@ -371,21 +359,33 @@ class Task:
             told["kept"] = pc.if_else(deleted, None, output.column(kind.keeps))
         return changed_rows(output, told)
 
-    def last_rows(self) -> Iterator[pa.StructArray]:
+    def last_rows(self) -> Iterator[pa.RecordBatch]:
         """What a task says at its end."""
         cells = {partition: work.cells for partition, work in self._partitions.items()}
-        yield handed_back_rows(self._handed_back, cells)
-        yield done_rows(self.done)
-        yield done_rows(self._tombstones, "tombstones")
-        blocks = [(*partition, number, bits) for partition, number, bits in self.blocks]
-        yield member_rows("mentioned", blocks)
-        if not self.job.outputs:
-            told = [
-                (*each, cells[each][first].from_hash, cells[each][last].until_hash - 1)
-                for each, first, last in self.order.cells()
-            ]
-            yield member_rows("worked_on", told)
-        yield member_rows("failed_timer", self._failed_timers)
+        back = [
+            (*at, *_bounds(cells[at][cell]), offset)
+            for at, each in sorted(self._handed_back.items())
+            for cell, offset in sorted(each.items())
+        ]
+        # Of rows of Spark's, which may have come to several tasks.
+        worked_on = [
+            (*at, *_bounds(KeyRange(cells[at][first].from_hash, cells[at][last].until_hash)))
+            for at, first, last in (() if self.job.outputs else self.order.cells())
+        ]
+        told: dict[str, list[tuple[Any, ...]]] = {
+            "handed_back": back,
+            "done": [(*at, count) for at, count in sorted(self.done.items())],
+            "tombstones": [(*at, count) for at, count in sorted(self._tombstones.items())],
+            "mentioned": [(*at, number, bits) for at, number, bits in self.blocks],
+            "worked_on": worked_on,
+            "failed_timer": self._failed_timers,
+        }
+        for member, rows in told.items():
+            yield from told_rows(self.job.schema, member, rows)
+
+
+def _bounds(span: KeyRange) -> tuple[int, int]:
+    return span.from_hash, span.until_hash - 1
 
 
 def _records_of(output: pa.RecordBatch, given: pa.RecordBatch) -> pa.Array:

@@ -16,8 +16,8 @@ from keyrange.work.function_workers import ArrowWorker, RecordWorker
 from keyrange.work.outcome_rows import OutcomeRows
 from keyrange.work.rare_collections import rare_collections
 from keyrange.work.record_alarm import RecordAlarm
+from keyrange.work.record_stretches import RecordStretch, cut
 from keyrange.work.task_context import Job, Task
-from keyrange.work.task_records import last_rows, outcomes, stretches
 
 if TYPE_CHECKING:
     from keyrange.work.keyed_states import States
@@ -49,18 +49,34 @@ def run_task(
     last row."""
     with rare_collections():
         if states is None:
-            yield from _run(task, batches)
+            yield from _run(task, _stretches(task, batches))
         else:
             # Other functions do without what it imports.
             from keyrange.work.keyed_run import run_keyed
 
-            yield from run_keyed(task, batches, states)
+            yield from run_keyed(task, _stretches(task, batches), states)
 
 
-def _run(task: Task, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _stretches(task: Task, batches: Iterable[pa.RecordBatch]) -> Iterator[RecordStretch]:
+    """What the function is to work on, one after the other. Once the time of the batch is up the
+    rest is handed back."""
+    job = task.job
+    for batch in batches:
+        for stretch in cut(batch, job.nulls_first, job.values):
+            if job.needs_order:
+                task.order.check(stretch)
+            if job.mentions:
+                task.blocks.add(stretch.partition, stretch.offsets)
+            if task.limits.spent:
+                task.hand_back(stretch)
+            else:
+                yield stretch
+
+
+def _run(task: Task, stretches: Iterable[RecordStretch]) -> Iterator[pa.RecordBatch]:
     worker = _WORKERS[task.job.mode](task)
-    for stretch in stretches(task, batches):
+    for stretch in stretches:
         not_done = OutcomeRows(stretch.raw)
         yield from worker.work(stretch, not_done)
-        yield from outcomes(task, not_done)
-    yield from last_rows(task)
+        yield from not_done.told(task.job.schema)
+    yield from task.last_rows()

@@ -20,8 +20,6 @@ from keyrange.model.offsets import TopicPartition
 from keyrange.storage.data_files import PartFile
 from keyrange.work.model.outcome import Cause, RecordOutcome
 from keyrange.work.outcome_rows import (
-    done_rows,
-    handed_back_rows,
     member_rows,
     other_rows,
     output_rows,
@@ -74,7 +72,7 @@ def rows_in(data: bytes) -> verdict_files.Found:
 
 @pytest.mark.parametrize("placed", [False, True])
 def test_rows_that_are_output_are_passed_over(placed: bool) -> None:
-    back = handed_back_rows({PLACE: {0: 90}}, {PLACE: [KeyRange(5, 9)]})
+    back = member_rows("handed_back", [(*PLACE, 5, 8, 90)])
     data = file_of(
         output(5, placed),
         record(3, Cause.REJECTED),
@@ -82,7 +80,7 @@ def test_rows_that_are_output_are_passed_over(placed: bool) -> None:
         record(4, Cause.HELD_BACK),
         mentioned(),
         other_rows(OUTPUT, back),
-        other_rows(OUTPUT, done_rows({PLACE: 10})),
+        other_rows(OUTPUT, member_rows("done", [(*PLACE, 10)])),
     )
     told = reported_in(rows_in(data))
     assert told.not_done == {
@@ -132,7 +130,7 @@ def test_all_parts_are_read_and_a_broken_one_is_damage(tmp_path: Path) -> None:
     attempt, path = store.new_attempt(3)
     Path(path).mkdir(parents=True)
     for number in range(3):
-        done = other_rows(OUTPUT, done_rows({PLACE: 10**number}))
+        done = other_rows(OUTPUT, member_rows("done", [(*PLACE, 10**number)]))
         (Path(path) / f"part-{number}").write_bytes(file_of(done))
     end = Checkpoint({PLACE: 9}, commits=CommitMark("s", 1))
     made = Manifest(3, attempt, store.files_of(3, attempt), {}, *planned(end, end))
