@@ -25,11 +25,11 @@ from keyrange.jobs.job_arguments import (
     check_job,
     check_state,
     check_types,
+    parts_of_job,
     state_variables,
     time_of,
 )
 from keyrange.jobs.observed import observed_columns
-from keyrange.jobs.operator_jobs import parts_of_job
 from keyrange.jobs.output_checks import check_files, check_no_files, check_places
 from keyrange.jobs.output_tables import (
     TableArguments,

@@ -62,23 +62,21 @@ class JobTables:
     topics: Mapping[str, PreparedTopic] = field(default_factory=dict)
 
     def sink(self, own: OutputTable) -> SinkTable:
+        from keyrange.storage.delta_log import DeltaLog
         from keyrange.storage.sink_table import SinkTable
 
-        log = self._log_of(own)
+        log = self._logs.setdefault(own.name, DeltaLog(own.uri, self.storage))
         schema = to_arrow_schema(StructType.fromJson(own.columns), timezone="UTC")
         columns = own.partition_by
         return SinkTable(own.uri, schema, self.storage, columns, log, own.evolves, own.keys)
 
-    def _log_of(self, table: OutputTable) -> DeltaLog:
-        """Open from one batch to the next."""
-        from keyrange.storage.delta_log import DeltaLog
-
-        if table.name not in self._logs:
-            self._logs[table.name] = DeltaLog(table.uri, self.storage)
-        return self._logs[table.name]
-
     @cached_property
     def _logs(self) -> dict[str, DeltaLog]:
+        """Open from one batch to the next, as the senders."""
+        return {}
+
+    @cached_property
+    def _senders(self) -> dict[str, OpenSenders]:
         return {}
 
     @cached_property
@@ -135,7 +133,7 @@ class JobTables:
             name: TopicOutput(
                 name,
                 json.loads(each.output.schema),
-                self._senders_of(name),
+                self._senders.setdefault(name, OpenSenders(each.address)),
                 each.senders,
                 batch,
                 self.storage,
@@ -148,16 +146,6 @@ class JobTables:
             outputs = {each.name: each for each in outputs_of(self.definition)}
             held = HeldOutput(outputs, file_settings(self.definition), self.storage)
         return BatchOutput(tables, batch, self.storage, topics, held)
-
-    def _senders_of(self, name: str) -> OpenSenders:
-        """Open from one batch to the next."""
-        if name not in self._senders:
-            self._senders[name] = OpenSenders(self.topics[name].address)
-        return self._senders[name]
-
-    @cached_property
-    def _senders(self) -> dict[str, OpenSenders]:
-        return {}
 
     def _check_places(self, manifest: Manifest | None, sinks: Mapping[str, SinkTable]) -> None:
         topics = {name: each.address for name, each in self.topics.items()}

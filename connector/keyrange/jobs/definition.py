@@ -20,7 +20,7 @@ from keyrange.keyed_state.variables import Variable
 from keyrange.model.value_forms import RAW, ValueForms
 from keyrange.work.job_time import JobTime
 from keyrange.work.model.output_table import OutputTable
-from keyrange.work.output_topic import OutputTopic
+from keyrange.work.topic_rows import OutputTopic
 
 _log = logging.getLogger(__name__)
 

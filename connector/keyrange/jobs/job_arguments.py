@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from os import PathLike
 from typing import Any
 
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from keyrange.errors import invalid_options
@@ -15,10 +16,23 @@ from keyrange.model.columns import COLUMNS, PLACE
 from keyrange.model.subscription import Assign, Subscribe
 from keyrange.options import SourceOptions
 from keyrange.source.schema import source_schema, typed_schema
+from keyrange.values.forms import value_forms
+from keyrange.windowing.operators import JobParts, Operator, parts_of
 from keyrange.work.function_signature import function_mistake, timer_call_mistake
 from keyrange.work.job_time import EventTime, JobTime, ProcessingTime, job_time
 
 _log = logging.getLogger(__name__)
+
+
+def parts_of_job(
+    options: SourceOptions, chosen: Sequence[str], operator: Operator, time: object, **given: object
+) -> tuple[JobParts, StructType]:
+    """What an operator makes a job of, and the columns of its table. `chosen`, `time` and `given`
+    as of `keyrange.windowing.operators.parts_of`. Raises INVALID_OPTIONS."""
+    read = typed_schema(source_schema(COLUMNS), value_forms(options))
+    found = parts_of(operator, to_arrow_schema(read, timezone="UTC"), chosen, time, **given)
+    schema = from_arrow_schema(found.schema, prefer_timestamp_ntz=True)
+    return found, schema.toNullable()
 
 
 def check_job(options: SourceOptions, function: object, schema: object, mode: str) -> None:

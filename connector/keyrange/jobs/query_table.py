@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from keyrange.errors import error
@@ -72,44 +73,32 @@ def check_places(
     # One without either is of a job that Spark wrote for (`keyrange.process`).
     if manifest is None or not manifest.is_of_job:
         return
+    refused = partial(error, batch=manifest.batch_id)
     were, are = ({n: each.topic for n, each in of.items()} for of in (manifest.topics, topics))
     if were != are:
         was, now = (
             ", ".join(map(topic_text, sorted(each.values()))) or "no topic" for each in (were, are)
         )
-        raise error(
-            "OTHER_TOPIC",
-            f"the query has written to {was}, and is to write to {now}",
-            batch=manifest.batch_id,
-        )
+        raise refused("OTHER_TOPIC", f"the query has written to {was}, and is to write to {now}")
     for name, address in topics.items():
         ids = {manifest.topics[name].topic_id, address.topic_id} - {""}
         if len(ids) > 1:
             text = f"topic {address.topic or address.mark_topic} was deleted and made again"
             message = f"{text}, or is on another cluster: what the query has sent is not there"
-            raise error("OTHER_TOPIC", message, batch=manifest.batch_id)
+            raise refused("OTHER_TOPIC", message)
     if manifest.tables.keys() != sinks.keys():
         was, now = (", ".join(map(repr, sorted(each))) for each in (manifest.tables, sinks))
-        raise error(
-            "OTHER_TABLE",
-            f"the query has written to tables {was}, and is to write to {now}",
-            batch=manifest.batch_id,
-        )
+        text = f"the query has written to tables {was}, and is to write to {now}"
+        raise refused("OTHER_TABLE", text)
     for name, made in manifest.tables.items():
         sink = sinks[name]
         if made.uri not in (sink.uri, moved_from.get(name, "").rstrip("/")):
-            raise error(
-                "OTHER_TABLE",
-                f"the query has written to {made.uri}, and is to write to {sink.uri}",
-                batch=manifest.batch_id,
-            )
+            text = f"the query has written to {made.uri}, and is to write to {sink.uri}"
+            raise refused("OTHER_TABLE", text)
         if set(made.keys) != set(sink.keys):
             was, now = map(_keys_text, (made.keys, sink.keys))
-            raise error(
-                "OTHER_KEYS",
-                f"the query has written to {sink.uri} {was}, and is to write there {now}",
-                batch=manifest.batch_id,
-            )
+            text = f"the query has written to {sink.uri} {was}, and is to write there {now}"
+            raise refused("OTHER_KEYS", text)
         if made.uri == sink.uri and made.table_id not in ("", sink.table_id()):
             raise made_again(sink.uri, manifest.batch_id)
 

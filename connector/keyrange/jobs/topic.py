@@ -30,8 +30,7 @@ from keyrange.source.schema import source_schema, typed_schema
 from keyrange.values.writing import encoder_of
 from keyrange.values.written_forms import written_form
 from keyrange.wire.topic_limits import TOPIC, TopicLimits
-from keyrange.work.output_topic import OutputTopic
-from keyrange.work.topic_rows import PARTS, TopicRows, typed_column
+from keyrange.work.topic_rows import PARTS, OutputTopic, TopicRows, typed_column
 
 ValueFormat = Literal["raw", "json", "avro", "protobuf"]
 IfForgotten = Literal["fail", "send", "skip"]

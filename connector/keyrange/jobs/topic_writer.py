@@ -10,9 +10,9 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from functools import cached_property
+from functools import cached_property, partial
 from os import PathLike, fspath
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -32,7 +32,11 @@ from keyrange.individual_commits.model.verdict_manifest import (
 from keyrange.individual_commits.reported_outcomes import HIDDEN_SPARK
 from keyrange.individual_commits.topic_output import TopicOutput
 from keyrange.individual_commits.verdict_store import VerdictStore, plan_attempt
-from keyrange.jobs.query_table import check_places, manifests_of_whole_batches
+from keyrange.jobs.query_table import (
+    check_places,
+    manifests_of_whole_batches,
+    store_of_whole_batches,
+)
 from keyrange.jobs.topic import PreparedTopic, Topic, prepared_topic
 from keyrange.model.checkpoint import Checkpoint
 from keyrange.options import SourceOptions
@@ -52,6 +56,7 @@ from keyrange.work.topic_rows import TopicRows
 # What stands in the place of a source's id, of which rows of a DataFrame may have several.
 _SOURCE: Final = "frames"
 _NOWHERE: Final = Checkpoint({})
+_Kept = TypeVar("_Kept")
 
 
 def topic_writer(
@@ -110,14 +115,21 @@ class TopicWriter:
         """What is kept from one batch to the next."""
         return {}
 
+    def _kept(self, name: str, make: Callable[[], _Kept]) -> _Kept:
+        if name not in self._open:
+            self._open[name] = make()
+        found: _Kept = self._open[name]
+        return found
+
     def _write(self, batch: DataFrame, batch_id: int) -> None:
         at, plan = self._planned(batch_id)
         check_query(batch.sparkSession, at, self.checkpoint)
-        store, prepared = self._store(), self._prepared(batch.schema)
+        store = self._kept("store", self._store)
+        prepared = self._kept("topic", partial(self._prepared, batch.schema))
         output = TopicOutput(
             "",
             json.loads(prepared.output.schema),
-            self._senders(prepared),
+            self._kept("senders", partial(OpenSenders, prepared.address)),
             prepared.senders,
             batch,
             self.storage,
@@ -188,26 +200,11 @@ class TopicWriter:
         return Planned(query_id, batch_id, _NOWHERE, _NOWHERE, batch_id - 1), plan
 
     def _store(self) -> VerdictStore:
-        location = manifests_of_whole_batches(self.checkpoint)
-        if "store" not in self._open:
-            self._open["store"] = VerdictStore(location, _SOURCE, self.storage, decides=False)
-        found: VerdictStore = self._open["store"]
-        return found
+        return store_of_whole_batches(self.checkpoint, _SOURCE, self.storage)
 
     def _prepared(self, schema: StructType) -> PreparedTopic:
-        if "topic" not in self._open:
-            nullable = schema.toNullable()
-            self._open["topic"] = prepared_topic(
-                "", self.topic, nullable, SourceOptions(), self.storage
-            )
-        found: PreparedTopic = self._open["topic"]
-        return found
-
-    def _senders(self, prepared: PreparedTopic) -> OpenSenders:
-        if "senders" not in self._open:
-            self._open["senders"] = OpenSenders(prepared.address)
-        found: OpenSenders = self._open["senders"]
-        return found
+        columns, source = schema.toNullable(), SourceOptions()
+        return prepared_topic("", self.topic, columns, source, self.storage)
 
 
 def _staging(

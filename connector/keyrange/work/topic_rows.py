@@ -50,6 +50,18 @@ class TopicRows:
         return self.records(pa.RecordBatch.from_pylist([], rows)).schema
 
 
+@dataclass(frozen=True, slots=True)
+class OutputTopic:
+    """A topic that a job writes, as its tasks know it. `schema` is Spark's JSON of what the job
+    makes for it, `rows` what becomes of that. `name`: what the job's function calls it, "" where
+    all is for it."""
+
+    schema: str
+    rows: TopicRows
+    address: TopicAddress
+    name: str = ""
+
+
 def typed_column(side: Side, rows: pa.RecordBatch) -> pa.Array:
     """What keys or values are written of: the column of this name, or for values without one a
     struct of all columns but those of a record."""
