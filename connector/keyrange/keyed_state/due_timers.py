@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 from keyrange.keyed_state.list_offsets import offsets_of
 from keyrange.keyed_state.sorted_blocks import (
     Blocks,
-    Keys,
     Numbers,
     all_in,
     hashes_of,
+    keys_at,
     said_by_none,
     within,
 )
-from keyrange.keyed_state.variables import KEY, TIMER_RETRY, TIMERS, StateForm
+from keyrange.keyed_state.variables import TIMER_RETRY, TIMERS, StateForm
 from keyrange.model.key_ranges import KeyRange
 from keyrange.model.timers import NEVER, NextTimer
 
@@ -44,7 +44,7 @@ def due_rows(
             timers_us, retries_ms = wake_times(rows)
             due = np.flatnonzero((timers_us <= clock_us) | (retries_ms <= due_ms))
             if len(due):
-                newest = due[said_by_none(runs[:at], _keys(rows, due))]
+                newest = due[said_by_none(runs[:at], keys_at(rows, due))]
                 if len(newest):
                     yield form.fitted(rows.take(pa.array(newest)))
 
@@ -65,7 +65,7 @@ def oldest_clock(
                 is_due &= ~np.isin(hashes_of(rows), waiting)
             due = np.flatnonzero(is_due)
             if len(due):
-                found.append(timers_us[due[said_by_none(runs[:at], _keys(rows, due))]])
+                found.append(timers_us[due[said_by_none(runs[:at], keys_at(rows, due))]])
     times_us = np.concatenate(found) if found else np.array([], np.int64)
     return clock_us if len(times_us) <= most else int(np.partition(times_us, most - 1)[most - 1])
 
@@ -119,10 +119,6 @@ def first_timers(rows: pa.RecordBatch) -> Numbers:
     return found
 
 
-def _keys(rows: pa.RecordBatch, at: Numbers) -> Keys:
-    return Keys(hashes_of(rows)[at], rows.column(KEY).take(pa.array(at)))
-
-
 def _earliest(times: Numbers, known: int, rows: pa.RecordBatch, newer: Sequence[Blocks]) -> int:
     """The earliest of some times and one that is known, of rows of whose keys no newer run says
     something else."""
@@ -132,7 +128,7 @@ def _earliest(times: Numbers, known: int, rows: pa.RecordBatch, newer: Sequence[
         if len(earlier) > _LOOKED_AT and newer:
             first = earlier[np.argpartition(times[earlier], _LOOKED_AT)[:_LOOKED_AT]]
             first.sort()
-        own = first[said_by_none(newer, _keys(rows, first))]
+        own = first[said_by_none(newer, keys_at(rows, first))]
         if len(own):
             return int(times[own].min())
         # All of them are of the past: the next ones are later.

@@ -112,6 +112,11 @@ class Keys:
         return Keys(self.hashes[start:stop], self.keys.slice(start, stop - start))
 
 
+def keys_at(rows: pa.RecordBatch, at: Numbers) -> Keys:
+    """The keys of some of the rows, which are sorted by hash."""
+    return Keys(hashes_of(rows)[at], rows.column(KEY).take(pa.array(at)))
+
+
 def find(block: pa.RecordBatch, wanted: Keys) -> Numbers:
     """The row of each key in a block, -1 where it is not there."""
     hashes, keys = hashes_of(block), block.column(KEY)

@@ -41,7 +41,6 @@ from keyrange.keyed_state.sorted_blocks import (
     look_up,
     merged,
     sorted_by_hash,
-    within,
 )
 from keyrange.keyed_state.state_files import FileBlocks, StateFileWriter
 from keyrange.keyed_state.variables import KEY_HASH, StateForm
@@ -372,8 +371,7 @@ class _RangeState:
         began = time.monotonic()
         [part] = clipped([run], span)
         source = self._states.file_blocks(part)
-        rows = (within(block, span) for block in all_in(source))
-        cache.keep(part, rows, source.schema)
+        cache.keep(part, all_in(source), source.schema)
         figures = self._states.figures
         figures.restored_bytes += source.read_bytes
         figures.restored_ms += (time.monotonic() - began) * 1000

@@ -198,13 +198,8 @@ class StateForm:
         """Rows that were written with other variables, in the columns of these."""
         if batch.schema.equals(self.schema):
             return batch
-        columns = [
-            _fitted(batch.column(field.name), field.type)
-            if field.name in batch.schema.names
-            else pa.nulls(batch.num_rows, field.type)
-            for field in self.schema
-        ]
-        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+        rows = _fitted(batch.to_struct_array(), pa.struct(list(self.schema)))
+        return pa.RecordBatch.from_arrays(rows.flatten(), schema=self.schema)
 
     def with_column(self, rows: pa.RecordBatch, name: str, values: pa.Array) -> pa.RecordBatch:
         """The rows with other values in one column."""

@@ -17,7 +17,7 @@ from keyrange.errors import KeyrangeError, error
 from keyrange.keyed_state.due_timers import first_timers, wake_times, without_times
 from keyrange.keyed_state.exact_columns import cast_exactly, check_state
 from keyrange.keyed_state.expiry import alive
-from keyrange.keyed_state.sorted_blocks import Keys, Numbers
+from keyrange.keyed_state.sorted_blocks import Keys, Numbers, keys_at
 from keyrange.keyed_state.state_entries import normalized
 from keyrange.keyed_state.state_handles import NO_ON_TIMER, microseconds
 from keyrange.keyed_state.states_of_task import Firing
@@ -94,13 +94,13 @@ class KeyedArrowWorker(ArrowWorker):
             task.hold(partition, key_hash)
         due = timers_us <= self._clock_us
         due[due] = [not task.waits(partition, each) for each in hashes[due].tolist()]
-        self._waiting = _keys_of(found, np.flatnonzero((timers_us <= self._clock_us) & ~due))
+        self._waiting = keys_at(found, np.flatnonzero((timers_us <= self._clock_us) & ~due))
         again = failed & (retries_ms <= self._states.retries.due_ms)
         rows = np.flatnonzero(due | again)
         if len(rows):
             yield from self._fired(found.take(pa.array(rows)), offset)
         if again.any():
-            yield from self._fire_since(_keys_of(found, np.flatnonzero(again)), offset)
+            yield from self._fire_since(keys_at(found, np.flatnonzero(again)), offset)
 
     def _fire_since(self, keys: Keys, offset: int | None) -> Iterator[pa.RecordBatch]:
         """The output of timers that became due while another one of their key had failed, which is
@@ -149,7 +149,7 @@ class KeyedArrowWorker(ArrowWorker):
         self._only_first = True
         yield from self._fired(rows, offset)
         self._only_first = False
-        rows_left = self._states.look_up(self._partition, _keys_of(rows, np.array([0])))
+        rows_left = self._states.look_up(self._partition, keys_at(rows, np.array([0])))
         first, next_one = (int(first_timers(each)[0]) for each in (rows, rows_left))
         has_failed = rows_left.column(TIMER_RETRY).null_count == 0
         # One that was set for a time that has fired waits: it could set itself for ever.
@@ -290,13 +290,6 @@ class KeyedArrowWorker(ArrowWorker):
 
 def _any_in(lists: pa.Array) -> bool:
     return bool(pc.any(pc.greater(pc.list_value_length(lists), 0)).as_py())
-
-
-def _keys_of(rows: pa.RecordBatch, at: Numbers) -> Keys:
-    """The keys of some rows."""
-    hashes = rows.column(KEY_HASH).to_numpy()
-    at = at[np.argsort(hashes[at], kind="stable")]
-    return Keys(hashes[at], rows.column(KEY).take(pa.array(at)))
 
 
 def _state_column(values: pa.Array, variable: Variable) -> pa.Array:
