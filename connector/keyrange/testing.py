@@ -46,7 +46,7 @@ from keyrange.work.job_time import EventTime, JobTime, ProcessingTime, job_time
 from keyrange.work.model.outcome import Cause
 from keyrange.work.model.work_order import TaskPartition, WorkSettings
 from keyrange.work.outcome_rows import HIDDEN
-from keyrange.work.state_in_memory import FoldedState, outcomes_in, told_in
+from keyrange.work.state_in_memory import FoldedState, told_in
 from keyrange.work.task_context import Job
 from keyrange.work.task_run import work_of
 
@@ -235,7 +235,7 @@ class StateHarness:
         for batch in work_of(job, self._states)([given]):
             if batch.column(HIDDEN).null_count:
                 rows += batch.select(self._schema.names).to_pylist()
-            for told in outcomes_in(batch):
+            for told in told_in(batch, "outcome"):
                 failed.append((told["offset"], told["error"] or Cause(told["cause"]).name))
             for told in told_in(batch, "failed_timer"):
                 due = instant(told["at_us"]).isoformat()

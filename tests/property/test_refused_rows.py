@@ -18,7 +18,7 @@ from keyrange.wire.topic_limits import BatchSettings, TopicLimits
 from keyrange.work.model.outcome import Cause
 from keyrange.work.model.work_order import TaskPartition, WorkSettings
 from keyrange.work.outcome_rows import table_of
-from keyrange.work.state_in_memory import FoldedState, outcomes_in
+from keyrange.work.state_in_memory import FoldedState, told_in
 from keyrange.work.task_context import Job, RowsOf, Task
 from keyrange.work.task_run import run_task
 from keyrange.work.topic_rows import TopicRows
@@ -100,7 +100,7 @@ def test_state_is_what_records_have_made_that_are_done(
         handed = sorted([*again, *range(before, until)])
         left: dict[int, int] = {}
         for output in _batch(kind, function, records, handed, again, stretch_rows, states, hashes):
-            for told in outcomes_in(output):
+            for told in told_in(output, "outcome"):
                 at, cause = told["offset"], Cause(told["cause"])
                 deliveries = again.get(at, 0) + cause.was_worked_on
                 if cause.is_given_up(deliveries, _DELIVERIES_MAX):

@@ -10,6 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from keyrange.windowing.operators import Numbers
+from keyrange.work.keyed_states import first_rows
 
 # Tables of places are used in place of sorting as long as they have not many times more places
 # than there are rows.
@@ -36,9 +37,7 @@ class Slots:
     @cached_property
     def first(self) -> Numbers:
         """The first row of each slot."""
-        found = np.zeros(self.count, np.int64)
-        found[self.of[::-1]] = np.arange(len(self.of))[::-1]
-        return found
+        return first_rows(self.of, self.count)
 
 
 def pair_codes(groups: Numbers, numbers: Numbers) -> tuple[Numbers, int]:

@@ -109,11 +109,6 @@ class FoldedState:
         yield from merged(runs, self.form, lambda rows: with_state(rows, self.form, self.time_ms))
 
 
-def outcomes_in(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
-    """The outcomes of records that are not done, among the rows of a task."""
-    return told_in(batch, "outcome")
-
-
 def told_in(batch: pa.RecordBatch, member: str) -> Iterator[dict[str, Any]]:
     """What rows of a task say of one kind."""
     for each in batch.column(HIDDEN).to_pylist():

@@ -314,10 +314,8 @@ class Task:
         kind = self.job.rows_of(table)
         if kind.is_staged:
             return rows_for(self._changes(kind, output, batch, rows), kind.name)
-        if kind.name:
-            return rows_for(output_rows(output, None), kind.name)
         if not self.job.keeps_offsets:
-            return output_rows(output, None)
+            return rows_for(output_rows(output, None), kind.name)
         places = {name: batch.column(name) for name in ("topic", "partition", "offset")}
         if rows is not None:
             places = {name: column.take(rows) for name, column in places.items()}

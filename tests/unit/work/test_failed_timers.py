@@ -20,7 +20,7 @@ from keyrange.model.watermarks import PartitionClock
 from keyrange.work.job_time import job_time
 from keyrange.work.model.outcome import Cause
 from keyrange.work.model.work_order import TaskPartition, WorkSettings
-from keyrange.work.state_in_memory import FoldedState, outcomes_in, told_in
+from keyrange.work.state_in_memory import FoldedState, told_in
 from keyrange.work.task_context import Job, Task
 from keyrange.work.task_run import run_task
 from samples.working import VirtualAlarm
@@ -87,7 +87,7 @@ class Key:
         batches = [pa.RecordBatch.from_pylist(rows, RECORDS)] if rows else []
         said: dict[int, Cause] = {}
         for found in run_task(Task(job, VirtualAlarm(lambda _: 0)), batches, self.states):
-            said |= {told["offset"]: Cause(told["cause"]) for told in outcomes_in(found)}
+            said |= {told["offset"]: Cause(told["cause"]) for told in told_in(found, "outcome")}
             self.failed += told_in(found, "failed_timer")
         return said
 

@@ -26,7 +26,7 @@ from keyrange.storage.directory import Directory
 from keyrange.values.reading import ValueReader
 from keyrange.work.model.outcome import Cause
 from keyrange.work.model.work_order import TaskPartition, WorkSettings
-from keyrange.work.state_in_memory import FoldedState, outcomes_in
+from keyrange.work.state_in_memory import FoldedState, told_in
 from keyrange.work.task_context import Job
 from keyrange.work.task_run import work_of
 
@@ -134,7 +134,7 @@ class StateFold:
         with every record."""
         work = work_of(replace(self._job, values=values), self.states)
         for rows in work(self._done(batches)):
-            for told in outcomes_in(rows):
+            for told in told_in(rows, "outcome"):
                 if Cause(told["cause"]).was_worked_on:
                     partition = TopicPartition(told["topic"], told["partition"])
                     self.failures.append((partition, told["offset"], told["error"]))
