@@ -151,21 +151,29 @@ def log4j() -> str:
 
 
 def follow(process: subprocess.Popen[str], flights: int) -> list[str]:
-    """Show how far the job is, its own lines, and all of it if it fails."""
+    """Show how far the job is; what it says."""
     everything: list[str] = []
-    assert process.stdout is not None
     with waiting() as bars, bars.step("Spark reads flights", flights) as advance:
-        for line in process.stdout:
-            everything.append(line.rstrip())
-            if re.search(r" (INFO|ERROR) (batch|ended|stopping|\[)", line):
-                # Not by the console, which would write into the bar.
-                print(f"  {line.rstrip()}", flush=True)
+        for line in lines_of(process):
+            everything.append(line)
             for records, _ in batches([line]):
                 advance(records)
+    return everything
+
+
+def lines_of(process: subprocess.Popen[str]) -> Iterator[str]:
+    """What a job says, of which its own lines are shown, and all of it if it fails."""
+    everything: list[str] = []
+    assert process.stdout is not None
+    for line in process.stdout:
+        everything.append(line.rstrip())
+        if re.search(r" (INFO|ERROR|WARNING) (batch|ended|stopping|\[|waiting)", line):
+            # Not by the console, which would write into the bar.
+            print(f"  {line.rstrip()}", flush=True)
+        yield line.rstrip()
     if process.wait() != 0:
         console.print("\n".join(everything), highlight=False, markup=False)
         raise SystemExit("demo: the job failed, its output is above")
-    return everything
 
 
 def end_group(process: subprocess.Popen[str]) -> None:
