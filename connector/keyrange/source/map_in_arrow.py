@@ -37,8 +37,8 @@ def map_in_arrow(
     with closing(rows):
         expected = to_arrow_schema(mapped_schema(mapping), timezone="UTC")
         function = _imported(mapping)
-        failures: list[Exception] = []
-        results = _guarded(mapping, failures, lambda: function(_noting(rows, failures)))
+        source = _Rows(rows)
+        results = _guarded(mapping, source, lambda: function(source))
         if not isinstance(results, Iterator):
             raise error(
                 "MAP_FUNCTION_UNFIT",
@@ -46,7 +46,7 @@ def map_in_arrow(
             )
         try:
             while True:
-                batch = _guarded(mapping, failures, lambda: next(results, _END))
+                batch = _guarded(mapping, source, lambda: next(results, _END))
                 if batch is _END:
                     return
                 _check(mapping, batch, expected)
@@ -58,13 +58,24 @@ def map_in_arrow(
                 close()
 
 
-def _noting(rows: Iterator[pa.RecordBatch], failures: list[Exception]) -> Iterator[pa.RecordBatch]:
-    """The rows as the function gets them; what reading them fails with goes to `failures` too."""
-    try:
-        yield from rows
-    except Exception as failure:
-        failures.append(failure)
-        raise
+class _Rows:
+    """The rows as the function gets them, and what reading them has failed with."""
+
+    def __init__(self, rows: Iterator[pa.RecordBatch]) -> None:
+        self._rows = rows
+        self.failure: Exception | None = None
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        return self
+
+    def __next__(self) -> pa.RecordBatch:
+        try:
+            return next(self._rows)
+        except StopIteration:
+            raise
+        except Exception as failure:
+            self.failure = failure
+            raise
 
 
 def _imported(mapping: MapInArrow) -> Callable[[Iterator[pa.RecordBatch]], object]:
@@ -89,7 +100,7 @@ def _imported(mapping: MapInArrow) -> Callable[[Iterator[pa.RecordBatch]], objec
     return function
 
 
-def _guarded(mapping: MapInArrow, failures: list[Exception], call: Callable[[], T]) -> T:
+def _guarded(mapping: MapInArrow, source: _Rows, call: Callable[[], T]) -> T:
     """The result of a call of the function's code.
 
     Where the rows could not be read, that is raised, even if the function has caught it: it would
@@ -98,11 +109,11 @@ def _guarded(mapping: MapInArrow, failures: list[Exception], call: Callable[[], 
     try:
         result = call()
     except Exception as failure:
-        if failures:
-            raise failures[0]  # noqa: B904 it is the earlier one
+        if source.failure is not None:
+            raise source.failure  # noqa: B904 it is the earlier one
         raise _failed(mapping, failure) from failure
-    if failures:
-        raise failures[0]
+    if source.failure is not None:
+        raise source.failure
     return result
 
 
