@@ -19,6 +19,7 @@ from keyrange.storage.data_files import DataFile
 from keyrange.storage.directory import Directory
 from keyrange.storage.model.sink_driver import overtaken
 from keyrange.storage.object_store import FAILURES
+from keyrange.wire.produced_batches import stored_checksum
 
 # A transaction that Kafka wants to be sent once more.
 _TRIES: Final = 5
@@ -139,7 +140,7 @@ class FileRows:
         for file in self.files:
             try:
                 yield from self._in(directory, file)
-            except FAILURES as failure:
+            except (*FAILURES, KeyError) as failure:
                 message = f"{file.name}, output of batch {self.batch_id}: {failure}"
                 raise error("VERDICT_DAMAGED", message, path=self.location) from None
 
@@ -147,14 +148,18 @@ class FileRows:
         with directory.open(file.name) as source, pa.ipc.open_file(source) as stored:
             for number in range(stored.num_record_batches):
                 batches = stored.get_batch(number)
+                # Arrow reads what a damaged file points to, wherever that is.
+                batches.validate(full=True)
                 ends = np.frombuffer(batches.column("data").buffers()[1], np.int64)
                 # Whoever sends them writes into them.
                 data = np.frombuffer(batches.column("data").buffers()[2], np.uint8).copy()
-                topics, partitions = (
-                    batches.column(name).to_pylist() for name in ("topic", "partition")
+                topics, partitions, records, checksums = (
+                    batches.column(name).to_pylist()
+                    for name in ("topic", "partition", "records", "checksum")
                 )
-                records = batches.column("records").to_pylist()
                 for at, count in enumerate(records):
                     partition = TopicPartition(topics[at], partitions[at])
                     own = data[ends[at] : ends[at + 1]]
+                    if stored_checksum(*partition, count, own) != checksums[at]:
+                        raise ValueError("its bytes are not those that were written")
                     yield Batch(partition, count, len(own), own)

@@ -9,6 +9,7 @@ Memory: one region of about the bytes of the columns, which the batches are part
 from __future__ import annotations
 
 import struct
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -55,6 +56,13 @@ def seal(data: Bytes, producer_id: int, epoch: int, sequence: int) -> None:
     """Write into a batch who sends it, and its checksum. `sequence` is that of its first record."""
     _PRODUCER.pack_into(data.data, _PRODUCER_AT, producer_id, epoch, sequence)
     _CRC.pack_into(data.data, _CRC_AT, crc32c(data, _CRC_FROM, len(data)))
+
+
+def stored_checksum(topic: str, partition: int, records: int, data: Bytes) -> int:
+    """Of a batch that waits in a file, with where it goes: of what it is sealed with later, nobody
+    could tell that it is not what was written."""
+    place = zlib.crc32(f"{partition} {records} {topic}".encode())
+    return place ^ int(crc32c(data, 0, len(data)))
 
 
 def measured(columns: Columns, request_bytes: int) -> tuple[int, Numbers, Faults]:

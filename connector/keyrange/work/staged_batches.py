@@ -1,7 +1,8 @@
 """Rows for a topic as record batches in a file of their task, until a sender sends them.
 
 A file is one of Arrow: a row for each record batch, in the order in which those of a partition are
-to be sent. Nobody has sealed them: who sends them is not known yet.
+to be sent. Nobody has sealed them: who sends them is not known yet. Until then their checksum is in
+a column.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import pyarrow as pa
 
 from keyrange.storage.data_files import DataFile
 from keyrange.storage.object_store import let_go
-from keyrange.wire.produced_batches import ProducedBatch, RecordWriter
+from keyrange.wire.produced_batches import ProducedBatch, RecordWriter, stored_checksum
 from keyrange.wire.topic_limits import BatchSettings
 from keyrange.work.outcome_rows import HIDDEN
 from keyrange.work.topic_batches import WAITING_BYTES, TopicBatches
@@ -25,6 +26,7 @@ SCHEMA: Final = pa.schema(
         ("topic", pa.string()),
         ("partition", pa.int32()),
         ("records", pa.int32()),
+        ("checksum", pa.uint32()),
         ("data", pa.large_binary()),
     ]
 )
@@ -97,6 +99,13 @@ def _stored(topic: str, batches: list[ProducedBatch]) -> pa.RecordBatch:
             pa.array([topic] * len(batches), pa.string()),
             pa.array([each.partition for each in batches], pa.int32()),
             pa.array([len(each.rows) for each in batches], pa.int32()),
+            pa.array(
+                [
+                    stored_checksum(topic, each.partition, len(each.rows), each.data)
+                    for each in batches
+                ],
+                pa.uint32(),
+            ),
             values,
         ],
         schema=SCHEMA,

@@ -87,6 +87,29 @@ def test_all_rows_come_in_the_order_of_their_partition(tmp_path: Path, seed: int
     assert sum(len({key for key, _ in each}) for each in found.values()) == len(wanted)
 
 
+def test_a_file_that_was_damaged_is_named_and_nothing_of_it_sent(tmp_path: Path) -> None:
+    random = Random(1)
+    values = [b"%d" % number * 5 for number in range(60)]
+    rows = pa.RecordBatch.from_pydict({"key": values, "value": values})
+    [file] = files = staged(tmp_path, "one", [rows])
+    written = sent(tmp_path, files)
+    path = tmp_path / file.name
+    whole = path.read_bytes()
+    refused: list[KeyrangeError] = []
+    for at in range(random.randrange(5), len(whole), 5):
+        damaged = bytearray(whole)
+        damaged[at] ^= 1 << random.randrange(8)
+        path.write_bytes(damaged)
+        try:
+            # Some bytes of such a file say nothing.
+            assert sent(tmp_path, files) == written
+        except KeyrangeError as failure:
+            refused.append(failure)
+    assert {each.condition.name for each in refused} == {"VERDICT_DAMAGED"}
+    assert all(file.name in each.message for each in refused)
+    assert len(refused) > len(whole) // 5 // 2
+
+
 def test_a_task_without_rows_leaves_no_file(tmp_path: Path) -> None:
     assert staged(tmp_path, "one", []) == []
     assert staged(tmp_path, "one", [pa.RecordBatch.from_pydict({"value": pa.nulls(0)})]) == []
