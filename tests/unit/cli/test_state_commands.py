@@ -74,10 +74,11 @@ def test_a_log_is_read_with_all_options_of_a_query() -> None:
     """Those of a stream, which a batch read refuses, stay out."""
     own = {"commitTable": "/c", "stateDirectory": "/s", "deadLetterTable": "/d", "Assign": "{}"}
     own |= {"commitMode": "individual", "startingTimestamp": "5", "valueFormat": "json"}
-    own |= {"valueSchema": "n int", "kafka.bootstrap.servers": "h:1"}
+    own |= {"valueSchema": "n int", "kafka.bootstrap.servers": "h:1", "badValues": "deadLetter"}
     place = TopicPartition("t", 1)
     options = parse_options(_options(own, {place: OffsetRange(3, 9)}), "batch")
-    assert (options.values.format, options.include_key_hash) == ("json", True)
+    assert (options.values.format, options.values.bad) == ("json", "null")
+    assert options.include_key_hash
     assert isinstance(options.subscription, Assign)
 
 

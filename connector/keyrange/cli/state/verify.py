@@ -201,6 +201,9 @@ def _options(
     assigned = by_topic(spans)
     replaced = ("subscribe", "assign", "starting", "ending", "commitmode")
     left = {n: value for n, value in of_batch(named).items() if not n.lower().startswith(replaced)}
+    # Of keys with dead letters nothing is said.
+    bad = [name for name in left if name.lower() == "badvalues"]
+    left |= {name: "null" for name in bad if left[name].lower() == "deadletter"}
     return left | {
         "assign": json.dumps({topic: [n for n, _ in each] for topic, each in assigned.items()}),
         "startingOffsets": json.dumps(nested({p: s.from_offset for p, s in spans.items()})),
