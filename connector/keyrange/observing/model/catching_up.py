@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import linear_regression
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +60,6 @@ def _shrinks_per_ms(seen: Sequence[LagAt]) -> float:
     """The slope of the line with the least squares, downwards."""
     # From the first one on: times since 1970 would cost all digits.
     times = [each.at_ms - seen[0].at_ms for each in seen]
-    mean_at = sum(times) / len(times)
-    mean_lag = sum(each.offsets for each in seen) / len(seen)
-    spread = sum((at - mean_at) ** 2 for at in times)
-    if not spread:
+    if len(set(times)) < 2:
         return 0.0
-    pairs = zip(times, seen, strict=True)
-    return -sum((at - mean_at) * (each.offsets - mean_lag) for at, each in pairs) / spread
+    return -linear_regression(times, [each.offsets for each in seen]).slope
