@@ -43,6 +43,8 @@ from keyrange.individual_commits.table.dead_letter_replay import chosen_letters,
 from keyrange.kafka.open_transactions import held_back
 from keyrange.model.offsets import LATEST
 from keyrange.observing.progress_file import documents
+from keyrange.options.key_ranges import KeyRangeOptions
+from keyrange.options.option import rows_of
 from keyrange.report.page_parts import Source, Sources, partition_name
 from keyrange.report.sections.offsets import PENDING_MAX
 from keyrange.storage.checkpoint_files import load_progress, open_directory
@@ -78,17 +80,8 @@ MISSING: Final = {
 # Options of the source by which a batch is planned.
 _PLANNED_BY: Final = frozenset(
     {
-        "splitby",
-        "keyranges",
-        "keyrangescoverage",
-        "keyrangesperpartition",
-        "parallelism",
-        "nullkeys",
-        "accept.range.fetch",
-        "minpartitions",
-        "mintasks",
-        "bytespertask",
-        "maxrecordsperpartition",
+        *(row.name.lower() for row in rows_of(KeyRangeOptions)),
+        *("minpartitions", "mintasks", "bytespertask", "maxrecordsperpartition"),
     }
 )
 
