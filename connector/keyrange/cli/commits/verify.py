@@ -15,7 +15,6 @@ from keyrange.cli.commits.commit_source import (
     Chosen,
     LettersOption,
     OfSourceShown,
-    TableArgument,
     ask,
     first_commits,
     known_at,
@@ -33,14 +32,7 @@ from keyrange.cli.render import (
     table_of,
     waiting,
 )
-from keyrange.cli.source_options import (
-    LiveOption,
-    PartitionOption,
-    ServersOption,
-    TopicOption,
-    check_live,
-    storage_of,
-)
+from keyrange.cli.source_options import LiveOption, ServersOption, check_live, storage_of
 from keyrange.errors import invalid_options
 from keyrange.individual_commits.model.commit import Commit, Snapshot
 from keyrange.model.commit_settings import OFFSET_HASH, CommitSettings
@@ -60,7 +52,7 @@ _NOWHERE: Final[Mapping[str, Any]] = {"topic": None, "partition": None}
 
 
 def verify(
-    table: TableArgument,
+    chosen: Chosen,
     sink: Annotated[
         str,
         typer.Option(metavar="PATH", help="The Delta table that the query writes: count it again."),
@@ -83,8 +75,6 @@ def verify(
     last: Annotated[
         int, typer.Option(min=1, help="How many of the last commits are held against one another.")
     ] = 1000,
-    topic: TopicOption = "",
-    partition: PartitionOption = None,
     live: LiveOption = False,
     bootstrap_servers: ServersOption = "",
     *,
@@ -100,14 +90,14 @@ def verify(
 
     if len(columns.split(",")) != 3:
         raise typer.BadParameter(f"--columns takes three names, such as {_IDS}")
-    commits, named = of.open(table, bootstrap_servers)
-    known = Chosen(table, topic, partition).of(known_at(commits, None))
+    commits, named = of.open(chosen.table, bootstrap_servers)
+    known = chosen.of(known_at(commits, None))
     _check_sink(sink, live, commits, known)
     with waiting(of.output) as bars:
         findings = _contradictions(commits, known, last, bars)
         recounts: dict[TopicPartition, Recount] = {}
         if sink:
-            dead = _dead(table, dead_letters, commits, known, named)
+            dead = _dead(chosen.table, dead_letters, commits, known, named)
             names = [name.strip() for name in columns.split(",")]
             with bars.step("counting the rows of the sink") as advance:
                 in_sink = read_record_ids(sink, names, storage_of(named), advance)
@@ -115,7 +105,7 @@ def verify(
             recounts = _recount(commits, known, in_sink, begin, dead, logs)
     agrees = not findings and all(each.agrees(may_miss) for each in recounts.values())
     document = {
-        "table": table,
+        "table": chosen.table,
         "sink": sink or None,
         "source_id": commits.source_id,
         "seq": known.seq,
