@@ -289,7 +289,7 @@ class _Member:
         Raises as `Listening.tell` does."""
         if (listening := self._listening()) is not None:
             held = Held(slot, self._member_id, self._greeting.run)
-            listening.tell(held, epoch, lambda: caller.ranges(slot))
+            listening.tell(held, epoch, lambda: caller.holding(slot, held.run).ranges)
 
     def _listening(self) -> Listening | None:
         named, group = self._options.listener, self._options.group

@@ -388,7 +388,7 @@ class Pinning:
             host = self._options.host or route_to(self._client)
             bind_address = self._options.bind_address
             self._service = BindingService(
-                *(host, self._options.port, bind_address), copies=self._heirs
+                *(host, self._options.port, bind_address), heirs=self._heirs
             )
         return self._service.address
 

@@ -283,8 +283,8 @@ def test_a_slot_copies_what_it_is_to_have_whether_it_reads_or_not(
     begun: list[Any] = []
     monkeypatch.setattr(module, "Heir", lambda *given: Mock(begin=lambda: begun.append(given)))
     hints: list[str] = []
-    copies = Mock(hint=lambda slot: bool(hints.append(slot)) or slot == "g-0")
-    monkeypatch.setattr(stage.service, "_copies", copies)
+    heirs = Mock(hint=lambda slot: bool(hints.append(slot)) or slot == "g-0")
+    monkeypatch.setattr(stage.service, "_heirs", heirs)
     stage.hold(60_000)
     own = "g-0" if reads else "g-1"
     plan = stage.service.add(

@@ -34,7 +34,7 @@ class Stage:
     def __init__(self, home: Path) -> None:
         self.home = home
         self.heirs = Heirs(1_000, tells=True)
-        self.service = BindingService("127.0.0.1", 0, copies=self.heirs)
+        self.service = BindingService("127.0.0.1", 0, heirs=self.heirs)
         self.runs: list[StateRun] = []
         self.slot = "b"
         self.announced: list[tuple[str, int, Mapping[str, Any]]] = []

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -168,7 +167,7 @@ def test_bound_tasks_are_told_their_portions(stage: Stage) -> None:
         "unownedPortions": 0,
         "standbyPortions": 0,
     }
-    found: dict[str, Any] = Caller(address, tasks[0].plan, 0).ranges("a")
+    found = Caller(address, tasks[0].plan, 0).holding("a", "").ranges
     assert found.keys() == {"t"}
 
 

@@ -45,11 +45,6 @@ class Caller:
         self.batch = batch
         self.copies = False
 
-    def ranges(self, slot: str) -> dict[str, Any]:
-        """The key ranges that the present assignment gives a slot: by topic, by partition, both
-        ends of each included. Raises BINDING_UNREACHABLE."""
-        return dict(self.holding(slot, "").ranges)
-
     def holding(self, slot: str, run: str) -> SlotRanges:
         """What the present assignment of `run` says of a slot. Raises BINDING_UNREACHABLE."""
         told = self._ask({"ranges": {"slot": slot}})

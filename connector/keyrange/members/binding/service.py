@@ -14,9 +14,10 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from keyrange.members.binding.channel import ASK_BYTES_MAX, BadLine, Channel
+from keyrange.members.heirs import Heirs
 from keyrange.members.model.late_binding import (
     NO_SLOT,
     Binding,
@@ -100,19 +101,13 @@ class _Plan:
     batch: int | None = None
 
 
-class Copies(Protocol):
-    """What slots are to copy that is not theirs, or not yet (`members/heirs.py`)."""
-
-    def hint(self, slot: str) -> bool: ...
-    def news(self, slot: str, done: int) -> dict[str, Any]: ...
-
-
 class BindingService:
     """Answers on one port for as long as a run lasts. `host` is what tasks are told, and what it
-    listens on unless `bind_address` says another."""
+    listens on unless `bind_address` says another. `heirs` know what slots are to copy that is not
+    theirs, or not yet."""
 
-    def __init__(self, host: str, port: int, bind_address: str = "", copies: Copies | None = None):
-        self._copies = copies
+    def __init__(self, host: str, port: int, bind_address: str = "", heirs: Heirs | None = None):
+        self._heirs = heirs
         self._lock = threading.Lock()
         self._plans: OrderedDict[str, _Plan] = OrderedDict()
         self._slots: set[str] = set()
@@ -187,7 +182,7 @@ class BindingService:
             return {"welcome": True, "copies": self._has_copies(slot)}
         if "copies" in question:
             slot, done = question["copies"]["slot"], int(question["copies"]["done"])
-            return self._copies.news(slot, done) if self._copies is not None else {}
+            return self._heirs.news(slot, done) if self._heirs is not None else {}
         if "ranges" in question:
             with self._lock:
                 nothing = {"ranges": {}, "since": ["", self._epoch]}
@@ -227,7 +222,7 @@ class BindingService:
         return batch - 1
 
     def _has_copies(self, slot: str) -> bool:
-        return self._copies is not None and self._copies.hint(slot)
+        return self._heirs is not None and self._heirs.hint(slot)
 
     def _hear_from(self, slot: str) -> None:
         if slot != NO_SLOT:

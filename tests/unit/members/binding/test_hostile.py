@@ -306,7 +306,7 @@ def test_a_task_does_not_wait_for_an_answer_that_trickles(
         with pytest.raises(
             KeyrangeError, match=r"BINDING_UNREACHABLE.*(no whole line in time|timed out)"
         ):
-            Caller(address, "plan", 0).ranges("a")
+            Caller(address, "plan", 0).holding("a", "")
         assert time.monotonic() - began < 30
 
 

@@ -88,8 +88,8 @@ def test_the_ranges_of_a_slot(service: BindingService) -> None:
     service.tell_ranges(4, {"a": {"ranges": ranges, "since": ["run", 2]}})
     caller = Caller(service.address, planned(service, ["a"]), 0)
 
-    assert caller.ranges("a") == {"t": {"0": [[0, HASH_MAX]]}}
-    assert caller.ranges("b") == {}
+    assert caller.holding("a", "r").ranges == {"t": {"0": [[0, HASH_MAX]]}}
+    assert caller.holding("b", "r").ranges == {}
 
 
 def test_a_task_is_told_which_batch_before_had_something_of_its_slot(
