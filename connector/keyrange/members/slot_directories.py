@@ -208,7 +208,7 @@ def note_slot(location: SlotLocation, holding: SlotRanges) -> None:
     take_private(home)
     _sweep_unused(location.base.glob(f"{slot_of_all}.*"), home)
     with locked(home / "lock"):
-        before = _stored(home)
+        before = _noted_in(home / _NOTE)
         if before is not None and before["run"] == run and before["epoch"] > epoch:
             return
         if before is None or before.get("since") != since or before["ranges"] != holding.ranges:
@@ -252,12 +252,8 @@ def made_slots_directory(chosen: str) -> Path:
 def noted(location: SlotLocation, run: str) -> tuple[int, ReadRecord] | None:
     """The epoch that a run has noted a slot with, and the record of the slot's directory; None
     where it has not."""
-    path = location.executor / _note_name(location.query, location.group)
-    try:
-        document = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return None
-    if (document["name"], document["run"]) != (location.name, run):
+    document = _noted_in(location.executor / _note_name(location.query, location.group))
+    if document is None or (document["name"], document["run"]) != (location.name, run):
         return None
     return int(document["epoch"]), ReadRecord(Path(document["directory"]), location.query)
 
@@ -296,9 +292,9 @@ def _read_batches(directory: Path, query: str) -> range:
     return known.batches if known is not None else range(0)
 
 
-def _stored(home: Path) -> dict[str, Any] | None:
+def _noted_in(path: Path) -> dict[str, Any] | None:
     try:
-        document = json.loads((home / _NOTE).read_bytes())
+        document = json.loads(path.read_bytes())
     except (OSError, ValueError):
         return None
     return document if isinstance(document, dict) and "run" in document else None
