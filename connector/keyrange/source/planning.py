@@ -19,7 +19,8 @@ from keyrange.individual_commits.batch_deliveries import work_of
 from keyrange.individual_commits.model import delivery_splits
 from keyrange.individual_commits.model.delivery_splits import PartitionDeliveries
 from keyrange.members.model import pinned_plan
-from keyrange.members.model.pinned_plan import Owners, Shape, WorkUnit
+from keyrange.members.model.assignment import Owners
+from keyrange.members.model.pinned_plan import Shape, WorkUnit
 from keyrange.model.key_ranges import SPACE, KeyRange
 from keyrange.model.offset_splits import Split, deal, plan_splits
 from keyrange.model.offsets import OffsetRange, TopicPartition

@@ -14,14 +14,13 @@ from typing import Final
 
 from keyrange.individual_commits.model import delivery_splits
 from keyrange.individual_commits.model.delivery_splits import PartitionDeliveries
-from keyrange.members.model.assignment import Owned
+from keyrange.members.model.assignment import Owned, Owners
 from keyrange.model.key_ranges import KeyRange, split_evenly
 from keyrange.model.offset_splits import Split
 from keyrange.model.offsets import OffsetRange, TopicPartition
 from keyrange.model.state_scope import OWN_STATE, StateScope
 from keyrange.ranges.model.range_plan import RangeEstimate, plan_tasks, weigh
 
-Owners = Mapping[TopicPartition, Sequence[Owned]]
 Naming = Callable[[TopicPartition], str]
 
 # Finer than the portions, so that the line of a slot's ranges can be cut where the bytes are.
