@@ -77,8 +77,14 @@ class Payloads:
         buffers = [valid, pa.py_buffer(ends), pa.py_buffer(near.data)]
         return pa.Array.from_buffers(kind or pa.binary(), len(near), buffers)
 
-    def are_utf8(self) -> bool:
-        """Whether all rows are; of rows with nothing between them."""
+    def not_utf8(self) -> list[int]:
+        """The rows that are not, of rows with nothing between them."""
+        if self._are_utf8():
+            return []
+        alone = ((row, self.take(np.array([row]))) for row in np.flatnonzero(self.present).tolist())
+        return [row for row, each in alone if not each.contiguous()._are_utf8()]
+
+    def _are_utf8(self) -> bool:
         try:
             self.array().cast(pa.string())
         except pa.ArrowInvalid:

@@ -10,16 +10,13 @@ from keyrange.formats.avro.types import members
 from keyrange.formats.column_kinds import below, where
 from keyrange.model.value_forms import UnfitSchema
 
-_UNITS: Final = {
-    "timestamp-millis": 1000,
-    "local-timestamp-millis": 1000,
-}
+_MILLIS: Final = ("timestamp-millis", "local-timestamp-millis")
 BITS: Final = {"int": 32, "long": 64}
 
 
 def in_micros(logical: str) -> int:
     """The microseconds of one of what Avro counts, for a column that counts those."""
-    return _UNITS.get(logical, 1)
+    return 1000 if logical in _MILLIS else 1
 
 
 def default_of(said: Any, schema: AvroType, path: str) -> Any:

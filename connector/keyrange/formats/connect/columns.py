@@ -68,26 +68,22 @@ def read_column(
     schema says it."""
     if written.null_count == len(written):
         return pa.nulls(len(written), _shown(kind)), {}
-    fast = _of_integers(written, kind, meaning)
-    if fast is None:
-        fast = _of_texts(written, kind)
-    if fast is None:
-        fast = _of_decimals(written, kind, meaning)
-    if fast is not None:
-        return fast, {}
+    for fast in (_of_integers, _of_texts, _of_decimals):
+        if (found := fast(written, kind, meaning)) is not None:
+            return found, {}
     read = _reader(kind, meaning)
-    found: list[Any] = []
+    values: list[Any] = []
     bad: dict[int, str] = {}
     for row, text in enumerate(written.to_pylist()):
         try:
-            found.append(None if text is None else read(text))
+            values.append(None if text is None else read(text))
         except _Unclear as failure:
             bad[row] = str(failure)
-            found.append(None)
+            values.append(None)
         except _UNREADABLE:
             bad[row] = f"it is no {_shown(kind)}, or out of its range"
-            found.append(None)
-    return pa.array(found, _shown(kind)), bad
+            values.append(None)
+    return pa.array(values, _shown(kind)), bad
 
 
 def _shown(kind: pa.DataType) -> pa.DataType:
@@ -115,7 +111,7 @@ def _of_integers(written: pa.Array, kind: pa.DataType, meaning: Meaning | None) 
     return None
 
 
-def _of_texts(written: pa.Array, kind: pa.DataType) -> pa.Array | None:
+def _of_texts(written: pa.Array, kind: pa.DataType, _: Meaning | None) -> pa.Array | None:
     """Times with their zones as ISO 8601 has them; None where a row has another text."""
     if not pa.types.is_timestamp(kind):
         return None

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from keyrange.formats.connect.columns import DIGITS, Meaning, read_column
+from keyrange.formats.grouped_rows import Group, together
 from keyrange.formats.json.decoder import RAW, JsonDecoder
 from keyrange.formats.payloads import Payloads, ReadValues
 from keyrange.formats.schema_document import in_utc
@@ -55,11 +56,10 @@ class ConnectDecoder:
             found = self._plain.read(near.take(bare))
             documents = replaced(documents, bare.tolist(), found.column)
             why |= {int(bare[row]): text for row, text in found.bad.items()}
-        return null_where_bad(self._by_schema(schemas, documents, why), why)
+        read = self._by_schema(schemas, documents)
+        return null_where_bad(read.column, {**read.bad, **why})
 
-    def _by_schema(
-        self, schemas: pa.Array, documents: pa.StructArray, why: dict[int, str]
-    ) -> pa.StructArray:
+    def _by_schema(self, schemas: pa.Array, documents: pa.StructArray) -> ReadValues:
         """The documents, each of which means what its schema says; usually there is one schema, and
         of several the meaning is the same."""
         encoded = schemas.dictionary_encode()
@@ -75,20 +75,17 @@ class ConnectDecoder:
                 meanings.append(meaning)
             which.append(number)
         numbers = np.array(which)[numbers]
-        parts, order = [], np.empty(len(documents), np.int64)
-        done = 0
-        for number in np.unique(numbers).tolist():
+        groups: list[Group] = []
+        # Of no rows there is a group too.
+        for number in np.unique(numbers).tolist() or [0]:
             rows = np.flatnonzero(numbers == number)
             own = documents if len(rows) == len(documents) else documents.take(pa.array(rows))
             bad: dict[int, str] = {}
-            parts.append(_converted(own, self._kind, meanings[number], "", bad))
-            order[rows] = done + np.arange(len(rows))
-            done += len(rows)
-            for row, text in bad.items():
-                why.setdefault(int(rows[row]), text)
-        if len(parts) == 1:
-            return parts[0]
-        return pa.concat_arrays([*parts, pa.nulls(0, self.type)]).take(pa.array(order))
+            column = _converted(own, self._kind, meanings[number], "", bad)
+            groups.append(Group(rows, ReadValues(column, bad)))
+        if len(groups) == 1:
+            return groups[0].values
+        return together(groups, len(documents), self.type, rescues=False)
 
     def _meaning(self, schema: str) -> Meaning:
         if schema not in self._meanings:

@@ -78,7 +78,9 @@ class JsonDecoder:
         return read
 
     def _read(self, payloads: Payloads) -> ReadValues:
-        cells = self._found(payloads)
+        status = np.zeros(len(payloads), np.uint8)
+        status[payloads.not_utf8()] = kernels.SLOW
+        cells = self._objects.found(payloads, status)
         column = self._objects.column(cells)
         rescued = None
         if self._rescues:
@@ -93,13 +95,6 @@ class JsonDecoder:
         if self._rescues:
             return slow_rows.rescue_row(value, self._kind)
         return slow_rows.read_row(value, self._kind), None
-
-    def _found(self, payloads: Payloads) -> _Cells:
-        status = np.zeros(len(payloads), np.uint8)
-        if not payloads.are_utf8():
-            for row in np.flatnonzero(payloads.present):
-                status[row] = not payloads.take(np.array([row])).contiguous().are_utf8()
-        return self._objects.found(payloads, status)
 
 
 class _Objects:

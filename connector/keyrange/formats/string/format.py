@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
+from dataclasses import replace
+
 import pyarrow as pa
 
 from keyrange.formats.format import Format
@@ -17,16 +18,9 @@ class TextDecoder:
 
     def read(self, payloads: Payloads) -> ReadValues:
         near = payloads.contiguous()
-        if near.are_utf8():
-            return ReadValues(near.array(pa.string()), {})
-        bad = [
-            row
-            for row in np.flatnonzero(near.present).tolist()
-            if not near.take(np.array([row])).contiguous().are_utf8()
-        ]
-        present = near.present.copy()
+        bad, present = near.not_utf8(), near.present.copy()
         present[bad] = False
-        good = Payloads(near.data, near.starts, near.ends, present).array(pa.string())
+        good = replace(near, present=present).array(pa.string())
         return ReadValues(good, dict.fromkeys(bad, "not UTF-8"))
 
 
