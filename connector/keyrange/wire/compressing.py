@@ -6,6 +6,7 @@ from __future__ import annotations
 import gzip
 import struct
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import cramjam
@@ -20,20 +21,12 @@ _XERIAL_HEADER: Final = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK_BYTES: Final = 32 * 1024
 
 
-def _gzip(source: memoryview, level: int) -> bytes:
-    return gzip.compress(source, level, mtime=0)
-
-
 def _snappy(source: memoryview, _: int) -> bytes:
     parts: list[bytes | memoryview] = [_XERIAL_HEADER]
     for at in range(0, len(source), _XERIAL_BLOCK_BYTES):
         block = memoryview(cramjam.snappy.compress_raw(source[at : at + _XERIAL_BLOCK_BYTES]))
         parts += [struct.pack(">i", len(block)), block]
     return b"".join(parts)
-
-
-def _lz4(source: memoryview, _: int) -> bytes:
-    return lz4_frames.encode(source)
 
 
 def _zstd(source: memoryview, level: int) -> memoryview:
@@ -43,8 +36,8 @@ def _zstd(source: memoryview, level: int) -> memoryview:
 # By the names of `compression.type`: the codec's number in a batch, its code, and the level that
 # Kafka's producer has by default.
 CODECS: Final[dict[str, tuple[int, Compress, int]]] = {
-    "gzip": (1, _gzip, 6),
+    "gzip": (1, partial(gzip.compress, mtime=0), 6),
     "snappy": (2, _snappy, 0),
-    "lz4": (3, _lz4, 0),
+    "lz4": (3, lambda source, _: lz4_frames.encode(source), 0),
     "zstd": (4, _zstd, 3),
 }

@@ -489,7 +489,15 @@ def gather_numbers(records, rows, offsets, timestamps_us, timestamp_types):
         timestamp_types[row] = record.timestamp_type
 
 
-def _gather_bytes(region, records, rows, key, ends, data, valid):
+@compiled(
+    types.int64(_BYTES, _RECORDS, types.int64, types.boolean, types.int32[::1], _BYTES, _BYTES)
+)
+def gather_bytes(region, records, rows, key, ends, data, valid):
+    """The keys (`key`) or values of `records[:rows]` as Arrow's binary layout.
+
+    `ends` has rows + 1 places, `data` exactly the bytes that the index pass counted, and `valid` is
+    a bitmap of ones, cleared where a field is null. Returns the number of nulls.
+    """
     at = np.int64(0)
     nulls = np.int64(0)
     ends[0] = 0
@@ -504,16 +512,6 @@ def _gather_bytes(region, records, rows, key, ends, data, valid):
             valid[row >> 3] &= ~np.uint8(1 << (row & 7))
         ends[row + 1] = at
     return nulls
-
-
-gather_bytes = compiled(
-    types.int64(_BYTES, _RECORDS, types.int64, types.boolean, types.int32[::1], _BYTES, _BYTES)
-)(_gather_bytes)
-gather_bytes.__doc__ = """The keys (`key`) or values of `records[:rows]` as Arrow's binary layout.
-
-`ends` has rows + 1 places, `data` exactly the bytes that the index pass counted, and `valid` is a
-bitmap of ones, cleared where a field is null. Returns the number of nulls.
-"""
 
 
 @compiled_when_called(
