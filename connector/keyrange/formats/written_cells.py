@@ -158,8 +158,11 @@ def read_bytes(size: int = -1) -> ReadSlots:
     return read
 
 
-def read_integers(lowest: int, highest: int, mask: int = -1) -> ReadSlots:
-    """Unfit beyond these; `mask` leaves the lower bits of what is written."""
+def read_integers(
+    lowest: int = -(2**63), highest: int = 2**63 - 1, *, mask: int = -1, divisor: int = 1
+) -> ReadSlots:
+    """Also of days, and of microseconds in larger units, rounded down. Unfit beyond these; `mask`
+    leaves the lower bits of what is written."""
 
     def read(column: pa.Array) -> Slots:
         bits = column.type.bit_width
@@ -167,20 +170,8 @@ def read_integers(lowest: int, highest: int, mask: int = -1) -> ReadSlots:
         unfit = None
         if lowest > -(1 << (bits - 1)) or highest < (1 << (bits - 1)) - 1:
             unfit = (numbers < lowest) | (numbers > highest)
+        numbers = numbers if divisor == 1 else numbers // divisor
         return Slots(numbers if mask == -1 else numbers & mask, unfit)
-
-    return read
-
-
-def read_times(divisor: int = 1, lowest: int = -(2**63), highest: int = 2**63 - 1) -> ReadSlots:
-    """Days, or microseconds in larger units, rounded down; unfit beyond these."""
-
-    def read(column: pa.Array) -> Slots:
-        numbers = _values(column, f"i{column.type.bit_width // 8}").astype(np.int64)
-        unfit = None
-        if lowest > -(2**63):
-            unfit = (numbers < lowest) | (numbers > highest)
-        return Slots(numbers if divisor == 1 else numbers // divisor, unfit)
 
     return read
 

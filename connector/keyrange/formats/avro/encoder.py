@@ -30,7 +30,6 @@ from keyrange.formats.written_cells import (
     read_list,
     read_nothing,
     read_symbols,
-    read_times,
 )
 from keyrange.formats.written_program import Assembler, Part
 from keyrange.model.value_forms import UnfitSchema
@@ -197,10 +196,10 @@ def _integer(schema: AvroType, part: Part, wanted: pa.DataType) -> ReadSlots:
     if kinds.is_signed_integer(kind) and kinds.is_integer(wanted):
         return read_integers(-limit, limit - 1)
     if kinds.is_date32(kind) and kinds.is_date32(wanted):
-        return read_times()
+        return read_integers()
     is_time = kinds.is_timestamp(kind) and kinds.is_timestamp(wanted) and kind.unit == "us"
     if is_time and bool(kind.tz) == bool(wanted.tz):
-        return read_times(in_micros(schema.logical))
+        return read_integers(divisor=in_micros(schema.logical))
     raise _misfit(part, schema)
 
 

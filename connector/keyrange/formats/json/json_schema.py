@@ -88,11 +88,10 @@ class _Reader:
         base = name or base
         if f"{base}#{pointer}" in within:
             return _TEXT
-        if base not in self._documents:
-            raise UnfitSchema(f"the JSON Schema refers to {reference[:80]!r}, which is not there")
-        found = self._documents[base]
-        for step in filter(None, pointer.split("/")):
-            member = step.replace("~1", "/").replace("~0", "~")
+        steps = filter(None, pointer.split("/"))
+        members = (step.replace("~1", "/").replace("~0", "~") for step in steps)
+        found: Any = self._documents
+        for member in (base, *members):
             if not isinstance(found, dict) or member not in found:
                 message = f"the JSON Schema refers to {reference[:80]!r}, which is not there"
                 raise UnfitSchema(message)

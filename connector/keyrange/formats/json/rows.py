@@ -9,7 +9,9 @@ from __future__ import annotations
 import base64
 import json
 import re
+from collections.abc import Callable
 from decimal import ROUND_HALF_UP, Decimal, localcontext
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -45,22 +47,16 @@ class _Float(str):
     __slots__ = ()
 
 
-def _limited_integer(text: str) -> int:
+def _limited(text: str) -> str:
     if len(text) > NUMBER_BYTES_MAX:
         raise BadValue("not JSON: a number is too long")
-    return int(text)
-
-
-def _limited_float(text: str) -> _Float:
-    if len(text) > NUMBER_BYTES_MAX:
-        raise BadValue("not JSON: a number is too long")
-    return _Float(text)
+    return text
 
 
 _decoder = json.JSONDecoder(
     object_pairs_hook=_Members,
-    parse_int=_limited_integer,
-    parse_float=_limited_float,
+    parse_int=lambda text: int(_limited(text)),
+    parse_float=lambda text: _Float(_limited(text)),
     parse_constant=_Float,
 )
 
@@ -128,7 +124,7 @@ def _read(value: Any, kind: pa.DataType, path: str) -> Any:
     if pa.types.is_large_string(kind):
         return _exactly(value)
     if pa.types.is_string(kind):
-        return _text(value) if type(value) is str else _text(_written(value))
+        return _text(value if type(value) is str else _json(value, _as_double))
     if pa.types.is_boolean(kind) and type(value) is bool:
         return value
     read = _from_text if pa.types.is_temporal(kind) or pa.types.is_binary(kind) else _number
@@ -175,13 +171,18 @@ def _rescued(value: Any, kind: pa.DataType, path: str) -> tuple[Any, Any]:
 
 def _exactly(value: Any) -> str:
     """JSON as it was written, without the blanks: numbers digit for digit."""
+    return _text(_json(value, str))
+
+
+def _json(value: Any, of_float: Callable[[_Float], str]) -> str:
     if type(value) is _Members:
-        return f"{{{','.join(f'{_exactly(name)}:{_exactly(each)}' for name, each in value)}}}"
+        members = (f"{_json(name, of_float)}:{_json(each, of_float)}" for name, each in value)
+        return f"{{{','.join(members)}}}"
     if type(value) is list:
-        return f"[{','.join(map(_exactly, value))}]"
+        return f"[{','.join(map(_json, value, repeat(of_float)))}]"
     if type(value) is _Float:
-        return f'"{value}"' if value in _NOT_FINITE else str(value)
-    return _text(json.dumps(value, ensure_ascii=False))
+        return f'"{value}"' if value in _NOT_FINITE else of_float(value)
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _number(value: Any, kind: pa.DataType) -> Any:
@@ -259,19 +260,9 @@ def _text(value: str) -> str:
     return value if value.isascii() else value.encode("utf-8", "replace").decode()
 
 
-def _written(value: Any) -> str:
-    """A value that is no string, in a column of strings: its JSON as Spark writes it."""
-    if type(value) is _Float:
-        return f'"{value}"' if value in _NOT_FINITE else _double(float(value))
-    if type(value) is _Members:
-        return f"{{{','.join(f'{_written(name)}:{_written(each)}' for name, each in value)}}}"
-    if type(value) is list:
-        return f"[{','.join(map(_written, value))}]"
-    return json.dumps(value, ensure_ascii=False)
-
-
-def _double(value: float) -> str:
-    """As the JVM writes a double: 1000.0, 1.0E7, 1.5E-5."""
+def _as_double(text: str) -> str:
+    """As the JVM, and so Spark, writes a double: 1000.0, 1.0E7, 1.5E-5."""
+    value = float(text)
     if value != value or value in (float("inf"), float("-inf")):
         return '"Infinity"' if value > 0 else '"-Infinity"'
     if value == 0 or 1e-3 <= abs(value) < 1e7:

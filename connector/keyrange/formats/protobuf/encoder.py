@@ -28,7 +28,6 @@ from keyrange.formats.written_cells import (
     read_list,
     read_nothing,
     read_symbols,
-    read_times,
 )
 from keyrange.formats.written_program import Assembler, Part
 from keyrange.model.value_forms import UnfitSchema
@@ -169,7 +168,7 @@ def _leaf(field: Field, part: Part) -> tuple[ReadSlots, int, str]:
         if kind.bit_width <= wanted.bit_width:
             return read_floats(wanted), op, ""
     if word == "timestamp" and kinds.is_timestamp(kind) and kind.unit == "us" and kind.tz:
-        read = read_times(lowest=_FIRST_US, highest=_LAST_US)
+        read = read_integers(_FIRST_US, _LAST_US)
         return read, kernels.TIMESTAMP, "is not within the years 1 to 9999"
     if word in _NUMBERS and field.enum is None and kinds.is_signed_integer(kind):
         return _integers(word, kind), op, f"is out of the range of {word}"
@@ -179,10 +178,10 @@ def _leaf(field: Field, part: Part) -> tuple[ReadSlots, int, str]:
 def _integers(word: str, kind: pa.DataType) -> ReadSlots:
     """Of a number without a sign, columns of as many bits have its bits, and wider ones itself."""
     if word.endswith("64"):
-        return read_integers(-(2**63), 2**63 - 1)
+        return read_integers()
     if word in ("uint32", "fixed32"):
         lowest, highest = (0, _LOW_32) if kind.bit_width > 32 else (-(2**31), 2**31 - 1)
-        return read_integers(lowest, highest, _LOW_32)
+        return read_integers(lowest, highest, mask=_LOW_32)
     return read_integers(-(2**31), 2**31 - 1)
 
 
