@@ -21,7 +21,8 @@ from keyrange.formats.payloads import Payloads
 from keyrange.model.value_forms import ReadSettings
 from keyrange.options.registry import RegistrySettings
 from keyrange.ranges.sharing import shared_directory
-from keyrange.registry.framed_decoder import framed_decoder
+from keyrange.registry.framed_decoder import FramedDecoder
+from keyrange.registry.schemas import schemas_of
 from keyrange.registry.subjects import reader_schema
 from registries.confluent import Messages, avro, json_schema, protobuf
 from registries.contract import CITY, PLACE, VISIT, refers, register
@@ -64,7 +65,8 @@ def read(url: str, topic: str, name: str, format: Format, *messages: Messages) -
         for some in messages
         for each in some.headers
     ]
-    decoder = framed_decoder(settings, reader, format, ReadSettings())
+    schemas = schemas_of(settings, reader)
+    decoder = FramedDecoder(schemas, reader, format, ReadSettings())
     found = decoder.read(Payloads.of(pa.array(payloads, pa.binary())), pa.array(headers, HEADER))
     assert found.bad == {}
     rows = found.column.to_pylist()

@@ -308,10 +308,8 @@ def read_partitions(document: Any) -> list[TopicPartition]:
         if not isinstance(numbers, list):
             raise _invalid(f"topic {topic} has no list of partitions")
         for number in numbers:
-            if isinstance(number, bool) or not isinstance(number, int):
+            if not _is_count(number, 0) or number > PARTITION_MAX:
                 raise _invalid(f"{number!r} is not a partition of topic {topic}")
-            if not 0 <= number <= PARTITION_MAX:
-                raise _invalid(f"{number} is not a partition of topic {topic}")
             found.add(TopicPartition(topic, number))
     return sorted(found)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -14,8 +14,7 @@ import pyarrow.compute as pc
 from keyrange.formats.format import Format
 from keyrange.formats.grouped_rows import Group, together
 from keyrange.formats.payloads import BadRows, Decoder, Numbers, Payloads, ReadValues
-from keyrange.model.value_forms import ReadSettings, UnfitSchema
-from keyrange.options.registry import RegistrySettings
+from keyrange.model.value_forms import ReadSettings, Side, UnfitSchema
 from keyrange.registry.prefixes import (
     BadPrefix,
     Prefix,
@@ -24,28 +23,17 @@ from keyrange.registry.prefixes import (
     read_prefix,
 )
 from keyrange.registry.registered_schemas import RegisteredSchema
-from keyrange.registry.schemas import Schemas, schemas_of
+from keyrange.registry.schemas import Schemas
 
 _Array = np.ndarray[Any, Any]
 _DECODERS_MAX: Final = 1_000
 _NO_HEADERS: Final = "; a schema that is said by a header is read with includeHeaders=true"
 
 
-def framed_decoder(
-    settings: RegistrySettings,
-    reader: RegisteredSchema,
-    format: Format,
-    read: ReadSettings,
-    column: Literal["key", "value"] = "value",
-) -> FramedDecoder:
-    """In a task: a decoder of the keys or values of a registry's serializers. `reader` is what
-    `reader_schema` said on the driver."""
-    return FramedDecoder(schemas_of(settings, reader), reader, format, read, column)
-
-
 class FramedDecoder:
-    """A `Decoder` whose payloads say their own schemas. A batch of one schema, as most are, is
-    read by one decoder where it lies.
+    """A `Decoder` whose payloads say their own schemas, as those of a registry's serializers do. A
+    batch of one schema, as most are, is read by one decoder where it lies. `reader` is what
+    `reader_schema` said on the driver.
 
     `read` raises what `Schemas.find` raises: a registry that is away is no bad value.
     """
@@ -56,7 +44,7 @@ class FramedDecoder:
         reader: RegisteredSchema,
         format: Format,
         settings: ReadSettings,
-        column: Literal["key", "value"] = "value",
+        column: Side = "value",
     ) -> None:
         self.type: pa.DataType = format.type_of(reader.schema, settings)
         self._schemas = schemas

@@ -185,11 +185,13 @@ def _decoder(form: ColumnForm, registry: RegistrySettings) -> _Decode:
     if not form.framed:
         decoder = format_.unframed_decoder(form.schema, form.writers, form.settings)
         return lambda payloads, _: decoder.read(payloads)
-    from keyrange.registry.framed_decoder import framed_decoder
+    from keyrange.registry.framed_decoder import FramedDecoder
     from keyrange.registry.registered_schemas import RegisteredSchema
+    from keyrange.registry.schemas import schemas_of
 
     reader = RegisteredSchema(form.schema_id, _schema_type(form), form.schema)
-    return framed_decoder(registry, reader, format_, form.settings, form.column).read
+    schemas = schemas_of(registry, reader)
+    return FramedDecoder(schemas, reader, format_, form.settings, form.column).read
 
 
 def _schema_type(form: ColumnForm) -> str:

@@ -43,7 +43,7 @@ class Outbox:
         self.unacknowledged_bytes = 0
         self._lanes: dict[TopicPartition, Lane] = {}
         self._leaders: dict[TopicPartition, int] = {}
-        self._flying: dict[Send, int] = {}
+        self._flying: set[Send] = set()
 
     @property
     def is_empty(self) -> bool:
@@ -101,19 +101,19 @@ class Outbox:
             if leader is not None and (lane.is_added or not self._adds):
                 led.setdefault(leader, []).append(partition)
         for node_id, partitions in led.items():
-            while self._in_flight_to(node_id) < IN_FLIGHT_MAX:
+            while sum(each.node_id == node_id for each in self._flying) < IN_FLIGHT_MAX:
                 parts = self._parts(partitions, now_ms)
                 if not parts:
                     break
                 for part in parts:
                     self._lanes[part.batch.partition].sent(part)
                 send = Send(Produce(producer, parts), node_id)
-                self._flying[send] = node_id
+                self._flying.add(send)
                 yield send
 
     def answered(self, send: Send, answer: Answer, now_ms: int) -> Refused | None:
         """Take an answer in; returns a batch that will not be taken."""
-        del self._flying[send]
+        self._flying.remove(send)
         assert isinstance(send.request, Produce)
         unsaid = Outcome("UNKNOWN", passes=True) if answer.whole.error == NONE else answer.whole
         refused = None
@@ -132,7 +132,7 @@ class Outbox:
 
     def lost(self, send: Send, why: str, now_ms: int) -> None:
         """A request was not answered: nobody knows whether its batches are in the log."""
-        del self._flying[send]
+        self._flying.remove(send)
         assert isinstance(send.request, Produce)
         for part in send.request.parts:
             self._leaders.pop(part.batch.partition, None)
@@ -143,9 +143,6 @@ class Outbox:
         self.unacknowledged_bytes = 0
         for lane in self._lanes.values():
             lane.next_transaction(same_epoch)
-
-    def _in_flight_to(self, node_id: int) -> int:
-        return sum(each == node_id for each in self._flying.values())
 
     def _parts(self, partitions: Iterable[TopicPartition], now_ms: int) -> tuple[Part, ...]:
         found: list[Part] = []
