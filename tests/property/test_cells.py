@@ -123,10 +123,12 @@ def test_filled_cells_are_the_column_of_their_values(data: st.DataObject) -> Non
         )
 
 
-def test_constants_and_symbols() -> None:
+def test_constants_and_texts_of_numbers() -> None:
     kind = pa.struct([("a", pa.string()), ("b", pa.list_(pa.int32()))])
     root = node_of(kind)
-    root.children[0].symbols = pa.array(["x", "y"])
+    root.children[0].texts = lambda slots, there: pa.array(
+        ["xy"[number] if is_there else "" for number, is_there in zip(slots, there, strict=True)]
+    )
     root.children[1].constant = [1, None]
     layout = Layout(root)
     assert [each.type for each in layout.nodes] == [kind, pa.string()]

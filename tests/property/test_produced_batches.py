@@ -191,7 +191,7 @@ def check(
         assert [record[4] for record in records] == list(range(len(chosen)))
         fields = HEADER.unpack_from(data)
         assert fields[1] == len(data) - 12
-        assert fields[5] & 0x10 == (0x10 if settings.transactional else 0)
+        assert fields[5] & 0x10 == 0x10
         assert fields[6:9] == (len(chosen) - 1, first[3], max(record[3] for record in records))
         assert fields[9:] == (2**40, 7, sequence, len(chosen))
         limit = settings.batch_bytes if len(chosen) > 1 else settings.request_bytes
@@ -213,9 +213,7 @@ def test_rows_are_read_back_from_their_partitions_in_order(
 ) -> None:
     random = Random(seed)
     partitions, sticky = random.choice((1, 3, 4)), random.randrange(4)
-    settings = BatchSettings(
-        batch_bytes, request_bytes, compression, transactional=random.random() < 0.5
-    )
+    settings = BatchSettings(batch_bytes, request_bytes, compression)
     placed, refused = expected(rows, partitions, settings, sticky % partitions)
     if not rows:
         return

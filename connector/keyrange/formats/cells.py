@@ -24,6 +24,7 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from keyrange.formats.cell_kernels import gather_spans
 from keyrange.formats.payloads import Payloads
@@ -38,8 +39,12 @@ class Node:
 
     type: pa.DataType
     children: tuple[Node, ...] = ()
-    # Of a text whose slots are numbers of these.
-    symbols: pa.Array | None = None
+    # Of a text whose slots are numbers: the texts of these, where there are some.
+    texts: Callable[[_Array, _Array], pa.StringArray] | None = None
+    # What stands where there is no value.
+    default: pa.Scalar | None = None
+    # Of a list or a map: it is there, empty, where nothing was read of it.
+    is_always: bool = False
     # The value in all places, in a form that Arrow takes.
     constant: Any = UNSET
     number: int = -1
@@ -135,6 +140,8 @@ class Cells:
 
     def there(self, node: Node) -> _Array:
         """Where the node has a value, by place."""
+        if node.is_always:
+            return np.ones(int(self.counts[node.scope]), np.bool_)
         start = self.flag_at[node.number]
         found: _Array = self.flags[start : start + self.counts[node.scope]].view(np.bool_)
         return found
@@ -145,6 +152,10 @@ class Cells:
 
     def column(self, node: Node, inside: _Array | None = None) -> pa.Array:
         """The node's values by place, where the struct that it is `inside` of has one."""
+        found = self._column(node, inside)
+        return found if node.default is None else pc.fill_null(found, node.default)
+
+    def _column(self, node: Node, inside: _Array | None) -> pa.Array:
         kind, count = node.type, int(self.counts[node.scope])
         if node.constant is not UNSET:
             places = np.zeros(count, np.int8)
@@ -173,9 +184,8 @@ class Cells:
     def _values(self, node: Node, there: _Array) -> Iterator[pa.Buffer]:
         """The buffers of a node without children behind that of its validity."""
         kind, slots = node.type, self._slots(node)
-        if node.symbols is not None:
-            at = pa.array(np.where(there, slots, 0).astype(np.int32))
-            yield from node.symbols.take(at).buffers()[1:]
+        if node.texts is not None:
+            yield from node.texts(slots, there).buffers()[1:]
         elif pa.types.is_string(kind) or pa.types.is_binary(kind):
             ends = np.empty(len(there) + 1, np.int32)
             sizes = np.where(there, slots & 0xFFFF_FFFF, 0)

@@ -147,7 +147,7 @@ class RecordWriter:
                 *(columns.header_starts, columns.header_counts),
                 *(columns.header_names.arrays, columns.header_values.arrays),
                 *(columns.timestamps_ms, sizes, limit),
-                *(_TRANSACTIONAL if self._settings.transactional else 0, table, region, at),
+                *(_TRANSACTIONAL, table, region, at),
             )
             for begin, end, first, records in table[:count].tolist():
                 data = self._compressed(region[begin:end])

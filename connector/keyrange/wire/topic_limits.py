@@ -23,7 +23,6 @@ class BatchSettings:
     request_bytes: int = 1_048_576
     compression: str = "none"
     compression_level: int | None = None
-    transactional: bool = True
 
 
 @dataclass(frozen=True, slots=True)

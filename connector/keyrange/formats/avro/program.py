@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -151,7 +152,7 @@ class _Compiler:
             self.table += [*_halves(limit), *_halves(-limit)]
         elif kind == "enum":
             numbers = {each: at for at, each in enumerate(action.reader.symbols)}
-            node.symbols = pa.array(action.reader.symbols, pa.string())
+            node.texts = partial(_texts, pa.array(action.reader.symbols, pa.string()))
             self.step(kernels.SYMBOL, node, a=len(action.symbols), b=len(self.table))
             self.table += [-1 if each is None else numbers[each] for each in action.symbols]
         elif kind == "fixed":
@@ -244,6 +245,10 @@ def factor(action: Read) -> int:
     if not pa.types.is_timestamp(action.node.type):
         return 1
     return in_micros(action.writer.logical or action.reader.logical)
+
+
+def _texts(symbols: pa.StringArray, slots: _Array, there: _Array) -> pa.StringArray:
+    return symbols.take(pa.array(np.where(there, slots, 0).astype(np.int32)))
 
 
 def _halves(number: int) -> tuple[int, int]:

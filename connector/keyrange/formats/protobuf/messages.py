@@ -84,8 +84,6 @@ class Field:
     enum: Enum | None = None
     message: Message | None = None
     is_map: bool = False
-    # Of a value of a field that is repeated.
-    element: pa.DataType | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -160,7 +158,6 @@ class _Reader:
             enum,
             message,
             is_map,
-            element,
         )
 
 

@@ -9,6 +9,7 @@ from itertools import chain
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from keyrange.formats.cells import Cells, Layout, Node, node_of
 from keyrange.formats.protobuf import kernels
@@ -47,10 +48,6 @@ class Program:
     slots: _Array
     messages: _Array
     lookup: _Array
-    # By the node of its values.
-    enums: dict[int, Enum]
-    # By the node of the field.
-    defaults: dict[int, Field]
 
     def for_cells(self, cells: Cells) -> tuple[_Array, _Array, _Array]:
         """The kernel's fields, table and nodes, with the places of these cells."""
@@ -74,6 +71,28 @@ def program_of(message: Message) -> Program:
     return compiler.program()
 
 
+class _Names:
+    """The names of an enum's numbers."""
+
+    def __init__(self, enum: Enum) -> None:
+        self._enum = enum
+        self._numbers = np.array(sorted(enum.names), np.int64)
+        self._texts = pa.array([enum.names[each] for each in sorted(enum.names)], pa.string())
+
+    def of(self, slots: _Array, there: _Array) -> pa.StringArray:
+        numbers = np.where(there, slots, self._enum.first)
+        at = np.searchsorted(self._numbers, numbers)
+        at[at == len(self._numbers)] = 0
+        other = self._numbers[at] != numbers
+        texts = self._texts
+        if other.any():
+            unknown, places = np.unique(numbers[other], return_inverse=True)
+            at[other] = len(texts) + places
+            more = pa.array([self._enum.text(each) for each in unknown.tolist()], pa.string())
+            texts = pa.concat_arrays([texts, more])
+        return texts.take(pa.array(at))
+
+
 @dataclass(slots=True, eq=False)
 class _Compiler:
     layout: Layout
@@ -81,8 +100,6 @@ class _Compiler:
     messages: list[list[int]] = field(default_factory=list)
     lookup: list[int] = field(default_factory=list)
     table: list[int | _Begin] = field(default_factory=list)
-    enums: dict[int, Enum] = field(default_factory=dict)
-    defaults: dict[int, Field] = field(default_factory=dict)
 
     def add(self, message: Message, nodes: tuple[Node, ...], *, entry: bool = False) -> int:
         """The row of a message, of whose columns these are the nodes."""
@@ -131,13 +148,15 @@ class _Compiler:
         else:
             made[kernels.SLOT_AT] = _Begin(values, slots=True)
         if each.enum is not None:
-            self.enums[values.number] = each.enum
+            values.texts = _Names(each.enum).of
             if each.enum.closed:
                 made[kernels.KIND] = kernels.CLOSED_ENUM
                 made[kernels.ENUM] = len(self.table)
                 self.table += [len(each.enum.names), *sorted(each.enum.names)]
         if each.default is not None:
-            self.defaults[node.number] = each
+            default = each.enum.text(each.default) if each.enum else each.default
+            node.default = pa.scalar(default, each.type)
+        node.is_always = each.repeated
         return row
 
     def _oneof(self, row: int, each: Field, there: dict[Field, Node]) -> None:
@@ -188,6 +207,4 @@ class _Compiler:
             pairs(slots=True),
             np.array(self.messages, np.int64),
             np.array(self.lookup, np.int32),
-            self.enums,
-            self.defaults,
         )
