@@ -11,7 +11,7 @@ from keyrange.model.commit_settings import CommitSettings, DeliveryLimits, Redel
 from keyrange.model.offsets import topic_name_fault
 from keyrange.model.state_scope import StateScope
 from keyrange.options.key_ranges import KeyRangeOptions
-from keyrange.options.option import BOTH, INT32_MAX, INT64_MAX, option
+from keyrange.options.option import BOTH, INT32_MAX, INT64_MAX, option, text_option
 from keyrange.options.secrets import Secret, parse_secret
 from keyrange.options.value_parsers import (
     NAME_BYTES_MAX,
@@ -106,19 +106,17 @@ class CommitOptions:
         modes=BOTH,
         part=True,
     )
-    table: str = option(
+    table: str = text_option(
         "commitTable",
         path_or_uri,
         "The Delta table of the individual commits. keyrange creates it if it is missing. "
         "objectStore.NAME are settings of the object store for this table and all other files "
         "that keyrange reads and writes, secrets as env:NAME or file:PATH.",
-        unset="",
     )
-    group: str = option(
+    group: str = text_option(
         "commitGroup",
         group_up_to(NAME_BYTES_MAX),
         "The name of the query in the commit table. Default: kafka.group.id, or else default.",
-        unset="",
     )
     on_fresh_start: str = option(
         "commitTable.onFreshStart",
@@ -193,36 +191,32 @@ class CommitOptions:
         "by an error of the program; 1 lets all of them fail. Also of whole batches, with "
         "badValues=deadLetter.",
     )
-    dead_letter_table: str = option(
+    dead_letter_table: str = text_option(
         "deadLetterTable",
         path_or_uri,
         "The Delta table of the dead letters. Default: commitTable with _dead_letters appended. "
         "Also of whole batches, with badValues=deadLetter.",
         values="as commitTable",
-        unset="",
     )
-    dead_letter_topic: str = option(
+    dead_letter_topic: str = text_option(
         "deadLetterTopic",
         _topic,
         "A topic to which the driver also sends the dead letters, each once for readers with "
         "isolation.level=read_committed.",
         values="a topic",
-        unset="",
     )
-    verdict_directory: str = option(
+    verdict_directory: str = text_option(
         "verdictDirectory",
         path_or_uri,
         "The directory that keeps the output of a batch and the results of its records until "
         "the batch is committed; driver and executors share it. Default: commitTable with "
         "_verdicts appended.",
-        unset="",
     )
-    state_directory: str = option(
+    state_directory: str = text_option(
         "stateDirectory",
         path_or_uri,
         "The directory that keeps the state of keys of a keyrange.job; driver and executors share "
         "it. Default: commitTable with _state appended.",
-        unset="",
     )
     state_retention_ms: int = option(
         "state.retention",
@@ -231,7 +225,7 @@ class CommitOptions:
         "commits reset` and `keyrange state` can go back that far.",
         default="7d",
     )
-    state_topic: str = option(
+    state_topic: str = text_option(
         "state.topic",
         _topic,
         "For topics that are partitioned alike: partitions with the same number share the state of "
@@ -239,7 +233,6 @@ class CommitOptions:
         "records first. All topics need the same number of partitions. Default: each partition "
         "has its own state.",
         values="a topic",
-        unset="",
     )
     available_now: str = option(
         "availableNow.redelivery",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from keyrange.options import source_values
-from keyrange.options.option import GivenOptions, option
+from keyrange.options.option import GivenOptions, option, text_option
 from keyrange.options.value_parsers import Violations, importable
 
 
@@ -34,13 +34,12 @@ class MappingOptions:
         "user who may set this option can run any function that executors can import.",
         values="package.module:function",
     )
-    schema: str = option(
+    schema: str = text_option(
         "mapInArrowSchema",
         source_values.schema,
         "The columns that the function of mapInArrow yields, all nullable, which are the "
         "columns of the DataFrame. Every batch has to have exactly these.",
         values="DDL, such as key binary, count bigint",
-        unset="",
     )
 
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from keyrange.options.commits import CommitOptions, beside, path_mistake
 from keyrange.options.key_ranges import KeyRangeOptions
-from keyrange.options.option import INT32_MAX, option
+from keyrange.options.option import INT32_MAX, option, text_option
 from keyrange.options.value_parsers import (
     NAME_BYTES_MAX,
     Violations,
@@ -65,21 +65,19 @@ class MemberOptions:
         default="3000",
         part=True,
     )
-    host: str = option(
+    host: str = text_option(
         "pin.driver.host",
         text,
         "The address at which tasks ask the driver which key ranges they read. Default: the "
         "driver's own address towards the brokers.",
         values="a host name or an address",
-        unset="",
     )
-    bind_address: str = option(
+    bind_address: str = text_option(
         "pin.driver.bind.address",
         text,
         "The address at which the driver listens for tasks, as spark.driver.bindAddress is to "
         "spark.driver.host. Default: at pin.driver.host.",
         values="an address, such as 0.0.0.0",
-        unset="",
     )
     port: int = option(
         "pin.driver.port",
@@ -87,7 +85,7 @@ class MemberOptions:
         "The port at which the driver listens for tasks.",
         default="0",
     )
-    listener: str = option(
+    listener: str = text_option(
         "keyRangeListener",
         _listener,
         "A subclass of keyrange.KeyRangeListener, by the name under which executors import it. "
@@ -95,7 +93,6 @@ class MemberOptions:
         "loses, before it reads their records. A user who may set this option can run any code "
         "that executors can import.",
         values="package.module:Class",
-        unset="",
     )
     splits_per_core: int = option(
         "splitsPerCore",
@@ -105,20 +102,18 @@ class MemberOptions:
         "at the same time wait in the executor's directory, or are fetched again.",
         default="1",
     )
-    table: str = option(
+    table: str = text_option(
         "memberTable",
         path_or_uri,
         "The Delta table of the assignments: which member has which key ranges. keyrange "
         "creates it if it is missing. Default: commitTable with _members appended.",
-        unset="",
     )
-    group: str = option(
+    group: str = text_option(
         "memberGroup",
         # The Kafka group is named after it, with a suffix.
         group_up_to(NAME_BYTES_MAX - len(MEMBERS_SUFFIX)),
         f"The members' group; in Kafka it has {MEMBERS_SUFFIX} behind it. Default: commitGroup, "
         "kafka.group.id, or default.",
-        unset="",
     )
     names: str = option(
         "memberNames",
@@ -127,36 +122,32 @@ class MemberOptions:
         "dynamic: keyrange generates names. auto: static if the executor finds a name.",
         default="auto",
     )
-    name: str = option(
+    name: str = text_option(
         "member.name",
         name_up_to(NAME_BYTES_MAX),
         "The name itself, for a query with one executor or a plain consumer.",
         values="a name",
-        unset="",
     )
-    name_env: str = option(
+    name_env: str = text_option(
         "member.name.env",
         variable,
         "The environment variable of the executors that holds the name; it has to be set. "
         "Default: METADATA_NAME, if it is set.",
-        unset="",
     )
-    name_file: str = option(
+    name_file: str = text_option(
         "member.name.file",
         local_path,
         "A file on a volume that outlives the executor. It holds the name; an executor creates it "
         "with a new name if it is missing.",
         values="a path on the executors",
-        unset="",
     )
-    slot_directory: str = option(
+    slot_directory: str = text_option(
         "slot.directory",
         local_path,
         "The directory below which each slot has a directory for caches and state. keyrange makes "
         "these in a subdirectory that only its user can read, so a volume's root will do. "
         "Default: a directory of the user on the host.",
         values="a path on the executors",
-        unset="",
     )
     registration_timeout_ms: int = option(
         "registration.timeout.ms",

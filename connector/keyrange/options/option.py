@@ -108,6 +108,11 @@ def option(
     )
 
 
+def text_option(name: str, parse: Callable[[str], str], doc: str, **more: Unpack[_More]) -> str:
+    """The same of a text, which is "" without the option."""
+    return option(name, parse, doc, unset="", **more)
+
+
 def made_of(parts: type, value: _T, modes: tuple[Mode, ...] = STREAM) -> _T:
     """A field whose value is made of the options of another dataclass; `value` until it is. `modes`
     are the reads that these act on."""

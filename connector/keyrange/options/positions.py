@@ -17,7 +17,7 @@ from keyrange.model.position_options import (
 )
 from keyrange.model.subscription import Assign, Subscribe, SubscribePattern, Subscription
 from keyrange.options import source_values
-from keyrange.options.option import INT64_MAX, GivenOptions, Mode, option
+from keyrange.options.option import INT64_MAX, GivenOptions, Mode, option, text_option
 from keyrange.options.value_parsers import Violations, int_between, one_of
 
 _STRATEGIES: Final = ("subscribe", "subscribePattern", "assign")
@@ -34,13 +34,12 @@ class SubscriptionOptions:
         values="topic,topic,...",
         unset=(),
     )
-    subscribe_pattern: str = option(
+    subscribe_pattern: str = text_option(
         "subscribePattern",
         source_values.pattern,
         "Reads every topic whose name matches, also those that are created later. Internal topics "
         "are left out.",
         values="a regular expression",
-        unset="",
     )
     subscribe_pattern_match: Literal["full", "search"] = option(
         "subscribePatternMatch",

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from keyrange.model.subscription import SubscribePattern, Subscription
 from keyrange.options.kafka_properties import parse_tls_options
-from keyrange.options.option import GivenOptions, option, rows_of
+from keyrange.options.option import GivenOptions, option, rows_of, text_option
 from keyrange.options.secrets import NO_SECRET, Secret, UnseenText, parse_secret
 from keyrange.options.security_properties import TlsSettings
 from keyrange.options.value_parsers import Violations, duration_or_ms, int_between, not_empty
@@ -99,20 +99,18 @@ class RegistrySettings:
         "connection, no answer in time, HTTP status 429 and 5xx.",
         default="5",
     )
-    value_subject: str = option(
+    value_subject: str = text_option(
         "valueSubject",
         not_empty,
         "The subject of the registry whose latest schema, at the start of the query, says the "
         "columns of values. Default: TOPIC-value, for a query of one topic.",
         values=_SUBJECT,
-        unset="",
     )
-    key_subject: str = option(
+    key_subject: str = text_option(
         "keySubject",
         not_empty,
         "The same for keys. Default: TOPIC-key.",
         values=_SUBJECT,
-        unset="",
     )
     tls: TlsSettings = field(default_factory=TlsSettings)
 

@@ -28,6 +28,7 @@ from keyrange.options.option import (
     option,
     option_fields,
     rows_of,
+    text_option,
 )
 from keyrange.options.positions import EndOptions, StartOptions, SubscriptionOptions
 from keyrange.options.registry import RegistrySettings
@@ -186,14 +187,13 @@ class SourceOptions:
     commits: CommitOptions = made_of(CommitOptions, CommitOptions())
     members: MemberOptions = made_of(MemberOptions, MemberOptions())
     volumes: VolumeOptions = made_of(VolumeOptions, VolumeOptions())
-    group_id_prefix: str = option(
+    group_id_prefix: str = text_option(
         "groupIdPrefix",
         name_up_to(NAME_BYTES_MAX - 33),
         "Mirrors the query's committed offsets to a Kafka group whose name begins with this text; "
         "the checkpoint stores the name. kafka.group.id names the whole group and takes "
         "precedence. A batch read mirrors nothing.",
         values="the beginning of a group's name",
-        unset="",
     )
     mirror_offsets: bool = option(
         "mirrorOffsets",
@@ -223,13 +223,12 @@ class SourceOptions:
         "How long a task waits for the next records of its range, broker restarts included.",
         default="120000",
     )
-    rack_variable: str = option(
+    rack_variable: str = text_option(
         "client.rack.env",
         variable,
         "The environment variable of the executors that holds their rack: each executor reads "
         "from the replica in its own rack. kafka.client.rack has one value for all executors. "
         "Executors without the variable read from leaders.",
-        unset="",
     )
     client: ClientSettings = field(default_factory=ClientSettings)
 

@@ -20,7 +20,7 @@ from keyrange.model.value_forms import (
     locations,
 )
 from keyrange.options.commits import path_mistake
-from keyrange.options.option import GivenOptions, option
+from keyrange.options.option import GivenOptions, option, text_option
 from keyrange.options.registry import RegistrySettings
 from keyrange.options.value_parsers import Violations, name_up_to, one_of, path_or_uri
 
@@ -49,14 +49,13 @@ class ValueOptions:
         "keyrange.job without a function merges into a table with keys.",
         default="raw",
     )
-    schema: str = option(
+    schema: str = text_option(
         "valueSchema",
         str,
         f"What values are read into. {_SCHEMA}",
         values=_SCHEMA_VALUES,
-        unset="",
     )
-    location: str = option(
+    location: str = text_option(
         "valueSchema.location",
         path_or_uri,
         "A file that holds valueSchema, for all that have the same one. The driver reads it once, "
@@ -64,15 +63,13 @@ class ValueOptions:
         "avro other files may follow, separated by commas: schemas by which values were written "
         "that name them in Avro's single-object header.",
         values="an absolute path or a URI",
-        unset="",
     )
-    message: str = option(
+    message: str = text_option(
         "valueMessage",
         name_up_to(1000),
         "The message of valueSchema that values are, with valueFormat=protobuf; the first one "
         "without it.",
         values="its name, with or without its package",
-        unset="",
     )
     key_format: str = option(
         "keyFormat",
@@ -80,26 +77,23 @@ class ValueOptions:
         "What the keys of records are, as valueFormat. Key ranges and state keep to the bytes.",
         default="raw",
     )
-    key_schema: str = option(
+    key_schema: str = text_option(
         "keySchema",
         str,
         "What keys are read into, as valueSchema.",
         values=_SCHEMA_VALUES,
-        unset="",
     )
-    key_location: str = option(
+    key_location: str = text_option(
         "keySchema.location",
         path_or_uri,
         "A file that holds keySchema, as valueSchema.location.",
         values="an absolute path or a URI",
-        unset="",
     )
-    key_message: str = option(
+    key_message: str = text_option(
         "keyMessage",
         name_up_to(1000),
         "The message of keySchema that keys are, as valueMessage.",
         values="its name, with or without its package",
-        unset="",
     )
     bad: Literal["null", "fail", "deadLetter", "column"] = option(
         "badValues",
@@ -111,21 +105,19 @@ class ValueOptions:
         f"{BAD_COLUMN} says why.",
         default="fail",
     )
-    rescued: str = option(
+    rescued: str = text_option(
         "rescuedData",
         name_up_to(200),
         "A column with what of a value valueSchema has no place for, as JSON text: fields that it "
         "lacks.",
         values="a name",
-        unset="",
     )
-    time_zone: str = option(
+    time_zone: str = text_option(
         "timeZone",
         name_up_to(100),
         "The zone of times in JSON values that name none. Without it keyrange.job takes "
         "spark.sql.session.timeZone, and a DataFrame UTC.",
         values="such as Europe/Berlin or +02:00",
-        unset="",
     )
 
     def form(self, side: Side) -> tuple[str, str, str, str]:

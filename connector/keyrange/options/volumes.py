@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from keyrange.model.volumes import Limit, Policy, VolumeName
 from keyrange.options.kafka_properties import ClientSettings
-from keyrange.options.option import INT32_MAX, INT64_MAX, option, rows_of
+from keyrange.options.option import INT32_MAX, INT64_MAX, option, rows_of, text_option
 from keyrange.options.value_parsers import (
     boolean,
     int_between,
@@ -133,20 +133,18 @@ class VolumeOptions:
         "The factor of throttle.factor.source=static.",
         unset=1.0,
     )
-    factor_file: str = option(
+    factor_file: str = text_option(
         "throttle.factor.file",
         local_path,
         "A file that holds the factor, for throttle.factor.source=file. It is read at every check.",
-        unset="",
     )
-    factor_topic: str = option(
+    factor_topic: str = text_option(
         "throttle.factor.topic",
         not_empty,
         "A topic of the cluster of kafka.admin.*, for throttle.factor.source=topic. The value of "
         "the last record of its first partition is the factor, as text. Without a newer record "
         "for throttle.factor.validity.duration the fallback holds.",
         values="a topic",
-        unset="",
     )
     quota_source: str = option(
         "quota.source",
@@ -166,11 +164,10 @@ class VolumeOptions:
         "minutes to the floor.",
         unset=BASE_RATE,
     )
-    quota_file: str = option(
+    quota_file: str = text_option(
         "quota.file",
         local_path,
         "A file that holds this rate, for quota.source=file.",
-        unset="",
     )
     admission: bool = option(
         "guard.admission",
@@ -193,13 +190,12 @@ class VolumeOptions:
         "make.",
         default="true",
     )
-    reaper: str = option(
+    reaper: str = text_option(
         "guard.reaper",
         not_empty,
         "The name of the job that runs `keyrange volumes reap` when the guard is dead, such as "
         "cronjob/reap: Kafka's quotas have no end of their own.",
         values="words",
-        unset="",
     )
     excluded: frozenset[str] = option(
         "guard.exclude",
