@@ -24,6 +24,7 @@ from keyrange.options.value_parsers import (
     part_of_one,
     path_or_uri,
     size_between,
+    takes,
 )
 
 STORAGE_PREFIX: Final = "objectstore."
@@ -61,6 +62,7 @@ def path_mistake(path: str) -> str | None:
     return None
 
 
+@takes("a topic")
 def _topic(value: str) -> str:
     if fault := topic_name_fault(value):
         raise ValueError(f"must be the name of a topic, and {fault}")
@@ -203,7 +205,6 @@ class CommitOptions:
         _topic,
         "A topic to which the driver also sends the dead letters, each once for readers with "
         "isolation.level=read_committed.",
-        values="a topic",
     )
     verdict_directory: str = text_option(
         "verdictDirectory",
@@ -232,7 +233,6 @@ class CommitOptions:
         "their keys, which stands in the partitions of this topic. A batch reads the topic's "
         "records first. All topics need the same number of partitions. Default: each partition "
         "has its own state.",
-        values="a topic",
     )
     available_now: str = option(
         "availableNow.redelivery",

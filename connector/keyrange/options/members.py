@@ -126,7 +126,6 @@ class MemberOptions:
         "member.name",
         name_up_to(NAME_BYTES_MAX),
         "The name itself, for a query with one executor or a plain consumer.",
-        values="a name",
     )
     name_env: str = text_option(
         "member.name.env",

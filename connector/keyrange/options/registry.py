@@ -19,7 +19,6 @@ REGISTRY_TLS_PREFIX: Final = "schemaregistry.ssl."
 # What the names of TLS properties have before them where they are spoken of.
 SHOWN_PREFIX: Final = "schemaRegistry."
 
-_LOGIN: Final = "a text, env:NAME or file:PATH"
 _SUBJECT: Final = "the name of a subject"
 
 
@@ -66,14 +65,12 @@ class RegistrySettings:
         "schemaRegistry.user",
         parse_secret,
         "Logs in at the registry (HTTP basic), together with schemaRegistry.password.",
-        values=_LOGIN,
         unset=NO_SECRET,
     )
     password: Secret = option(
         "schemaRegistry.password",
         parse_secret,
         "The password of schemaRegistry.user.",
-        values=_LOGIN,
         unset=NO_SECRET,
     )
     token: Secret = option(
@@ -81,7 +78,6 @@ class RegistrySettings:
         parse_secret,
         "Logs in at the registry by a bearer token. One that is referred to is looked up for each "
         "request, so something else may keep it fresh.",
-        values=_LOGIN,
         unset=NO_SECRET,
     )
     request_timeout_ms: int = option(

@@ -13,6 +13,7 @@ from typing import Final
 
 from keyrange.errors import KeyrangeError, error
 from keyrange.options.allowlist import NotAllowed, check_path
+from keyrange.options.value_parsers import takes
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _FILE_BYTES_MAX: Final = 1 << 20
@@ -80,6 +81,7 @@ class Secret:
 NO_SECRET: Final = Secret("")
 
 
+@takes("a text, env:NAME or file:PATH")
 def parse_secret(value: str) -> Secret:
     """A secret or a reference. ValueError, without the value, for a reference to nothing."""
     kind, _, rest = value.partition(":")

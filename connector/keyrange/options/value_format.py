@@ -62,7 +62,6 @@ class ValueOptions:
         f"when the query starts, with the settings objectStore.NAME. {_FILES} Of "
         "avro other files may follow, separated by commas: schemas by which values were written "
         "that name them in Avro's single-object header.",
-        values="an absolute path or a URI",
     )
     message: str = text_option(
         "valueMessage",
@@ -87,7 +86,6 @@ class ValueOptions:
         "keySchema.location",
         path_or_uri,
         "A file that holds keySchema, as valueSchema.location.",
-        values="an absolute path or a URI",
     )
     key_message: str = text_option(
         "keyMessage",
@@ -110,7 +108,6 @@ class ValueOptions:
         name_up_to(200),
         "A column with what of a value valueSchema has no place for, as JSON text: fields that it "
         "lacks.",
-        values="a name",
     )
     time_zone: str = text_option(
         "timeZone",

@@ -83,6 +83,7 @@ NAME_BYTES_MAX = 2**15 - 1
 def name_up_to(most_bytes: int) -> Callable[[str], str]:
     """Text that goes into Kafka's messages as it is."""
 
+    @takes("a name")
     def parse(value: str) -> str:
         if len(value.encode(errors="replace")) > most_bytes:
             raise ValueError(f"must have {most_bytes} bytes at the most")
