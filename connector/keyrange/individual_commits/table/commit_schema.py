@@ -67,6 +67,9 @@ _TIMER: Final = pa.struct(
     [("lo", pa.int64()), ("hi", pa.int64()), ("timer_us", pa.int64()), ("retry_ms", pa.int64())]
 )
 _START: Final = pa.struct([("offset", pa.int64()), ("clock_us", pa.int64())])
+# What the numbers of a commit rest on, and its counts, in columns of the same order.
+_TERMS: Final = tuple(each.name for each in fields(CommitSettings))
+_COUNTS: Final = ("done_records", "rejected", "held_back", "dead", "redelivered", "log_end")
 SCHEMA: Final = pa.schema(
     [
         ("group", pa.string()),
@@ -79,17 +82,8 @@ SCHEMA: Final = pa.schema(
         ("batch_id", pa.int64()),
         ("committed_at", TIME),
         *FIELDS,
-        ("hash", pa.string()),
-        ("null_keys", pa.string()),
-        ("isolation", pa.string()),
-        ("state_topic", pa.string()),
-        ("keys", pa.string()),
-        ("done_records", pa.int64()),
-        ("rejected", pa.int64()),
-        ("held_back", pa.int64()),
-        ("dead", pa.int64()),
-        ("redelivered", pa.int64()),
-        ("log_end", pa.int64()),
+        *((name, pa.string()) for name in _TERMS),
+        *((name, pa.int64()) for name in _COUNTS),
         ("who", pa.string()),
         ("why", pa.string()),
         ("group_seq", pa.int64()),
@@ -105,9 +99,8 @@ SCHEMA: Final = pa.schema(
     ]
 )
 
-# Fields of a commit, and of what its numbers rest on, that have a column of their name.
+# Fields of a commit that have a column of their name.
 _AS_THEY_ARE: Final = ("group", "source_id", "query_id", "run_id", "whole", "batch_id", "who")
-_TERMS: Final = tuple(each.name for each in fields(CommitSettings))
 # What all rows of one commit have in common.
 _OF_COMMIT: Final = (*_AS_THEY_ARE, *_TERMS, "commit_seq", "kind", "committed_at", "why")
 # What they have in common besides, in fences alone or in batches, and null where there is none.
@@ -123,12 +116,8 @@ FENCE_COLUMNS: Final = (
 )
 # And of the claims in those of consumers.
 CLAIM_COLUMNS: Final = ("source_id", "commit_seq", "claim")
-_COUNTS: Final = ("done_records", "rejected", "held_back", "dead", "redelivered", "log_end")
 _COUNTED: Final = attrgetter(*(each.name for each in fields(CommitCounts)))
 _TIMES: Final = ("watermark", "watermark_since", "next_timers", "batch_starts")
-_NO_TIMES: Final = (None,) * len(_TIMES)
-_NO_COUNTS: Final = (None,) * len(_COUNTS)
-
 
 Row = Mapping[str, Any]
 Counts = dict[TopicPartition, CommitCounts]
@@ -148,24 +137,21 @@ def rows_of(commit: Commit) -> pa.Table:
     }
     names = [name for name, _ in FIELDS]
     columns |= dict(zip(names, write_states(states), strict=True))
-    # Of a whole partition, and so in one of its rows.
     firsts = dict(zip(states, states.first_piece.tolist(), strict=False))
-    values: list[Any] = [_NO_COUNTS] * count
-    for partition in commit.counts.keys() & firsts.keys():
-        values[firsts[partition]] = _COUNTED(commit.counts[partition])
-    for name, column in zip(_COUNTS, zip(*values, strict=True), strict=True):
-        columns[name] = pa.array(column, pa.int64())
-    if commit.runs:
-        runs: list[Any] = [None] * count
-        for partition in commit.runs.keys() & firsts.keys():
-            runs[firsts[partition]] = [run.flat() for run in commit.runs[partition]]
-        columns["state_runs"] = pa.array(runs, SCHEMA.field("state_runs").type)
-    if commit.times:
-        times: list[Any] = [_NO_TIMES] * count
-        for partition in commit.times.keys() & firsts.keys():
-            times[firsts[partition]] = _of_time(commit.times[partition])
-        for name, column in zip(_TIMES, zip(*times, strict=True), strict=True):
+
+    def put(names: Sequence[str], told: Mapping[TopicPartition, Any], row_of: Any) -> None:
+        """What is of whole partitions, and so in one row of each."""
+        rows: list[Any] = [(None,) * len(names)] * count
+        for partition in told.keys() & firsts.keys():
+            rows[firsts[partition]] = row_of(told[partition])
+        for name, column in zip(names, zip(*rows, strict=True), strict=True):
             columns[name] = pa.array(column, SCHEMA.field(name).type)
+
+    put(_COUNTS, commit.counts, _COUNTED)
+    if commit.runs:
+        put(("state_runs",), commit.runs, lambda runs: ([run.flat() for run in runs],))
+    if commit.times:
+        put(_TIMES, commit.times, _of_time)
     return sealed(pa.table(columns, SCHEMA), SAME)
 
 
