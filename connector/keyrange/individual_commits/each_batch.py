@@ -222,11 +222,8 @@ class EachBatch:
         source_id = planned.mark.source_id
         if self._run is None or self._run.source_id != source_id:
             run_id, how = uuid.uuid4().hex, self.options.commits.on_fresh_start
-
-            @functools.cache
-            def table_of(source: str) -> CommitTable:
-                return self.open_table(self.options.commits, source)
-
+            # The commits of a source, opened once.
+            table_of = functools.cache(functools.partial(self.open_table, self.options.commits))
             table = table_of(source_id)
             fence = self._commit_of(planned, run_id, seq=1, kind=CommitKind.FENCE, batch_id=-1)
             driver = driver_takeover.begin(

@@ -12,7 +12,7 @@ import time
 import uuid
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import Any, Final
 
 import numpy as np
@@ -25,7 +25,7 @@ from keyrange.individual_commits.batch_deliveries import (
     states_before,
     work_settings,
 )
-from keyrange.individual_commits.model.commit import CommitTable, Snapshot
+from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.individual_commits.model.delivery_columns import (
     DeliveryColumns,
     due_until_ms,
@@ -92,8 +92,8 @@ class IndividualCommits(CommitStrategy):
         self._cuts_of = cuts_of
         self._commits = options.commits
         self._terms = options.commits.terms(options.key_ranges)
-        self._open_table = open_table
-        self._tables: dict[str, CommitTable] = {}
+        # The commits of a source, opened once.
+        self._table = cache(partial(open_table, options.commits))
         self._made_up = uuid.uuid4().hex
         self._resumes: tuple[str, int] | None = None
         self._start: Checkpoint | None = None
@@ -347,11 +347,6 @@ class IndividualCommits(CommitStrategy):
             f"'{group}' of the commit table has commits already",
             source_id=last,
         )
-
-    def _table(self, source_id: str) -> CommitTable:
-        if source_id not in self._tables:
-            self._tables[source_id] = self._open_table(self._commits, source_id)
-        return self._tables[source_id]
 
     def _mark(
         self,

@@ -116,9 +116,8 @@ class StoredState:
     def of_key(self, partition: TopicPartition, key: bytes) -> dict[str, Any] | None:
         """The variables of a key, None where it has none."""
         key_hash = hash_of(key)
-        found = clipped(self.runs.get(partition, ()), KeyRange(key_hash, key_hash + 1))
         wanted = Keys(np.array([key_hash], np.int64), pa.array([key], pa.binary()))
-        blocks = [self._blocks(run, self.form) for run in found]
+        blocks = self.blocks(partition, KeyRange(key_hash, key_hash + 1))
         batch = self._left(look_up(blocks, wanted, self.form))
         return plain_rows(batch, self.form)[0][1] if batch.num_rows else None
 
