@@ -10,7 +10,7 @@ from keyrange.model.offsets import TopicPartition
 
 def counts_of(running: BatchRun, judged: Outcome) -> dict[TopicPartition, CommitCounts]:
     """What a batch did with the partitions of which it handed something out, in records."""
-    told, plan, planned = running.told(), running.plan, running.plan.planned
+    told, plan, planned = running.told, running.plan, running.plan.planned
     ends, log_ends = planned.end.positions, planned.mark.log_ends
     verdicts, deliveries = told.verdicts(), plan.deliveries
     again = dict(zip(deliveries, deliveries.redelivered_counts().tolist(), strict=True))

@@ -66,9 +66,7 @@ class BatchRun:
         # Called when the verdict stands, just before its output is appended to such a table.
         self.when_decided: Callable[[], object] = lambda: None
         self._staged: list[Manifest] | None = None
-        self._told: ReportedResults | None = None
         self._said_by: tuple[str, ReportedResults] | None = None
-        self._judged: Outcome | None = None
         self._acknowledged: list[DataFrame] = []
         self._rejected = ReportedResults()
         # Whether the job said something of the batch.
@@ -172,7 +170,7 @@ class BatchRun:
 
     def _release(self, manifest: Manifest) -> Release:
         befores, afters = (
-            each.committed_offsets for each in (self.plan.states, self.judged().states)
+            each.committed_offsets for each in (self.plan.states, self.judged.states)
         )
         bounds = {partition: (befores[partition], after) for partition, after in afters.items()}
         topic_ids = self.plan.planned.end.topic_ids
@@ -297,26 +295,25 @@ class BatchRun:
             self._rejected.add(partition, RecordOutcome(row.offset, row.key_hash, Cause.REJECTED))
             self._rejected.errors.setdefault(partition, {})[row.offset] = row.error
 
+    @cached_property
     def told(self) -> ReportedResults:
         """All that was said of the batch."""
-        if self._told is None:
-            made = self.manifest
-            rows = self.rows_of(made) if made is not None and made.files else None
-            told = self._reported()
-            for partition, said in self._rejected.not_done.items():
-                for each in said.values():
+        made = self.manifest
+        rows = self.rows_of(made) if made is not None and made.files else None
+        told = self._reported()
+        for partition, said in self._rejected.not_done.items():
+            for each in said.values():
+                told.add(partition, each)
+        told.errors = self._rejected.errors
+        if rows is not None and made is not None and not made.counted:
+            reported_outcomes.count_output(rows, told)
+        is_silent = self.plan.deliveries.is_empty or self.is_worked_on
+        if self.plan.wants_mentions and not is_silent:
+            left = reported_outcomes.unmentioned(self.batch, self._acknowledged, rows)
+            for partition, found in left.items():
+                for each in found:
                     told.add(partition, each)
-            told.errors = self._rejected.errors
-            if rows is not None and made is not None and not made.counted:
-                reported_outcomes.count_output(rows, told)
-            is_silent = self.plan.deliveries.is_empty or self.is_worked_on
-            if self.plan.wants_mentions and not is_silent:
-                left = reported_outcomes.unmentioned(self.batch, self._acknowledged, rows)
-                for partition, found in left.items():
-                    for each in found:
-                        told.add(partition, each)
-            self._told = told
-        return self._told
+        return told
 
     def _reported(self) -> ReportedResults:
         """What the verdict says, which is read once."""
@@ -344,7 +341,7 @@ class BatchRun:
         found = [] if self.manifest is None else self._failures_in(self.manifest)
         known = {(each.partition, each.offset) for each in found}
         # What the job said by DataFrame, or did not say, is in no file.
-        for partition, said in self.told().not_done.items():
+        for partition, said in self.told.not_done.items():
             errors = self._rejected.errors.get(partition, {})
             found += [
                 Failure(partition, at, each.cause, errors.get(at, ""), is_exception=False)
@@ -357,11 +354,10 @@ class BatchRun:
         found = self.store.failures_in(manifest)
         return [replace(each, is_exception=self.errors_are_exceptions) for each in found]
 
+    @cached_property
     def judged(self) -> Outcome:
         """The states after the batch, and what is given up. Raises IMPLAUSIBLE_VERDICT."""
-        if self._judged is None:
-            self._judged = self.plan.judge(self.told(), self.now_ms)
-        return self._judged
+        return self.plan.judge(self.told, self.now_ms)
 
     def moves_committed(self) -> bool:
         """Whether committed offsets move with a batch of which nothing is said."""

@@ -179,7 +179,7 @@ class EachBatch:
         check, driver, before = lambda: run.checked(run.table.known()), run.driver, run.before
         with BatchRun(batch, plan, store, _now_ms(), check, driver, before) as running:
             self._call(run, running)
-            judged = running.judged()
+            judged = running.judged
             known = running.appended_at or run.table.known()
             commit = self._commit(run, running, known, judged)
             run.table.append(commit)
@@ -187,7 +187,7 @@ class EachBatch:
             run.driver = replace(
                 run.driver, stopped=frozenset(), committed={}, applications=frozenset()
             )
-            run.before += worked_in(plan, running.told())
+            run.before += worked_in(plan, running.told)
             run.released = commit.released
             self._tell(run, running, known, commit)
         self._clean(run, running, commit, store)

@@ -43,7 +43,7 @@ def append_letters(
     its timer where the batch gives that up, and is returned; where the record is done, that is
     noted, and it stands for nothing any more. Nobody says of a timer that it has fired after
     all."""
-    planned, judged = running.plan.planned, running.judged()
+    planned, judged = running.plan.planned, running.judged
     given_up = {letter.subject for letter in letters}
     stood = {subject: standing.pop(subject) for subject in given_up & standing.keys()}
     fresh = [letter for letter in letters if letter.subject not in stood]
@@ -101,7 +101,7 @@ def letters_of(running: BatchRun) -> list[Letter]:
 
 
 def _of_records(running: BatchRun) -> list[DeadLetter]:
-    given_up = running.judged().dead
+    given_up = running.judged.dead
     dead = {partition: {h.offset: h for h in each} for partition, each in given_up.items()}
     if not dead:
         return []
@@ -159,7 +159,7 @@ def _letter(
     text, frames, record = kept.get(place, _NONE)
     if record is None:
         record = read.get(place, {})
-    text = running.told().errors.get(partition, {}).get(pending_record.offset) or text
+    text = running.told.errors.get(partition, {}).get(pending_record.offset) or text
     letter = letter_of(
         planned,
         planned.mark.source_id,
