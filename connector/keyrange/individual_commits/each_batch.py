@@ -57,7 +57,7 @@ from keyrange.individual_commits.reported_outcomes import check_columns
 from keyrange.individual_commits.state_runs_after_batch import runs_after
 from keyrange.individual_commits.times_after_batch import times_after
 from keyrange.individual_commits.transactional_output import ends_of_output, released_before
-from keyrange.individual_commits.verdict_store import VerdictStore, unwritable
+from keyrange.individual_commits.verdict_store import VerdictStore, keeping
 from keyrange.model.offsets import TopicPartition
 from keyrange.options import SourceOptions, parse_options
 from keyrange.options.commits import CommitOptions
@@ -274,10 +274,8 @@ class EachBatch:
 
     def _open_store(self, run: _Run) -> VerdictStore:
         location = as_spark_names(self.options.commits.verdict_directory, self.checkpoint)
-        try:
+        with keeping(location):
             run.store = run.store or VerdictStore(location, run.source_id, run.last.storage)
-        except FAILURES as failure:
-            raise unwritable(location, failure) from None
         return run.store
 
     def _check_said(self, running: BatchRun) -> None:

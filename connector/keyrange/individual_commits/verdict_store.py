@@ -18,7 +18,7 @@ import uuid
 from base64 import b64decode
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -37,9 +37,10 @@ from keyrange.individual_commits.model.verdict_manifest import (
 from keyrange.individual_commits.verdict_files import Wanted
 from keyrange.model.checkpoint import Checkpoint
 from keyrange.storage.directory import Directory
-from keyrange.storage.object_store import FAILURES, is_unanswered
+from keyrange.storage.object_store import FAILURES, failing_as, is_unanswered
 
 _MANIFEST: Final = "manifest.json"
+_UNKEPT: Final = "the verdict cannot be kept"
 _RELEASED: Final = "released.json"
 _OF_A_PLAN: Final = "plan-"
 _READERS: Final = 8
@@ -181,7 +182,7 @@ class VerdictStore:
             reason = _reason(text, self._location)
             if reason is None:
                 raise
-            raise unwritable(self._location, reason) from None
+            raise error("VERDICT_UNWRITABLE", f"{_UNKEPT}: {reason}", path=self._location) from None
 
     def files_of(self, batch_id: int, attempt: str) -> dict[str, int]:
         """The parts that Spark has written."""
@@ -210,11 +211,9 @@ class VerdictStore:
 
     def _write_once(self, manifest: Manifest, name: str) -> Manifest | None:
         at, data = manifest.batch_id, manifest.to_json()
-        try:
+        with keeping(self._location):
             if not self._directory.write_once(f"{at}/{name}", data):
                 return None
-        except FAILURES as failure:
-            raise unwritable(self._location, failure) from None
         parts = [f"{_place(at, manifest.attempt)}/{name}" for name in manifest.files]
         parts += manifest.staged_files
         if parts and not self._directory.is_local:
@@ -279,13 +278,11 @@ class VerdictStore:
         tasks have written for plans that no verdict names. Raises VERDICT_UNWRITABLE."""
         is_due = self._directory.is_local or self._removals % _LIST_EVERY == 0
         self._removals += 1
-        try:
+        with keeping(self._location):
             if is_due:
                 self._remove_what_is_there(is_over, last)
             else:
                 self._remove_published(is_over)
-        except FAILURES as failure:
-            raise unwritable(self._location, failure) from None
 
     def _remove_published(self, is_over: Callable[[int], bool]) -> None:
         """In a store of objects, where a list costs like ten reads: what takes room, by its names.
@@ -348,5 +345,6 @@ def _reason(text: str, location: str) -> str | None:
     return next((line[:300] for line in lines if any(each in line for each in _NO_FILES)), None)
 
 
-def unwritable(location: str, failure: Any) -> KeyrangeError:
-    return error("VERDICT_UNWRITABLE", f"the verdict cannot be kept: {failure}", path=location)
+def keeping(location: str) -> AbstractContextManager[None]:
+    """What fails while a verdict is kept. Raises VERDICT_UNWRITABLE."""
+    return failing_as("VERDICT_UNWRITABLE", _UNKEPT, path=location)
