@@ -18,7 +18,7 @@ from keyrange.storage.table_store import Bounds, Store, TableConditions, Transac
 
 _Row = TypeVar("_Row")
 # How many entries of a log are held at a time.
-_PAGE_MAX: Final = 256
+_PAGE_MAX: Final = 512
 
 
 def pages(from_number: int, until_number: int | None, last: int) -> Iterator[range]:
