@@ -3,12 +3,17 @@ written as."""
 
 from __future__ import annotations
 
+from string import ascii_lowercase, ascii_uppercase, digits
+
 import numpy as np
 from numba import types
 
-from keyrange.wire.compiling import compiled_when_called, inlined
+from keyrange.wire.compiling import compiled_when_called
 from keyrange.wire.kernel_helpers import copy_bytes, halves
 
+# What a character of Base64 stands for; -1 where it is none.
+_SIX_BITS = np.full(256, -1, np.int64)
+_SIX_BITS[list((ascii_uppercase + ascii_lowercase + digits + "+/").encode())] = range(64)
 _READ_ONLY = types.Array(types.uint8, 1, "C", readonly=True)
 
 
@@ -28,22 +33,6 @@ def gather_spans(data, spans, taken, ends, target):
             copy_bytes(target, to, data, start, size)
             to += size
         ends[place + 1] = to
-
-
-@inlined
-def _six_bits(byte):
-    """What a character of Base64 stands for; -1 where it is none."""
-    if 65 <= byte <= 90:
-        return np.int64(byte) - 65
-    if 97 <= byte <= 122:
-        return np.int64(byte) - 71
-    if 48 <= byte <= 57:
-        return np.int64(byte) + 4
-    if byte == 43:
-        return np.int64(62)
-    if byte == 47:
-        return np.int64(63)
-    return np.int64(-1)
 
 
 @compiled_when_called(
@@ -68,8 +57,8 @@ def decode_base64(data, starts, sizes, taken, ends, target, bad):
                 padding = 2 if data[end - 2] == 61 else 1
             last = end - 4 if padding else end
             while at < end:
-                first, second = _six_bits(data[at]), _six_bits(data[at + 1])
-                third, fourth = _six_bits(data[at + 2]), _six_bits(data[at + 3])
+                first, second = _SIX_BITS[data[at]], _SIX_BITS[data[at + 1]]
+                third, fourth = _SIX_BITS[data[at + 2]], _SIX_BITS[data[at + 3]]
                 if at == last:
                     third = 0 if padding == 2 else third
                     fourth = 0
