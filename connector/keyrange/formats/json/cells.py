@@ -15,6 +15,8 @@ from keyrange.wire.kernel_helpers import copy_bytes
 
 _NO_DATE = -(2**40)
 _NO_TIME = -(2**63)
+# By month.
+_LAST_DAYS = np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
 
 # By a byte: what it is worth as a digit of 16; what it means behind a backslash.
 _HEX = np.full(256, -1, np.int64)
@@ -154,11 +156,7 @@ def _days(data, at):
     if not (1 <= year <= 9999 and 1 <= month <= 12 and data[at + 4] == 45 and data[at + 7] == 45):
         return _NO_DATE
     leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
-    if month == 2:
-        last = 29 if leap else 28
-    else:
-        last = 30 if month == 4 or month == 6 or month == 9 or month == 11 else 31
-    if not 1 <= day <= last:
+    if not 1 <= day <= _LAST_DAYS[month] + (leap and month == 2):
         return _NO_DATE
     # Years that begin in March, as is usual: the leap day is the last one.
     if month <= 2:

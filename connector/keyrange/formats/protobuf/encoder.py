@@ -17,7 +17,9 @@ import pyarrow.types as kinds
 from keyrange.formats import written_kernels as kernels
 from keyrange.formats.column_kinds import below, is_bytes, is_list, is_text, part_at
 from keyrange.formats.payloads import Encoder
+from keyrange.formats.protobuf.kernels import BLOCK, CLOSE
 from keyrange.formats.protobuf.messages import Field, Message
+from keyrange.formats.protobuf.program import WIRES
 from keyrange.formats.varints import varint
 from keyrange.formats.written_cells import (
     ReadSlots,
@@ -32,14 +34,13 @@ from keyrange.formats.written_cells import (
 from keyrange.formats.written_program import Assembler, Part
 from keyrange.model.value_forms import UnfitSchema
 
-_VARINT, _WIDE, _BLOCK, _OPEN, _CLOSE, _NARROW = range(6)
-# What writes a kind, and how its tag says that it is written.
+# What writes a kind of number.
 _NUMBERS: Final = {
-    **dict.fromkeys(("int32", "uint32", "int64", "uint64", "enum"), (kernels.VARINT, _VARINT)),
-    **dict.fromkeys(("sint32", "sint64"), (kernels.ZIGZAG, _VARINT)),
-    **dict.fromkeys(("fixed32", "sfixed32", "float"), (kernels.FIXED4, _NARROW)),
-    **dict.fromkeys(("fixed64", "sfixed64", "double"), (kernels.FIXED8, _WIDE)),
-    "bool": (kernels.BYTE, _VARINT),
+    **dict.fromkeys(("int32", "uint32", "int64", "uint64", "enum"), kernels.VARINT),
+    **dict.fromkeys(("sint32", "sint64"), kernels.ZIGZAG),
+    **dict.fromkeys(("fixed32", "sfixed32", "float"), kernels.FIXED4),
+    **dict.fromkeys(("fixed64", "sfixed64", "double"), kernels.FIXED8),
+    "bool": kernels.BYTE,
 }
 _LOW_32: Final = 2**32 - 1
 # Of what Timestamp stands for: the years 1 to 9999, in microseconds.
@@ -88,7 +89,7 @@ class _Compiler:
     def _field(self, field: Field, part: Part) -> int:
         """The number of its node."""
         kind, inner = part.kind, part.path + "[]"
-        tag = varint(field.number << 3 | _wire(field.kind))
+        tag = varint(field.number << 3 | WIRES[field.kind])
         if kinds.is_null(kind):
             node = self.assembler.source(part, read_nothing)
             self.assembler.step(kernels.CONST, node, null=None if field.required else b"")
@@ -103,7 +104,7 @@ class _Compiler:
         if field.is_map:
             self._entries(field, part, node, tag)
         elif field.kind in _NUMBERS:
-            tag = varint(field.number << 3 | _BLOCK)
+            tag = varint(field.number << 3 | BLOCK)
             with assembler.elements(node, tag, b"", kernels.PACKED):
                 self._value(field, Part(kind.value_type, node, 0, inner), b"", None)
         else:
@@ -122,7 +123,7 @@ class _Compiler:
             assembler.struct(-1, tag, b"", sized=True),
         ):
             for at, each, inner in ((1, value, kind.item_type), (0, key, kind.key_type)):
-                own = varint(each.number << 3 | _wire(each.kind))
+                own = varint(each.number << 3 | WIRES[each.kind])
                 self._value(each, Part(inner, node, at, path), own, None)
 
     def _value(
@@ -135,7 +136,7 @@ class _Compiler:
                 raise _misfit(part, field)
             node = assembler.source(part, read_nothing)
             if field.kind == "group":
-                end = varint(field.number << 3 | _CLOSE)
+                end = varint(field.number << 3 | CLOSE)
                 with assembler.struct(node, tag, null):
                     assembler.step(kernels.CONST, lead=end)
                     self.add(field.message, part, node)
@@ -152,7 +153,7 @@ class _Compiler:
 def _leaf(field: Field, part: Part) -> tuple[ReadSlots, int, str]:
     """How slots are made of a column, what writes them, and what it means that one is unfit."""
     kind, word = part.kind, field.kind
-    op = _NUMBERS[word][0] if word in _NUMBERS else kernels.BYTES
+    op = _NUMBERS.get(word, kernels.BYTES)
     if field.enum is not None and is_text(kind):
         numbers = field.enum.numbers
         read = read_symbols([*numbers], [*numbers.values()])
@@ -183,12 +184,6 @@ def _integers(word: str, kind: pa.DataType) -> ReadSlots:
         lowest, highest = (0, _LOW_32) if kind.bit_width > 32 else (-(2**31), 2**31 - 1)
         return read_integers(lowest, highest, mask=_LOW_32)
     return read_integers(-(2**31), 2**31 - 1)
-
-
-def _wire(word: str) -> int:
-    if word in _NUMBERS:
-        return _NUMBERS[word][1]
-    return _OPEN if word == "group" else _BLOCK
 
 
 def _misfit(part: Part, field: Field) -> UnfitSchema:

@@ -10,8 +10,8 @@ from typing import Final
 
 from keyrange.formats.column_kinds import where
 from keyrange.formats.protobuf.messages import Field, Message
+from keyrange.formats.protobuf.program import WIRES
 
-_WIRES: Final = {"fixed32": 5, "sfixed32": 5, "float": 5, "fixed64": 1, "sfixed64": 1, "double": 1}
 _FIXED_BYTES: Final = {1: 8, 5: 4}
 _DEPTH_MAX: Final = 100
 
@@ -83,8 +83,8 @@ class _Walk:
                 raise _Fault(f"{where(path)}not UTF-8") from None
         elif field.kind in ("message", "timestamp"):
             self.message(at, end, field.message, path, 0)
-        elif field.repeated and field.kind in _WIRES:
-            if (end - at) % _FIXED_BYTES[_WIRES[field.kind]]:
+        elif field.repeated and WIRES[field.kind] in _FIXED_BYTES:
+            if (end - at) % _FIXED_BYTES[WIRES[field.kind]]:
                 raise _Fault(f"{where(path)}cut off")
         elif field.repeated and field.kind not in ("bytes", "group"):
             while at < end:

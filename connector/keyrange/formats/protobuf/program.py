@@ -33,6 +33,8 @@ _KINDS: Final = {
     "message": (kernels.MESSAGES, kernels.BLOCK),
     "group": (kernels.GROUPS, kernels.OPEN),
 }
+# How the tag of a field says that it is written.
+WIRES: Final = {word: wire for word, (_, wire) in _KINDS.items()}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
