@@ -13,7 +13,7 @@ import pyarrow as pa
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.model.sender_messages import Batch, Token
 from keyrange.kafka.model.transactional_sender import SenderSettings
-from keyrange.kafka.sending.transactional_producer import (
+from keyrange.kafka.transactional_producer import (
     TransactionalProducer,
 )
 from keyrange.model.offsets import TopicPartition

@@ -18,7 +18,7 @@ from brokers.real_broker import Record, Topics, kafka_is_before
 from keyrange.individual_commits.dead_letter_topic import DeadLetterTopic
 from keyrange.individual_commits.table.commit_table import DeltaCommitTable
 from keyrange.individual_commits.table.dead_letters import open_dead_letters
-from keyrange.kafka.sending.transactional_producer import TransactionalProducer
+from keyrange.kafka.transactional_producer import TransactionalProducer
 from keyrange.options import parse_options
 from queries.individual import failure_of
 from spark.sources import options

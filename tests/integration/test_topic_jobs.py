@@ -23,7 +23,7 @@ from keyrange.individual_commits import topic_output
 from keyrange.individual_commits.table.commit_table import DeltaCommitTable
 from keyrange.individual_commits.verdict_store import VerdictStore
 from keyrange.jobs import topic_writer as topic_writer_module
-from keyrange.kafka.sending.transactional_producer import TransactionalProducer
+from keyrange.kafka.transactional_producer import TransactionalProducer
 from keyrange.sending.model import shards
 from keyrange.sending.shard_sender import ShardSender
 from queries import topic_jobs

@@ -54,7 +54,7 @@ def killed_at_its_end(
 
     def killed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from keyrange.kafka.model.sender_messages import EndTransaction
-        from keyrange.kafka.sending.transactional_producer import TransactionalProducer
+        from keyrange.kafka.transactional_producer import TransactionalProducer
 
         ask = TransactionalProducer._ask
 

@@ -23,7 +23,7 @@ from keyrange.errors import KeyrangeError
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.connection import Connection
 from keyrange.kafka.model.sender_messages import Batch, Token
-from keyrange.kafka.sending.transactional_producer import (
+from keyrange.kafka.transactional_producer import (
     TransactionalProducer,
 )
 from keyrange.wire.topic_limits import BatchSettings

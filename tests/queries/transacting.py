@@ -11,7 +11,7 @@ from typing import Any
 from keyrange import Consumer
 from keyrange.individual_commits.table.commit_table import DeltaCommitTable
 from keyrange.individual_commits.table.prepared_commits import PreparedCommits
-from keyrange.kafka.sending.transactional_producer import TransactionalProducer
+from keyrange.kafka.transactional_producer import TransactionalProducer
 from queries.consuming import consumer_options
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.model.sender_messages import Batch, Token
 from keyrange.kafka.model.transactional_sender import SenderSettings
-from keyrange.kafka.sending.transactional_producer import TransactionalProducer
+from keyrange.kafka.transactional_producer import TransactionalProducer
 from keyrange.model.offsets import TopicPartition
 from keyrange.sending.topic_address import TopicAddress
 

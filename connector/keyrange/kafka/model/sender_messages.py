@@ -1,7 +1,7 @@
 """What a transactional sender and the brokers say to each other, as plain values.
 
 Errors are Kafka's names (`NOT_COORDINATOR`); `NONE` is none. Nothing here knows bytes:
-`keyrange.kafka.sending` turns these into messages.
+`keyrange.kafka.messages` turns these into messages.
 """
 
 from __future__ import annotations

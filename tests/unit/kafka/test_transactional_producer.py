@@ -22,7 +22,7 @@ from keyrange.kafka.messages import transactions
 from keyrange.kafka.model.sender_messages import Batch, FindCoordinator, Send, Token
 from keyrange.kafka.model.transactional_sender import SenderSettings
 from keyrange.kafka.retry_deadline import Deadline
-from keyrange.kafka.sending.transactional_producer import (
+from keyrange.kafka.transactional_producer import (
     TransactionalProducer,
 )
 from keyrange.model.offsets import TopicPartition

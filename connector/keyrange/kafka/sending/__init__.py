@@ -1,1 +1,0 @@
-"""Transactions to brokers: the edge of `keyrange.kafka.model.transactional_sender`."""
