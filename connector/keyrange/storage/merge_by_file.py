@@ -51,20 +51,15 @@ class FileMerger:
         self._bytes_max = bytes_max
         self.rules = replace(MERGED, other_zone=other_zone)
 
-    def write(
-        self,
-        log: DeltaLog,
-        staged: Staged,
-        transactions: Mapping[str, int],
-        note: Mapping[str, str],
-    ) -> Merged:
+    def write(self, log: DeltaLog, staged: Staged) -> Merged:
         files = list(_files(log.current(), staged))
         size = sum(each.size_bytes for each in files)
         size += sum(each.size_bytes for each in staged.files)
         if self._bytes_max is not None and size > self._bytes_max:
             raise Unfit(f"{size} bytes of it and of the batch are too many for one process")
         merge = _Merge(log, staged)
-        log.append(lambda: merge.actions(files), transactions, note, "MERGE", holds=merge.holds)
+        said = staged.transactions, staged.note
+        log.append(lambda: merge.actions(files), *said, "MERGE", holds=merge.holds)
         return merge.counts
 
 

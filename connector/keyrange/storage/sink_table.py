@@ -163,7 +163,8 @@ class SinkTable:
                 staged.check(batch_id)
             # The write is one with the version of the table that was looked at, or a later one.
             before = self._log.version_of(app_id)
-            counts, fit = self._by_first(writers, schema, staged, written, note)
+            told = replace(staged, transactions=written, note=note)
+            counts, fit = self._by_first(writers, schema, told)
             if fit.is_changed:
                 self._tell(fit, batch_id)
             self._open()
@@ -180,11 +181,7 @@ class SinkTable:
         return counts
 
     def _by_first(
-        self,
-        writers: Sequence[StagedWriter],
-        schema: pa.Schema | None,
-        staged: Staged,
-        *about: Mapping[str, Any],
+        self, writers: Sequence[StagedWriter], schema: pa.Schema | None, staged: Staged
     ) -> tuple[Merged, TableFit]:
         """Where the last one does not, the table gets the columns that it lacks just before."""
         *others, last = writers
@@ -194,14 +191,14 @@ class SinkTable:
             fit = self._fit(table, schema or self._schema)
             if fit.why is None and not fit.is_changed:
                 with suppress(Unfit):
-                    return each.write(self._log, staged, *about), fit
+                    return each.write(self._log, staged), fit
         self.by = last.rules
         fit = self._check(table, schema)
         if fit.is_changed and not last.evolves:
             self._log.append(fit.changes, {}, operation="CHANGE COLUMNS")
             raise Conflict
         try:
-            return last.write(self._log, replace(staged, evolves=fit.is_changed), *about), fit
+            return last.write(self._log, replace(staged, evolves=fit.is_changed)), fit
         except Unfit as failure:
             raise self._unsuitable(f"{failure}{BY_SPARK}") from None
 

@@ -26,7 +26,9 @@ class Staged:
     """Files in the directory `location` with rows of a table and their `CHANGE`. `columns` are the
     table's among them, `schema` is Spark's JSON of these; `storage`: settings of the object
     store. `keys`: those by which rows are merged; none where they are appended. `evolves`: the
-    table lacks columns or types of theirs, and is to get them."""
+    table lacks columns or types of theirs, and is to get them. `transactions`: the new versions of
+    some applications that are written with them, the first of which is that of the batch, and
+    `note`, what the log is to keep."""
 
     location: str
     files: Sequence[DataFile]
@@ -35,6 +37,8 @@ class Staged:
     partition_by: tuple[PartitionColumn, ...] = ()
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)
     evolves: bool = False
+    transactions: Mapping[str, int] = field(default_factory=dict)
+    note: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def columns(self) -> list[str]:
@@ -105,15 +109,8 @@ class StagedWriter(Protocol):
         """Whether a table gets what it lacks of the rows' columns in the same transaction."""
         ...
 
-    def write(
-        self,
-        log: DeltaLog,
-        staged: Staged,
-        transactions: Mapping[str, int],
-        note: Mapping[str, str],
-    ) -> Merged:
-        """One transaction of the table, as its log was looked at, of the new versions of some
-        applications, the first of which is that of the batch. Raises Conflict where another writer
-        has come between, Unfit, ROWS_REFUSED, and what else fails as it is: it may be there all the
-        same."""
+    def write(self, log: DeltaLog, staged: Staged) -> Merged:
+        """One transaction of the table, as its log was looked at. Raises Conflict where another
+        writer has come between, Unfit, ROWS_REFUSED, and what else fails as it is: it may be there
+        all the same."""
         ...

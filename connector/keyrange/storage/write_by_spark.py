@@ -66,20 +66,13 @@ class SparkWriter:
     def __init__(self, session: Any, name: str) -> None:
         self._session, self._name = session, name
 
-    def write(
-        self,
-        log: DeltaLog,
-        staged: Staged,
-        transactions: Mapping[str, int],
-        note: Mapping[str, str],
-    ) -> Merged:
+    def write(self, log: DeltaLog, staged: Staged) -> Merged:
         table = log.current()
-        written = next(iter(transactions.items()))
         with self._views(staged) as rows:
             try:
                 if staged.keys:
-                    return self._merge(table, staged, rows, written, note)
-                self._append(staged, rows, written, note)
+                    return self._merge(table, staged, rows)
+                self._append(staged, rows)
             except Exception as failure:
                 # Behind it are classes of the JVM, which may be called anything.
                 text = str(failure).partition("\n\tat ")[0]
@@ -93,32 +86,23 @@ class SparkWriter:
                 raise
         return Merged()
 
-    def _append(
-        self, staged: Staged, rows: str, written: tuple[str, int], note: Mapping[str, str]
-    ) -> None:
-        application, version = written
+    def _append(self, staged: Staged, rows: str) -> None:
+        application, version = next(iter(staged.transactions.items()))
         given = {
             "txnAppId": application,
             "txnVersion": str(version),
             "mergeSchema": str(staged.evolves).lower(),
         }
-        if note:
-            given["userMetadata"] = json.dumps(dict(note))
+        if staged.note:
+            given["userMetadata"] = json.dumps(dict(staged.note))
         output = self._session.table(rows).drop(CHANGE)
         output.write.format("delta").mode("append").options(**given).save(self._name)
 
-    def _merge(
-        self,
-        table: Any,
-        staged: Staged,
-        rows: str,
-        written: tuple[str, int],
-        note: Mapping[str, str],
-    ) -> Merged:
-        application, version = written
+    def _merge(self, table: Any, staged: Staged, rows: str) -> Merged:
+        application, version = next(iter(staged.transactions.items()))
         settings = {_APPLICATION: application, _VERSION: str(version)}
-        if note:
-            settings[NOTE_IN_SPARK] = json.dumps(dict(note))
+        if staged.note:
+            settings[NOTE_IN_SPARK] = json.dumps(dict(staged.note))
         with self._settings(settings):
             values = {name: self._values(rows, name) for name in staged.pruning}
             known = {name: found for name, found in values.items() if found is not None}

@@ -90,9 +90,9 @@ class Last(FileMerger):
         super().__init__()
         self.evolved: list[bool] = []
 
-    def write(self, log: DeltaLog, staged: Staged, *about: Any) -> Merged:
+    def write(self, log: DeltaLog, staged: Staged) -> Merged:
         self.evolved.append(staged.evolves)
-        return Merged() if staged.evolves else super().write(log, staged, *about)
+        return Merged() if staged.evolves else super().write(log, staged)
 
 
 def test_a_store_is_asked_for_several_files_at_a_time(
