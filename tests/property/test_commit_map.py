@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keyrange.individual_commits.model.delivery_columns import next_due_ms
 from keyrange.individual_commits.model.delivery_splits import PartitionDelivery
 from keyrange.individual_commits.model.partition_progress import (
     PartitionState,
@@ -21,6 +20,7 @@ from keyrange.individual_commits.model.partition_progress import (
     cut_at,
     fresh,
 )
+from keyrange.individual_commits.model.state_columns import columns_of
 from keyrange.individual_commits.model.verdict_columns import PartitionVerdict
 from keyrange.model.checkpoint import NEVER_DUE
 from keyrange.model.commit_settings import DeliveryLimits, RedeliveryPolicy
@@ -172,7 +172,8 @@ class Partition:
         assert state.scanned == min(self.scanned.values())
         dues = {self.log[at]: self.open[at][0] for at in sorted(self.open, reverse=True)}
         first = dues.values() if self.keeps_order else [due for due, _ in self.open.values()]
-        assert next_due_ms({TP: state}, self.keeps_order) == min(first, default=None)
+        each_ms = columns_of({TP: state}).due_ms(self.keeps_order).tolist()
+        assert min(each_ms, default=None) == min(first, default=None)
         for point in POINTS:
             piece = state.piece_of(point)
             done = {

@@ -20,7 +20,6 @@ from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.batch_deliveries import plan_batch_deliveries
 from keyrange.individual_commits.each_batch import EachBatch
 from keyrange.individual_commits.model.commit import Commit
-from keyrange.individual_commits.model.delivery_columns import next_due_ms
 from keyrange.individual_commits.model.partition_progress import PartitionState
 from keyrange.model.checkpoint import NEVER_DUE, Checkpoint, CommitMark
 from keyrange.model.offsets import TopicPartition
@@ -184,7 +183,7 @@ class Stage:
         """Plan the next batch as the planning process would; answers its id."""
         batch_id, known = self.next_batch, self.table().known()
         at = len(self.log) if end is None else end
-        due_ms = FOREVER_MS if due and next_due_ms(known.states) is not None else NEVER_DUE
+        due_ms = FOREVER_MS if due and known.states.pending.size else NEVER_DUE
         mark = CommitMark(
             SOURCE,
             known.seq,

@@ -18,7 +18,6 @@ import pytest
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.batch_deliveries import plan_batch_deliveries
 from keyrange.individual_commits.model.commit import Commit, CommitKind, Snapshot
-from keyrange.individual_commits.model.delivery_columns import next_due_ms
 from keyrange.individual_commits.model.delivery_splits import PartitionDelivery
 from keyrange.individual_commits.model.partition_progress import PartitionState
 from keyrange.individual_commits.model.state_before_batch import state_of
@@ -168,7 +167,7 @@ class Driver:
             stood = state.position if state else world.begins[partition]
             held = state is not None and state.position - state.scanned > (limits.lag_max or 10**9)
             positions[partition] = stood if held else world.random.randint(stood, at)
-        due = next_due_ms(known.states, world.keeps_order)
+        due = min(known.states.due_ms(world.keeps_order).tolist(), default=None)
         mark = CommitMark(
             SOURCE,
             known.seq,

@@ -30,7 +30,6 @@ from keyrange.individual_commits.model.delivery_columns import (
     DeliveryColumns,
     due_until_ms,
     late_offsets,
-    next_due_ms,
 )
 from keyrange.individual_commits.model.partition_progress import PartitionState
 from keyrange.individual_commits.model.state_before_batch import (
@@ -40,7 +39,7 @@ from keyrange.individual_commits.model.state_before_batch import (
     planned_from,
     resumed_from,
 )
-from keyrange.individual_commits.model.state_columns import NO_STATES, StateColumns
+from keyrange.individual_commits.model.state_columns import NO_STATES, Ints
 from keyrange.kafka.cluster_view import ClusterView
 from keyrange.members.model.copy_book import KnownState
 from keyrange.model.checkpoint import NEVER_DUE, Checkpoint, CommitMark
@@ -172,7 +171,7 @@ class IndividualCommits(CommitStrategy):
             self._grown.say(start, base)
         self._states = states = states_before(self._known, start, base)
         self._log_ends = batch.log_ends
-        ends = batch.limited(self._admissible(latest), self._late(states) if batch.limits else {})
+        ends = batch.limited(self._admissible(latest), self._late() if batch.limits else {})
         moved = batch.moved or ends.keys() != start.positions.keys()
         new = ends != dict(base.positions)
         is_behind = bool((states.scanned < states.positions).any())
@@ -251,11 +250,10 @@ class IndividualCommits(CommitStrategy):
         self._held.say("lag", texts, self._states)
         return ends | {partition: states[partition].position for partition in lagging}
 
-    def _late(self, states: StateColumns) -> dict[TopicPartition, float]:
+    def _late(self) -> dict[TopicPartition, float]:
         """How many offsets of each partition are to be read that are not new."""
-        keeps_order = self._commits.keeps_order
-        late = late_offsets(states, self._due_until_ms(), keeps_order, self._scope)
-        return dict(zip(states, late, strict=True))
+        late = late_offsets(self._states, self._each_due_ms() <= self._due_until_ms())
+        return dict(zip(self._states, late, strict=True))
 
     def committed(self, at: Checkpoint) -> dict[TopicPartition, int]:
         """They never go back, unless the topic is another one. None before the first commit."""
@@ -284,14 +282,19 @@ class IndividualCommits(CommitStrategy):
             return None
         return 0.0 if due_ms <= self._due_until_ms() else (due_ms - _now_ms()) / 1000
 
+    def _each_due_ms(self) -> Ints:
+        """When each pending record is due."""
+        return self._states.due_ms(self._commits.keeps_order, self._scope)
+
     def _first_due_ms(self) -> int | None:
-        return next_due_ms(self._states, self._commits.keeps_order, self._scope)
+        due_ms = self._each_due_ms()
+        return int(due_ms.min()) if len(due_ms) else None
 
     def _due_until_ms(self) -> int:
         """Until when pending records and timers that failed are due."""
-        told = self._commits.policy.backoff_max_ms, self._commits.keeps_order, self._scope
+        most_ms = self._commits.policy.backoff_max_ms
         again_ms = job_timers.retries_ms(self._known, self._log_ends)
-        return due_until_ms(self._states, _now_ms(), *told, again_ms)
+        return due_until_ms(self._each_due_ms(), _now_ms(), most_ms, again_ms)
 
     def waits_for_due(self) -> bool:
         """Say what waits, or wait for it as the options say."""
@@ -355,7 +358,7 @@ class IndividualCommits(CommitStrategy):
         sizes: SizesOf,
         fires: Collection[TopicPartition],
     ) -> CommitMark:
-        late, positions = self._late(self._states), self._states.positions.tolist()
+        late, positions = self._late(), self._states.positions.tolist()
         begins = zip(self._states, positions, strict=True)
         spans = {at: OffsetRange(max(begin - int(late[at]), 0), ends[at]) for at, begin in begins}
         pending = {partition: span for partition, span in spans.items() if span.size}

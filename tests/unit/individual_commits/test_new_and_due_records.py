@@ -3,9 +3,12 @@ again."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
 import pytest
 
-from keyrange.individual_commits.model.delivery_columns import due_until_ms, next_due_ms
+from keyrange.individual_commits.model.delivery_columns import due_until_ms
 from keyrange.individual_commits.model.delivery_splits import PartitionDelivery
 from keyrange.individual_commits.model.partition_progress import (
     KeyRangeState,
@@ -13,6 +16,7 @@ from keyrange.individual_commits.model.partition_progress import (
     PendingRecord,
     fresh,
 )
+from keyrange.individual_commits.model.state_columns import columns_of
 from keyrange.model.checkpoint import NEVER_DUE
 from keyrange.model.commit_settings import DeliveryLimits
 from keyrange.model.key_ranges import SPACE, KeyRange, split_evenly
@@ -158,17 +162,23 @@ def test_null_keys_in_one_place_wait_for_the_first_of_them() -> None:
     assert [h.offset for h in due_records(found, 20)] == [1, 2]
 
 
+def due(states: dict[TopicPartition, PartitionState], keeps_order: bool = True) -> list[int]:
+    return list(columns_of(states).due_ms(keeps_order).tolist())
+
+
+def until(each_ms: list[int], timers_ms: Sequence[int] = ()) -> int:
+    return due_until_ms(np.array(each_ms, np.int64), 1_000, 500, timers_ms)
+
+
 def test_the_next_hole_that_is_due_says_when() -> None:
     one, other = TopicPartition("t", 0), TopicPartition("t", 1)
     states = {
         one: state(PendingRecord(1, 7, due_ms=30), PendingRecord(2, 7, due_ms=5)),
         other: state(PendingRecord(4, 1, due_ms=20)),
     }
-    assert next_due_ms(states) == 20
-    assert next_due_ms(states, keeps_order=False) == 5
-    assert next_due_ms({one: states[one]}) == 30
-    assert next_due_ms({one: fresh("id", 3)}) is None
-    assert next_due_ms({}) is None
+    assert due(states) == [30, 30, 20]
+    assert due(states, keeps_order=False) == [30, 5, 20]
+    assert due({one: fresh("id", 3)}) == due({}) == []
 
 
 @pytest.mark.parametrize(
@@ -177,9 +187,10 @@ def test_the_next_hole_that_is_due_says_when() -> None:
 )
 def test_a_time_that_no_clock_like_this_one_gave_is_due(due_ms: int, until_ms: int) -> None:
     waiting = state(PendingRecord(1, 7, due_ms=due_ms), PendingRecord(2, 8, due_ms=1_400))
-    assert due_until_ms({TopicPartition("t", 0): waiting}, 1_000, 500) == until_ms
+    one = TopicPartition("t", 0)
+    assert until(due({one: waiting})) == until_ms
     behind = state(PendingRecord(1, 7, due_ms=900), PendingRecord(2, 7, due_ms=due_ms))
-    assert due_until_ms({TopicPartition("t", 0): behind}, 1_000, 500) == 1_000
-    assert due_until_ms({TopicPartition("t", 0): behind}, 1_000, 500, keeps_order=False) == until_ms
-    assert due_until_ms({}, 1_000, 500) == 1_000
-    assert due_until_ms({}, 1_000, 500, timers_ms=[due_ms, 1_400]) == until_ms
+    assert until(due({one: behind})) == 1_000
+    assert until(due({one: behind}, keeps_order=False)) == until_ms
+    assert until([]) == 1_000
+    assert until([], [due_ms, 1_400]) == until_ms

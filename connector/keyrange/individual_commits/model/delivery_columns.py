@@ -206,45 +206,27 @@ def _slowed(states: StateColumns, ends: Ints, limits: DeliveryLimits) -> Ints:
     return until
 
 
-def next_due_ms(
-    states: Mapping[TopicPartition, PartitionState],
-    keeps_order: bool = True,
-    scope: StateScope = OWN_STATE,
-) -> int | None:
-    """When the first of all pending records is due; None where there is none."""
-    due_ms = columns_of(states).due_ms(keeps_order, scope)
-    return int(due_ms.min()) if len(due_ms) else None
-
-
 def due_until_ms(
-    states: Mapping[TopicPartition, PartitionState],
-    now_ms: int,
-    wait_ms_max: int,
-    keeps_order: bool = True,
-    scope: StateScope = OWN_STATE,
-    timers_ms: Collection[int] = (),
+    due_ms: Ints, now_ms: int, wait_ms_max: int, timers_ms: Collection[int] = ()
 ) -> int:
-    """Pending records whose time is not after this are due at `now_ms`, and so are timers that
-    failed (`timers_ms`), where none waits for longer than `wait_ms_max`.
+    """Pending records whose time (`due_ms`) is not after this are due at `now_ms`, and so are
+    timers that failed (`timers_ms`), where none waits for longer than `wait_ms_max`.
 
     Times are kept over restarts, so they are of the clock that people set. One that would have to
     wait for longer than any does was given its time by a clock that was ahead: it would wait for as
     long as that was, and so it is due at once, with all before it.
     """
-    due_ms = columns_of(states).due_ms(keeps_order, scope)
     latest_ms = max([int(due_ms.max(initial=now_ms)), *timers_ms])
     return latest_ms if latest_ms > now_ms + wait_ms_max + _STEP_MS else now_ms
 
 
-def late_offsets(
-    states: StateColumns, due_ms: int, keeps_order: bool, scope: StateScope = OWN_STATE
-) -> Sequence[float]:
+def late_offsets(states: StateColumns, is_due: Bools) -> Sequence[float]:
     """How many offsets of each partition are to be read that are not new, a key range's counted by
-    its part of the hash space."""
+    its part of the hash space. `is_due`: of each pending record."""
     part = states.places.part
     sizes = (states.last_hashes - states.of_pieces[LO]).astype(float) / HASH_MAX
     behind = (states.positions[part] - states.of_pieces[SCANNED]) * sizes
-    due = states.places_of_pending.part[states.due_ms(keeps_order, scope) <= due_ms]
+    due = states.places_of_pending.part[is_due]
     count = len(states)
     late: Sequence[float] = (
         np.bincount(part, behind, count) + np.bincount(due, minlength=count)
