@@ -276,33 +276,14 @@ class TableJob(WithoutTable):
         addresses = {name: each.address for name, each in sent.items()}
         outputs = prepared(given, outputs, session, checkpoint, verdicts, storage, addresses)
         definition = self._definition(outputs, sent, checkpoint, compression, target_bytes, forms)
-        moved = {each.name: fspath(each.moved_from) for each in given}
-        return self._writer(session, definition, sent, moved, optimize_every, checkpoint)
-
-    def _prepared(self, name: str, topic: Topic) -> PreparedTopic:
-        schema = self._schemas[name]
-        if not self._function:
-            schema = carried(schema, topic, self._options)
-        storage = self._options.commits.revealed_storage()
-        return prepared_topic(name, topic, schema, self._options, storage)
-
-    def _writer(
-        self,
-        session: SparkSession,
-        definition: JobDefinition,
-        topics: Mapping[str, PreparedTopic],
-        moved_from: Mapping[str, str],
-        optimize_every: int,
-        checkpoint: str,
-    ) -> TableWriter:
         tables = JobTables(
             # Who writes the log calls no function.
             replace(definition, function=b""),
-            self._options.commits.revealed_storage(),
+            storage,
             optimize_every,
-            moved_from,
+            {each.name: fspath(each.moved_from) for each in given},
             {each.name: as_spark_names(each.uri, checkpoint) for each in definition.tables},
-            topics,
+            sent,
         )
         source = data_source_of(definition)
         session.dataSource.register(source)
@@ -318,7 +299,14 @@ class TableJob(WithoutTable):
         writer = writer.option("checkpointLocation", checkpoint)
         initial = self._initial
         begin = partial(initial.begin, session, self._options, self._state) if initial else None
-        return TableWriter(writer, written_by(definition.tables, topics), begin)
+        return TableWriter(writer, written_by(definition.tables, sent), begin)
+
+    def _prepared(self, name: str, topic: Topic) -> PreparedTopic:
+        schema = self._schemas[name]
+        if not self._function:
+            schema = carried(schema, topic, self._options)
+        storage = self._options.commits.revealed_storage()
+        return prepared_topic(name, topic, schema, self._options, storage)
 
     def _check_keys(self, outputs: list[OutputTable]) -> None:
         if self._replaces and not any(each.keys for each in outputs):
