@@ -153,6 +153,7 @@ THROUGHPUT = {
 }
 
 DECOMPRESS = {f"decompress.{codec}.mb_per_second" for codec in ("snappy", "lz4", "zstd")}
+COMMITS_WORK = {name for row in TABLES["commits_work"].rows.values() for name in row}
 
 SINK = {"sink.encode.mrec_per_core"} | {
     f"sink.{form}.{figure}"
@@ -216,9 +217,9 @@ PROMISED = {
 @pytest.mark.broker
 @pytest.mark.spark
 def test_the_tiny_benchmark_yields_its_figures(tmp_path: Path) -> None:
-    """Of a group with Spark and a broker, and of four that need neither."""
+    """Of a group with Spark and a broker, and of five that need neither."""
     out = tmp_path / "figures.json"
-    chosen = ("read", "decompress", "sink", "commits", "commits_scale")
+    chosen = ("read", "decompress", "sink", "commits", "commits_scale", "commits_work")
     only = [word for name in chosen for word in ("--only", name)]
     finished = bench("--tiny", *only, "--out", str(out))
     assert finished.returncode == 0, finished.stderr[-4000:]
@@ -231,7 +232,7 @@ def test_the_tiny_benchmark_yields_its_figures(tmp_path: Path) -> None:
     groups = [(group["name"], group["failed"]) for group in document["groups"]]
     assert groups == [(name, False) for name in chosen]
     figures = {figure["name"]: figure for figure in document["figures"]}
-    assert figures.keys() == READ | DECOMPRESS | SINK | COMMITS | COMMITS_SCALE
+    assert figures.keys() == READ | DECOMPRESS | SINK | COMMITS | COMMITS_SCALE | COMMITS_WORK
     for name, figure in figures.items():
         assert set(figure) == FIELDS
         assert figure["group"].partition("_")[0] == name.partition(".")[0]

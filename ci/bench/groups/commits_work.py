@@ -91,7 +91,7 @@ def _work() -> TaskPartition:
 
 
 def _same_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
-    return batch
+    return batch.select(_OUTPUT.names)
 
 
 def _same_record(record: Any) -> Any:
@@ -103,4 +103,5 @@ GROUP = Group(
     order=8,
     run=run,
     targets={"commits.acknowledge.mrec_per_core": at_least(5.0)},
+    own_broker=True,
 )
