@@ -51,11 +51,11 @@ def _at(event: str) -> str:
     return f"{BEGAN_MS} + CAST({event} DIV {EVENTS_PER_MS} AS LONG) - {late}"
 
 
-def _person(number: str, epoch: str, hot: int, seed: int) -> str:
+def _person(epoch: str, hot: int) -> str:
     """The id of a person: the hot one, which is `hot` behind each hundredth, or a recent one."""
     recent = f"least({epoch} + 1, 1000)"
-    some = f"({epoch} + 1 - {recent} + pmod(hash({number}, {seed}), {recent} + {_AHEAD}))"
-    is_hot = f"pmod(hash({number}, {seed + 1}), 4) > 0"
+    some = f"({epoch} + 1 - {recent} + pmod(hash(id, 3), {recent} + {_AHEAD}))"
+    is_hot = "pmod(hash(id, 4), 4) > 0"
     return f"({_FIRST_ID} + IF({is_hot}, {epoch} DIV {_HOT} * {_HOT} + {hot}, {some}))"
 
 
@@ -69,7 +69,7 @@ def bids(spark: SparkSession, rows: int, by: str) -> DataFrame:
     made = spark.range(0, rows, 1, 1).selectExpr(
         f"{_at(f'({epoch} * 50 + 4 + id % 46)')} AS at",
         f"{auction} AS auction",
-        f"{_person('id', epoch, 1, 3)} AS bidder",
+        f"{_person(epoch, 1)} AS bidder",
         "CAST(round(pow(10, pmod(hash(id, 5), 1000000) / 1e6 * 6) * 100) AS LONG) AS price",
         "'https://auctions.example/item' AS url",
     )
@@ -95,7 +95,7 @@ def traders(spark: SparkSession, rows: int) -> DataFrame:
     )
     made = spark.range(0, rows, 1, 1).selectExpr(
         f"{_at(f'({epoch} * 50 + {place})')} AS at",
-        f"IF({place} = 0, {_FIRST_ID} + {epoch}, {_person('id', epoch, 0, 3)}) AS of",
+        f"IF({place} = 0, {_FIRST_ID} + {epoch}, {_person(epoch, 0)}) AS of",
         f"IF({place} = 0, {person}, NULL) AS person",
         f"IF({place} = 0, NULL, {auction}) AS auction",
         "rpad('', 100, 'in good condition, ') AS note",
@@ -137,9 +137,9 @@ def best_of_keys(table: pa.Table, by: str) -> pa.Table:
     return joined.filter(pc.equal(joined[by], joined[f"{by}_max"])).select(table.column_names)
 
 
-def _job(made: Any, schema: str, time: Any = _TIME) -> queries.Side:
+def _job(made: Any, schema: str) -> queries.Side:
     typed = {"keyFormat": "string", "valueFormat": "json", "valueSchema": schema}
-    return queries.job(made, options=typed, time=time)
+    return queries.job(made, options=typed, time=_TIME)
 
 
 def _read(records: DataFrame, schema: str) -> DataFrame:

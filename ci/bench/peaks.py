@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from bench import spark as sparks
 
-# A size of a process in the kernel's words, and how often it is looked at: the highest resident set
-# is kept by the kernel, as long as the worker is there, and of what is no mapped file nothing is.
-_LOOKED_AT_S: Final = {"VmHWM": 5.0, "RssAnon": 0.1}
+Size = Literal["VmHWM", "RssAnon", "Pss"]
+# In which file the kernel says a size of a process, and how often it is looked at: the highest
+# resident set is kept by the kernel, as long as the worker is there, and of the others nothing is.
+_TOLD: Final[Mapping[Size, tuple[str, float]]] = {
+    "VmHWM": ("status", 5.0),
+    "RssAnon": ("status", 0.1),
+    "Pss": ("smaps_rollup", 0.02),
+}
+# Walking the process tree costs more than to look at a process.
+_LOOK_FOR_WORKERS_EVERY_S: Final = 0.25
 
 
 class Peaks:
-    """The highest resident set of all Python workers, in MB (1,000,000 bytes), for each time that
-    something was watched: pages that they share with other processes count whole. With `is_own`
-    what of it is of no mapped file."""
+    """The highest size of all Python workers, in MB (1,000,000 bytes), for each time that something
+    was watched. VmHWM is the resident set, in which pages that they share with other processes
+    count whole, RssAnon what of it is of no mapped file, Pss with their share of such pages."""
 
-    def __init__(self, is_own: bool = False) -> None:
+    def __init__(self, size: Size = "VmHWM") -> None:
         self.found: list[float] = []
-        self._name = "RssAnon" if is_own else "VmHWM"
+        self._size: Size = size
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -33,8 +41,12 @@ class Peaks:
         ended, seen = threading.Event(), [0.0]
 
         def look() -> None:
-            while not ended.wait(_LOOKED_AT_S[self._name]):
-                seen.extend(self._sizes_mb())
+            workers, look_at_s = [], 0.0
+            while not ended.wait(_TOLD[self._size][1]):
+                if time.monotonic() >= look_at_s:
+                    workers = sparks.python_workers()
+                    look_at_s = time.monotonic() + _LOOK_FOR_WORKERS_EVERY_S
+                seen.extend(_size_mb(each.pid, self._size) for each in workers)
 
         looking = threading.Thread(target=look)
         looking.start()
@@ -43,19 +55,16 @@ class Peaks:
         finally:
             ended.set()
             looking.join()
-        seen.extend(self._sizes_mb())
+        seen.extend(_size_mb(each.pid, self._size) for each in sparks.python_workers())
         if not any(seen):
             raise RuntimeError("no Python worker was seen")
         self.found.append(max(seen))
 
-    def _sizes_mb(self) -> list[float]:
-        return [_status_mb(each.pid, self._name) for each in sparks.python_workers()]
 
-
-def _status_mb(pid: int, name: str) -> float:
+def _size_mb(pid: int, size: Size) -> float:
     """0 for a process that has ended."""
     with suppress(OSError):
-        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-            if line.startswith(f"{name}:"):
+        for line in Path(f"/proc/{pid}/{_TOLD[size][0]}").read_text().splitlines():
+            if line.startswith(f"{size}:"):
                 return int(line.split()[1]) * 1024 / 1e6
     return 0.0

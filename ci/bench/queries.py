@@ -4,6 +4,7 @@ Spark's queries in the JVM with Delta's sink. Both read what a topic has in as m
 from __future__ import annotations
 
 import shutil
+import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 import keyrange
@@ -35,7 +37,7 @@ ROCKSDB: Final = {
 }
 
 
-def kept(home: Path) -> dict[str, str]:
+def _kept(home: Path) -> dict[str, str]:
     """Options of a job that keeps state."""
     return {
         "commitMode": "individual",
@@ -49,7 +51,7 @@ def job(*work: Any, options: Mapping[str, str], **named: Any) -> Side:
     """keyrange's side: the arguments are those of `keyrange.job` behind the options."""
 
     def side(spark: SparkSession, given: dict[str, str], home: Path) -> DataStreamWriter:
-        made = keyrange.job({**given, **kept(home), **options}, *work, **named)
+        made = keyrange.job({**given, **_kept(home), **options}, *work, **named)
         return made.into(str(home / "table"), str(home / "checkpoint"), spark=spark)
 
     return side
@@ -78,9 +80,9 @@ def by_time(frame: DataFrame, delay: str) -> DataFrame:
     return frame.withColumn("at", F.timestamp_millis("at")).withWatermark("at", delay)
 
 
-def bounds(window: str = "window") -> tuple[Column, Column]:
+def bounds() -> tuple[Column, Column]:
     """The columns of a window as keyrange names them."""
-    start, end = (F.col(f"{window}.{name}").alias(f"window_{name}") for name in ("start", "end"))
+    start, end = (F.col(f"window.{name}").alias(f"window_{name}") for name in ("start", "end"))
     return start, end
 
 
@@ -98,12 +100,7 @@ def home(bench: Bench) -> Iterator[Path]:
 def options(bench: Bench, topic: str, rows: int, batches: int | None = None) -> dict[str, str]:
     """What both sides are given: a topic of so many records, and how many make a batch."""
     batches = batches or bench.pick(full=BATCHES, quick=BATCHES, tiny=2)
-    return {
-        "kafka.bootstrap.servers": bench.bootstrap_servers,
-        "subscribe": topic,
-        "startingOffsets": "earliest",
-        "maxOffsetsPerTrigger": str(rows // batches + PARTITIONS),
-    }
+    return bench.reading(topic) | {"maxOffsetsPerTrigger": str(rows // batches + PARTITIONS)}
 
 
 def seconds_of(writer: DataStreamWriter) -> list[float]:
@@ -112,6 +109,30 @@ def seconds_of(writer: DataStreamWriter) -> list[float]:
     query = writer.trigger(availableNow=True).start()
     query.awaitTermination()
     return [each.batchDuration / 1e3 for each in query.recentProgress]
+
+
+@contextmanager
+def running(query: StreamingQuery) -> Iterator[StreamingQuery]:
+    try:
+        yield query
+    finally:
+        query.stop()
+
+
+def wait(
+    query: StreamingQuery,
+    holds: Callable[[], object],
+    every_s: float = 0.2,
+    patience_s: float = 300.0,
+) -> None:
+    """Until something holds of a query that runs. Raises RuntimeError where it ends before."""
+    end = time.monotonic() + patience_s
+    while not holds():
+        if not query.isActive:
+            raise RuntimeError(f"the query ended: {query.exception()}")
+        if time.monotonic() > end:
+            raise RuntimeError("the query did not come so far")
+        time.sleep(every_s)
 
 
 def rows_of(home: Path, columns: Sequence[str]) -> pa.Table:
@@ -153,8 +174,7 @@ def check_equal(name: str, tables: Mapping[str, pa.Table]) -> int:
 def filled(bench: Bench, name: str, frame: DataFrame, last: str | None) -> str:
     """A topic with the records of a frame, and behind them one of the value `last` in each
     partition, of a key of its own: with its time the watermark passes all others."""
-    topic = topics.create_topic(bench.bootstrap_servers, name, PARTITIONS)
-    topics.fill(frame, bench.bootstrap_servers, topic, "none")
+    topic = topics.filled(bench.bootstrap_servers, name, frame, PARTITIONS)
     if last is not None:
         end(bench, frame.sparkSession, topic, last)
     bench.progress(f"topic {name} is written")

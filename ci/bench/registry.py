@@ -42,6 +42,34 @@ class Bench:
         """How many measured runs each side gets."""
         return REPETITIONS[self.scale]
 
+    def reading(self, topic: str, start: str = "earliest") -> dict[str, str]:
+        """What a query is told of the topic that it reads."""
+        return {
+            "kafka.bootstrap.servers": self.bootstrap_servers,
+            "subscribe": topic,
+            "startingOffsets": start,
+        }
+
+    def by_turns(
+        self,
+        what: str,
+        sides: Mapping[str, Callable[[], float]],
+        runs: int | None = None,
+        warm_up: bool = True,
+    ) -> dict[str, list[float]]:
+        """What the runs of each side come to; every other round goes through them backwards. What
+        a session does for the first time is not the sides' work: a round before does not count."""
+        found: dict[str, list[float]] = {name: [] for name in sides}
+        first = -self.pick(full=1, quick=1, tiny=0) if warm_up else 0
+        for number in range(first, runs or self.runs):
+            for name in sorted(sides, reverse=number % 2 == 1):
+                value = sides[name]()
+                if number >= 0:
+                    found[name].append(value)
+            shown = ", ".join(f"{name} {each[-1]:.3f}" for name, each in found.items() if each)
+            self.progress(f"{what}: {shown or 'warmed up'}")
+        return found
+
     def progress(self, text: str) -> None:
         """A line for who waits."""
         seconds = time.monotonic() - self.started
@@ -50,17 +78,21 @@ class Bench:
 
 @dataclass(frozen=True)
 class Group:
-    """Some figures that are measured together, in a process of their own.
+    """Some figures that are measured together, in a process of their own, called as the file with
+    `run`.
 
     Figures leave `run` as soon as they are known. `order` says where the group comes in the table.
     `own_broker` is for groups that need none, or start one of other settings themselves.
     """
 
-    name: str
     order: int
     run: Callable[[Bench], Iterator[Figure]]
     targets: Mapping[str, Target] = field(default_factory=dict)
     own_broker: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.run.__module__.rpartition(".")[2]
 
 
 def all_groups() -> list[Group]:

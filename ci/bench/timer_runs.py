@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 
 import keyrange
 from bench import queries, sessions, topics
 from bench.figures import Figure, from_runs, highest
-from bench.groups.latency import stream_reader
+from bench.groups.latency import idle_shares
 from bench.peaks import Peaks
 from bench.registry import Bench
 
@@ -87,35 +84,15 @@ def idle(bench: Bench, spark: SparkSession) -> Iterator[Figure]:
     for name, function in (("with", set_timer), ("without", set_none)):
         with queries.home(bench) as home:
             given = queries.options(bench, topic, count, batches=1)
-            with _running(_job(function)(spark, given, home).start()) as query:
-                shares[name] = _shares(bench, query)
+            with queries.running(_job(function)(spark, given, home).start()) as query:
+                query.processAllAvailable()
+                shares[name] = idle_shares(bench, query)
         bench.progress(f"idle, {name} {count:,} timers: {shares[name]} of a core")
     topics.delete_topic(bench.bootstrap_servers, topic)
     yield from_runs("timers.idle.core_share", shares["with"], "cores")
     yield from_runs("timers.idle.without.core_share", shares["without"], "cores")
     pairs = zip(shares["with"], shares["without"], strict=True)
     yield from_runs("timers.idle.added_core_share", [a - b for a, b in pairs], "cores")
-
-
-@contextmanager
-def _running(query: StreamingQuery) -> Iterator[StreamingQuery]:
-    try:
-        yield query
-    finally:
-        query.stop()
-
-
-def _shares(bench: Bench, query: StreamingQuery) -> list[float]:
-    query.processAllAvailable()
-    reader = stream_reader(query)
-    time.sleep(bench.pick(full=5.0, quick=5.0, tiny=0.5))
-    shares = []
-    for _ in range(bench.runs):
-        began, before = time.monotonic(), reader.cpu_times()
-        time.sleep(bench.pick(full=10.0, quick=5.0, tiny=1.0))
-        after, seconds = reader.cpu_times(), time.monotonic() - began
-        shares.append((after.user + after.system - before.user - before.system) / seconds)
-    return shares
 
 
 def memory(bench: Bench, spark: SparkSession) -> Iterator[Figure]:
@@ -127,7 +104,7 @@ def memory(bench: Bench, spark: SparkSession) -> Iterator[Figure]:
     counted = keyrange.windows.tumbling("1h").count()
     one = {"keyRangesPerPartition": "1"}
     side = queries.job(counted, options={**sessions.TYPED, **one}, time=sessions.TIME)
-    peaks, own = Peaks(), Peaks(is_own=True)
+    peaks, own = Peaks(), Peaks("RssAnon")
     with queries.home(bench) as home:
         for number, batches in ((count, 12), (min(_GO_ON, count), 1)):
             topics.fill(_keys(spark, number, 1), bench.bootstrap_servers, topic, "none")

@@ -34,6 +34,21 @@ def create_topic(
     return topic
 
 
+def filled(
+    bootstrap_servers: str,
+    name: str,
+    frame: DataFrame,
+    partitions: int,
+    codec: str = "none",
+    configs: Mapping[str, str] | None = None,
+    producer: Mapping[str, str] | None = None,
+) -> str:
+    """A topic as of `create_topic` with the records of a frame as of `fill`."""
+    topic = create_topic(bootstrap_servers, name, partitions, configs)
+    fill(frame, bootstrap_servers, topic, codec, producer)
+    return topic
+
+
 def delete_topic(bootstrap_servers: str, topic: str) -> None:
     """Delete a topic, so that what it holds does not push others out of the page cache."""
     admin = KafkaAdminClient(bootstrap_servers=bootstrap_servers)

@@ -39,11 +39,16 @@ def rows(generator: np.random.Generator, count: int) -> pa.StructArray:
         "at": pa.array(_FIRST_US + generator.integers(0, 10**12, count), pa.timestamp("us", "UTC")),
     }
     for name, size in _TEXTS.items():
-        letters = generator.integers(97, 123, count * size, np.uint8)
-        ends = np.arange(count + 1, dtype=np.int32) * np.int32(size)
-        buffers = [None, pa.py_buffer(ends), pa.py_buffer(letters)]
-        columns[name] = pa.Array.from_buffers(pa.string(), count, buffers)
+        columns[name] = letters(generator, count, size).cast(pa.string())
     return pa.RecordBatch.from_pydict(columns).to_struct_array()
+
+
+def letters(generator: np.random.Generator, count: int, size: int) -> pa.Array:
+    """A column of lower-case letters, `size` in each row."""
+    data = generator.integers(97, 123, count * size, np.uint8)
+    ends = np.arange(count + 1, dtype=np.int32) * np.int32(size)
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(data)]
+    return pa.Array.from_buffers(pa.binary(), count, buffers)
 
 
 def schema(form: str, kind: pa.DataType) -> Schema:

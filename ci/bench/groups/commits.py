@@ -239,7 +239,6 @@ def _startup_s(path: Path, table: DeltaCommitTable) -> tuple[float, float]:
 
 
 GROUP = Group(
-    name="commits",
     order=7,
     run=run,
     targets={

@@ -64,10 +64,8 @@ def run(bench: Bench) -> Iterator[Figure]:
 def _measure(bench: Bench, spark: SparkSession, server: S3Server) -> Iterator[Figure]:
     batches = bench.pick(full=12, quick=8, tiny=4)
     rows = 200 * batches
-    topic = topics.create_topic(bench.bootstrap_servers, "s3", PARTITIONS)
-    topics.fill(
-        topics.records(spark, rows, 200, PARTITIONS), bench.bootstrap_servers, topic, "none"
-    )
+    records = topics.records(spark, rows, 200, PARTITIONS)
+    topic = topics.filled(bench.bootstrap_servers, "s3", records, PARTITIONS)
     for way in WAYS:
         found: dict[str, list[float]] = {}
         for _ in range(bench.runs):
@@ -117,12 +115,7 @@ def _calls(
     own, hadoops = (
         (f"{local}/{name}",) * 2 if local else (f"s3://{BUCKET}/{name}", f"s3a://{BUCKET}/{name}")
     )
-    options = {
-        "kafka.bootstrap.servers": bench.bootstrap_servers,
-        "subscribe": topic,
-        "startingOffsets": "earliest",
-        "maxOffsetsPerTrigger": str(batch_rows),
-    }
+    options = bench.reading(topic) | {"maxOffsetsPerTrigger": str(batch_rows)}
     if way == "individual":
         options |= INDIVIDUAL | {"commitTable": f"{own}/commits"}
     job = keyrange.job(options, WAYS[way], DIGESTED)
@@ -153,7 +146,6 @@ def _end_of(calls: list[Call], batch_id: int) -> int:
 
 
 GROUP = Group(
-    name="commits_s3",
     order=8,
     run=run,
     targets={

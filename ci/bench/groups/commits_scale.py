@@ -179,7 +179,6 @@ def _planning_mb(path: str, partitions: int, ranges: int) -> float:
 
 
 GROUP = Group(
-    name="commits_scale",
     order=7,
     run=run,
     targets={

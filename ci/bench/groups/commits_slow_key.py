@@ -23,7 +23,7 @@ import keyrange
 from bench import spark as sparks
 from bench import topics
 from bench.figures import Figure, at_most, from_runs, percentile, ratio
-from bench.groups.latency import PARTITIONS, steady_producer
+from bench.latencies import PARTITIONS, SHARES, steady_producer
 from bench.registry import Bench, Group
 from bench.work import TIMED, timed_record
 from keyrange.model.key_ranges import SPACE, index_of, split_evenly
@@ -34,7 +34,6 @@ SLOW_KEY = b"key-00000000"
 # A record that takes longer is put off, so that a batch grows by no more than a part of itself; the
 # budget is above what a batch needs, and ends what many slow keys would add up to.
 LIMITS = {"record.timeout": "300ms", "batch.time.budget": "3s"}
-_SHARES = {"p50": 0.50, "p99": 0.99}
 
 
 @dataclass
@@ -71,9 +70,7 @@ class _Stage:
 
     def _start(self, home: Path, slow: bool) -> StreamingQuery:
         options = {
-            "kafka.bootstrap.servers": self.bench.bootstrap_servers,
-            "subscribe": self.topic,
-            "startingOffsets": "latest",
+            **self.bench.reading(self.topic, "latest"),
             "splitBy": "keyRange",
             "keyRangesPerPartition": str(RANGES),
             "parallelism": str(CORES),
@@ -125,24 +122,24 @@ def run(bench: Bench) -> Iterator[Figure]:
     servers = bench.bootstrap_servers
     topic = topics.create_topic(servers, "slow-key", PARTITIONS)
     first = bench.pick(full=-1, quick=0, tiny=0)
-    found: dict[str, list[float]] = {f"{s}.{p}": [] for s in ("normal", "slow") for p in _SHARES}
+    found: dict[str, list[float]] = {f"{s}.{p}": [] for s in ("normal", "slow") for p in SHARES}
     with (
         sparks.session(bench.directory, f"local[{CORES}]", delta=True) as spark,
-        steady_producer(servers, topic),
+        steady_producer(bench, topic),
     ):
         stage = _Stage(bench, spark, topic)
         for number in range(first, bench.runs):
             # The first of all is one in which the slow key's range is seen.
             for side in sorted(("normal", "slow"), reverse=(number - first) % 2 == 1):
                 latencies = stage.run(side)
-                shown = {name: percentile(latencies, share) for name, share in _SHARES.items()}
+                shown = {name: percentile(latencies, share) for name, share in SHARES.items()}
                 text = ", ".join(f"{name} {value:.0f} ms" for name, value in shown.items())
                 bench.progress(f"{side}: {text}, {len(stage.finished)} batches")
                 if number >= 0:
                     for name, value in shown.items():
                         found[f"{side}.{name}"].append(value)
     topics.delete_topic(servers, topic)
-    for name in _SHARES:
+    for name in SHARES:
         slow, normal = found[f"slow.{name}"], found[f"normal.{name}"]
         yield ratio(f"commits.slow_key.{name}.vs_normal", slow, normal)
         yield from_runs(f"commits.slow_key.{name}.ms", slow, "ms")
@@ -150,7 +147,6 @@ def run(bench: Bench) -> Iterator[Figure]:
 
 
 GROUP = Group(
-    name="commits_slow_key",
     order=10,
     run=run,
     targets={"commits.slow_key.p99.vs_normal": at_most(1.5)},

@@ -12,6 +12,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -73,10 +74,7 @@ class _Stage:
         """Seconds of a query's batches, from the first one's start to the last one's end."""
         way = WAYS[name]
         home = str(self.bench.directory / f"{name}-{uuid.uuid4().hex[:8]}")
-        options = {
-            "kafka.bootstrap.servers": self.bench.bootstrap_servers,
-            "subscribe": self.topic,
-            "startingOffsets": "earliest",
+        options = self.bench.reading(self.topic) | {
             "maxOffsetsPerTrigger": str(-(-self.records // BATCHES)),
             "splitBy": "keyRange",
             "parallelism": str(CORES),
@@ -122,11 +120,11 @@ def run(bench: Bench) -> Iterator[Figure]:
     records = bench.pick(full=4_000_000, quick=500_000, tiny=4_000)
     servers = bench.bootstrap_servers
     with sparks.session(bench.directory, f"local[{CORES}]", delta=True) as spark:
-        topic = topics.create_topic(servers, "commits", PARTITIONS)
         frame = topics.records(spark, records, VALUE_BYTES, PARTITIONS)
-        topics.fill(frame, servers, topic, "none")
+        topic = topics.filled(servers, "commits", frame, PARTITIONS)
         bench.progress(f"{records:,} records written")
-        seconds = _alternate(_Stage(bench, spark, topic, records))
+        stage = _Stage(bench, spark, topic, records)
+        seconds = bench.by_turns("seconds", {name: partial(stage.run, name) for name in WAYS})
         topics.delete_topic(servers, topic)
     # Seconds the other way round are records per second.
     name = "commits.throughput"
@@ -143,20 +141,7 @@ def run(bench: Bench) -> Iterator[Figure]:
         yield from_runs(f"{name}.{side}.mrec_per_second", rates, "M/s")
 
 
-def _alternate(stage: _Stage) -> dict[str, list[float]]:
-    """The seconds of each side's runs; every other round goes through them backwards."""
-    bench = stage.bench
-    seconds: dict[str, list[float]] = {name: [] for name in WAYS}
-    for number in range(-bench.pick(full=1, quick=1, tiny=0), bench.runs):
-        for name in sorted(WAYS, reverse=number % 2 == 1):
-            taken = stage.run(name)
-            if number >= 0:
-                seconds[name].append(taken)
-    return seconds
-
-
 GROUP = Group(
-    name="commits_throughput",
     order=9,
     run=run,
 )

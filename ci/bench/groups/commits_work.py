@@ -99,7 +99,6 @@ def _same_record(record: Any) -> Any:
 
 
 GROUP = Group(
-    name="commits_work",
     order=8,
     run=run,
     targets={"commits.acknowledge.mrec_per_core": at_least(5.0)},

@@ -93,7 +93,6 @@ _CODECS: dict[str, tuple[int, Callable[[bytes], bytes]]] = {
 }
 
 GROUP = Group(
-    name="decompress",
     order=2,
     run=run,
     targets={"decompress.lz4.mb_per_second": at_least(3_200)},

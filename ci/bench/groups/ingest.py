@@ -8,11 +8,10 @@ counts, a Python UDF or `mapInPandas`. The floor is `bench.floor`.
 
 from __future__ import annotations
 
-import shutil
-import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -23,10 +22,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 import keyrange
-from bench import floor, topics
+from bench import floor, queries, topics
 from bench import spark as sparks
 from bench.figures import Figure, at_least, from_runs, highest, ratio
 from bench.peaks import Peaks
+from bench.queries import Side, spark_side
 from bench.registry import Bench, Group
 from bench.work import DIGESTED, digest_frames, digest_of, digest_record
 
@@ -35,10 +35,9 @@ CORES = 2
 BATCHES = 3
 VALUE_BYTES = {"200B": 200, "1KB": 1024}
 DELTA = (("1KB", "lz4"), ("1KB", "zstd"), ("1KB", "none"), ("200B", "none"), ("200B", "lz4"))
-Source = Callable[[SparkSession, dict[str, str], Path], DataStreamWriter]
 
 
-def job(*work: Any, **options: str) -> Source:
+def job(*work: Any, **options: str) -> Side:
     """keyrange's side. What writes is told its table before it starts."""
 
     def side(spark: SparkSession, given: dict[str, str], home: Path) -> DataStreamWriter:
@@ -48,18 +47,8 @@ def job(*work: Any, **options: str) -> Source:
     return side
 
 
-def jvm(rows: Callable[[DataFrame], DataFrame]) -> Source:
-    def side(spark: SparkSession, given: dict[str, str], home: Path) -> DataStreamWriter:
-        read = spark.readStream.format("kafka").options(**given).load()
-        return (
-            rows(read)
-            .writeStream.format("delta")
-            .outputMode("append")
-            .option("checkpointLocation", str(home / "checkpoint"))
-            .option("path", str(home / "table"))
-        )
-
-    return side
+# Records as they are.
+PLAIN: Mapping[str, Side] = {"keyrange": job(), "jvm": spark_side(lambda records: records)}
 
 
 def from_json(records: DataFrame) -> DataFrame:
@@ -88,7 +77,7 @@ class Cell:
     versus: str
     size: str
     codec: str
-    sides: Mapping[str, Source]
+    sides: Mapping[str, Side]
     made: Callable[[SparkSession, int, int, int], DataFrame] = topics.records
     has_floor: bool = False
     # A function leaves some of the records out: how many is the same on all sides.
@@ -101,19 +90,18 @@ class Cell:
 
 def cells(bench: Bench) -> list[Cell]:
     """What is measured; of the smallest form, one size with one codec."""
-    plain = {"keyrange": job(), "jvm": jvm(lambda records: records)}
     delta = [
-        Cell(f"ingest.delta.{size}.{codec}", "vs_jvm", size, codec, plain, has_floor=number == 0)
+        Cell(f"ingest.delta.{size}.{codec}", "vs_jvm", size, codec, PLAIN, has_floor=number == 0)
         for number, (size, codec) in enumerate(DELTA)
     ]
     read = {
         "keyrange": job(valueFormat="json", valueSchema=topics.OBJECT),
-        "jvm": jvm(from_json),
+        "jvm": spark_side(from_json),
     }
     work = {
         "keyrange": job(digest_record, DIGESTED),
-        "jvm_udf": jvm(_by_udf),
-        "jvm_pandas": jvm(_by_pandas),
+        "jvm_udf": spark_side(_by_udf),
+        "jvm_pandas": spark_side(_by_pandas),
     }
     few = bench.pick(full=delta, quick=delta, tiny=delta[:1])
     return [
@@ -132,29 +120,23 @@ def run(bench: Bench) -> Iterator[Figure]:
 def measure(bench: Bench, spark: SparkSession, cell: Cell) -> Iterator[Figure]:
     servers = bench.bootstrap_servers
     rows = bench.pick(full=cell.rows, quick=250_000, tiny=2_000) * BATCHES
-    topic = topics.create_topic(servers, "ingest", PARTITIONS)
     frame = cell.made(spark, rows, VALUE_BYTES[cell.size], PARTITIONS)
-    topics.fill(frame, servers, topic, cell.codec)
+    topic = topics.filled(servers, "ingest", frame, PARTITIONS, cell.codec)
     bench.progress(f"{cell.prefix}: {rows:,} records written")
-    names = [*cell.sides, *(["floor"] if cell.has_floor else [])]
-    rates: dict[str, list[float]] = {name: [] for name in names}
     peaks = Peaks()
-    # What a session does for the first time is not the sides' work.
-    for number in range(-bench.pick(full=1, quick=1, tiny=0), bench.runs):
-        for name in sorted(names, reverse=number % 2 == 1):
-            home = bench.directory / f"{name}-{uuid.uuid4().hex[:8]}"
+
+    def rate(name: str) -> float:
+        with queries.home(bench) as home:
             if name == "floor":
-                home.mkdir()
                 taken = floor.seconds_to_write(servers, topic, PARTITIONS, rows, home, CORES)
             else:
                 is_watched = cell.is_watched and name == "keyrange"
                 with peaks.watched() if is_watched else nullcontext():
                     taken = _seconds(bench, spark, cell, name, topic, rows, home)
-            shutil.rmtree(home)
-            if number >= 0:
-                rates[name].append(rows / taken / 1e6)
-        shown = ", ".join(f"{name} {found[-1]:.3f}" for name, found in rates.items() if found)
-        bench.progress(f"{cell.prefix}: {shown or 'warmed up'}")
+        return rows / taken / 1e6
+
+    names = [*cell.sides, *(["floor"] if cell.has_floor else [])]
+    rates = bench.by_turns(cell.prefix, {name: partial(rate, name) for name in names})
     topics.delete_topic(servers, topic)
     yield from _figures(cell, rates)
     if cell.is_watched:
@@ -165,12 +147,7 @@ def _seconds(
     bench: Bench, spark: SparkSession, cell: Cell, name: str, topic: str, rows: int, home: Path
 ) -> float:
     """Seconds of a query's batches."""
-    given = {
-        "kafka.bootstrap.servers": bench.bootstrap_servers,
-        "subscribe": topic,
-        "startingOffsets": "earliest",
-        "maxOffsetsPerTrigger": str(rows // BATCHES),
-    }
+    given = bench.reading(topic) | {"maxOffsetsPerTrigger": str(rows // BATCHES)}
     taken = seconds_of_batches(cell.sides[name](spark, given, home))
     actions = DeltaTable(home / "table").get_add_actions(flatten=True)
     found = sum(actions.column("num_records").to_pylist())
@@ -209,7 +186,6 @@ def _targets() -> dict[str, float]:
 
 
 GROUP = Group(
-    name="ingest",
     order=1,
     run=run,
     targets={name: at_least(limit) for name, limit in _targets().items()},

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -42,12 +43,10 @@ class _Stage:
 
     def topic(self, name: str, rows: int, partitions: int) -> str:
         """A topic of `rows` records of 200 bytes and 10,000 keys, in the log uncompressed."""
-        servers = self.broker.bootstrap_servers
-        topic = topics.create_topic(servers, name, partitions)
         frame = topics.records(self.spark, rows, VALUE_BYTES, partitions).selectExpr(
             f"concat('key-', lpad(pmod(hash(id), {KEYS}), 8, '0')) AS key", "value", "partition"
         )
-        topics.fill(frame, servers, topic, "none")
+        topic = topics.filled(self.broker.bootstrap_servers, name, frame, partitions)
         self.bench.progress(f"{topic}: {rows:,} records written")
         return topic
 
@@ -66,19 +65,12 @@ class _Stage:
         return self.spark.range(0, count, 1, tasks).selectExpr(f"{value} AS value")
 
     def alternate(self, what: str, sides: Mapping[str, Side]) -> dict[str, list[float]]:
-        """The seconds of each side's runs; every other round goes through them backwards."""
-        bench = self.bench
-        seconds: dict[str, list[float]] = {name: [] for name in sides}
-        for number in range(-bench.pick(full=1, quick=1, tiny=0), bench.runs):
-            for name in sorted(sides, reverse=number % 2 == 1):
-                taken = sparks.seconds_to_read(sides[name]())
-                if number >= 0:
-                    seconds[name].append(taken)
-            shown = ", ".join(
-                f"{name} {found[-1]:.2f} s" for name, found in seconds.items() if found
-            )
-            bench.progress(f"{what}: {shown or 'warmed up'}")
-        return seconds
+        """The seconds of each side's runs."""
+
+        def seconds(name: str) -> float:
+            return sparks.seconds_to_read(sides[name]())
+
+        return self.bench.by_turns(what, {name: partial(seconds, name) for name in sides})
 
 
 Side = Callable[[], DataFrame]
@@ -219,7 +211,6 @@ def _speedup(stage: _Stage) -> Iterator[Figure]:
 
 
 GROUP = Group(
-    name="keyrange",
     order=6,
     run=run,
     targets={

@@ -7,12 +7,9 @@ in turn with the default trigger.
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from threading import Thread
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pyarrow as pa
@@ -21,14 +18,15 @@ from pyspark.sql import SparkSession
 
 import keyrange
 from bench import topics
+from bench.companions import companion
 from bench.figures import Figure, at_most
-from bench.groups.latency import PARTITIONS
-from bench.latencies import SHARES, by_turns
+from bench.latencies import PARTITIONS, SHARES, beside_delta
+from bench.queries import running, wait
 from bench.registry import Bench, Group
 
 
 def run(bench: Bench) -> Iterator[Figure]:
-    yield from by_turns(bench, "kafka_to_kafka.latency", _measure)
+    yield from beside_delta(bench, "kafka_to_kafka.latency", _measure)
 
 
 def _measure(bench: Bench, spark: SparkSession, topic: str, side: str, number: int) -> list[float]:
@@ -40,27 +38,18 @@ def _measure(bench: Bench, spark: SparkSession, topic: str, side: str, number: i
     end = counts_from + bench.pick(full=30.0, quick=15.0, tiny=2.0)
     seen: list[tuple[float, float]] = []
     with _reader(servers, copy, seen):
-        query = _writer(spark, servers, topic, copy, side, str(home / "checkpoint")).start()
-        try:
+        writer = _writer(bench, spark, topic, copy, side, str(home / "checkpoint"))
+        with running(writer.start()) as query:
             # A slow machine may not have sent a batch yet.
-            while time.time() < end or not seen or seen[-1][0] < counts_from:
-                time.sleep(0.2)
-                if not query.isActive:
-                    raise RuntimeError(f"the query ended: {query.exception()}")
-        finally:
-            query.stop()
+            wait(query, lambda: time.time() >= end and seen and seen[-1][0] >= counts_from)
     topics.delete_topic(servers, copy)
     return [(at - made) * 1e3 for at, made in seen if at >= counts_from]
 
 
 def _writer(
-    spark: SparkSession, servers: str, topic: str, copy: str, side: str, checkpoint: str
+    bench: Bench, spark: SparkSession, topic: str, copy: str, side: str, checkpoint: str
 ) -> Any:
-    given = {
-        "kafka.bootstrap.servers": servers,
-        "subscribe": topic,
-        "startingOffsets": "latest",
-    }
+    servers, given = bench.bootstrap_servers, bench.reading(topic, "latest")
     if side == "keyrange":
         job = keyrange.job(given, _made_at, "key binary, value string", mode="arrow")
         return job.into_topic(copy, checkpoint, spark=spark)
@@ -84,34 +73,19 @@ def _made_at(records: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([records.column("key"), values], ["key", "value"])
 
 
-@contextmanager
-def _reader(servers: str, topic: str, seen: list[tuple[float, float]]) -> Iterator[None]:
+def _reader(
+    servers: str, topic: str, seen: list[tuple[float, float]]
+) -> AbstractContextManager[None]:
     """Have it said when records can be read that are committed, and when they were made."""
-    command = [sys.executable, "-m", "bench.committed_reader", servers, topic]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
 
-        def listen() -> None:
-            assert process.stdout is not None
-            for line in process.stdout:
-                at, made = line.split()
-                seen.append((float(at), float(made)))
+    def heard(line: str) -> None:
+        at, made = line.split()
+        seen.append((float(at), float(made)))
 
-        thread = Thread(target=listen)
-        thread.start()
-        try:
-            yield
-            if process.poll() is not None:
-                raise RuntimeError("what reads the topic ended early")
-        finally:
-            assert process.stdin is not None
-            process.stdin.close()
-            thread.join()
+    return companion("bench.committed_reader", servers, topic, heard=heard)
 
 
 GROUP = Group(
-    name="latency_kafka",
     order=3,
     run=run,
     targets={f"kafka_to_kafka.latency.{share}.vs_jvm": at_most(1.3) for share in SHARES},

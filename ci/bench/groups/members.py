@@ -170,17 +170,14 @@ def _query(
     """A query over a topic that has enough for all its batches, one of them `every` so often."""
     home = bench.directory / name
     home.mkdir()
-    topic = topics.create_topic(bench.bootstrap_servers, name, PARTITIONS)
     rows = bench.pick(full=2_000_000, quick=600_000, tiny=200_000)
     records = topics.records(spark, rows, 200, PARTITIONS)
-    topics.fill(records, bench.bootstrap_servers, topic, "none")
+    topic = topics.filled(bench.bootstrap_servers, name, records, PARTITIONS)
     frame = (
         spark.readStream.format("keyrange")
         .options(
             **{
-                "kafka.bootstrap.servers": bench.bootstrap_servers,
-                "subscribe": topic,
-                "startingOffsets": "earliest",
+                **bench.reading(topic),
                 "splitBy": "keyRange",
                 "maxOffsetsPerTrigger": str(bench.pick(full=20_000, quick=10_000, tiny=1_000)),
                 "memberTable": str(home / "members"),
@@ -321,7 +318,6 @@ def _command(process: psutil.Process) -> list[str]:
 
 
 GROUP = Group(
-    name="members",
     order=9,
     run=run,
     targets={

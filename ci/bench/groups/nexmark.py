@@ -96,7 +96,6 @@ def _counts(table: pa.Table) -> pa.Table:
 
 
 GROUP = Group(
-    name="nexmark",
     order=2,
     run=run,
     targets=NEXMARK_TARGETS,

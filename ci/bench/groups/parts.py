@@ -172,7 +172,6 @@ def _decode(bench: Bench, kept: list[tuple[int, Bytes]], topic: str) -> Iterator
 
 
 GROUP = Group(
-    name="parts",
     order=2,
     run=run,
     targets={

@@ -97,7 +97,6 @@ def _check(tasks: Sequence[InputPartition], count: int) -> None:
 
 
 GROUP = Group(
-    name="plan",
     order=4,
     run=run,
     targets={f"{_NAME}.seconds": at_most(5), f"{_NAME}.batch.seconds": at_most(5)},

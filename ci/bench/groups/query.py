@@ -17,12 +17,11 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-import keyrange
 from bench import spark as sparks
 from bench import topics
 from bench.figures import Figure, at_most, from_runs, ratio
+from bench.groups.ingest import PLAIN
 from bench.registry import Bench, Group
-from keyrange.jobs.table_writer import TableWriter
 
 _RECORDS = 1_000
 _VALUE_BYTES = 200
@@ -79,25 +78,15 @@ def _measure(bench: Bench, spark: SparkSession, topic: str, side: str) -> _Run:
 
 def _writer(
     bench: Bench, spark: SparkSession, topic: str, side: str, home: Path
-) -> DataStreamWriter | TableWriter:
-    given = {
-        "kafka.bootstrap.servers": bench.bootstrap_servers,
-        "subscribe": topic,
-        "startingOffsets": "earliest",
-    }
-    table, checkpoint = str(home / "table"), str(home / "checkpoint")
+) -> DataStreamWriter:
+    given = bench.reading(topic)
     if side == "individual":
         given |= {"commitMode": "individual", "commitTable": str(home / "commits")}
         given["commitGroup"] = "query"
-    if side != "jvm":
-        return keyrange.job(given).into(table, checkpoint, spark=spark)
-    stream = spark.readStream.format("kafka").options(**given).load()
-    writer = stream.writeStream.format("delta").option("path", table)
-    return writer.option("checkpointLocation", checkpoint)
+    return PLAIN["jvm" if side == "jvm" else "keyrange"](spark, given, home)
 
 
 GROUP = Group(
-    name="query",
     order=3,
     run=run,
     targets={

@@ -146,7 +146,6 @@ def _targets() -> dict[str, float]:
 
 
 GROUP = Group(
-    name="read",
     order=1,
     run=run,
     targets={name: at_least(limit) for name, limit in _targets().items()},

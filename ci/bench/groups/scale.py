@@ -305,7 +305,6 @@ def _reassign(options: SourceOptions, plans: PinnedTaskPlans, name: str) -> Figu
 
 
 GROUP = Group(
-    name="scale",
     order=10,
     run=run,
     targets={

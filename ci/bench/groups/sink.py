@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -50,14 +51,12 @@ def _written(bench: Bench, form: str, library: str, column: pa.StructArray) -> I
         "keyrange": (typed_rows.by_keyrange(form, column), bench.pick(full=100, quick=20, tiny=1)),
         library: (typed_rows.by_library(form, column), bench.pick(full=10, quick=2, tiny=1)),
     }
-    rates: dict[str, list[float]] = {side: [] for side in sides}
-    for number in range(-1, bench.runs):
-        for side in sorted(sides, reverse=number % 2 == 1):
-            write, times = sides[side]
-            taken = _spent(write, times, len(column))
-            if number >= 0:
-                rates[side].append(times * len(column) / taken / 1e6)
-    bench.progress(f"{form}: {rates}")
+
+    def rate(side: str) -> float:
+        write, times = sides[side]
+        return times * len(column) / _spent(write, times, len(column)) / 1e6
+
+    rates = bench.by_turns(form, {side: partial(rate, side) for side in sides})
     yield ratio(f"sink.{form}.vs_{library}", rates["keyrange"], rates[library])
     for side, found in rates.items():
         yield from_runs(f"sink.{form}.{side}.mrec_per_core", found, "M/core-s")
@@ -73,16 +72,10 @@ def _spent(write: Callable[[], int], times: int, rows: int) -> float:
 
 
 def _rows(generator: np.random.Generator) -> pa.RecordBatch:
-    columns = [_texts(generator, size) for size in (_KEY_BYTES, _VALUE_BYTES)]
-    return pa.RecordBatch.from_arrays(columns, ["key", "value"])
-
-
-def _texts(generator: np.random.Generator, size: int) -> pa.Array:
-    """A column of lower-case letters, `size` in each row."""
-    letters = generator.integers(97, 123, _BATCH_ROWS * size, np.uint8)
-    ends = np.arange(_BATCH_ROWS + 1, dtype=np.int32) * np.int32(size)
-    buffers = [None, pa.py_buffer(ends), pa.py_buffer(letters)]
-    return pa.Array.from_buffers(pa.binary(), _BATCH_ROWS, buffers)
+    sizes = {"key": _KEY_BYTES, "value": _VALUE_BYTES}
+    return pa.RecordBatch.from_pydict(
+        {name: typed_rows.letters(generator, _BATCH_ROWS, size) for name, size in sizes.items()}
+    )
 
 
 def _seconds(rows: list[pa.RecordBatch], batches: int) -> float:
@@ -101,7 +94,6 @@ def _seconds(rows: list[pa.RecordBatch], batches: int) -> float:
 
 
 GROUP = Group(
-    name="sink",
     order=3,
     run=run,
     targets={

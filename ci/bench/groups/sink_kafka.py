@@ -7,18 +7,18 @@ readers of committed records is counted.
 
 from __future__ import annotations
 
-import shutil
-import uuid
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 import keyrange
+from bench import queries, topics
 from bench import spark as sparks
-from bench import topics
 from bench.figures import Figure, at_least, at_most, from_runs, highest, ratio
 from bench.groups.ingest import BATCHES, CORES, PARTITIONS, VALUE_BYTES, seconds_of_batches
 from bench.peaks import Peaks
@@ -44,7 +44,7 @@ class _Cell:
 def run(bench: Bench) -> Iterator[Figure]:
     rows = bench.pick(full=1_000_000, quick=250_000, tiny=2_000) * BATCHES
     few = bench.pick(full=_CELLS, quick=_CELLS, tiny=_CELLS[:1])
-    peaks = Peaks(is_own=True)
+    peaks = Peaks("RssAnon")
     with sparks.session(bench.directory, f"local[{CORES}]", delta=True) as spark:
         for size, codec in few:
             yield from _measure(bench, spark, _Cell(size, codec, rows), peaks)
@@ -53,19 +53,14 @@ def run(bench: Bench) -> Iterator[Figure]:
 
 def _measure(bench: Bench, spark: SparkSession, cell: _Cell, peaks: Peaks) -> Iterator[Figure]:
     servers = bench.bootstrap_servers
-    source = topics.create_topic(servers, "copied", PARTITIONS)
     frame = topics.records(spark, cell.rows, VALUE_BYTES[cell.size], PARTITIONS)
-    topics.fill(frame, servers, source, cell.codec)
+    source = topics.filled(servers, "copied", frame, PARTITIONS, cell.codec)
     bench.progress(f"{cell.prefix}: {cell.rows:,} records written")
-    rates: dict[str, list[float]] = {side: [] for side in _SIDES}
-    # What a session does for the first time is not the sides' work.
-    for number in range(-bench.pick(full=1, quick=1, tiny=0), bench.runs):
-        for side in sorted(_SIDES, reverse=number % 2 == 1):
-            taken = _seconds(bench, spark, cell, side, source, peaks)
-            if number >= 0:
-                rates[side].append(cell.rows / taken / 1e6)
-        shown = ", ".join(f"{side} {found[-1]:.3f}" for side, found in rates.items() if found)
-        bench.progress(f"{cell.prefix}: {shown or 'warmed up'}")
+
+    def rate(side: str) -> float:
+        return cell.rows / _seconds(bench, spark, cell, side, source, peaks) / 1e6
+
+    rates = bench.by_turns(cell.prefix, {side: partial(rate, side) for side in _SIDES})
     topics.delete_topic(servers, source)
     yield ratio(f"{cell.prefix}.vs_jvm", rates["keyrange"], rates["jvm"])
     for side, found in rates.items():
@@ -78,26 +73,15 @@ def _seconds(
     """Seconds of a query's batches."""
     servers = bench.bootstrap_servers
     copy = topics.create_topic(servers, f"copy-{side}", PARTITIONS)
-    home = bench.directory / f"{side}-{uuid.uuid4().hex[:8]}"
-    given = {
-        "kafka.bootstrap.servers": servers,
-        "subscribe": source,
-        "startingOffsets": "earliest",
-        "maxOffsetsPerTrigger": str(cell.rows // BATCHES),
-    }
-    writer = _writer(spark, side, given, copy, cell.codec, home)
-    if side == "keyrange":
-        with peaks.watched():
-            taken = seconds_of_batches(writer)
-    else:
-        taken = seconds_of_batches(writer)
+    given = bench.reading(source) | {"maxOffsetsPerTrigger": str(cell.rows // BATCHES)}
+    with queries.home(bench) as home, peaks.watched() if side == "keyrange" else nullcontext():
+        taken = seconds_of_batches(_writer(spark, side, given, copy, cell.codec, home))
     found = _committed(spark, servers, copy)
     # Not every side's fault: one that did not do the work would be the fastest.
     if (found, len(taken)) != (cell.rows, BATCHES):
         raise RuntimeError(f"{side} wrote {found} of {cell.rows} rows in {len(taken)} batches")
     bench.progress(f"{side}: " + " + ".join(f"{each:.2f}" for each in taken) + " s")
     topics.delete_topic(servers, copy)
-    shutil.rmtree(home)
     return sum(taken)
 
 
@@ -130,7 +114,6 @@ def _committed(spark: SparkSession, servers: str, topic: str) -> int:
 
 
 GROUP = Group(
-    name="sink_kafka",
     order=3,
     run=run,
     targets={

@@ -16,21 +16,23 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-import keyrange
-from bench import counts, topics
+from bench import counts, queries, topics
 from bench import spark as sparks
 from bench.figures import Figure, at_least, at_most, from_runs, percentile, ratio
-from bench.queries import ROCKSDB, kept
+from bench.groups.ingest import seconds_of_batches
+from bench.peaks import Peaks
+from bench.queries import ROCKSDB, Side
 from bench.registry import Bench, Group
 from keyrange.keyed_state import cache
 from keyrange.keyed_state.model.state_runs import StateRun, after_batch
@@ -60,21 +62,10 @@ class Run:
     seconds: list[float] = field(default_factory=list)
     figures: list[Mapping[str, Any]] = field(default_factory=list)
     shuffled_bytes: int = 0
-    rss_mb: float = 0.0
 
 
-Side = Callable[[SparkSession, dict[str, str], Path], Any]
-
-
-def _job(mode: str) -> Side:
-    function = counts.count_record if mode == "record" else counts.count_batch
-
-    def side(spark: SparkSession, given: dict[str, str], home: Path) -> Any:
-        work: Any = (function, counts.COUNTED, mode, counts.STATE)
-        job = keyrange.job(given | kept(home), *work)
-        return job.into(str(home / "table"), str(home / "checkpoint"), spark=spark)
-
-    return side
+def _job(*work: Any) -> Side:
+    return queries.job(*work, options={})
 
 
 def _spark(rows: Callable[[DataFrame], DataFrame]) -> Side:
@@ -87,8 +78,8 @@ def _spark(rows: Callable[[DataFrame], DataFrame]) -> Side:
 
 
 FAST: Mapping[str, Side] = {
-    "record": _job("record"),
-    "arrow": _job("arrow"),
+    "record": _job(counts.count_record, counts.COUNTED, "record", counts.STATE),
+    "arrow": _job(counts.count_batch, counts.COUNTED, "arrow", counts.STATE),
     "jvm_aggregate": _spark(counts.by_aggregate),
 }
 SLOW: Mapping[str, Side] = {
@@ -111,13 +102,16 @@ def _rates(bench: Bench, spark: SparkSession) -> Iterator[Figure]:
     few = bench.pick(full=18_000, quick=6_000, tiny=600)
     small = _topic(bench, spark, "few", few, bench.pick(full=KEYS, quick=100_000, tiny=500))
     runs: dict[str, list[Run]] = {name: [] for name in (*FAST, *SLOW)}
+    peaks = Peaks("Pss")
     for number in range(-bench.pick(full=1, quick=1, tiny=0), bench.runs):
         # Those that take a minute for what others do in a second are measured with less.
         is_slow = number in bench.pick(full=(0, 1, 2), quick=(0,), tiny=(0,))
         names = [*FAST, *(SLOW if is_slow else ())]
         for name in sorted(names, reverse=number % 2 == 1):
             of, count = (small, few) if name in SLOW else (topic, rows)
-            found = _run(bench, spark, {**FAST, **SLOW}[name], of, count)
+            is_watched = number >= 0 and name in ("record", "arrow")
+            with peaks.watched() if is_watched else nullcontext():
+                found = _run(bench, spark, {**FAST, **SLOW}[name], of, count)
             if number >= 0:
                 runs[name].append(found)
             shown = " + ".join(f"{each:.2f}" for each in found.seconds)
@@ -137,7 +131,7 @@ def _rates(bench: Bench, spark: SparkSession) -> Iterator[Figure]:
         yield from_runs(f"state.{name}.records_per_second", each, "1/s")
     kept = [run for name in ("record", "arrow") for run in runs[name]]
     yield from_runs("state.shuffle.bytes", [float(each.shuffled_bytes) for each in kept], "B")
-    yield from_runs("state.worker.peak_rss.running.mb", [each.rss_mb for each in kept], "MB")
+    yield from_runs("state.worker.peak_rss.running.mb", peaks.found, "MB")
     told = [each for run in kept for each in run.figures if each.get("state_changed_bytes")]
     over = [each["state_written_bytes"] / each["state_changed_bytes"] for each in told]
     yield from_runs("state.changelog.bytes_over_changed", over, "ratio")
@@ -145,52 +139,31 @@ def _rates(bench: Bench, spark: SparkSession) -> Iterator[Figure]:
 
 def _topic(bench: Bench, spark: SparkSession, name: str, rows: int, keys: int) -> str:
     """Records of 200 bytes, each key in one partition."""
-    topic = topics.create_topic(bench.bootstrap_servers, name, PARTITIONS)
     frame = topics.records(spark, rows, 200, PARTITIONS).selectExpr(
         f"concat('key-', lpad(pmod(hash(id), {keys}), 10, '0')) AS key",
         "value",
         f"CAST(pmod(pmod(hash(id), {keys}), {PARTITIONS}) AS INT) AS partition",
     )
-    topics.fill(frame, bench.bootstrap_servers, topic, "none")
+    topic = topics.filled(bench.bootstrap_servers, name, frame, PARTITIONS)
     bench.progress(f"{rows:,} records of {keys:,} keys written")
     return topic
 
 
 def _run(bench: Bench, spark: SparkSession, side: Side, topic: str, rows: int) -> Run:
-    home = bench.directory / uuid.uuid4().hex
-    home.mkdir()
-    given = _given(bench, topic) | {"maxOffsetsPerTrigger": str(rows // BATCHES + PARTITIONS)}
+    given = queries.options(bench, topic, rows, BATCHES)
     before = _shuffled(spark)
-    query = side(spark, given, home).trigger(availableNow=True).start()
-    rss = 0.0
-    while not query.awaitTermination(1):
-        rss = max([rss, *map(_rss_mb, sparks.python_workers())])
+    with queries.home(bench) as home:
+        query = side(spark, given, home).trigger(availableNow=True).start()
+        query.awaitTermination()
     batches = [json.loads(each.json) for each in query.recentProgress if each.numInputRows]
     found = Run(
         [each["batchDuration"] / 1e3 for each in batches],
         [(each.get("observedMetrics") or {}).get("keyrange", {}) for each in batches],
         _shuffled(spark) - before,
-        rss,
     )
     if len(batches) != BATCHES:
         raise RuntimeError(f"there were {len(batches)} batches and not {BATCHES}")
-    shutil.rmtree(home)
     return found
-
-
-def _given(bench: Bench, topic: str) -> dict[str, str]:
-    return {
-        "kafka.bootstrap.servers": bench.bootstrap_servers,
-        "subscribe": topic,
-        "startingOffsets": "earliest",
-    }
-
-
-def _rss_mb(worker: psutil.Process) -> float:
-    try:
-        return worker.memory_full_info().pss / 2**20
-    except (psutil.NoSuchProcess, psutil.AccessDenied):
-        return 0.0
 
 
 def _shuffled(spark: SparkSession) -> int:
@@ -209,26 +182,17 @@ def _beside_stateless(bench: Bench, spark: SparkSession) -> Iterator[Figure]:
     def plain(_record: Any) -> None:
         return None
 
-    def stateless(spark: SparkSession, given: dict[str, str], home: Path) -> Any:
-        job = keyrange.job(given | kept(home), plain, counts.COUNTED)
-        return job.into(str(home / "table"), str(home / "checkpoint"), spark=spark)
+    def median_s(side: Side) -> float:
+        given = bench.reading(topic) | {"maxOffsetsPerTrigger": str(_LATENCY_RATE)}
+        with queries.home(bench) as home:
+            taken = seconds_of_batches(side(spark, given, home))
+        return percentile(taken[1:] or taken, 0.5)
 
-    ratios = []
-    for number in range(bench.runs):
-        medians: dict[str, float] = {}
-        sides = {"keyed": FAST["record"], "stateless": stateless}
-        for name in sorted(sides, reverse=number % 2 == 1):
-            home = bench.directory / uuid.uuid4().hex
-            given = _given(bench, topic) | {"maxOffsetsPerTrigger": str(_LATENCY_RATE)}
-            query = sides[name](spark, given, home).trigger(availableNow=True).start()
-            query.awaitTermination()
-            taken = [each.batchDuration for each in query.recentProgress if each.numInputRows]
-            medians[name] = percentile(taken[1:] or taken, 0.5)
-            shutil.rmtree(home)
-        bench.progress(f"a batch: {medians['keyed']:.0f} ms, {medians['stateless']:.0f} without")
-        ratios.append(medians["keyed"] / medians["stateless"])
+    sides = {"keyed": FAST["record"], "stateless": _job(plain, counts.COUNTED)}
+    by_name = {name: partial(median_s, side) for name, side in sides.items()}
+    medians = bench.by_turns("seconds of a batch", by_name, warm_up=False)
     topics.delete_topic(bench.bootstrap_servers, topic)
-    yield from_runs("state.batch.p50.vs_stateless", ratios, "ratio")
+    yield ratio("state.batch.p50.vs_stateless", medians["keyed"], medians["stateless"])
 
 
 @dataclass
@@ -380,4 +344,4 @@ def _targets() -> dict[str, Any]:
     return found | {name: at_most(limit) for name, limit in most.items()}
 
 
-GROUP = Group(name="state", order=2, run=run, targets=_targets())
+GROUP = Group(order=2, run=run, targets=_targets())

@@ -13,11 +13,8 @@ that changes 100,000 of a million keys in each, and commits once in a second.
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -32,8 +29,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 import keyrange
 from bench import spark as sparks
 from bench import standalone, topics
+from bench.companions import companion
 from bench.figures import Figure, from_runs, ratio
 from bench.groups.latency_delta import watched
+from bench.queries import wait
 from bench.registry import Bench, Group
 from bench.state_writer import StateWriter
 from bench.time_tables import MOVES_TARGETS
@@ -59,7 +58,6 @@ _BRIEF = {
     "session.timeout.ms": "6000",
     "heartbeat.interval.ms": "1000",
 }
-_PATIENCE_S = 300.0
 
 
 @dataclass
@@ -138,8 +136,10 @@ def _run(bench: Bench, side: str, number: int, pauses: Pauses) -> None:
             _load(spark, bench.bootstrap_servers, topic, keys)
             query = _start(bench, spark, home, topic, side)
             watch = _Watch(home, query, topic)
-            watch.until(lambda: watch.rows() >= keys)
-            with _trickle(bench, topic, keys), watched(home / "table", watch.seen_s):
+            wait(query, lambda: watch.rows() >= keys)
+            trickle = (bench.bootstrap_servers, topic, PARTITIONS, _RATE, keys)
+            seen = watched(home / "table", watch.seen_s)
+            with companion("bench.producer", *trickle), seen:
                 _hurt(bench, cluster, watch, pauses, side)
             query.stop()
     topics.delete_topic(bench.bootstrap_servers, topic)
@@ -184,9 +184,7 @@ def _load(spark: SparkSession, servers: str, topic: str, keys: int) -> None:
 
 def _start(bench: Bench, spark: SparkSession, home: Path, topic: str, side: str) -> StreamingQuery:
     options = {
-        "kafka.bootstrap.servers": bench.bootstrap_servers,
-        "subscribe": topic,
-        "startingOffsets": "earliest",
+        **bench.reading(topic),
         "commitMode": "individual",
         "commitTable": str(home / "commits"),
         "memberTable": str(home / "members"),
@@ -203,18 +201,6 @@ def _start(bench: Bench, spark: SparkSession, home: Path, topic: str, side: str)
     return job.into(str(home / "table"), str(home / "checkpoint"), spark=spark).start()
 
 
-@contextmanager
-def _trickle(bench: Bench, topic: str, keys: int) -> Iterator[None]:
-    command = [sys.executable, "-m", "bench.producer", bench.bootstrap_servers, topic]
-    numbers = (PARTITIONS, _RATE, keys)
-    with subprocess.Popen([*command, *map(str, numbers)], stdin=subprocess.PIPE) as process:
-        try:
-            yield
-        finally:
-            assert process.stdin is not None
-            process.stdin.close()
-
-
 class _Watch:
     """What a query has done, by its tables."""
 
@@ -229,15 +215,6 @@ class _Watch:
             return 0
         return int(DeltaTable(table).to_pyarrow_dataset().count_rows())
 
-    def until(self, holds: Callable[[], bool], every_s: float = 0.5) -> None:
-        end = time.monotonic() + _PATIENCE_S
-        while not holds():
-            if not self._query.isActive:
-                raise RuntimeError(f"the query ended: {self._query.exception()}")
-            if time.monotonic() > end:
-                raise RuntimeError("the query did not come so far")
-            time.sleep(every_s)
-
     def settles(self, slots: int, steady_s: float) -> None:
         """Until so many slots have all key ranges, and some seconds longer."""
         table = open_assignments(str(self._home / "members"), self._group, {})
@@ -247,9 +224,8 @@ class _Watch:
             owners = last.assignment if last is not None else None
             return owners is not None and len(owners.slots) == slots
 
-        self.until(has)
+        wait(self._query, has, every_s=0.5)
         time.sleep(steady_s)
-        self.until(lambda: True)
 
     def remove(self, name: str) -> None:
         members = open_members(str(self._home / "members"), {})
@@ -265,7 +241,7 @@ class _Watch:
             last[0] = now
             return abs(now - before) <= before / 100
 
-        self.until(is_same, every_s=4.0)
+        wait(self._query, is_same, every_s=4.0)
 
     def pause_ms(self, since_s: float) -> float:
         waits = {at: self._longest_ms(version, at) for version, at in list(self.seen_s.items())}
@@ -284,7 +260,6 @@ class _Watch:
 
 
 GROUP = Group(
-    name="state_moves",
     order=10,
     run=run,
     targets=MOVES_TARGETS,

@@ -16,15 +16,18 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from queue import Queue
 
 import psutil
 
 import keyrange
+from bench.companions import companion
 from bench.figures import Figure, at_least, at_most, from_runs, percentile
 from bench.registry import Bench, Group
 from bench.state_writer import key_of
 
 _CONNECTIONS = 8
+_PATIENCE_S = 300.0
 
 
 def run(bench: Bench) -> Iterator[Figure]:
@@ -48,25 +51,10 @@ def run(bench: Bench) -> Iterator[Figure]:
 
 @contextmanager
 def _writing(table: Path, keys: int, changed: int) -> Iterator[None]:
-    command = [sys.executable, "-m", "bench.state_writer", str(table)]
-    with subprocess.Popen(
-        [*command, str(keys), str(changed), "0.5"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdin is not None
-        if not process.stdout.readline():
-            raise RuntimeError("no state was written")
-        try:
-            yield
-            if process.poll() is not None:
-                raise RuntimeError("what writes state ended early")
-        finally:
-            process.stdin.close()
-            # Nobody has read which commits there were.
-            process.stdout.read()
+    commits: Queue[str] = Queue()
+    with companion("bench.state_writer", table, keys, changed, 0.5, heard=commits.put):
+        commits.get(timeout=_PATIENCE_S)
+        yield
 
 
 def _latencies_ms(bench: Bench, table: Path, keys: int, number: int) -> list[float]:
@@ -139,7 +127,6 @@ def _requests(bench: Bench, port: int, keys: int, server: psutil.Process) -> tup
 
 
 GROUP = Group(
-    name="state_reader",
     order=10,
     run=run,
     targets={

@@ -5,8 +5,6 @@ is read into columns.
 
 from __future__ import annotations
 
-import shutil
-import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
@@ -18,12 +16,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 import keyrange
+from bench import queries, topics, typed_topics
 from bench import spark as sparks
-from bench import topics, typed_topics
 from bench.figures import Figure, at_least, at_most
 from bench.groups import ingest
 from bench.groups.ingest import CORES, PARTITIONS, VALUE_BYTES
-from bench.groups.values import compared, filled_topic
+from bench.groups.values import compared
 from bench.registry import Bench, Group
 
 COLUMNS: Final = ("key", "value", "partition", "offset")
@@ -41,20 +39,14 @@ def run(bench: Bench) -> Iterator[Figure]:
         keys = bench.pick(full=1_000_000, quick=200_000, tiny=400)
         of_batch = keys + keys // 4
         frame = typed_topics.changes(spark, _BATCHES, keys, VALUE_BYTES["200B"], PARTITIONS)
-        topic = filled_topic(bench, "changes", frame)
-        given = {
-            "kafka.bootstrap.servers": bench.bootstrap_servers,
-            "subscribe": topic,
-            "startingOffsets": "earliest",
-            "maxOffsetsPerTrigger": str(of_batch),
-        }
+        topic = topics.filled(bench.bootstrap_servers, "changes", frame, PARTITIONS)
+        given = bench.reading(topic) | {"maxOffsetsPerTrigger": str(of_batch)}
         found = set()
 
-        def seconds(side: ingest.Source) -> float:
-            home = bench.directory / uuid.uuid4().hex
-            taken = ingest.seconds_of_batches(side(spark, given, home))
-            found.add(_held(home / "table"))
-            shutil.rmtree(home)
+        def seconds(side: queries.Side) -> float:
+            with queries.home(bench) as home:
+                taken = ingest.seconds_of_batches(side(spark, given, home))
+                found.add(_held(home / "table"))
             wanted = keys + (_BATCHES - 1) * (keys // 10)
             if len(taken) != _BATCHES or {count for count, _ in found} != {wanted}:
                 raise RuntimeError(f"{found} of {wanted} keys in {len(taken)} batches")
@@ -116,7 +108,6 @@ def _held(table: Path) -> tuple[int, int]:
 
 
 GROUP = Group(
-    name="upserts",
     order=2,
     run=run,
     targets={

@@ -10,23 +10,23 @@ is what Python has without it, `mapInArrow` with the upb of Google's library.
 
 from __future__ import annotations
 
-import shutil
 import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 
 from deltalake import DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from bench import protobuf_events, script, topics, typed_topics
+from bench import protobuf_events, queries, script, topics, typed_topics
 from bench import spark as sparks
 from bench.figures import Figure, at_least, at_most, from_runs, highest, ratio
 from bench.groups import ingest
-from bench.groups.ingest import CORES, PARTITIONS, VALUE_BYTES, Cell, job, jvm
+from bench.groups.ingest import CORES, PARTITIONS, VALUE_BYTES, Cell, job
 from bench.peaks import Peaks
+from bench.queries import spark_side
 from bench.registry import Bench, Group
 from bench.registry_stub import registry
 
@@ -79,7 +79,7 @@ def _by_typed_udf(records: DataFrame) -> DataFrame:
     return found.where("found IS NOT NULL").select("found.*")
 
 
-def _registered(form: str, url: str) -> ingest.Source:
+def _registered(form: str, url: str) -> queries.Side:
     return job(valueFormat=form, valueSubject="events", **{"schemaRegistry.url": url})
 
 
@@ -90,7 +90,7 @@ def cells(avro_url: str, protobuf_url: str) -> list[Cell]:
             "vs_jvm",
             "200B",
             "none",
-            {"keyrange": _registered("avro", avro_url), "jvm": jvm(_from_avro)},
+            {"keyrange": _registered("avro", avro_url), "jvm": spark_side(_from_avro)},
             typed_topics.avro,
             is_watched=True,
             rows=700_000,
@@ -102,7 +102,7 @@ def cells(avro_url: str, protobuf_url: str) -> list[Cell]:
             "none",
             {
                 "keyrange": _registered("protobuf", protobuf_url),
-                "jvm_python": jvm(_from_protobuf),
+                "jvm_python": spark_side(_from_protobuf),
             },
             typed_topics.protobuf,
             is_watched=True,
@@ -115,7 +115,7 @@ def cells(avro_url: str, protobuf_url: str) -> list[Cell]:
             "none",
             {
                 "keyrange": job(valueFormat="json", valueSchema=typed_topics.NESTED),
-                "jvm": jvm(_from_nested),
+                "jvm": spark_side(_from_nested),
             },
             typed_topics.nested,
             is_watched=True,
@@ -128,7 +128,7 @@ def cells(avro_url: str, protobuf_url: str) -> list[Cell]:
             "none",
             {
                 "keyrange": job(_delay, _DELAYS, valueFormat="json", valueSchema=topics.OBJECT),
-                "jvm_udf": jvm(_by_typed_udf),
+                "jvm_udf": spark_side(_by_typed_udf),
             },
             topics.objects,
             is_filtered=True,
@@ -155,8 +155,8 @@ def _read(bench: Bench, spark: SparkSession) -> Iterator[Figure]:
     """A typed DataFrame, read and thrown away."""
     rows = bench.pick(full=2_000_000, quick=500_000, tiny=2_000)
     frame = topics.objects(spark, rows, VALUE_BYTES["200B"], PARTITIONS)
-    topic = filled_topic(bench, "typed", frame)
-    given = {"kafka.bootstrap.servers": bench.bootstrap_servers, "subscribe": topic}
+    topic = topics.filled(bench.bootstrap_servers, "typed", frame, PARTITIONS)
+    given = bench.reading(topic)
     typed = {"valueFormat": "json", "valueSchema": topics.OBJECT}
 
     def keyrange() -> float:
@@ -177,16 +177,11 @@ def _beside_script(bench: Bench, spark: SparkSession, size: str, codec: str) -> 
     rows = bench.pick(full=2_000_000, quick=500_000, tiny=2_000)
     servers = bench.bootstrap_servers
     frame = topics.records(spark, rows, VALUE_BYTES[size], PARTITIONS)
-    topic = filled_topic(bench, "script", frame, codec)
-    given = {
-        "kafka.bootstrap.servers": servers,
-        "subscribe": topic,
-        "startingOffsets": "earliest",
-    }
+    topic = topics.filled(servers, "script", frame, PARTITIONS, codec)
 
     def keyrange(home: Path) -> float:
         started = time.perf_counter()
-        query = job()(spark, given, home).trigger(availableNow=True).start()
+        query = job()(spark, bench.reading(topic), home).trigger(availableNow=True).start()
         query.awaitTermination()
         return time.perf_counter() - started
 
@@ -195,11 +190,9 @@ def _beside_script(bench: Bench, spark: SparkSession, size: str, codec: str) -> 
         return script.seconds_to_write(servers, topic, PARTITIONS, rows, table, CORES)
 
     def seconds(write: Callable[[Path], float]) -> float:
-        home = bench.directory / uuid.uuid4().hex
-        home.mkdir()
-        taken = write(home)
-        written = DeltaTable(home / "table").count()
-        shutil.rmtree(home)
+        with queries.home(bench) as home:
+            taken = write(home)
+            written = DeltaTable(home / "table").count()
         if written != rows:
             raise RuntimeError(f"{written} of {rows} rows were written")
         return taken
@@ -218,28 +211,19 @@ def compared(
     warm_up: bool = True,
 ) -> Iterator[Figure]:
     """keyrange and another side in turn; a side answers with the seconds that the rows took."""
-    rates: dict[str, list[float]] = {name: [] for name in sides}
     peaks = Peaks()
-    warmed = bench.pick(full=1, quick=1, tiny=0) if warm_up else 0
-    for number in range(-warmed, runs):
-        for name in sorted(sides, reverse=number % 2 == 1):
-            with peaks.watched() if name == "keyrange" else nullcontext():
-                taken = sides[name]()
-            if number >= 0:
-                rates[name].append(rows / taken / 1e6)
-    bench.progress(f"{prefix}: {rates}")
+
+    def rate(name: str) -> float:
+        with peaks.watched() if name == "keyrange" else nullcontext():
+            return rows / sides[name]() / 1e6
+
+    by_name = {name: partial(rate, name) for name in sides}
+    rates = bench.by_turns(prefix, by_name, runs, warm_up)
     (other,) = sides.keys() - {"keyrange"}
     yield ratio(f"{prefix}.vs_{other}", rates["keyrange"], rates[other])
     for name, found in rates.items():
         yield from_runs(f"{prefix}.{name}.mrec_per_second", found, "M/s")
     yield highest(f"{prefix}.peak_rss.mb", peaks.found, "MB")
-
-
-def filled_topic(bench: Bench, name: str, frame: DataFrame, codec: str = "none") -> str:
-    topic = topics.create_topic(bench.bootstrap_servers, name, PARTITIONS)
-    topics.fill(frame, bench.bootstrap_servers, topic, codec)
-    bench.progress(f"topic {name} is written")
-    return topic
 
 
 _RATIOS = {
@@ -252,7 +236,6 @@ _RATIOS = {
 }
 
 GROUP = Group(
-    name="values",
     order=2,
     run=run,
     targets={

@@ -11,11 +11,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
+from queue import Queue
 from unittest import mock
 
 from kafka import KafkaProducer
 
 from bench import topics
+from bench.companions import companion
 from bench.delays import delay_figures, paired_plans
 from bench.figures import Figure, at_most, from_runs
 from bench.log_dir_brokers import HOST
@@ -50,16 +52,10 @@ def run(bench: Bench) -> Iterator[Figure]:
 
 @contextmanager
 def _many(brokers: int) -> Iterator[ClientSettings]:
-    command = [sys.executable, "-m", "bench.log_dir_brokers", str(brokers), str(_DIRECTORIES)]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert process.stdin is not None
-    assert process.stdout is not None
-    try:
-        port = int(process.stdout.readline())
+    said: Queue[str] = Queue()
+    with companion("bench.log_dir_brokers", brokers, _DIRECTORIES, heard=said.put):
+        port = int(said.get(timeout=_PATIENCE_S))
         yield ClientSettings(bootstrap_servers=((HOST, port),))
-    finally:
-        process.stdin.close()
-        process.wait()
 
 
 def _check(
@@ -172,7 +168,6 @@ def _client(broker: EmbeddedBroker) -> ClientSettings:
 
 
 GROUP = Group(
-    name="volumes",
     order=11,
     run=run,
     targets={

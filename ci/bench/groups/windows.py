@@ -11,6 +11,7 @@ and is measured with fewer records.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping
+from functools import partial
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -29,7 +30,7 @@ def no_counts(_records: pa.RecordBatch) -> None:
 
 # What is compared, in this order: a name, and the two sides.
 PAIRS: Mapping[str, tuple[queries.Side, queries.Side]] = {
-    "windows.tumbling.arrow": (sessions.by_windows("tumbling"), sessions.stateless("arrow")),
+    "windows.tumbling.arrow": (sessions.by_windows("tumbling"), sessions.stateless()),
     "state.arrow": (
         queries.job(counts.count_batch, counts.COUNTED, "arrow", counts.STATE, options={}),
         queries.job(no_counts, counts.COUNTED, "arrow", options={}),
@@ -93,15 +94,13 @@ def _beside_stateless(
     bench: Bench, spark: SparkSession, name: str, topic: str, rows: int
 ) -> Iterator[Figure]:
     sides = dict(zip(("keyed", "stateless"), PAIRS[name], strict=True))
-    rates: dict[str, list[float]] = {side: [] for side in sides}
-    for number in range(-bench.pick(full=1, quick=1, tiny=0), bench.runs):
-        for side in sorted(sides, reverse=number % 2 == 1):
-            with queries.home(bench) as home:
-                given = queries.options(bench, topic, rows)
-                taken = queries.seconds_of(sides[side](spark, given, home))
-            if number >= 0:
-                rates[side].append(rows / sum(taken))
-    bench.progress(f"{name}, records a second: {rates}")
+
+    def rate(side: str) -> float:
+        with queries.home(bench) as home:
+            given = queries.options(bench, topic, rows)
+            return rows / sum(queries.seconds_of(sides[side](spark, given, home)))
+
+    rates = bench.by_turns(name, {side: partial(rate, side) for side in sides})
     yield ratio(f"{name}.vs_stateless", rates["keyed"], rates["stateless"])
     for side, each in rates.items():
         yield from_runs(f"{name}.{side}.records_per_second", each, "1/s")
@@ -125,4 +124,4 @@ def _beside_transform(bench: Bench, spark: SparkSession, ours: list[float]) -> I
     yield from_runs("windows.session.transform_with_state.records_per_second", rates, "1/s")
 
 
-GROUP = Group(name="windows", order=2, run=run, targets=WINDOWS_TARGETS)
+GROUP = Group(order=2, run=run, targets=WINDOWS_TARGETS)

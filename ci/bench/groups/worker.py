@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import os
 import shutil
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 
@@ -19,14 +17,13 @@ import psutil
 from kafka import KafkaProducer
 from pyspark.sql import DataFrame, SparkSession
 
-import keyrange
+from bench import queries, topics
 from bench import spark as sparks
-from bench import topics
 from bench.figures import Figure, at_most, from_runs, highest
+from bench.groups.ingest import PLAIN, seconds_of_batches
+from bench.peaks import Peaks
 from bench.registry import Bench, Group
 
-_SAMPLE_EVERY_S = 0.02
-_LOOK_FOR_WORKERS_EVERY_S = 0.25
 _MIB = 1024 * 1024
 _MIXED_BYTES_MAX = 1_000_000
 _HUGE_BYTES = 50 * _MIB
@@ -46,8 +43,7 @@ def run(bench: Bench) -> Iterator[Figure]:
 def _cold_start(bench: Bench, spark: SparkSession, kernels: Path) -> Iterator[Figure]:
     """One task that reads a few records, planned once and run by new and by used workers."""
     servers = bench.bootstrap_servers
-    topic = topics.create_topic(servers, "cold", 1)
-    topics.fill(topics.records(spark, 1_000, 200, 1), servers, topic, "lz4")
+    topic = topics.filled(servers, "cold", topics.records(spark, 1_000, 200, 1), 1, "lz4")
     query = _read(bench, spark, topic)._jdf.queryExecution()
     rdd = query.toRdd()
     rdd.getNumPartitions()
@@ -94,16 +90,14 @@ def _mixed_records(bench: Bench, spark: SparkSession) -> Iterator[Figure]:
     writing: list[float] = []
     servers = bench.bootstrap_servers
     for codec in ("none", "zstd"):
-        topic = topics.create_topic(
-            servers, f"mixed-{codec}", 4, {"max.message.bytes": str(2 * _MIXED_BYTES_MAX)}
-        )
         frame = topics.records(spark, bench.pick(full=400_000, quick=200_000, tiny=2_000), 1024, 4)
         repeat = "CASE WHEN id % 200 = 0 THEN pmod(hash(id), 960) + 1 ELSE 1 END"
         frame = frame.selectExpr(
             "key", "partition", f"CAST(repeat(value, {repeat}) AS STRING) AS value"
         )
         producer = {"max.request.size": str(2 * _MIXED_BYTES_MAX), "batch.size": "1000000"}
-        topics.fill(frame, servers, topic, codec, producer)
+        configs = {"max.message.bytes": str(2 * _MIXED_BYTES_MAX)}
+        topic = topics.filled(servers, f"mixed-{codec}", frame, 4, codec, configs, producer)
         bench.progress(f"records of up to 1 MB written, compression {codec}")
         reading += _peaks(bench, _reads(bench, spark, topic))
         writing += _peaks(bench, _writes(bench, spark, topic))
@@ -130,14 +124,13 @@ def _huge_records(bench: Bench, spark: SparkSession) -> Figure:
 
 
 def _peaks(bench: Bench, act: Callable[[], object]) -> list[float]:
-    peaks = []
+    peaks = Peaks("Pss")
     for _ in range(bench.runs):
         _end_workers()
-        with _Sampler().sampling() as sampler:
+        with peaks.watched():
             act()
-        bench.progress(f"peak {sampler.peak_mb:.0f} MB, {sampler.samples} samples")
-        peaks.append(sampler.peak_mb)
-    return peaks
+        bench.progress(f"peak {peaks.found[-1]:.0f} MB")
+    return peaks.found
 
 
 def _reads(bench: Bench, spark: SparkSession, topic: str) -> Callable[[], object]:
@@ -145,78 +138,18 @@ def _reads(bench: Bench, spark: SparkSession, topic: str) -> Callable[[], object
 
 
 def _writes(bench: Bench, spark: SparkSession, topic: str) -> Callable[[], object]:
-    given = {
-        "kafka.bootstrap.servers": bench.bootstrap_servers,
-        "subscribe": topic,
-        "startingOffsets": "earliest",
-    }
-
     def write() -> None:
-        home = bench.directory / "written"
-        job = keyrange.job(given)
-        writer = job.into(str(home / "table"), str(home / "checkpoint"), spark=spark)
-        writer.trigger(availableNow=True).start().awaitTermination()
-        shutil.rmtree(home)
+        with queries.home(bench) as home:
+            seconds_of_batches(PLAIN["keyrange"](spark, bench.reading(topic), home))
 
     return write
 
 
 def _read(bench: Bench, spark: SparkSession, topic: str) -> DataFrame:
-    return (
-        spark.read.format("keyrange")
-        .option("kafka.bootstrap.servers", bench.bootstrap_servers)
-        .option("subscribe", topic)
-        .load()
-    )
-
-
-class _Sampler:
-    """Looks at the memory of all Python workers in short intervals, and keeps the highest."""
-
-    def __init__(self) -> None:
-        self.peak_mb = 0.0
-        self.samples = 0
-        self._end = threading.Event()
-
-    @contextmanager
-    def sampling(self) -> Iterator[_Sampler]:
-        thread = threading.Thread(target=self._run, daemon=True)
-        thread.start()
-        try:
-            yield self
-        finally:
-            self._end.set()
-            thread.join()
-        if not self.samples:
-            raise RuntimeError("no Python worker was seen")
-
-    def _run(self) -> None:
-        workers: list[psutil.Process] = []
-        look_at = 0.0
-        while not self._end.wait(_SAMPLE_EVERY_S):
-            # Walking the process tree costs more than a sample does.
-            if time.monotonic() >= look_at:
-                workers = sparks.python_workers()
-                look_at = time.monotonic() + _LOOK_FOR_WORKERS_EVERY_S
-            for worker in workers:
-                if kilobytes := _pss_kb(worker.pid):
-                    self.samples += 1
-                    self.peak_mb = max(self.peak_mb, kilobytes * 1024 / 1e6)
-
-
-def _pss_kb(pid: int) -> int:
-    """The PSS of a process, 0 when it has ended."""
-    try:
-        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
-                return int(line.split()[1])
-    except (OSError, ValueError):
-        pass
-    return 0
+    return spark.read.format("keyrange").options(**bench.reading(topic)).load()
 
 
 GROUP = Group(
-    name="worker",
     order=5,
     run=run,
     targets={
