@@ -92,7 +92,10 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
         monkeypatch.setattr(module, "Cluster", lambda _: ScriptedCluster(world))
     topic = SimpleNamespace(leaders=[1, 1])
     monkeypatch.setattr(ScriptedCluster, "topic", lambda *_: topic, raising=False)
-    takes = lambda _, topic: TopicLimits(message_bytes=500, needs_keys=topic == "compacted")  # noqa: E731
+
+    def takes(_: object, topic: str) -> TopicLimits:
+        return TopicLimits(message_bytes=500, needs_keys=topic == "compacted")
+
     monkeypatch.setattr(transaction_output, "topic_settings", takes)
     monkeypatch.setattr(marked_sender, "TransactionalProducer", Producer)
     monkeypatch.setattr(rebalance_module, "MemberThread", Member)

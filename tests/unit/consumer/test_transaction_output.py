@@ -29,7 +29,10 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     cluster = SimpleNamespace(topic=found, close=lambda: None)
     monkeypatch.setattr(transaction_output, "Cluster", lambda _: cluster)
-    takes = lambda _, topic: TopicLimits(message_bytes=500, needs_keys=topic == "compacted")  # noqa: E731
+
+    def takes(_: object, topic: str) -> TopicLimits:
+        return TopicLimits(message_bytes=500, needs_keys=topic == "compacted")
+
     monkeypatch.setattr(transaction_output, "topic_settings", takes)
     return asked
 
