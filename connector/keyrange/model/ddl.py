@@ -33,7 +33,7 @@ _PLAIN: Final = {
     "timestamp_ntz": "timestamp_ntz",
 }
 _DECIMAL: Final = ("decimal", "dec", "numeric")
-_PRECISION_MAX: Final = 38
+DIGITS_MAX: Final = 38
 # Of types within types.
 DEPTH_MAX: Final = 50
 
@@ -57,6 +57,12 @@ def array_of(element: Any) -> dict[str, Any]:
 
 def map_of(key: Any, value: Any) -> dict[str, Any]:
     return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": True}
+
+
+def decimal_of(precision: int, scale: int) -> str | None:
+    """The type of decimals; None where no column holds so many digits."""
+    fits = 0 <= scale <= precision <= DIGITS_MAX and precision
+    return f"decimal({precision},{scale})" if fits else None
 
 
 def ddl_of(document: Mapping[str, Any], between: str = " ") -> str:
@@ -160,11 +166,11 @@ class _Reader:
             if self._take(","):
                 scale = self._number()
             self._expect(")")
-        if not 1 <= precision <= _PRECISION_MAX or scale > precision:
+        if (made := decimal_of(precision, scale)) is None:
             raise ValueError(
-                f"must have decimals of 1 to {_PRECISION_MAX} digits, and no more behind the point"
+                f"must have decimals of 1 to {DIGITS_MAX} digits, and no more behind the point"
             )
-        return f"decimal({precision},{scale})"
+        return made
 
     def _number(self) -> int:
         text, kind, _ = self._next()

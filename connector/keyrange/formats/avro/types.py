@@ -13,9 +13,8 @@ import pyarrow as pa
 
 from keyrange.formats.avro.schemas import DEPTH_MAX, AvroType
 from keyrange.formats.column_kinds import below, where
+from keyrange.model.ddl import DIGITS_MAX
 from keyrange.model.value_forms import COLUMNS_MAX, UnfitSchema
-
-DECIMAL_DIGITS_MAX: Final = 38
 
 _LONG, _DOUBLE, _NULL = AvroType("long"), AvroType("double"), AvroType("null")
 _PLAIN: Final = {
@@ -88,10 +87,10 @@ class _Columns:
             value = pa.field("value", self.of(schema.element, f"{path}{{}}", outer))
             return pa.map_(pa.field("key", pa.string(), nullable=False), value)
         if schema.logical == "decimal":
-            if schema.precision > DECIMAL_DIGITS_MAX:
+            if schema.precision > DIGITS_MAX:
                 raise UnfitSchema(
                     f"{where(path)}a decimal of {schema.precision} digits; a column holds "
-                    f"{DECIMAL_DIGITS_MAX}"
+                    f"{DIGITS_MAX}"
                 )
             return pa.decimal128(schema.precision, schema.scale)
         return _TIMES.get(schema.logical, _PLAIN[schema.kind])

@@ -18,12 +18,13 @@ from keyrange.formats.avro.schemas import (
     AvroType,
     parse,
 )
-from keyrange.formats.avro.types import DECIMAL_DIGITS_MAX, arrow_type, members
+from keyrange.formats.avro.types import arrow_type, members
 from keyrange.formats.column_kinds import below
 from keyrange.formats.connect.columns import VARIABLE_DECIMAL, Meaning, read_column, scaled
 from keyrange.formats.connect.decoder import null_where_bad
 from keyrange.formats.json.decoder import RAW
 from keyrange.formats.payloads import Decoder, Payloads, ReadValues
+from keyrange.model.ddl import DIGITS_MAX
 from keyrange.model.value_forms import Schema
 
 # Avro's own logical types of what Debezium counts: days, and times of columns without zones.
@@ -63,7 +64,7 @@ def _with_logical(said: Any) -> Any:
     if said.get("logicalType") == "decimal" and isinstance(parameters, dict):
         # The converter writes 64 where the precision is not known.
         known = "connect.decimal.precision" in parameters
-        found["precision"] = said.get("precision") if known else DECIMAL_DIGITS_MAX
+        found["precision"] = said.get("precision") if known else DIGITS_MAX
     return found
 
 

@@ -8,13 +8,12 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from keyrange.formats.connect.columns import VARIABLE_DECIMAL
-from keyrange.model.ddl import DEPTH_MAX, array_of, column_of, map_of
+from keyrange.model.ddl import DEPTH_MAX, DIGITS_MAX, array_of, column_of, decimal_of, map_of
 from keyrange.model.value_forms import Schema, UnfitSchema
 
 # In the metadata of a column, a text: it holds decimals of any size.
 DIGITS_MARK: Final = "keyrange.digits"
 _DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
-_DIGITS_MAX: Final = 38
 _NUMBER: Final = re.compile(r"-?[0-9]{1,9}")
 _SURROGATE: Final = re.compile(r"[\ud800-\udfff]")
 # By the names of Kafka Connect and Debezium.
@@ -92,7 +91,7 @@ def _is_named(said: dict[str, Any]) -> bool:
 def _decimal(said: dict[str, Any]) -> tuple[Any, Any]:
     """Precision and scale."""
     parameters = said.get("parameters") or {}
-    precision = parameters.get("connect.decimal.precision") or _DIGITS_MAX
+    precision = parameters.get("connect.decimal.precision") or DIGITS_MAX
     return precision, parameters.get("scale") or 0
 
 
@@ -112,8 +111,7 @@ def _type(said: Any, is_root: bool, is_field: bool = True) -> Any:
     name = said.get("name") if isinstance(said, dict) and is_field else None
     if name == _DECIMAL:
         precision, scale = map(int, _decimal(said))
-        fits = 0 <= scale <= precision <= _DIGITS_MAX and precision
-        return f"decimal({precision},{scale})" if fits else _digits(is_root)
+        return decimal_of(precision, scale) or _digits(is_root)
     if name == VARIABLE_DECIMAL and is_root:
         return ""
     if name in _NAMED:
@@ -139,7 +137,7 @@ def _type(said: Any, is_root: bool, is_field: bool = True) -> Any:
 def _digits(is_root: bool) -> str:
     if not is_root:
         raise UnfitSchema(
-            f"a decimal of more than {_DIGITS_MAX} digits is in a struct; set the connector's "
+            f"a decimal of more than {DIGITS_MAX} digits is in a struct; set the connector's "
             "decimal.handling.mode=string"
         )
     return ""

@@ -11,14 +11,13 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from keyrange.model.ddl import DEPTH_MAX, array_of, column_of, map_of
+from keyrange.model.ddl import DEPTH_MAX, DIGITS_MAX, array_of, column_of, decimal_of, map_of
 from keyrange.model.value_forms import COLUMNS_MAX, Schema, UnfitSchema
 
 _TEXT: Final = "string"
 _INTEGERS: Final = {"int8": "byte", "int16": "short", "int32": "integer", "int64": "long"}
 _FORMATS: Final = {"date": "date", "date-time": "timestamp"}
 _DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
-_DIGITS_MAX: Final = 38
 # A column may be a reference to alternatives of which one is a reference.
 _SCHEMAS_MAX: Final = 4 * COLUMNS_MAX
 
@@ -175,10 +174,9 @@ def _plain(kind: str, schema: Mapping[str, Any]) -> str:
 def _decimal(parameters: Any) -> str:
     said = parameters if isinstance(parameters, dict) else {}
     try:
-        precision = int(said.get("connect.decimal.precision", _DIGITS_MAX))
+        precision = int(said.get("connect.decimal.precision", DIGITS_MAX))
         scale = int(said.get("scale", 0))
     except (TypeError, ValueError):
         return _TEXT
     # A number has its digits as text too.
-    fits = 0 <= scale <= precision <= _DIGITS_MAX and precision
-    return f"decimal({precision},{scale})" if fits else _TEXT
+    return decimal_of(precision, scale) or _TEXT

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from keyrange.formats.column_kinds import where
 from keyrange.formats.json.kernels import NUMBER_BYTES_MAX
 from keyrange.formats.slow_rows import BadValue
 from keyrange.formats.time_zones import instants, zone_of
@@ -278,5 +279,4 @@ def _misfit(value: Any, kind: pa.DataType, path: str) -> BadValue:
         _Members: "an object", list: "an array", bool: "a boolean", int: "an integer",
         _Float: "a number", str: "a string", type(None): "null",
     }[type(value)]  # fmt: skip
-    where = f"field {path[:200]}: " if path else ""
-    return BadValue(f"{where}{found} is no {str(kind)[:60]}, or out of its range")
+    return BadValue(f"{where(path)}{found} is no {str(kind)[:60]}, or out of its range")

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from enum import StrEnum
 from typing import Final
 
@@ -86,18 +87,6 @@ LOST: Final = frozenset(
 # The batch is in the log, from an earlier time that it was sent.
 APPENDED: Final = frozenset({"NONE", "DUPLICATE_SEQUENCE_NUMBER"})
 OUT_OF_ORDER: Final = "OUT_OF_ORDER_SEQUENCE_NUMBER"
-TOO_LARGE: Final = frozenset(
-    {"MESSAGE_SIZE_TOO_LARGE", "MESSAGE_TOO_LARGE", "RECORD_LIST_TOO_LARGE"}
-)
-BAD_RECORD: Final = frozenset({"INVALID_RECORD", "INVALID_TIMESTAMP", "POLICY_VIOLATION"})
-DENIED: Final = frozenset(
-    {
-        "TOPIC_AUTHORIZATION_FAILED",
-        "GROUP_AUTHORIZATION_FAILED",
-        "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
-        "CLUSTER_AUTHORIZATION_FAILED",
-    }
-)
 # Another partition of the request had an error, and this one was not looked at.
 NOT_TRIED: Final = "OPERATION_NOT_ATTEMPTED"
 # The coordinator is still at work on the transaction before.
@@ -105,6 +94,19 @@ BUSY: Final = "CONCURRENT_TRANSACTIONS"
 NOTHING_OPEN: Final = "INVALID_TXN_STATE"
 UNKNOWN_GROUP: Final = "GROUP_ID_NOT_FOUND"
 
+# The conditions of the catalogue that Kafka's errors become.
+_CONDITIONS: Final[dict[str, Collection[str]]] = {
+    "PRODUCER_FENCED": FENCED,
+    "TRANSACTION_ABORTED": (*LOST, NOTHING_OPEN),
+    "MESSAGE_TOO_LARGE": ("MESSAGE_SIZE_TOO_LARGE", "MESSAGE_TOO_LARGE", "RECORD_LIST_TOO_LARGE"),
+    "INVALID_RECORD": ("INVALID_RECORD", "INVALID_TIMESTAMP", "POLICY_VIOLATION"),
+    "AUTHORIZATION_FAILED": (
+        "TOPIC_AUTHORIZATION_FAILED",
+        "GROUP_AUTHORIZATION_FAILED",
+        "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+        "CLUSTER_AUTHORIZATION_FAILED",
+    ),
+}
 _SAID: Final[dict[type, str]] = {
     InitProducerId: "a producer id",
     FetchToken: "the group's offset",
@@ -116,17 +118,8 @@ _SAID: Final[dict[type, str]] = {
 
 def condition(name: str) -> str:
     """The condition of the catalogue that one of Kafka's errors becomes."""
-    if name in FENCED:
-        return "PRODUCER_FENCED"
-    if name in LOST or name == NOTHING_OPEN:
-        return "TRANSACTION_ABORTED"
-    if name in TOO_LARGE:
-        return "MESSAGE_TOO_LARGE"
-    if name in BAD_RECORD:
-        return "INVALID_RECORD"
-    if name in DENIED:
-        return "AUTHORIZATION_FAILED"
-    return "TRANSACTION_REFUSED"
+    found = (each for each, names in _CONDITIONS.items() if name in names)
+    return next(found, "TRANSACTION_REFUSED")
 
 
 def said(request: object) -> str:
