@@ -144,7 +144,7 @@ def _ask(settings: ClientSettings, login: Mapping[str, str]) -> tuple[UnseenText
             found, lifetime_s = _granted(answer)
     except urllib.error.HTTPError as failure:
         raise _refused(failure, url, (login["clientSecret"], secret, pair)) from None
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise error(
             "TOKEN_REFUSED", "the token endpoint's answer holds no access_token", endpoint=url
         ) from None
@@ -163,7 +163,7 @@ def _ask(settings: ClientSettings, login: Mapping[str, str]) -> tuple[UnseenText
 
 
 def _granted(answer: IO[bytes]) -> tuple[UnseenText, float]:
-    """As `_ask`. ValueError, KeyError, TypeError or AttributeError where no token was granted."""
+    """As `_ask`. Raises where no token was granted."""
     document = json.loads(answer.read(_ANSWER_BYTES_MAX))
     if not isinstance(found := document["access_token"], str):
         raise TypeError
@@ -201,7 +201,7 @@ def _explanation(body: IO[bytes]) -> str:
     try:
         document = json.loads(body.read(_ANSWER_BYTES_MAX))
         parts = [str(document[name]) for name in ("error", "error_description") if name in document]
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError, RecursionError):
         return ""
     return "".join(each for each in ", ".join(parts) if each.isprintable())
 

@@ -137,6 +137,7 @@ def test_a_refusal_says_what_the_endpoint_said(endpoint: Endpoint) -> None:
         b'{"access_token": null}',
         b'{"access_token": ["hunter2 x"]}',
         b'{"access_token": "t", "expires_in": "soon"}',
+        b"[" * 100_000,
     ],
 )
 def test_an_answer_that_is_no_token(endpoint: Endpoint, body: bytes) -> None:
@@ -153,8 +154,11 @@ def test_the_secret_is_not_carried_to_another_place(endpoint: Endpoint, status: 
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 503])
-def test_what_passes_by_itself_may_be_tried_again(endpoint: Endpoint, status: int) -> None:
-    endpoint.answer = lambda: (status, b"busy")
+@pytest.mark.parametrize("body", [b"busy", b"[" * 100_000])
+def test_what_passes_by_itself_may_be_tried_again(
+    endpoint: Endpoint, status: int, body: bytes
+) -> None:
+    endpoint.answer = lambda: (status, body)
     text = failure(settings(endpoint), UnavailableError)
     assert text.startswith("[TOKEN_ENDPOINT_UNREACHABLE]")
 
