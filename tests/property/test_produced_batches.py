@@ -251,6 +251,13 @@ def test_limits_say_before_what_the_writer_or_the_broker_would_refuse(
         assert (fault is not None) == bool(too_large), fault
 
 
+def test_a_row_is_as_large_whichever_partition_it_names() -> None:
+    """Also where nobody knows how many there are, as of topics that rows name."""
+    rows = pa.RecordBatch.from_pydict({"value": [Random(1).randbytes(500)], "partition": [7]})
+    for limits in (TopicLimits(message_bytes=300), TopicLimits(message_bytes=300, partitions=8)):
+        assert "as it is sent" in str(fault_of(limits, rows))
+
+
 @pytest.mark.parametrize("compression", CODECS)
 def test_large_values_many_headers_and_times_that_go_back(compression: str) -> None:
     random = Random(5)

@@ -74,8 +74,10 @@ def _too_large(limits: TopicLimits, rows: pa.RecordBatch, sizes: Numbers) -> str
     large = np.flatnonzero(
         sizes + kernels.MORE_BYTES_MAX > limits.message_bytes - kernels.HEADER_BYTES
     )
+    # Which partition a row names says nothing of its size, and how many there are may not be known.
+    rows = rows.select([name for name in rows.schema.names if name != "partition"])
+    writer = RecordWriter("", 1, limits.batches)
     for row in large.tolist():
-        writer = RecordWriter("", max(limits.partitions, 1), limits.batches)
         for batch in writer.write(rows.slice(row, 1), 0):
             if len(batch.data) > limits.message_bytes:
                 return (
