@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from keyrange.kafka.connection import Connection
 from keyrange.model.offset_splits import Split
@@ -41,6 +41,12 @@ class Cursor:
 
     def __post_init__(self) -> None:
         self.leader_epoch = max(self.leader_epoch, self.split.leader_epoch)
+
+    @property
+    def place(self) -> dict[str, Any]:
+        """Where it stands, as errors say it."""
+        split = self.split
+        return {"topic": split.topic, "partition": split.partition, "offset": self.position}
 
     @property
     def rests_on(self) -> tuple[int, int] | None:

@@ -306,13 +306,8 @@ class SplitReader:
         elif protocol.is_retriable(code):
             self._again(cursor, protocol.error_name(code))
         else:
-            raise error(
-                "BROKER_ERROR",
-                f"a fetch failed with {protocol.error_name(code)}",
-                topic=cursor.split.topic,
-                partition=cursor.split.partition,
-                offset=cursor.position,
-            )
+            what = f"a fetch failed with {protocol.error_name(code)}"
+            raise error("BROKER_ERROR", what, **cursor.place)
 
     def _topic_gone(self, cursor: Cursor, code: int) -> None:
         """Deleted, or created anew with another id; or only metadata that is not there yet."""
@@ -336,13 +331,8 @@ class SplitReader:
         if (left := cursor.leave_replica()) >= 0:
             self._avoided.add(left)
         if self._deadline.passed:
-            raise error(
-                "REQUEST_TIMED_OUT",
-                f"no records for {self.settings.poll_timeout_ms} ms, last: {why}",
-                topic=cursor.split.topic,
-                partition=cursor.split.partition,
-                offset=cursor.position,
-            )
+            what = f"no records for {self.settings.poll_timeout_ms} ms, last: {why}"
+            raise error("REQUEST_TIMED_OUT", what, **cursor.place)
         _log.info("fetching %s again: %s", cursor.split.topic_partition, why)
         self._deadline.pause()
         try:

@@ -75,16 +75,14 @@ def receive_fetch(
     Raises ConnectionLost; CORRUPT_FRAME, and BATCH_TOO_LARGE that names the partition, with the
     connection closed.
     """
-    split, client = asked.cursor.split, cluster.settings
+    client = cluster.settings
     left_ms = max(by.left_ms, client.fetch_max_wait_ms + _LAST_TRY_MS)
     received = asked.connection.receive(
         buffer,
         max(client.max_partition_fetch_bytes, batch_bytes_max) + _ENVELOPE_BYTES,
         by=time.monotonic() + min(client.request_timeout_ms, left_ms) / 1000,
         least_rate=_LEAST_RATE,
-        topic=split.topic,
-        partition=split.partition,
-        offset=asked.cursor.position,
+        **asked.cursor.place,
     )[fetch_response.header_bytes(asked.version) :]
     try:
         answer = fetch_response.parse_fetch_response(received, asked.version)
