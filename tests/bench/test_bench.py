@@ -211,6 +211,7 @@ PROMISED = {
     "consumer_transaction": TRANSACTION,
     "values": VALUES,
     "upserts": UPSERTS,
+    "plan": {"plan.10k.seconds", "plan.10k.batch.seconds"},
 }
 
 

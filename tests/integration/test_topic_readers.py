@@ -58,10 +58,10 @@ def killed_at_its_end(
 
         ask = TransactionalProducer._ask
 
-        def asked(self: Any, sender: Any, send: Any) -> None:
+        def asked(self: Any, send: Any) -> None:
             if isinstance(send.request, EndTransaction):
                 os.kill(os.getpid(), signal.SIGKILL)
-            ask(self, sender, send)
+            ask(self, send)
 
         TransactionalProducer._ask = asked  # type: ignore[method-assign]
         yield from send_all(batches)
