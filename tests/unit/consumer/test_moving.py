@@ -76,6 +76,18 @@ def test_what_another_did_of_ranges_that_are_taken_back_is_not_handed_out_again(
     assert first.commit() == {FIRST: 10}
 
 
+def test_what_another_has_by_now_is_not_revoked(tmp_path: Path) -> None:
+    """Also where there is nothing to commit: a listener may write what it has where others read."""
+    world, listener = ten(), Listener()
+    view = world.view()
+    first, second = holding(world, tmp_path, "a"), holding(world, tmp_path, "b")
+    first.move(view, {FIRST: [SPACE]}, listener)
+    second.take(view, {FIRST: [SPACE]})
+    with pytest.raises(KeyrangeError, match="COMMITS_FENCED"):
+        first.move(view, {FIRST: [LOW]}, listener)
+    assert listener.told == []
+
+
 def test_what_is_kept_stays_under_way_where_nobody_else_had_it(tmp_path: Path) -> None:
     world, listener = ten(), Listener()
     view = world.view()
