@@ -332,8 +332,10 @@ class Consumer(ConsumerPositions):
             self._holding.remember()
 
     def _commit_what_counts(self) -> None:
-        """As `commit`; what is lost is lost."""
+        """As `commit`, and where there is nothing to commit what is lost is lost too."""
         try:
+            with self._fenced_is_lost():
+                self._holding.check_holds()
             self.commit()
         except KeyrangeError as failure:
             if failure.condition.name != "RANGES_LOST":

@@ -151,6 +151,12 @@ class HeldRanges:
         self._count_again_at = records + most - ranges
         return ranges > most
 
+    def check_holds(self) -> None:
+        """Where there is nothing to commit others may have the ranges unnoticed, and be at work on
+        them. Raises COMMITS_FENCED then."""
+        if self.spans:
+            self.commit_log.check_holds()
+
     def commit(self) -> dict[TopicPartition, int]:
         """Commit what is acknowledged; how far each partition's ranges are done here. Raises
         COMMITS_FENCED where others have them."""

@@ -48,8 +48,7 @@ class OwnedRanges(HeldRanges):
             self.commit()
         revoked = without(before, wanted)
         if revoked:
-            # Where there was nothing to commit others may have them, and be at work on them.
-            self.commit_log.check_holds()
+            self.check_holds()
             listener.on_key_ranges_revoked(revoked)
         with self._telling_lost(listener, revoked, before):
             if revoked:

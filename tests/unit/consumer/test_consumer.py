@@ -67,6 +67,13 @@ class Listener(KeyRangeListener):
         self._revoked()
 
 
+class Minding(Listener):
+    """Minds what is lost."""
+
+    def on_key_ranges_lost(self, ranges: Any) -> None:
+        self.heard.append("lost")
+
+
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     """A log of ten records, and a group that is always there."""
@@ -270,18 +277,20 @@ class TestUnsubscribe:
             each._assigned = False
             each.close()
 
+    @pytest.mark.parametrize("has_work", [True, False])
+    @pytest.mark.parametrize("minds", [True, False])
     def test_where_another_has_the_ranges_it_ends_all_the_same(
-        self, consumer: Consumer, options: dict[str, str]
+        self, consumer: Consumer, options: dict[str, str], has_work: bool, minds: bool
     ) -> None:
-        listener = Listener()
+        listener = Minding() if minds else Listener()
         consumer.subscribe(["t"], listener)
-        consumer.acknowledge(FIRST, polled(consumer))
+        consumer.acknowledge(FIRST, polled(consumer) if has_work else [])
         with Consumer(options | {"member.name": "b"}) as other:
             other.assign({FIRST: []})
             consumer.unsubscribe()
             assert polled(other) == list(range(10))
         # A listener that minds no losses hears them as ranges that are revoked.
-        assert listener.heard == ["assigned", "revoked"]
+        assert listener.heard == ["assigned", "lost" if minds else "revoked"]
         assert Member.made[0].is_closed
 
     def test_while_nothing_can_be_committed_nothing_is_let_go_of(
