@@ -39,7 +39,6 @@ LATENCY = {
     for name in ("p50", "p99")
     for figure in ("vs_jvm", "keyrange.ms", "jvm.ms")
 } | {"latency.idle.core_share"}
-
 LATENCY_DELTA = {
     f"latency.delta.{share}.{figure}"
     for share in ("p50", "p99")
