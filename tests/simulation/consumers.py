@@ -145,7 +145,9 @@ class Process(KeyRangeListener):
         if what == "back":
             least = consumer.committed(partition)
             assert least is not None
-            consumer.seek(partition, self._random.randint(least, position))
+            # Who has taken its ranges, which it has not heard yet, may have come further by now.
+            if least <= position:
+                consumer.seek(partition, self._random.randint(least, position))
         elif self._random.random() < 0.2:
             offset = self._random.randint(position, log.end)
             consumer.seek(partition, offset)
