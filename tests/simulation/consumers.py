@@ -147,7 +147,7 @@ class Process(KeyRangeListener):
             assert least is not None
             # Who has taken its ranges, which it has not heard yet, may have come further by now.
             if least <= position:
-                consumer.seek(partition, self._random.randint(least, position))
+                self._go_back(partition, self._random.randint(least, position))
         elif self._random.random() < 0.2:
             offset = self._random.randint(position, log.end)
             consumer.seek(partition, offset)
@@ -155,6 +155,15 @@ class Process(KeyRangeListener):
             self._journal.unsure |= {
                 Place(*partition, at, 0) for at in log.keys if position <= at < offset
             }
+
+    def _go_back(self, partition: TopicPartition, offset: int) -> None:
+        """Unless others have done what lies before it since the group was asked."""
+        try:
+            self._consumer.seek(partition, offset)
+        except KeyrangeError as failure:
+            done = self._consumer.committed(partition)
+            if failure.condition.name != "SEEK_REFUSED" or done is None or done <= offset:
+                raise
 
     def close(self) -> None:
         self._consumer.close()
