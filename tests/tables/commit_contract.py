@@ -179,6 +179,7 @@ class CommitTableContract:
         for table in (open_table(SOURCE), open_table(SOURCE)):
             assert list(table.history()) == commits
             assert list(table.history(2, 4)) == commits[1:3]
+            assert list(table.backwards(3)) == commits[2::-1]
             for seq in (4, 2, 3, 1):
                 assert table.known(seq) == known_at(commits, seq)
             assert table.known() == known_at(commits, 4)
@@ -299,3 +300,4 @@ class CommitTableContract:
         for seq in {9, 11, self.many // 3, self.many - 10, self.many - 1}:
             assert fresh.known(seq) == known_at(commits, seq)
         assert list(fresh.history()) == commits
+        assert list(fresh.backwards(len(commits))) == commits[::-1]

@@ -68,6 +68,9 @@ class MemoryCommitTable(CommitTable):
             if from_seq <= commit.seq and (until_seq is None or commit.seq < until_seq):
                 yield commit
 
+    def backwards(self, seq: int) -> Iterator[Commit]:
+        return reversed(list(self.history(1, seq + 1)))
+
     def by_hand(self, from_seq: int) -> set[int]:
         mine = (each for each in self._mine() if each.kind is not CommitKind.BATCH)
         return {each.seq for each in mine if each.seq >= from_seq}

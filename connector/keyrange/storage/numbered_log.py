@@ -17,17 +17,30 @@ from keyrange.storage.conflict_retry import Entry, RetryingWriter
 from keyrange.storage.table_store import Bounds, Store, TableConditions, Transaction
 
 _Row = TypeVar("_Row")
-# How many entries of a log are held at a time.
-_PAGE_MAX: Final = 512
+# How many entries of a log are read at a time at the most: a commit of many key ranges with many
+# pending records takes a reader some 10 ms.
+_PAGE_MAX: Final = 256
 
 
 def pages(from_number: int, until_number: int | None, last: int) -> Iterator[range]:
     """The numbers [from_number, until_number) of a log that has come to `last`, few at a time for
     who may take only the first, and then more."""
+    begin = max(from_number, 1)
     until = last + 1 if until_number is None else min(until_number, last + 1)
-    at, size = max(from_number, 1), 1
-    while at < until:
-        yield range(at, min(at + size, until))
+    for page in _growing(until - begin):
+        yield range(begin + page.start, begin + page.stop)
+
+
+def pages_back(last: int) -> Iterator[range]:
+    """The numbers up to `last` likewise, from the end on."""
+    for page in _growing(last):
+        yield range(last + 1 - page.stop, last + 1 - page.start)
+
+
+def _growing(count: int) -> Iterator[range]:
+    at, size = 0, 1
+    while at < count:
+        yield range(at, min(at + size, count))
         at, size = at + size, min(size * 4, _PAGE_MAX)
 
 

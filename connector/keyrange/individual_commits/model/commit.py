@@ -45,9 +45,6 @@ _OFFSETS_OF_BATCH: Final = {"cut_back": "cutBack", "released": "released"}
 
 # How many commits, of any kind, lie between two that hold the state of every partition.
 BASE_EVERY: Final = 50
-# So many are read at once at the most: one of many key ranges with many pending records takes a
-# reader some 10 ms.
-_WINDOW_MAX: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,12 +335,7 @@ class CommitTable(Protocol):
 
     def backwards(self, seq: int) -> Iterator[Commit]:
         """The commits up to `seq`, newest first; no more is read than is taken, by and large."""
-        window = 1
-        while seq > 0:
-            begin = max(seq - window + 1, 1)
-            yield from reversed(list(self.history(begin, seq + 1)))
-            seq = begin - 1
-            window = min(window * 4, _WINDOW_MAX)
+        ...
 
     def by_hand(self, from_seq: int) -> set[int]:
         """The numbers of the commits from `from_seq` on that are of no batch."""

@@ -34,7 +34,7 @@ from keyrange.individual_commits.table.commit_schema import (
 from keyrange.options.commits import CommitOptions
 from keyrange.storage.conflict_retry import Entry
 from keyrange.storage.delta_store import DeltaStore
-from keyrange.storage.numbered_log import NumberedLog, pages
+from keyrange.storage.numbered_log import NumberedLog, pages, pages_back
 from keyrange.storage.table_store import Bounds, Layout, Store, TableConditions, Transaction
 
 TABLE_CONDITIONS: Final = TableConditions(
@@ -122,6 +122,10 @@ class DeltaCommitTable(CommitTable):
     def history(self, from_seq: int = 1, until_seq: int | None = None) -> Iterator[Commit]:
         for page in pages(from_seq, until_seq, self._log.last()):
             yield from self._commits(page[0], page[-1])
+
+    def backwards(self, seq: int) -> Iterator[Commit]:
+        for page in pages_back(min(seq, self._log.last())):
+            yield from reversed(self._commits(page[0], page[-1]))
 
     def by_hand(self, from_seq: int) -> set[int]:
         if not self._store.refresh():
