@@ -28,13 +28,8 @@ def _cause(letter: Letter) -> str:
     return letter.cause.name.lower().replace("_", " ")
 
 
-# What no timer has.
-_OF_RECORDS: Final = frozenset({"timestamp", "value", "headers", "first_at"})
-
-
 def document(letter: Letter) -> dict[str, Any]:
     """A dead letter as JSON, of a record or of a timer."""
-    record = _record_of(letter)
     values = {
         "group": letter.group,
         "source_id": letter.source_id,
@@ -42,22 +37,25 @@ def document(letter: Letter) -> dict[str, Any]:
         "batch_id": letter.batch_id,
         **located(letter),
         "topic_id": letter.topic_id or None,
-        "timestamp": iso(record.timestamp_ms) if record else None,
         "key": in_json(letter.key),
-        "value": in_json(record.value) if record else None,
-        "headers": [[name, in_json(value)] for name, value in record.headers] if record else None,
         "error": letter.error,
         "frames": list(letter.frames),
         "cause": letter.cause.name.lower(),
         "attempts": letter.attempts,
-        "first_at": iso(record.first_at_ms) if record else None,
         "last_at": iso(letter.last_at_ms),
         "written_at": iso(letter.written_at_ms),
         "status": letter.status,
         "replayed_by": letter.replayed_by,
         "replayed_to": letter.replayed_to,
     }
-    return {name: each for name, each in values.items() if record or name not in _OF_RECORDS}
+    if record := _record_of(letter):
+        values |= {
+            "timestamp": iso(record.timestamp_ms),
+            "value": in_json(record.value),
+            "headers": [[name, in_json(value)] for name, value in record.headers],
+            "first_at": iso(record.first_at_ms),
+        }
+    return values
 
 
 def _record_of(letter: Letter) -> DeadLetter | None:
