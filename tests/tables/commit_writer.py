@@ -25,7 +25,7 @@ import deltalake
 from keyrange.individual_commits.model.commit import BASE_EVERY, Commit
 from keyrange.individual_commits.table import commit_table
 from keyrange.individual_commits.table.commit_table import DeltaCommitTable
-from keyrange.storage import delta_log, delta_store, table_store
+from keyrange.storage import delta_log, delta_store, table_store, upkeep
 from tables.commit_contract import SOURCE, batch, fence
 
 STEPS = (
@@ -130,7 +130,7 @@ def main(path: Path, step: str) -> None:
     layout = commit_table.LAYOUT
     if step == "random":
         # Whoever goes on so long compacts beside what it writes.
-        delta_store._GOES_ON_FROM = 8
+        upkeep._GOES_ON_FROM = 8
     else:
         layout = Hasty(*(getattr(layout, each.name) for each in fields(layout)))
     table = DeltaCommitTable(delta_store.DeltaStore(str(path), layout, {}), SOURCE)

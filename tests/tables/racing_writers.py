@@ -11,8 +11,8 @@ import pytest
 
 from keyrange.errors import KeyrangeError
 from keyrange.storage.delta_log import DeltaLog
-from keyrange.storage.delta_store import COMPACTS
 from keyrange.storage.directory import Directory
+from keyrange.storage.upkeep import UPKEEP
 from tables.commit_contract import condition
 from tables.numbered_logs import Subject
 
@@ -56,7 +56,7 @@ def before_the_next_write(monkeypatch: pytest.MonkeyPatch, work: Callable[[], No
 def compacted() -> None:
     """Nobody compacts a table any more beside what is written."""
     for thread in threading.enumerate():
-        if thread.name == COMPACTS:
+        if thread.name == UPKEEP:
             thread.join()
 
 

@@ -41,8 +41,9 @@ from keyrange.individual_commits.table.row_checksum import sealed
 from keyrange.model.key_ranges import SPACE, split_evenly
 from keyrange.model.offsets import TopicPartition
 from keyrange.options.commits import CommitOptions
-from keyrange.storage.delta_store import COMPACTS, DeltaStore
+from keyrange.storage.delta_store import DeltaStore
 from keyrange.storage.table_store import Transaction
+from keyrange.storage.upkeep import UPKEEP
 
 PARTITIONS = 8
 RANGES = 8
@@ -160,7 +161,7 @@ def _beside_compaction(path: Path, table: DeltaCommitTable) -> list[float]:
 
 
 def _compacts() -> bool:
-    return any(each.name == COMPACTS for each in threading.enumerate())
+    return any(each.name == UPKEEP for each in threading.enumerate())
 
 
 def _history(bench: Bench, path: Path, count: int, real: int = 500) -> DeltaCommitTable:

@@ -29,6 +29,7 @@ from keyrange.storage.failure_text import text_of
 from keyrange.storage.log_actions import Action, is_restore
 from keyrange.storage.logged_files import LoggedFiles
 from keyrange.storage.table_store import Conflict
+from keyrange.storage.upkeep import Upkeep
 from keyrange.text.packages import install_line
 
 _log = logging.getLogger(__name__)
@@ -82,6 +83,7 @@ class DeltaLog:
         self._is_fresh = False
         # Whether the look before found what others had written.
         self._has_news = False
+        self._upkeep = Upkeep()
         # Whether somebody has restored an older version behind the one that was seen first.
         self.is_restored = False
 
@@ -176,13 +178,19 @@ class DeltaLog:
     def checkpoint_in_turn(self) -> None:
         """As often as the table's properties say. What fails costs who opens the table, and is
         tried again."""
+        self._upkeep.look()
         settings = self.table.metadata().configuration
-        if self.version % int(settings.get(_CHECKPOINT_INTERVAL, _CHECKPOINT_EVERY)) == 0:
-            try:
-                self.checkpoint()
-            except Exception as failure:
-                text = text_of(failure, self._settings)
-                _log.warning("%s could not be checkpointed: %s", self.uri, text)
+        is_turn = self.version % int(settings.get(_CHECKPOINT_INTERVAL, _CHECKPOINT_EVERY)) == 0
+        if is_turn and self._upkeep.do(DeltaLog(self.uri, self._settings)._checkpoint_once):
+            self.close()
+
+    def _checkpoint_once(self) -> None:
+        try:
+            self.open()
+            self.checkpoint()
+        except Exception as failure:
+            text = text_of(failure, self._settings)
+            _log.warning("%s could not be checkpointed: %s", self.uri, text)
 
     def is_same(self) -> bool:
         """Whether what was seen last is still there, and not another table in its place."""
@@ -191,6 +199,8 @@ class DeltaLog:
     def version_of(self, app_id: str) -> int | None:
         """The version of an application's last transaction; None where none is known."""
         if app_id not in self._transactions:
+            if self.table is None:
+                self.open()
             self._transactions[app_id] = self.table.transaction_version(app_id)
         return self._transactions[app_id]
 

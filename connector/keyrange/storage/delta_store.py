@@ -25,18 +25,14 @@ from keyrange.storage.locations import as_object_store_names
 from keyrange.storage.log_actions import Action, added, removed
 from keyrange.storage.logged_files import LoggedFile, LoggedFiles, may_hold
 from keyrange.storage.table_store import Bounds, Conflict, Layout, Transaction
+from keyrange.storage.upkeep import Upkeep
 
 _LOG = logging.getLogger(__name__)
 _Found = TypeVar("_Found")
 
 # Small files between two compactions: they cost a reader some 0.1 ms each.
 _COMPACT_EVERY = 100
-# Threads that do it beside what is written.
-COMPACTS: Final = "keyrange-compacts"
 _AGAIN_AFTER = 10
-# Whoever has called so often goes on while the table is compacted: it may take seconds. A run that
-# has just begun may be over with this batch, and does it before that.
-_GOES_ON_FROM = 20
 _VACUUM_EVERY_S = 1800.0
 # A clock that is ahead of the store's by less is right.
 _AHEAD_S: Final = 300.0
@@ -64,11 +60,11 @@ class DeltaStore:
         self._storage = dict(storage)
         self._indexed = pa.schema([layout.schema.field(name) for name in layout.indexed])
         self._table_id = ""
-        # The version at which `maintain` was called last, and how often it was.
-        self._looked_at = self._looks = 0
-        # A handle for who compacts beside what is written, and its thread.
+        # The version at which `maintain` was called last.
+        self._looked_at = 0
+        self._upkeep = Upkeep()
+        # A handle for who compacts beside what is written.
         self._tidier: DeltaStore | None = None
-        self._tidying: threading.Thread | None = None
         self._vacuumed_at_s: float | None = None
 
     def refresh(self) -> bool:
@@ -174,17 +170,17 @@ class DeltaStore:
         try:
             if self._log.table is None and not self.refresh():
                 return
-            version, self._looks = self._log.version, self._looks + 1
+            self._upkeep.look()
+            version = self._log.version
             last, self._looked_at = self._looked_at or version - 1, version
             # Whoever writes the hundredth version does it, in however short a run; where that
             # writer was killed, or another one was faster, whoever finds too much.
             is_turn = version // _COMPACT_EVERY > last // _COMPACT_EVERY
             small = self._files.small(self._layout.order) if version % _AGAIN_AFTER == 0 else ()
             if is_turn or sum(map(len, small)) > 2 * _COMPACT_EVERY:
-                if self._looks < _GOES_ON_FROM:
-                    self._tidy_up()
-                else:
-                    self._tidy_up_beside()
+                self._tidier = self._tidier or DeltaStore(self.uri, self._layout, self._storage)
+                if self._upkeep.do(self._tidier._tidy_up_once):
+                    self._log.close()
         except Exception as failure:
             self._put_off(failure)
 
@@ -194,15 +190,6 @@ class DeltaStore:
         if not isinstance(failure, Conflict) and threading.main_thread().is_alive():
             text = text_of(failure, self._storage)
             _LOG.warning("%s could not be compacted or vacuumed: %s", self.uri, text)
-
-    def _tidy_up_beside(self) -> None:
-        if self._tidying is not None and self._tidying.is_alive():
-            return
-        if self._tidier is None:
-            self._tidier = DeltaStore(self.uri, self._layout, self._storage)
-        # A process waits for it at its end.
-        self._tidying = threading.Thread(target=self._tidier._tidy_up_once, name=COMPACTS)
-        self._tidying.start()
 
     def _tidy_up_once(self) -> None:
         try:

@@ -16,10 +16,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from keyrange.storage import delta_log
+from keyrange.storage import delta_log, upkeep
 from keyrange.storage.delta_log import DeltaLog
 from keyrange.storage.directory import Directory
 from keyrange.storage.table_store import Conflict
+from tables.racing_writers import compacted
 
 ROWS = pa.table({"at": pa.array([1], pa.int64())})
 
@@ -243,6 +244,34 @@ def test_removed_files_that_are_kept_for_a_year(
     told = [pq.read_table(each).column("remove").drop_null() for each in made]
     assert [len(each) for each in told] == [1] * (given == YEARS[0])
     assert (f"does not know {name} = {given!r}" in caplog.text) == (given != YEARS[0])
+
+
+def test_who_writes_for_long_goes_on_while_the_log_is_summed_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By one at a time. A run that has just begun may be over with this version: it does it
+    before that."""
+    settings = {"delta.checkpointInterval": "5"}
+    deltalake.DeltaTable.create(tmp_path, ROWS.schema, configuration=settings)
+    log, real = DeltaLog(str(tmp_path), {}), DeltaLog.checkpoint
+    log.refresh()
+    summed_up, may_go_on = [], threading.Event()
+    monkeypatch.setattr(upkeep, "_GOES_ON_FROM", 10)
+
+    def slow(self: DeltaLog) -> None:
+        assert threading.current_thread() is threading.main_thread() or may_go_on.wait(60)
+        real(self)
+        summed_up.append(log.version)
+
+    monkeypatch.setattr(DeltaLog, "checkpoint", slow)
+    for version in range(1, 19):
+        log.append(list, {"a": version})
+        log.checkpoint_in_turn()
+    assert summed_up == [5]
+    may_go_on.set()
+    compacted()
+    assert summed_up == [5, 18]
+    assert len(list(tmp_path.glob("_delta_log/*.checkpoint.parquet"))) == 2
 
 
 def test_a_path_that_delta_rs_takes_for_that_of_another_table(tmp_path: Path) -> None:
