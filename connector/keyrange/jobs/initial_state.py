@@ -118,6 +118,9 @@ def checked_initial(
         wrong.append(f"initial_state must be a DataFrame or a path, and is of type {kind}")
     if state == ():
         wrong.append("initial_state is for jobs with state")
+    names = [name for name, _ in kept.columns] if kept else []
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        wrong.append(f"initial_state would have two columns {twice[0]!r}: see by")
     if options.commits.on_fresh_start == "ignore":
         wrong.append("initial_state is among what commitTable.onFreshStart=ignore leaves out")
     if wrong:

@@ -316,3 +316,13 @@ def test_several_tables_are_named_rightly(schemas: Any, into: dict[str, Any], sa
         given = {"table": "/lake/t", **into}
     with pytest.raises(KeyrangeError, match=said):
         keyrange.job(OPTIONS, of_record, schemas).into(checkpoint="/lake/c", spark=SESSION, **given)
+
+
+def test_ids_that_initial_state_could_not_tell_apart_are_refused() -> None:
+    """Both would be read from one column."""
+    given = KEYED | {"valueFormat": "json", "valueSchema": "o struct<p: bigint>, o_p bigint"}
+    once = keyrange.deduplicate(by=("o.p", "o_p"))
+    told: dict[str, Any] = {"time": keyrange.EventTime()}
+    assert keyrange.job(given, once, **told) is not None
+    with pytest.raises(KeyrangeError, match="two columns 'o_p'"):
+        keyrange.job(given, once, **told, initial_state="a path")
