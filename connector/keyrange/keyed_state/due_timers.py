@@ -29,8 +29,10 @@ from keyrange.keyed_state.variables import TIMER_RETRY, TIMERS, StateForm
 from keyrange.model.key_ranges import KeyRange
 from keyrange.model.timers import NEVER, NextTimer
 
-# So many of the keys with the earliest timers are looked at together, whether it is still so.
+# So many of the keys with the earliest timers are looked at together, whether it is still so; where
+# it is so of none, so many times as many the next time.
 _LOOKED_AT: Final = 1024
+_MORE: Final = 8
 
 
 def due_rows(
@@ -122,17 +124,18 @@ def first_timers(rows: pa.RecordBatch) -> Numbers:
 def _earliest(times: Numbers, known: int, rows: pa.RecordBatch, newer: Sequence[Blocks]) -> int:
     """The earliest of some times and one that is known, of rows of whose keys no newer run says
     something else."""
-    earlier = np.flatnonzero(times < known)
+    earlier, count = np.flatnonzero(times < known), _LOOKED_AT
     while len(earlier):
         first = earlier
-        if len(earlier) > _LOOKED_AT and newer:
-            first = earlier[np.argpartition(times[earlier], _LOOKED_AT)[:_LOOKED_AT]]
+        if len(earlier) > count and newer:
+            first = earlier[np.argpartition(times[earlier], count)[:count]]
             first.sort()
         own = first[said_by_none(newer, keys_at(rows, first))]
         if len(own):
             return int(times[own].min())
         # All of them are of the past: the next ones are later.
         earlier = np.setdiff1d(earlier, first, assume_unique=True)
+        count *= _MORE
     return known
 
 

@@ -110,7 +110,13 @@ class WindowFunction:
         count = len(windows.groups)
         groups = np.concatenate((windows.groups, owners))
         codes, _ = pair_codes(groups, np.concatenate((self._kind.closes(windows.ends), times)))
-        return np.isin(codes[:count], codes[count:])
+        if not len(times):
+            return np.zeros(count, bool)
+        # Both are about in order, which is fast to sort and to look up.
+        known = np.sort(codes[count:], kind="stable")
+        places = np.searchsorted(known, codes[:count])
+        places[places == len(known)] = 0
+        return np.asarray(known[places] == codes[:count])
 
     def _kept(self, state: pa.RecordBatch) -> Windows:
         lists = state.column(WINDOWS)
