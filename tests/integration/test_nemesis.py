@@ -18,7 +18,8 @@ from project.nemesis_runs import CLEANING_S, LIMIT_S, nemesis
 @pytest.mark.parametrize(
     ("mode", "kills"),
     [
-        pytest.param("consumer", ["kill-consumer"], id="consumer"),
+        pytest.param("consumer", ["kill-consumer"], id="consumer", marks=pytest.mark.slow),
+        pytest.param("consumer-to-topic", ["kill-consumer"], id="to a topic"),
         pytest.param(
             "pinned",
             ["kill-executor", "kill-member", "kill-worker"],

@@ -17,10 +17,12 @@ from keyrange import Consumer
 from nemesis.driver import own_environment
 from nemesis.facts import End, Place, Row
 from nemesis.schedule import Met, explained
+from nemesis.tables import sent_rows
 from nemesis.victims import everyone, send
 from nemesis.work import content
 from nemesis.world import World
 
+_COMMAND = (sys.executable, "-P", "-m", "nemesis.consume")
 _COUNT = 3
 _PAUSE_S = 1.0
 _QUIET_MS = 5_000
@@ -53,7 +55,7 @@ class Consumers:
         journal = self._journals[name] = world.logs / f"journal-{self._lives}"
         with (world.logs / f"{name}-{self._lives}.log").open("wb") as log:
             self.running[name] = subprocess.Popen(
-                [sys.executable, "-P", "-m", "nemesis.consume", path, world.topic, journal],
+                [*_COMMAND, path, world.topic, journal, world.copies_topic],
                 stdout=log,
                 stderr=log,
                 env={**os.environ, **own_environment(world)},
@@ -126,7 +128,8 @@ def consumer_options(world: World, name: str) -> dict[str, str]:
 
 def not_committed(world: World) -> list[Place]:
     """What one more consumer of the group, who takes everything over, is handed."""
-    with Consumer(consumer_options(world, "one-more")) as consumer:
+    producer = {} if world.copies_topic else None
+    with Consumer(consumer_options(world, "one-more"), producer=producer) as consumer:
         consumer.assign({(world.topic, number): [] for number in range(world.partitions)})
         records = []
         while more := consumer.poll_records(_QUIET_MS):
@@ -149,10 +152,13 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def consumed(world: World) -> list[Row]:
-    """A row for each time that a record was committed, by when it was handed over.
+    """A row for each time that a record was committed, by when it was handed over; where rows go
+    to a topic, those that are there.
 
     Of a process that was killed nobody knows whether its last commit landed: that counts where
     nobody else has committed the records."""
+    if world.copies_topic:
+        return list(sent_rows(world))
     rows: list[Row] = []
     open_ends: list[Row] = []
     for lines in journals(world):

@@ -20,7 +20,7 @@ class Mode:
     records, and last, with the last row of each key, which spark or the driver `merges`. `values`
     are raw, json, or avro, whose schemas are in a registry and
     get fields while the job runs; with `evolves` its tables get them too. With `copies_topic` the
-    copies go to a topic.
+    copies go to a topic, and all that consumers do: their rows.
 
     `time` is of a job that goes by time: session, whose rows are those of the sessions of
     `keyrange.windows`, or timers, by which a function writes windows of its own among the rows of
@@ -168,6 +168,7 @@ MODES: Final = {
         ),
         Mode("consumer", job="consumer"),
         Mode("consumer-of-three", job="consumer", nodes=3),
+        Mode("consumer-to-topic", job="consumer", copies_topic=True),
     )
 }
 

@@ -190,15 +190,15 @@ def last_rows(world: World) -> list[Row] | None:
 
 def copied_rows(world: World) -> list[Row] | None:
     """The table or the topic that holds those of some records; None of a mode without it."""
-    if world.copies_topic:
-        return list(_sent_rows(world))
-    if "copies" not in world.mode.tables:
+    if world.mode.job == "consumer" or not (world.copies_topic or "copies" in world.mode.tables):
         return None
+    if world.copies_topic:
+        return list(sent_rows(world))
     return SinkRows(world, "copies").rows()
 
 
-def _sent_rows(world: World) -> Iterator[Row]:
-    """With their offsets as versions."""
+def sent_rows(world: World) -> Iterator[Row]:
+    """Those in the topic that a mode writes, with their offsets as versions."""
     for records in committed_records(world.topics, world.copies_topic, PARTITIONS):
         for each in records:
             yield _worked_on(json.loads(each.value), each.offset)

@@ -51,7 +51,7 @@ def of(tmp_path: Path, *lives: list[dict[str, Any]]) -> list[Place]:
         text = "".join(json.dumps(each) + "\n" for each in lines)
         # The last line of a process that was killed.
         (tmp_path / f"journal-{number}").write_text(text + '{"what": "comm')
-    world: Any = SimpleNamespace(logs=tmp_path, run="run")
+    world: Any = SimpleNamespace(logs=tmp_path, run="run", copies_topic="")
     return [row.place for row in consumed(world)]
 
 
