@@ -1,9 +1,10 @@
 """`python -m bench.pages FILE...`: write the tables of the pages from the JSON of runs.
 
 A section of a page begins with `<!-- figures: NAME -->` and ends with `<!-- end of figures -->`;
-NAME is a table of `bench.tables`. Within a line `<!-- figure: GROUP NAME -->` and `<!-- end -->`
-stand around the value of one figure. With `--check` nothing is written, and pages that differ from
-the files are named. `connector/guides/figures/` keeps the files that the pages are made from.
+NAME is a table of `bench.tables`, or `shortfalls`: all figures that miss their targets. Within a
+line `<!-- figure: GROUP NAME -->` and `<!-- end -->` stand around the value of one figure. With
+`--check` nothing is written, and pages that differ from the files are named.
+`connector/guides/figures/` keeps the files that the pages are made from.
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bench import shortfalls
 from bench.tables import TABLES, Table
 
 ROOT = Path(__file__).parents[2]
 _GUIDES = ROOT / "connector" / "guides"
 PAGES = (ROOT / "README.md", *sorted(_GUIDES.glob("*.md")))
 KEPT = _GUIDES / "figures"
+_SHORTFALLS = "shortfalls"
 _SECTION = re.compile(r"(<!-- figures: (\w+) -->\n)(.*?)(<!-- end of figures -->)", re.DOTALL)
 _MARK = re.compile(r"<!-- (?:figures: .*|end of figures) -->")
 _FIGURE = re.compile(r"(<!-- figure: (\S+) (\S+) -->)(.*?)(<!-- end -->)")
@@ -95,6 +98,8 @@ def made_pages(pages: dict[Path, str], groups: dict[str, Measured]) -> dict[Path
 
 def _made(page: Path, text: str, groups: dict[str, Measured]) -> str:
     def section(match: re.Match[str]) -> str:
+        if match[2] == _SHORTFALLS:
+            return f"{match[1]}\n{_shortfalls(groups)}\n{match[4]}"
         if match[2] not in TABLES:
             raise RefusedError(f"{page.name}: no table is called {match[2]}")
         return f"{match[1]}\n{_section(TABLES[match[2]], groups)}\n{match[4]}"
@@ -120,6 +125,25 @@ def _section(table: Table, groups: dict[str, Measured]) -> str:
     for label, names in table.rows.items():
         found = [_figure(table.group, group, name) for name in names]
         lines.append(_row((label, *(_text(group, each) for each in found))))
+    return "\n".join(lines) + "\n"
+
+
+def _shortfalls(groups: dict[str, Measured]) -> str:
+    """One row for each figure that misses its target; those of one reason stand together."""
+    missed: dict[str, list[tuple[str, ...]]] = {}
+    for group, of_group in shortfalls.targets().items():
+        for name, target in of_group.items():
+            figure = groups[group].figures.get(name) if group in groups else None
+            if figure is None or target.met(figure["value"]):
+                continue
+            if (why := shortfalls.reason(name)) is None:
+                raise RefusedError(f"{name} misses its target, {target}, and nothing says why")
+            label = f"`{group}`: {shortfalls.label(group, name)}"
+            missed.setdefault(why, []).append((label, _value(figure), str(target)))
+    columns = ("figure", "measured", "target", "why")
+    lines = [_row(columns), "|" + "---|" * len(columns)]
+    for why, rows in missed.items():
+        lines += [_row((*row, "as above" if at else why)) for at, row in enumerate(rows)]
     return "\n".join(lines) + "\n"
 
 

@@ -1,6 +1,6 @@
 """The tables of windows, timers, Nexmark's queries and moves of state, with the targets of figures.
 
-The groups take their targets from here: pages are made without what the groups measure.
+The groups take their targets from here.
 """
 
 from __future__ import annotations

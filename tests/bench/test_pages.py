@@ -133,3 +133,28 @@ def test_a_figure_that_no_run_proves_is_refused(text: str, reason: str) -> None:
 def test_a_section_that_cannot_be_made_is_refused(text: str) -> None:
     with pytest.raises(pages.RefusedError, match=r"page\.md"):
         pages.made_pages({PAGE: text}, {})
+
+
+SHORT = "<!-- figures: shortfalls -->\n"
+
+
+def shortfalls(group: str, **values: float) -> list[str]:
+    """The rows of a page of some figures."""
+    run = {"unit": "ratio", "runs": 1}
+    figures = {name: {"name": name, "value": value, **run} for name, value in values.items()}
+    measured = {group: pages.Measured(document(), figures)}
+    text = pages.made_pages({PAGE: f"{SHORT}{END}"}, measured)[PAGE]
+    return [line for line in text.splitlines() if line.startswith("| ")][1:]
+
+
+def test_figures_that_miss_their_targets_are_named_with_the_reason() -> None:
+    given = {"read.1KB.lz4.vs_jvm": 1.5, "read.1KB.none.vs_jvm": 9.0, "read.1KB.zstd.vs_jvm": 1.6}
+    first, second = shortfalls("read", **given)
+    label = "`read`: 1 KB, lz4: beside the JVM connector"
+    assert first.startswith(f"| {label} | 1.5 times | >= 2 | decompressing")
+    assert second == f"| {label.replace('lz4', 'zstd')} | 1.6 times | >= 2 | as above |"
+
+
+def test_a_figure_that_misses_its_target_without_a_reason_is_refused() -> None:
+    with pytest.raises(pages.RefusedError, match="nothing says why"):
+        shortfalls("plan", **{"plan.10k.seconds": 9.0})
