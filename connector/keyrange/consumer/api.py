@@ -164,7 +164,7 @@ class Consumer(ConsumerPositions):
                 if self._sharing is not None and not batches:
                     self._step(self._sharing, deadline)
                 self._remember()
-                found = self._holding.next(self._listener)
+                found = self._holding.next(self._listener, self._block is not None and self._in_use)
                 if found is not None:
                     self._in_use = True
                     partition, read = found

@@ -123,8 +123,9 @@ class OwnedRanges(HeldRanges):
         self.drop()
         self._named(slot)
 
-    def next(self, listener: KeyRangeListener) -> Batch | None:
-        """The next rows; None where there are none now."""
+    def next(self, listener: KeyRangeListener, keeps: bool = False) -> Batch | None:
+        """The next rows; None where there are none now. `keeps`: ranges are not claimed anew, where
+        a topic was created anew: that raises."""
         if self._reading is None or not self._works:
             return None
         full = self._is_full()
@@ -140,7 +141,7 @@ class OwnedRanges(HeldRanges):
                 found = next(self._round, None) if self._round is not None else None
         except KeyrangeError as failure:
             self._round = None
-            if not self._may_begin_anew(failure):
+            if keeps or not self._may_begin_anew(failure):
                 raise
             self._take_anew(listener)
             return None
@@ -191,9 +192,8 @@ class OwnedRanges(HeldRanges):
             raise
 
     def _may_begin_anew(self, failure: KeyrangeError) -> bool:
-        # Ranges are not claimed anew within a block: it fails, and the next poll comes here again.
         recreated = failure.condition.name == "KAFKA_DATA_LOSS.TOPIC_RECREATED"
-        return recreated and not (self._settings.source.fail_on_data_loss or self._remembered)
+        return recreated and not self._settings.source.fail_on_data_loss
 
     def _seen_anew(self, wanted: Spans) -> tuple[ClusterView, Spans]:
         """The topics of ranges as they are now, and the ranges without partitions that a topic

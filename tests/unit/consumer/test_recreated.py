@@ -4,6 +4,8 @@ read of the one before."""
 from __future__ import annotations
 
 import logging
+import time
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,13 +13,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from brokers.scripted_broker import Fetched, World
+from brokers.scripted_broker import Fetched, ScriptedCluster, World
+from keyrange.consumer import consumer_positions
+from keyrange.consumer.api import Consumer
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.model.commit import CommitKind
 from keyrange.members.range_listener import KeyRangeListener
 from keyrange.model.key_ranges import SPACE, split_evenly
 from queries import scripted_consumer
-from queries.scripted_consumer import FIRST, a_key_each, commits_fit, commits_of, done, polled
+from queries.scripted_consumer import (
+    FIRST,
+    a_key_each,
+    commits_fit,
+    commits_of,
+    done,
+    options_at,
+    polled,
+)
 
 holding = partial(scripted_consumer.holding, fails=False)
 ANEW = "0" * 31 + "2"
@@ -192,3 +204,34 @@ def test_the_table_says_where_a_log_was_cut_back(tmp_path: Path) -> None:
         {},
     ]
     assert commits_fit(tmp_path, "a")
+
+
+@pytest.mark.parametrize("count", [3, 10, 25])
+def test_who_only_polls_in_transactions_begins_anew_too(
+    count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the beginning of a block: one that has handed out something fails."""
+    topic = Topic(10)
+    monkeypatch.setattr(consumer_positions, "Cluster", lambda _: ScriptedCluster(topic.world))
+    given = {"failOnDataLoss": "false", "member.name": "a", "kafka.metadata.max.age.ms": "1"}
+    with Consumer(options_at(tmp_path, **given)) as consumer:
+        consumer.assign({FIRST: []})
+        assert done_in_a_block(consumer) == list(range(10))
+        topic.recreate(count)
+        with pytest.raises(KeyrangeError, match="TOPIC_RECREATED"):
+            done_in_a_block(consumer, [9])
+        assert done_in_a_block(consumer) == list(range(count))
+        assert consumer.committed(FIRST) == count
+
+
+def done_in_a_block(consumer: Consumer, before: Sequence[int] = ()) -> list[int]:
+    """The offsets of what comes in one, and is acknowledged there, `before` at its beginning."""
+    found: list[int] = []
+    with consumer.transaction():
+        if before:
+            consumer.acknowledge(FIRST, before)
+        time.sleep(0.01)
+        for _ in range(3):
+            found += [record.offset for record in consumer.poll_records(0)]
+        consumer.acknowledge(FIRST, found)
+    return found
