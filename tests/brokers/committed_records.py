@@ -22,16 +22,21 @@ def client_settings(topics: Topics) -> ClientSettings:
     )
 
 
-def committed_records(topics: Topics, topic: str, partitions: int) -> list[list[Any]]:
-    """The records of each partition."""
+PATIENCE_MS = 60_000
+
+
+def committed_records(
+    topics: Topics, topic: str, partitions: int, patience_ms: int = PATIENCE_MS
+) -> list[list[Any]]:
+    """The records of each partition. `patience_ms`: for each call that a broker has to answer."""
     places = [Place(topic, number) for number in range(partitions)]
     found: dict[Place, list[Any]] = {place: [] for place in places}
     config = client_config(topics.cluster) | {"isolation_level": "read_committed"}
-    with KafkaConsumer(**config) as consumer:
+    with KafkaConsumer(**config, bootstrap_timeout_ms=patience_ms) as consumer:
         consumer.assign(places)
         consumer.seek_to_beginning(*places)
-        ends = consumer.end_offsets(places)
-        while any(consumer.position(place) < ends[place] for place in places):
+        ends = consumer.end_offsets(places, timeout_ms=patience_ms)
+        while any((consumer.position(p, timeout_ms=patience_ms) or 0) < ends[p] for p in places):
             for place, records in consumer.poll(timeout_ms=1_000).items():
                 found[place] += records
     return [found[place] for place in places]

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from brokers.committed_records import PATIENCE_MS
 from keyrange import Consumer
 from nemesis.driver import own_environment
 from nemesis.facts import End, Place, Row
@@ -151,14 +152,14 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
             return
 
 
-def consumed(world: World) -> list[Row]:
+def consumed(world: World, patience_ms: int = PATIENCE_MS) -> list[Row]:
     """A row for each time that a record was committed, by when it was handed over; where rows go
     to a topic, those that are there.
 
     Of a process that was killed nobody knows whether its last commit landed: that counts where
     nobody else has committed the records."""
     if world.copies_topic:
-        return list(sent_rows(world))
+        return list(sent_rows(world, patience_ms))
     rows: list[Row] = []
     open_ends: list[Row] = []
     for lines in journals(world):

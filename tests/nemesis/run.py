@@ -45,6 +45,8 @@ from spark.standalone import standalone_cluster
 
 _TICK_S = 0.2
 _LOOK_S = 4.0
+# A look does not hold up what heals faults.
+_LOOK_MS = 3_000
 _START_S = 400.0
 # A query that has something to do does some of it in this time, also between faults.
 _STALL_S = 240.0
@@ -218,7 +220,8 @@ class Run:
         world = self.world
         self._usage.look(world.run, is_warm=self._done_count > 0)
         try:
-            found = consumed(world) if self.mode.job == "consumer" else self._sink.rows()
+            is_consumer = self.mode.job == "consumer"
+            found = consumed(world, _LOOK_MS) if is_consumer else self._sink.rows()
             buried = letters(world)
             # Until a window is over its records have no row.
             more = set() if self.mode.has_rows else worked_on(world)

@@ -12,7 +12,11 @@ from urllib.parse import unquote
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from brokers.committed_records import committed_records, wait_until_all_are_over
+from brokers.committed_records import (
+    PATIENCE_MS,
+    committed_records,
+    wait_until_all_are_over,
+)
 from keyrange.individual_commits.model.commit import Commit, CommitKind, CommitTable
 from keyrange.individual_commits.table.commit_table import open_commit_table
 from keyrange.members.table.assignments import open_assignments
@@ -197,9 +201,9 @@ def copied_rows(world: World) -> list[Row] | None:
     return SinkRows(world, "copies").rows()
 
 
-def sent_rows(world: World) -> Iterator[Row]:
+def sent_rows(world: World, patience_ms: int = PATIENCE_MS) -> Iterator[Row]:
     """Those in the topic that a mode writes, with their offsets as versions."""
-    for records in committed_records(world.topics, world.copies_topic, PARTITIONS):
+    for records in committed_records(world.topics, world.copies_topic, PARTITIONS, patience_ms):
         for each in records:
             yield _worked_on(json.loads(each.value), each.offset)
 
