@@ -10,32 +10,32 @@ from bench.figures import Target
 from bench.registry import all_groups
 from bench.tables import TABLES
 
-_MEMORY = (
-    "more than a third is a Python process with what it imports and its compiled kernels, in every "
-    "task; the rest are chunks as they were fetched, Arrow batches, and the rows that a Parquet "
-    "file's writer holds"
-)
-_LARGE_READS = (
-    "decompressing, and handing bytes to the JVM, are two thirds of what a record costs (see the "
-    "table of a task's steps); the JVM connector pays for both too"
-)
 # By patterns of figures' names; the first one that fits counts.
 _REASONS: Mapping[str, str] = {
-    "timers.worker.peak_rss.mb": "files of state are mapped, and pages of them count while there "
-    "is memory; the row below is what a task needs",
+    "timers.worker.peak_rss.mb": (
+        "files of state are mapped, and pages of them count while there is memory; what a task "
+        "needs is what is no mapped file"
+    ),
     "timers.worker.peak_rss.*": (
         "the state of the keys of a batch, before and after it, and what is merged meanwhile"
     ),
     "upsert.*.peak_rss.mb": "a task holds the last row of each key until its part of a batch ends",
-    "*.peak_rss.mb": _MEMORY,
+    "*.peak_rss.mb": (
+        "more than a third is a Python process with what it imports and its compiled kernels, in "
+        "every task; the rest are chunks as they were fetched, Arrow batches, and the rows that a "
+        "Parquet file's writer holds"
+    ),
     "ingest.delta.1KB.*": (
-        "more than half of what a record costs is compression, of Kafka's batches and of Parquet's "
-        "pages (see the table of a task's steps), which both sides pay for"
+        "more than half of what a record costs is compression, of Parquet's pages and of Kafka's "
+        "batches with a codec (see the table of a task's steps), which both sides pay for"
     ),
     "ingest.whole.1KB.*": "the disk: both sides write as fast as it takes Parquet files",
     "ingest.whole.200B.*": "half of keyrange's run is the start of a query, which a script has not",
     "process.record.*": "both sides call the same Python function for each record",
-    "read.1KB.*": _LARGE_READS,
+    "read.1KB.*": (
+        "decompressing, and handing bytes to the JVM, are two thirds of what a record costs (see "
+        "the table of a task's steps); the JVM connector pays for both too"
+    ),
     "state.record.vs_jvm_aggregate": (
         "a third is the function with its `get` and `update`, called for each record in Python, "
         "and a fifth looks up what is known of keys"
@@ -69,7 +69,7 @@ _REASONS: Mapping[str, str] = {
     ),
     "keyrange.throughput.1p16r.*": "each task looks at the key of every record of the partition",
     "keyrange.keyed.*": "both sides run the same Python function",
-    "keyrange.speedup.*": "the row below is what two tasks gain here on rows that Spark makes",
+    "keyrange.speedup.*": "two tasks on rows that Spark makes gain hardly more here",
     "commits.s3.batch.p50.*": (
         "nine calls wait for each other; of the time above local two fifths are Spark's own calls "
         "for its checkpoint"

@@ -12,6 +12,8 @@ from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.open_transactions import held_back
 from keyrange.options.kafka_properties import ClientSettings
 
+PATIENCE_MS = 60_000
+
 
 def client_settings(topics: Topics) -> ClientSettings:
     servers = topics.cluster.bootstrap_servers_of("PLAINTEXT").split(",")
@@ -20,9 +22,6 @@ def client_settings(topics: Topics) -> ClientSettings:
             (host, int(port)) for host, _, port in (each.rpartition(":") for each in servers)
         )
     )
-
-
-PATIENCE_MS = 60_000
 
 
 def committed_records(

@@ -12,11 +12,7 @@ from urllib.parse import unquote
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from brokers.committed_records import (
-    PATIENCE_MS,
-    committed_records,
-    wait_until_all_are_over,
-)
+from brokers.committed_records import PATIENCE_MS, committed_records, wait_until_all_are_over
 from keyrange.individual_commits.model.commit import Commit, CommitKind, CommitTable
 from keyrange.individual_commits.table.commit_table import open_commit_table
 from keyrange.members.table.assignments import open_assignments
@@ -194,10 +190,10 @@ def last_rows(world: World) -> list[Row] | None:
 
 def copied_rows(world: World) -> list[Row] | None:
     """The table or the topic that holds those of some records; None of a mode without it."""
-    if world.mode.job == "consumer" or not (world.copies_topic or "copies" in world.mode.tables):
-        return None
-    if world.copies_topic:
+    if world.copies_topic and world.mode.job != "consumer":
         return list(sent_rows(world))
+    if "copies" not in world.mode.tables:
+        return None
     return SinkRows(world, "copies").rows()
 
 
