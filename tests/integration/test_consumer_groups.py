@@ -55,8 +55,11 @@ class Process:
 Start = Callable[..., Process]
 
 
-def held_by(*processes: Process) -> int:
-    return sum(each.held() for each in processes)
+def share_all(*processes: Process) -> bool:
+    """Whether each has something, and together they have all: one that was first has all alone, for
+    a while."""
+    held = [each.held() for each in processes]
+    return min(held) > 0 and sum(held) == ALL
 
 
 @pytest.fixture
@@ -96,7 +99,7 @@ def test_a_static_consumer_that_is_killed_and_comes_back_finds_its_ranges(
     topics: Topics, start: Start
 ) -> None:
     first, second = (start(name, 60_000) for name in ("group-0", "group-1"))
-    wait_until(lambda: first.held() > 0 and held_by(first, second) == ALL)
+    wait_until(lambda: share_all(first, second))
     until_done([first, second], before := produced(topics, start, 900))
     held, told = second.held(), first.lines("generation")
     second.send(signal.SIGKILL)
@@ -113,7 +116,7 @@ def test_a_consumer_that_was_paused_comes_back_and_changes_nothing(
     topics: Topics, start: Start
 ) -> None:
     first, second = start("group-0"), start("group-1")
-    wait_until(lambda: second.held() > 0 and held_by(first, second) == ALL)
+    wait_until(lambda: share_all(first, second))
     second.send(signal.SIGSTOP)
     try:
         wanted = produced(topics, start, 900)
@@ -122,7 +125,7 @@ def test_a_consumer_that_was_paused_comes_back_and_changes_nothing(
     finally:
         second.send(signal.SIGCONT)
     wait_until(lambda: bool(second.lines("lost")))
-    wait_until(lambda: second.held() > 0 and held_by(first, second) == ALL)
+    wait_until(lambda: share_all(first, second))
     until_done([first, second], wanted | produced(topics, start, 300))
 
 
