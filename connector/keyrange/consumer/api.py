@@ -164,7 +164,7 @@ class Consumer(ConsumerPositions):
                 if self._sharing is not None and not batches:
                     self._step(self._sharing, deadline)
                 self._remember()
-                found = self._holding.next(self._listener, self._block is not None and self._in_use)
+                found = self._holding.next(self._listener, keeps=self._keeps_ranges)
                 if found is not None:
                     self._in_use = True
                     partition, read = found
@@ -199,8 +199,7 @@ class Consumer(ConsumerPositions):
         return self._reader.read_all(rows)
 
     def _step(self, sharing: Sharing, deadline: float) -> None:
-        if self._block is not None and self._in_use:
-            # Ranges that are to move wait for the end of the block.
+        if self._keeps_ranges:
             sharing.member.polled()
             return
         try:

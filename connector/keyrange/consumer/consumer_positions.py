@@ -103,6 +103,11 @@ class ConsumerPositions:
         if self._sharing is not None:
             self._sharing.member.polled()
 
+    @property
+    def _keeps_ranges(self) -> bool:
+        """Ranges that are to move wait for the end of a block of which something is in use."""
+        return self._block is not None and self._in_use
+
     def _check(self, outside_of_blocks: str = "") -> None:
         if outside_of_blocks and self._block is not None:
             message = f"{outside_of_blocks} was called within a transaction: end it first"
