@@ -10,7 +10,6 @@ append is, by Delta's protocol, where the table's features ask no more of a writ
 from __future__ import annotations
 
 import json
-import logging
 import re
 import time
 import uuid
@@ -25,14 +24,11 @@ import pyarrow as pa
 
 from keyrange.errors import error
 from keyrange.storage.directory import Directory, Entry
-from keyrange.storage.failure_text import text_of
 from keyrange.storage.log_actions import Action, is_restore
 from keyrange.storage.logged_files import LoggedFiles
 from keyrange.storage.table_store import Conflict
 from keyrange.storage.upkeep import Upkeep
 from keyrange.text.packages import install_line
-
-_log = logging.getLogger(__name__)
 
 # A look that would read more files of the log than this opens the table anew.
 _FOLLOWED: Final = 50
@@ -83,7 +79,7 @@ class DeltaLog:
         self._is_fresh = False
         # Whether the look before found what others had written.
         self._has_news = False
-        self._upkeep = Upkeep()
+        self._upkeep = Upkeep(uri, settings)
         # Whether somebody has restored an older version behind the one that was seen first.
         self.is_restored = False
 
@@ -185,12 +181,9 @@ class DeltaLog:
             self.close()
 
     def _checkpoint_once(self) -> None:
-        try:
+        with self._upkeep.attempt(self.close):
             self.open()
             self.checkpoint()
-        except Exception as failure:
-            text = text_of(failure, self._settings)
-            _log.warning("%s could not be checkpointed: %s", self.uri, text)
 
     def is_same(self) -> bool:
         """Whether what was seen last is still there, and not another table in its place."""

@@ -3,8 +3,6 @@ next version, one put each."""
 
 from __future__ import annotations
 
-import logging
-import threading
 import time
 import uuid
 from array import array
@@ -27,7 +25,6 @@ from keyrange.storage.logged_files import LoggedFile, LoggedFiles, may_hold
 from keyrange.storage.table_store import Bounds, Conflict, Layout, Transaction
 from keyrange.storage.upkeep import Upkeep
 
-_LOG = logging.getLogger(__name__)
 _Found = TypeVar("_Found")
 
 # Small files between two compactions: they cost a reader some 0.1 ms each.
@@ -62,7 +59,7 @@ class DeltaStore:
         self._table_id = ""
         # The version at which `maintain` was called last.
         self._looked_at = 0
-        self._upkeep = Upkeep()
+        self._upkeep = Upkeep(uri, storage)
         # A handle for who compacts beside what is written.
         self._tidier: DeltaStore | None = None
         self._vacuumed_at_s: float | None = None
@@ -165,9 +162,8 @@ class DeltaStore:
         return added(DataFile(name, len(data), len(rows), statistics), is_change)
 
     def maintain(self) -> None:
-        """Failures are logged and no more: what was to be kept is kept, and the next call tries
-        again."""
-        try:
+        """Failures are logged and no more."""
+        with self._upkeep.attempt(self._log.close):
             if self._log.table is None and not self.refresh():
                 return
             self._upkeep.look()
@@ -181,22 +177,11 @@ class DeltaStore:
                 self._tidier = self._tidier or DeltaStore(self.uri, self._layout, self._storage)
                 if self._upkeep.do(self._tidier._tidy_up_once):
                     self._log.close()
-        except Exception as failure:
-            self._put_off(failure)
-
-    def _put_off(self, failure: Exception) -> None:
-        self._log.close()
-        # Where the process ends, nothing more is begun.
-        if not isinstance(failure, Conflict) and threading.main_thread().is_alive():
-            text = text_of(failure, self._storage)
-            _LOG.warning("%s could not be compacted or vacuumed: %s", self.uri, text)
 
     def _tidy_up_once(self) -> None:
-        try:
+        with self._upkeep.attempt(self._log.close):
             if self.refresh():
                 self._tidy_up()
-        except Exception as failure:
-            self._put_off(failure)
 
     def tidy_up(self) -> None:
         """Compact, checkpoint and vacuum at once: `maintain` does it where it is time to.

@@ -76,7 +76,7 @@ def test_maintenance_that_fails_fails_no_batch(
     monkeypatch.setattr(delta_store, "_COMPACT_EVERY", 1)
     subject.last(table)
     subject.maintain(table)
-    assert "could not be compacted or vacuumed: no space left" in caplog.text
+    assert "could not be tidied up: no space left" in caplog.text
     table.append(subject.entry(4))
     assert subject.last(subject.open(path)) == 4
 
