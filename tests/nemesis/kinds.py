@@ -99,7 +99,8 @@ KINDS: Final[dict[str, Kind]] = {
     "hang": _kind("proxy", hold_s=(3.0, 15.0), cuts_off=True),
     "cut": _kind("proxy", hold_s=(1.0, 8.0), cuts_off=True),
     "step-clock": _kind("any clock", hold_s=(2.0, 12.0)),
-    "second-driver": _kind("spark", ends=_FENCED),
+    # The other one may go on between the second one's looks at the checkpoint and at the commits.
+    "second-driver": _kind("spark", ends=f"{_FENCED} COMMITS_AHEAD"),
     "reset-commits": _kind("individual", ends=_FENCED, fences=True),
     "replay-letters": _kind("individual", ends=_FENCED, fences=True),
     "rebalance": _kind("members"),

@@ -34,11 +34,13 @@ COMMIT_CONDITIONS: Final = (
     # What checkpoint and commit table say of each other: state_before_batch.py
     _rows.invalid(
         "COMMITS_AHEAD",
-        "the checkpoint lacks batches that the commit table has: restore the checkpoint, or "
-        "begin with a new one and commitTable.onFreshStart=resume, which goes on where the commits "
-        "end, so that nothing is left out",
-        "The commit table knows of batches that the checkpoint does not have: the checkpoint was "
-        "restored or replaced.",
+        "where another driver runs this query, leave one of them running; else the checkpoint "
+        "lacks batches that the commit table has: restore the checkpoint, or begin with a new one "
+        "and commitTable.onFreshStart=resume, which goes on where the commits end, so that nothing "
+        "is left out",
+        "The commit table knows of batches that the checkpoint does not have, or did not have when "
+        "this driver began: another driver of the query goes on, or the checkpoint was restored or "
+        "replaced.",
         "`keyrange commits history TABLE` beside `keyrange checkpoint show LOCATION`",
     ),
     _rows.invalid(
