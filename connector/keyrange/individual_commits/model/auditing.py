@@ -127,10 +127,11 @@ class Handovers:
     """
 
     def __init__(self, histories: Mapping[str, Iterable[Commit]]) -> None:
-        self._steps = {
-            source: list(_steps(commits))
-            for source, commits in histories.items()
-            if is_of_consumer(source)
+        of_consumers = {each: list(histories[each]) for each in histories if is_of_consumer(each)}
+        self._steps = {source: list(_steps(commits)) for source, commits in of_consumers.items()}
+        # Sources of whose commits the oldest are not known.
+        self._cut_off = {
+            source for source, commits in of_consumers.items() if commits and commits[0].seq > 1
         }
         self._known_cuts: dict[TopicPartition, list[int]] = {}
 
@@ -166,7 +167,8 @@ class Handovers:
     def _left(
         self, commit: Commit, claim: Claim, partition: TopicPartition, key_hash: int
     ) -> tuple[str, PartitionState | None]:
-        """The source that was believed of a place before it was claimed, and its state."""
+        """The source that was believed of a place before it was claimed, and its state; None where
+        it may be one that had it in commits that are not known."""
         found: tuple[int, str, PartitionState | None] = (-1, "", None)
         for source, steps in self._steps.items():
             own = source == commit.source_id
@@ -176,6 +178,9 @@ class Handovers:
                     left = epoch, source, step.states.get(partition)
                     found = max(found, left, key=lambda each: each[:2]) if epoch >= 0 else found
                     break
+            else:
+                if source in self._cut_off:
+                    return source, None
         return found[1:]
 
     def _cuts(self, partition: TopicPartition) -> list[int]:
