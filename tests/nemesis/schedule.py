@@ -20,6 +20,8 @@ _CUT_OFF_S = 40.0
 # One that has not reached any broker yet gives up after 8 s: most often it was told a wrong one.
 _FIRST_CONTACT_S = 6.0
 _YOUNG_S = 60.0
+# Clients ask for so long for a topic that is not there.
+_TOPIC_AWAY_S = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,12 @@ def explained(met: Sequence[Met], now_s: float, began_s: float) -> frozenset[str
         for each in recent
         if KINDS[each.fault.kind].cuts_off
     )
+    if any(
+        each.fault.kind == "recreate-topic"
+        and min(each.until_s, now_s) - each.from_s > _TOPIC_AWAY_S
+        for each in recent
+    ):
+        ends |= {"UNKNOWN_TOPIC_OR_PARTITION"}
     # Clients give up when no broker has answered for so long.
     patience_s = _FIRST_CONTACT_S if now_s - began_s < _YOUNG_S else _CUT_OFF_S
     return ends | {"BROKER_UNREACHABLE", "REQUEST_TIMED_OUT"} if cut_off_s > patience_s else ends

@@ -77,5 +77,14 @@ def test_clients_may_give_up_when_no_broker_could_be_reached_for_long() -> None:
     assert "BROKER_UNREACHABLE" in explained([short, long], 40.0, 30.0)
 
 
+def test_clients_may_give_up_when_a_topic_is_away_for_long() -> None:
+    fault = Fault(10.0, "recreate-topic", 2.0, 0.5)
+    assert explained([Met(fault, 10.0, 12.0)], 12.0, -99.0) == frozenset()
+    # A cluster that is only just back takes longer to create it.
+    assert explained([Met(fault, 10.0, float("inf"))], 12.0, -99.0) == frozenset()
+    late = Met(fault, 10.0, 15.0)
+    assert explained([late], 15.0, -99.0) == {"UNKNOWN_TOPIC_OR_PARTITION"}
+
+
 def test_all_modes_take_turns() -> None:
     assert {mode_of(seed).name for seed in range(len(MODES))} == set(MODES)
