@@ -30,9 +30,7 @@ from keyrange.model.key_ranges import (
 )
 from keyrange.model.offsets import OFFSET_MAX, TopicPartition, by_partition, nested
 
-# Of a claim with marks it is 2: a version of keyrange that does not know them must not take what
-# such a consumer holds.
-VERSIONS: Final = (1, 2)
+_VERSION: Final = 1
 TEXT_CHARACTERS_MAX: Final = 4 * 1024 * 1024
 
 # How the names of consumers' sources begin.
@@ -264,7 +262,7 @@ def write_claim(claim: Claim) -> str:
         for partition, claimed in claim.ranges.items()
     }
     document = {
-        "v": VERSIONS[bool(claim.marks)],
+        "v": _VERSION,
         "slot": claim.slot,
         "epoch": claim.epoch,
         "ready": claim.ready,
@@ -286,8 +284,8 @@ def read_claim(text: str) -> Claim:
         raise ValueError("a claim is nested too deep") from None
     if not isinstance(document, dict) or not isinstance(marks := document.get("marks", ""), str):
         raise ValueError("a claim is a document, and its marks are beside a topic")
-    if document.get("v") != VERSIONS[bool(marks)]:
-        raise ValueError("a claim is a document of version 1, and with marks of version 2")
+    if document.get("v") != _VERSION:
+        raise ValueError(f"a claim is a document of version {_VERSION}")
     slot, epoch = document.get("slot"), document.get("epoch")
     ready, closed = document.get("ready"), document.get("closed", False)
     if not isinstance(slot, str) or not isinstance(epoch, int):
