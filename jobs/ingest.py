@@ -202,12 +202,12 @@ def job_writer(
     spark: SparkSession, arguments: argparse.Namespace, options: dict[str, str]
 ) -> tuple[TableWriter | None, str]:
     """What starts a job whose tasks write the table, or why Spark has to write it."""
-    why = why_spark(arguments, parse_options(options, "stream"))
-    if why:
+    parsed = parse_options(options, "stream")
+    if why := why_spark(arguments, parsed):
         return None, why
     of_a_job = None
     try:
-        of_a_job = is_of_a_job(arguments.checkpoint)
+        of_a_job = is_of_a_job(arguments.checkpoint, parsed.commits.revealed_storage())
         if of_a_job is False:
             return None, "it has written this query's table so far"
         job = keyrange.job(options)

@@ -17,8 +17,9 @@ from deltalake import DeltaTable
 
 from brokers.real_broker import Record, Topics, wait_until
 from commands.commanding import document, succeed
+from commands.commanding import run as run_command
 from platforms.s3_server import Call, S3Server
-from platforms.s3a import confs_of
+from platforms.s3a import confs_of, told_by_options
 from queries.ingesting import Ingest, ingest
 
 COUNT: Final = 600
@@ -133,6 +134,32 @@ def test_a_query_on_s3_and_what_the_commands_say_of_it(
         assert sorted(letter["attempts"] for letter in letters) == [2] * len(broken)
         for command in ("show", "gaps", "verify"):
             succeed("commits", command, query.commits)
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+def test_a_query_goes_on_in_a_store_that_its_options_alone_name(
+    topics: Topics, s3_server: S3Server, tmp_path: Path, confs: dict[str, str]
+) -> None:
+    topic = topics.create_topic("orders", 2)
+    place = f"lake/{topic}"
+    more = ("--table", f"s3a://{place}/table", "--checkpoint", f"s3a://{place}/checkpoint")
+    with pytest.MonkeyPatch.context() as patch:
+        told = told_by_options(s3_server, patch)
+        for first in (0, 40):
+            topics.produce(
+                topic, (Record(b"%d" % n, b"k", n % 2) for n in range(first, first + 40))
+            )
+            more_of_run = (*more, "--available-now", *told)
+            with ingest(topics, topic, tmp_path, "local[2]", *more_of_run, confs=confs) as run:
+                assert run.wait() == 0, run.text()[-3000:]
+                assert "written by the tasks that read" in run.text()
+        shown = document("checkpoint", "show", f"s3://{place}/checkpoint", *told)
+        assert shown["sources"][0]["written_by"] == "keyrange"
+        said = run_command("checkpoint", "show", f"s3://{place}/table", *told)
+        assert "a Delta table is in the place of the checkpoint" in str(said.exception)
+    rows = DeltaTable(f"s3://{place}/table").to_pyarrow_table()
+    assert sorted(map(int, rows.column("value").to_pylist())) == list(range(80))
 
 
 @pytest.mark.broker

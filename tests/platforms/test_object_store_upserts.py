@@ -12,11 +12,9 @@ from deltalake import DeltaTable, QueryBuilder
 
 from brokers.real_broker import Record, Topics
 from platforms.s3_server import S3Server
-from platforms.s3a import confs_of
+from platforms.s3a import confs_of, told_by_options
 from queries.ingesting import ingest
 
-# obstore's and delta-rs's names of what the environment says.
-SETTINGS = ("AWS_ENDPOINT_URL", "AWS_ALLOW_HTTP", "AWS_ACCESS_KEY_ID", "AWS_REGION")
 _JOB = str(Path(__file__).parent / "upsert_job.py")
 
 
@@ -73,19 +71,6 @@ def test_a_batch_is_merged_once_although_the_driver_is_killed(
     assert held(table) == {key: text for key, text in kept.items() if text}
     # Delta's writer leaves the files of rows that were merged, and says which are gone.
     assert ('"deletionVector"' in log_of(s3_server, topic)) == (by == "spark")
-
-
-def told_by_options(server: S3Server, patch: pytest.MonkeyPatch) -> tuple[str, ...]:
-    """What the environment says of the store, as options: of all processes of the job none finds
-    more there than the secret, by a name of its own."""
-    settings = server.environment
-    for name in settings:
-        patch.delenv(name)
-    patch.setenv("SECRET_OF_STORE", settings["AWS_SECRET_ACCESS_KEY"])
-    settings = {name: settings[name] for name in SETTINGS}
-    settings |= {"AWS_SECRET_ACCESS_KEY": "env:SECRET_OF_STORE"}
-    options = (f"objectStore.{name.lower()}={value}" for name, value in settings.items())
-    return tuple(part for each in options for part in ("--option", each))
 
 
 def held(table: DeltaTable) -> dict[str, str]:

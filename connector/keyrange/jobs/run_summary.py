@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from keyrange.individual_commits.batch_in_checkpoint import last_source
 from keyrange.individual_commits.each_batch import OpenTable, open_table
 from keyrange.options.commits import CommitOptions
@@ -25,14 +27,14 @@ def pending_records(
     return sum(len(piece.pending) for state in states for piece in state.pieces)
 
 
-def is_of_a_job(checkpoint: str) -> bool | None:
+def is_of_a_job(checkpoint: str, storage: Mapping[str, str]) -> bool | None:
     """Whether tasks can write the next batch of a query as they could write its last one; None of a
     query that has planned no batch.
 
     With individual commits they can, whoever wrote the last one: what a batch has so far is beside
-    the checkpoint. Raises INVALID_CHECKPOINT_PATH.
+    the checkpoint. `storage`: settings of the object store. Raises INVALID_CHECKPOINT_PATH.
     """
-    directory = open_directory(checkpoint)
+    directory = open_directory(checkpoint, storage)
     try:
         last = max(directory.numbered("offsets"), default=None)
         if last is None:

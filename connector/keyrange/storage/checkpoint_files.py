@@ -86,7 +86,7 @@ def _instead_of(directory: Directory) -> str:
     """What is in the place of a checkpoint."""
     if directory.is_empty():
         return "there is no checkpoint: the directory is empty, or not there"
-    if not Directory(f"{directory.location}/_delta_log").is_empty():
+    if "_delta_log" in directory.directories(""):
         return "a Delta table is in the place of the checkpoint; `keyrange commits show` takes one"
     return "there is no checkpoint: the directory has no file metadata"
 

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from obstore.store import MemoryStore
 from py4j.protocol import Py4JJavaError, Py4JNetworkError
 
 import keyrange
@@ -25,6 +26,7 @@ from keyrange.jobs.run_summary import is_of_a_job, pending_records
 from keyrange.model.key_ranges import SPACE
 from keyrange.model.offsets import TopicPartition
 from keyrange.options import parse_options
+from keyrange.storage import directory
 from keyrange.storage.directory import Directory
 from keyrange.storage.object_store import StoreFailed
 from spark.notebooks import load_job
@@ -63,13 +65,13 @@ def test_the_last_batch_says_whose_a_query_is(tmp_path: Path, by: str, found: bo
     plan(tmp_path, 8, other)
     plan(tmp_path, 10, by)
     plan(tmp_path, 9, other)
-    assert is_of_a_job(str(tmp_path)) is found
+    assert is_of_a_job(str(tmp_path), {}) is found
 
 
 def test_a_query_that_has_planned_nothing_is_nobodys(tmp_path: Path) -> None:
-    assert is_of_a_job(str(tmp_path / "none")) is None
+    assert is_of_a_job(str(tmp_path / "none"), {}) is None
     (tmp_path / "offsets").mkdir()
-    assert is_of_a_job(str(tmp_path)) is None
+    assert is_of_a_job(str(tmp_path), {}) is None
 
 
 def test_a_checkpoint_that_cannot_be_read_is_named(
@@ -87,7 +89,7 @@ def test_a_checkpoint_that_cannot_be_read_is_named(
         ("wasb://lake/checkpoint", "INVALID_CHECKPOINT_PATH"),
     ):
         with pytest.raises(KeyrangeError) as raised:
-            is_of_a_job(location)
+            is_of_a_job(location, {})
         assert raised.value.condition.name == name
 
 
@@ -181,6 +183,16 @@ def test_a_table_that_takes_no_files_is_written_by_spark(
     with caplog.at_level(logging.INFO, "ingest"):
         assert start(written=Written(UNSUITABLE)) == "Spark"
     assert caplog.records[0].getMessage().endswith("the table does not take files: it has a rule")
+
+
+def test_a_checkpoint_is_reached_by_the_settings_of_the_store(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened, store = [], MemoryStore()
+    monkeypatch.setattr(directory, "open_store", lambda *given: opened.append(given) or store)
+    given = ("--checkpoint", "s3a://lake/c", "--option", "objectStore.aws_region=x")
+    assert start(*given) == "a job"
+    assert opened == [("s3://lake/c", {"aws_region": "x"})]
 
 
 def test_a_checkpoint_that_only_spark_can_read_is_left_to_it(start: Start) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from obstore.store import MemoryStore
 
 from keyrange.errors import InvalidError, KeyrangeError, UnavailableError
+from keyrange.storage import directory
 from keyrange.storage.checkpoint_files import load_progress, open_directory
 from keyrange.storage.directory import Directory, no_place
 from samples.checkpoints import commit_batch, make_checkpoint, plan_batch
@@ -153,6 +155,19 @@ def test_what_is_in_the_place_of_a_checkpoint_is_named(tmp_path: Path) -> None:
     ):
         with pytest.raises(InvalidError, match=said):
             load_progress(open_directory(str(tmp_path / name)))
+
+
+def test_what_is_in_a_place_is_asked_of_the_store_that_is_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another one, without its settings, would be a store that refuses."""
+    opened, store = [], MemoryStore()
+    store.put("_delta_log/00000000000000000000.json", b"{}")
+    monkeypatch.setattr(directory, "open_store", lambda *given: opened.append(given) or store)
+    settings = {"aws_region": "x"}
+    with pytest.raises(InvalidError, match="a Delta table is in the place of the checkpoint"):
+        load_progress(open_directory("s3://lake/table", settings))
+    assert opened == [("s3://lake/table", settings)]
 
 
 def test_a_file_in_the_way_of_a_directory_is_named(tmp_path: Path) -> None:
