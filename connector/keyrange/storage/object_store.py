@@ -10,12 +10,13 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any, Final
 
 from keyrange.errors import error
+from keyrange.options.value_parsers import duration_ms, int_between
 from keyrange.storage.failure_text import text_of
 
 # What a store raises, and what Arrow does of the bytes of a file.
@@ -31,8 +32,13 @@ _OF_CLIENT: Final = re.compile(
 _OF_DELTA_RS: Final = re.compile(
     r".*(locking_provider|allow_unsafe_rename|dynamo.*|copy_if_not_.*)|backoff_config\..*"
 )
-_SECONDS: Final = re.compile(r"(\d+)\s*s")
 _RETRIES: Final = {"max_retries": 10, "retry_timeout": timedelta(seconds=30)}
+_OF_RETRIES: Final[Mapping[str, Callable[[str], Any]]] = {
+    "max_retries": int_between(0, 2**31 - 1),
+    "retry_timeout": lambda value: timedelta(milliseconds=duration_ms(value)),
+}
+# What obstore says of a value that it does not take.
+_NO_VALUE: Final = "Generic Config error"
 _SYSTEM_ERROR: Final = re.compile(r"\(os error (\d+)\)")
 
 
@@ -126,11 +132,11 @@ def open_store(uri: str, settings: Mapping[str, str]) -> Any:
     of_store, retries = {}, dict(_RETRIES)
     for name, value in settings.items():
         plain = name.lower()
-        seconds = _SECONDS.fullmatch(value)
-        if plain == "max_retries":
-            retries[plain] = int(value)
-        elif plain == "retry_timeout" and seconds:
-            retries[plain] = timedelta(seconds=int(seconds[1]))
+        if plain in _OF_RETRIES:
+            try:
+                retries[plain] = _OF_RETRIES[plain](value)
+            except ValueError as failure:
+                raise error("INVALID_OPTIONS", f"option 'objectStore.{name}' {failure}") from None
         elif not (_OF_CLIENT.fullmatch(plain) or _OF_DELTA_RS.fullmatch(plain)):
             of_store[plain] = value
     opened: Any = from_url
@@ -141,7 +147,10 @@ def open_store(uri: str, settings: Mapping[str, str]) -> Any:
             "INVALID_OPTIONS", f"settings of the store: {text_of(failure, settings)}"
         ) from None
     except BaseError as failure:
-        raise ValueError(f"{uri}: {text_of(failure, settings)}") from None
+        text = text_of(failure, settings)
+        if text.startswith(_NO_VALUE):
+            raise error("INVALID_OPTIONS", f"settings of the store: {text}") from None
+        raise ValueError(f"{uri}: {text}") from None
 
 
 def _of_client(settings: Mapping[str, str]) -> dict[str, str]:

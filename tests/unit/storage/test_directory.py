@@ -195,6 +195,25 @@ def test_settings_of_store_and_client_go_where_they_belong(
     assert object_store._RETRIES["max_retries"] == 10
 
 
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [("max_retries", "often"), ("retry_timeout", "5"), ("timeout", "5"), ("AWS_TIMEOUT", "soon")],
+)
+def test_a_value_that_no_setting_takes_is_a_wrong_option(setting: str, value: str) -> None:
+    """And no store that fails, or checkpoint that is not there."""
+    with pytest.raises(KeyrangeError, match=rf"INVALID_OPTIONS.*{value}") as refused:
+        Directory("s3://b", {setting: value})
+    assert "timeout" in setting.lower() or f"objectStore.{setting}" in str(refused.value)
+
+
+def test_the_time_of_all_tries_has_any_unit(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, Any] = {}
+    monkeypatch.setattr("obstore.store.from_url", lambda uri, **more: given.update(more))
+    for text, seconds in (("1m", 60), ("500ms", 0.5), ("20 s", 20)):
+        open_store("s3://b", {"retry_timeout": text})
+        assert given["retry_config"]["retry_timeout"].total_seconds() == seconds
+
+
 @pytest.mark.parametrize("uri", ["foo://x/y", "hdfs://n/x"])
 def test_a_uri_of_no_store_is_a_wrong_one(uri: str) -> None:
     with pytest.raises(ValueError, match=uri):
