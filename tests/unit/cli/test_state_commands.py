@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
+from obstore.store import LocalStore
 
 import keyrange
 from commands import commanding
@@ -16,6 +18,7 @@ from keyrange.keyed_state.variables import StateForm, variables_of
 from keyrange.model.offsets import OffsetRange, TopicPartition
 from keyrange.model.subscription import Assign
 from keyrange.options import parse_options
+from keyrange.storage import directory
 from tables.state_commits import AT, NOW_MS, StateCommits
 
 OTHER = TopicPartition("flights", 1)
@@ -80,6 +83,27 @@ def test_a_log_is_read_with_all_options_of_a_query() -> None:
     assert (options.values.format, options.values.bad) == ("json", "null")
     assert options.include_key_hash
     assert isinstance(options.subscription, Assign)
+
+
+def test_an_export_goes_to_a_store_by_the_settings_of_options(
+    query: StateCommits, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, opened = LocalStore(tmp_path / "lake", mkdir=True), []
+    monkeypatch.setattr(directory, "open_store", lambda *given: opened.append(given) or store)
+    to = ("--to", "s3://lake/out/state.parquet", "--option", "objectStore.aws_region=x")
+    commanding.succeed("state", "export", query.path, *to)
+    [(place, settings)] = opened
+    assert (place, settings["aws_region"]) == ("s3://lake/out", "x")
+    rows = pq.read_table(tmp_path / "lake" / "state.parquet").select(["partition", "key"])
+    assert sorted(map(tuple, (row.values() for row in rows.to_pylist()))) == [
+        (0, b"a"),
+        (0, b"b"),
+        (1, b"a"),
+    ]
+    again = commanding.run("state", "export", query.path, *to)
+    assert "is there already" in str(again.exception)
+    wrong = commanding.run("state", "export", query.path, "--to", "foo://lake/state.parquet")
+    assert "INVALID_OPTIONS" in str(wrong.exception)
 
 
 def test_an_export_that_fails_leaves_no_file(query: StateCommits, tmp_path: Path) -> None:

@@ -6,8 +6,8 @@ Rule of this file: it reads a commit table and files of states, and prints; no S
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -257,7 +257,7 @@ def diff(
 
 @app.command()
 def export(
-    to: Annotated[Path, typer.Option(help="A Parquet file that is not there yet.")],
+    to: Annotated[str, typer.Option(help="A Parquet file that is not there yet: a path or URI.")],
     chosen: Chosen,
     at: AtOption = None,
     *,
@@ -269,19 +269,27 @@ def export(
     """
     import pyarrow.parquet as pq
 
+    from keyrange.storage.directory import Directory
+
     known, stored, _ = _opened(chosen, at, of)
-    if to.exists():
-        raise invalid_options(f"--to {to} is there already")
-    rows = 0
+    home, slash, name = to.rpartition("/")
     try:
-        with pq.ParquetWriter(to, stored.columns, compression="zstd") as writer:
+        directory = Directory(f"{home}{slash}" or ".", stored.storage)
+    except ValueError as failure:
+        raise invalid_options(f"--to {failure}") from None
+    if directory.size(name) is not None:
+        raise invalid_options(f"--to {to} is there already")
+    rows, file = 0, directory.create(name)
+    try:
+        with file, pq.ParquetWriter(file, stored.columns, compression="zstd") as writer:
             for each in sorted(stored.runs):
                 for block in stored.table_rows(each):
                     writer.write_batch(block)
                     rows += block.num_rows
     except BaseException:
         # The writer has closed it: it would look whole, and `state import` would take it.
-        to.unlink(missing_ok=True)
+        with suppress(OSError):
+            directory.remove_files([name])
         raise
     note(f"{rows:,} keys at commit {known.seq} are in {to}")
 
