@@ -29,7 +29,8 @@ from keyrange.options.value_parsers import (
 
 STORAGE_PREFIX: Final = "objectstore."
 DEAD_LETTERS: Final = "_dead_letters"
-IS_PATH: Final = re.compile(r"^(/|[A-Za-z][A-Za-z0-9+.-]*:/)")
+# A URI of a store with one slash would be a directory of each process's own.
+IS_PATH: Final = re.compile(r"^(/|(file|dbfs):/|[A-Za-z][A-Za-z0-9+.-]*://)")
 _ESCAPE: Final = re.compile("%[0-9A-Fa-f]{2}")
 # Delta's libraries take a backslash for a slash, let a path end at ? and #, and have no files with
 # the others in their names.

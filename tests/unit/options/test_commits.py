@@ -94,7 +94,7 @@ VALUES: list[tuple[str, str, dict[str, Any], list[str]]] = [
     ("deadLetterTopic", "dead_letter_topic", {"dead.letters": "dead.letters"}, ["", "a b", "ü"]),
     ("commitTable", "table", {"/t": "/t", "abfss://c@a/t": "abfss://c@a/t"}, ["", "/", "t", "./t"]),
     ("deadLetterTable", "dead_letter_table", {"/t": "/t", "s3://b/t": "s3://b/t"}, ["", "a.b.c"]),
-    ("verdictDirectory", "verdict_directory", {"/t": "/t", "file:/t": "file:/t"}, ["", "t"]),
+    ("verdictDirectory", "verdict_directory", {"/t": "/t", "file:/t": "file:/t"}, ["t", "s3:/t"]),
     ("commitGroup", "group", {"g": "g", " g ": "g"}, ["", " ", "g" * 2**15]),
     ("max.bytes.ranges.to.commit", "range_bytes_max", {"2m": 2 << 20}, ["", "1023", "2g"]),
 ]
