@@ -88,6 +88,12 @@ def test_errors_are_made_through_error() -> None:
     assert direct == set()
 
 
+def test_a_store_is_reached_by_options_or_by_the_environment_and_errors_say_so() -> None:
+    of_stores = [each for each in CATALOGUE.values() if "AWS_*" in each.remedy]
+    assert len(of_stores) > 5
+    assert [each.name for each in of_stores if "objectStore.*" not in each.remedy] == []
+
+
 def test_storage_names_no_condition_of_one_kind_of_table() -> None:
     """What fails there is named by the row that the table's layout gives, and each has one."""
     of_tables = {

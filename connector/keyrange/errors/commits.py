@@ -222,14 +222,15 @@ COMMIT_CONDITIONS: Final = (
     _rows.unavailable(
         "VERDICT_UNREADABLE",
         "check that verdictDirectory can be reached and read from driver and executors (on S3: "
-        "AWS_* of the environment, network; elsewhere: permissions); the batch runs again",
+        "AWS_* of the environment, or objectStore.*, network; elsewhere: permissions); the batch "
+        "runs again",
         "The store that holds the result of a batch did not answer, or refused.",
         "the path in the message, and the store's own answer behind it",
     ),
     _rows.unavailable(
         "VERDICT_UNWRITABLE",
         "look at the space and the permissions of verdictDirectory (on S3: AWS_* of the "
-        "environment); the batch runs again",
+        "environment, or objectStore.*); the batch runs again",
         "The result of a batch could not be kept. Nothing was written to the sink.",
         "space and permissions at the path in the message",
     ),

@@ -38,14 +38,15 @@ STATE_CONDITIONS: Final = (
     _rows.unavailable(
         "STATE_UNREADABLE",
         "check that stateDirectory can be reached and read from driver and executors (on S3: "
-        "AWS_* of the environment, network; elsewhere: permissions); the batch runs again",
+        "AWS_* of the environment, or objectStore.*, network; elsewhere: permissions); the batch "
+        "runs again",
         "The store that holds the state of keys did not answer, or refused.",
         "the path in the message, and the store's own answer behind it",
     ),
     _rows.unavailable(
         "STATE_UNWRITABLE",
         "look at the space and the permissions of stateDirectory (on S3: AWS_* of the "
-        "environment); the batch runs again",
+        "environment, or objectStore.*); the batch runs again",
         "The state of keys could not be written. Nothing of the batch counts.",
         "space and permissions at the path in the message",
     ),

@@ -293,7 +293,8 @@ SOURCE_CONDITIONS: Final = (
     _rows.unavailable(
         "CHECKPOINT_UNREADABLE",
         "check that the checkpoint can be reached and read from this host (on S3: AWS_* of the "
-        "environment, network; elsewhere: permissions), and start the query again",
+        "environment, or objectStore.*, network; elsewhere: permissions), and start the query "
+        "again",
         "The store that holds the checkpoint did not answer, or refused. No position has moved.",
         "the path in the message, and the store's own answer behind it",
     ),
