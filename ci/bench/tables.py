@@ -244,7 +244,7 @@ TABLES: Mapping[str, Table] = {
             "commits.scale.10000x4.commit.ms": "the commit of it",
             "commits.scale.10000x4.hundredth.ms": "the same where one partition in 100 has some",
             "commits.scale.open.10000x4.seconds": "opening of the table",
-            "commits.scale.planning.10000x16.rss_mb": "memory where 10,000 partitions are planned",
+            "commits.scale.planning.10000x16.rss_mb": "memory of planning, 16 key ranges each",
         },
     ),
     "commits_work": _list(

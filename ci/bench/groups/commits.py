@@ -243,7 +243,7 @@ GROUP = Group(
     order=7,
     run=run,
     targets={
-        "commits.p50.ms": at_most(60),
+        "commits.p50.ms": at_most(8),
         "commits.p99.ms": at_most(250),
         "commits.after_50k.vs_50": at_most(1.5),
         "commits.startup_50k.seconds": at_most(2.0),

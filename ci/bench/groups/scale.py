@@ -308,7 +308,7 @@ GROUP = Group(
     order=10,
     run=run,
     targets={
-        "plan.100k.seconds": at_most(10),
+        "plan.100k.seconds": at_most(1),
         "members.scale.100.driver_core_share": at_most(0.5),
     },
 )
