@@ -1,11 +1,12 @@
-"""`keyrange.commits`: a commit table as Spark reads it, in rows of pending records and of done
-ranges."""
+"""What others read of the tables that keyrange alone writes, and `keyrange.commits`: a commit table
+in Spark, in rows of pending records and of done ranges."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 import keyrange
@@ -21,8 +22,14 @@ from keyrange.model.key_ranges import HASH_MAX, KeyRange
 from keyrange.model.offsets import TopicPartition
 from keyrange.options.commits import CommitOptions
 from keyrange.work.model.outcome import Cause
+from tables.by_duckdb import by_duckdb
+from tables.numbered_logs import SUBJECTS, Subject
+from tables.racing_writers import compacted
 
 KEPT = {"group": "g", "source_id": "s", "commit_seq": 2, "topic": "t", "partition": 0}
+
+# The column of each table that has the numbers of its entries.
+NUMBERS = {"commits": "commit_seq", "assignments": "seq"}
 
 
 def test_pending_records_and_done_ranges_are_rows(spark: SparkSession, tmp_path: Path) -> None:
@@ -56,3 +63,25 @@ def test_pending_records_and_done_ranges_are_rows(spark: SparkSession, tmp_path:
     ]
     with pytest.raises(InvalidError, match="pending or done"):
         keyrange.commits(frame, "gaps")
+
+
+@pytest.mark.parametrize("subject", SUBJECTS, ids=lambda subject: subject.name)
+def test_others_read_a_table_that_was_compacted_and_summed_up(
+    spark: SparkSession, tmp_path: Path, subject: Subject
+) -> None:
+    path, entries = tmp_path / "t", subject.entries(130)
+    writer, column = subject.open(path), NUMBERS[subject.name]
+    for each in entries:
+        writer.append(each)
+        subject.maintain(writer)
+    compacted()
+    table = DeltaTable(path)
+    assert (path / "_delta_log" / "_last_checkpoint").exists()
+    assert len(table.file_uris()) < 50
+    numbers = sorted(
+        number for each in entries for number in subject.rows_of(each).column(column).to_pylist()
+    )
+    assert sorted(table.to_pyarrow_table().column(column).to_pylist()) == numbers
+    rows = spark.read.format("delta").load(str(path)).select(column).collect()
+    assert sorted(row[column] for row in rows) == numbers
+    assert sorted(by_duckdb(path, column)) == numbers

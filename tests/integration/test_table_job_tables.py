@@ -10,8 +10,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import duckdb
-import duckdb_extension_delta
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
@@ -19,6 +17,7 @@ from pyspark.sql import SparkSession
 from brokers.real_broker import Record, Topics
 from queries.table_jobs import TableJob
 from spark.sources import committed
+from tables.by_duckdb import by_duckdb
 
 FIRST_MS = int(datetime(2026, 1, 30, 22, 30, tzinfo=UTC).timestamp() * 1000)
 HOUR_MS = 3_600_000
@@ -53,18 +52,14 @@ def test_days_and_hours_as_others_read_them(job: TableJob, spark: SparkSession) 
     assert by_spark.where("day = DATE '2026-01-31' AND hour = 7").count() == 1
     own = table.to_pyarrow_table(filters=[("hour", "=", 7)]).column("value").to_pylist()
     assert sorted(map(int, own)) == [9, 33]
-    assert sorted(by_duckdb(job.table, "hour = 7")) == [9, 33]
+    assert values(job.table, "hour = 7") == [9, 33]
     spark.sql(f"DELETE FROM delta.`{job.table}` WHERE hour = 7 AND day = DATE '2026-01-31'")
-    assert sorted(by_duckdb(job.table, "hour = 7")) == [33]
+    assert values(job.table, "hour = 7") == [33]
 
 
-def by_duckdb(table: Path, where: str) -> list[int]:
-    """The values of some rows, as DuckDB's own reader of Delta's log finds them."""
-    [extension] = Path(duckdb_extension_delta.__file__).parent.rglob("delta.duckdb_extension")
-    with duckdb.connect() as session:
-        session.execute(f"LOAD '{extension}'")
-        read = f"SELECT CAST(value AS VARCHAR) FROM delta_scan('{table}') WHERE {where}"
-        return [int(value) for (value,) in session.execute(read).fetchall()]
+def values(table: Path, where: str) -> list[int]:
+    """Of some rows, as DuckDB finds them."""
+    return sorted(map(int, by_duckdb(table, "CAST(value AS VARCHAR)", where)))
 
 
 def test_optimize_between_batches_and_a_delete_by_others(
