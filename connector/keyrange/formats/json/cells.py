@@ -142,7 +142,7 @@ def read_integers(data, kinds, starts, sizes, low, high, values, status):
 def _two(data, at):
     """Two digits, or a number that no field of a time has."""
     tens, ones = np.int64(data[at]) - 48, np.int64(data[at + 1]) - 48
-    return tens * 10 + ones if 0 <= tens <= 9 and 0 <= ones <= 9 else np.int64(1000)
+    return tens * 10 + ones if 0 <= tens <= 9 and 0 <= ones <= 9 else np.int64(10_000)
 
 
 @inlined
