@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import re
+from random import Random
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructField, StructType
 
+from keyrange.formats.format import format_of
+from keyrange.formats.payloads import Payloads
+from keyrange.model.value_forms import ReadSettings, Schema
+from project.forms import by_form
 from project.snippets import ROOT
+from samples.json_samples import JsonSamples
+from samples.value_trials import comparable, damaged
 from unit.formats.json_cases import BAD, CASES, LOCAL_TIMES, ZONES, read_json
 
 pytestmark = pytest.mark.spark
@@ -62,6 +72,41 @@ def test_spark_reads_times_without_a_zone_in_that_of_its_session_so(
     assert not bad
     ours = [column.cast(each).to_pylist() for column, each in zip(batch, INTEGERS, strict=True)]
     assert [(row[1], row[2]) for row in found] == list(zip(*ours, strict=True))
+
+
+def test_spark_reads_the_same_of_columns_by_chance(spark: SparkSession) -> None:
+    samples, chance = JsonSamples(), Random(5)
+    for _ in range(by_form(5, 25, 400)):
+        trial = samples.trial(chance, 12)
+        whole = list(trial.payloads)
+        payloads = [*whole, *(damaged(each, chance) for each in whole)]
+        decoder = format_of("json").decoder(trial.reader, trial.reader, ReadSettings())
+        ours = decoder.read(Payloads.of(pa.array(payloads, pa.binary())))
+        values, bad = by_spark(spark, trial.reader, payloads)
+        assert not set(range(len(whole))).intersection(bad), trial
+        # Where keyrange is stricter the guide says.
+        assert set(bad) <= {*ours.bad}, trial
+        pairs = zip(comparable(ours.column), values, strict=True)
+        for row, (own, theirs) in enumerate(pairs):
+            assert row in ours.bad or own == theirs, (payloads[row], trial)
+
+
+def by_spark(
+    spark: SparkSession, schema: Schema, payloads: list[bytes]
+) -> tuple[list[Any], list[int]]:
+    """The rows, and the numbers of bad ones."""
+    columns = StructType.fromJson(json.loads(schema.text))
+    rows = spark.createDataFrame(list(enumerate(payloads)), "n int, v binary")
+    told = StructType([*columns, StructField("bad", StringType())])
+    options = {"columnNameOfCorruptRecord": "bad"}
+    read = F.from_json(F.col("v").cast("string"), told, options)
+    found = rows.select("n", read.alias("r")).toArrow().sort_by("n").column("r").combine_chunks()
+    bad = np.flatnonzero(found.field("bad").is_valid()).tolist()
+    sides = [found.field(at) for at in range(len(columns))]
+    whole = pa.StructArray.from_arrays(
+        sides, fields=list(found.type)[: len(columns)], mask=found.is_null()
+    )
+    return comparable(whole), bad
 
 
 def test_the_guide_names_where_spark_reads_more(spark: SparkSession) -> None:

@@ -15,10 +15,16 @@ from keyrange.formats.payloads import Decoder, Payloads, ReadValues
 from keyrange.model.value_forms import ReadSettings
 from project.forms import by_form
 from samples.avro_samples import AvroSamples, SingleObjectSamples
+from samples.json_samples import JsonSamples
 from samples.protobuf_samples import ProtobufSamples
 from samples.value_trials import Refused, Samples, Trial, Unsure, comparable, damaged
 
-SAMPLES: list[Samples] = [AvroSamples(), SingleObjectSamples(), ProtobufSamples()]
+SAMPLES: list[Samples] = [
+    AvroSamples(),
+    SingleObjectSamples(),
+    ProtobufSamples(),
+    JsonSamples(),
+]
 # Pairs of schemas, and payloads of each.
 TRIALS, PAYLOADS = by_form((20, 20), (80, 40), (80, 40))
 
