@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import tracemalloc
 from decimal import Decimal, localcontext
+from typing import Any
 
 import pyarrow as pa
+import pytest
 
 from keyrange.formats.payloads import Payloads
 from keyrange.wire.kernel_helpers import ENTRIES_MAX
@@ -175,6 +177,60 @@ def test_fields_that_the_reader_has_not_are_rescued_as_json() -> None:
     }  # fmt: skip
     assert read(decoder(writer, writer, rescues=True), payload).rescued.to_pylist() == [None]
     assert read(decoder(reader, writer), payload).rescued is None
+
+
+READER = record(
+    ("id", "long"),
+    ("price", "double"),
+    ("kind", {"type": "enum", "name": "K", "symbols": ["A"]}),
+    ("near", record(("zip", "int"), name="P")),
+)
+
+
+@pytest.mark.parametrize(
+    ("changed", "value", "wanted", "left"),
+    [
+        ({"price": "string"}, {"price": "9.5"}, {"price": None}, {"price": "9.5"}),
+        # A branch of a union, and one that fits.
+        ({"price": ["double", "string"]}, {"price": "x"}, {"price": None}, {"price": "x"}),
+        ({"price": ["double", "string"]}, {"price": 1.5}, {"price": 1.5}, None),
+        ({"price": ["null", "double"]}, {"price": None}, {"price": None}, None),
+        # The writer has none by now, and the reader no default.
+        ({"price": None}, {}, {"price": None}, None),
+        (
+            {"kind": {"type": "enum", "name": "K", "symbols": ["A", "B"]}},
+            {"kind": "B"},
+            {"kind": None},
+            {"kind": "B"},
+        ),
+        (
+            {"near": record(("zip", "string"), ("city", "string"), name="P")},
+            {"near": {"zip": "a", "city": "b"}},
+            {"near": {"zip": None}},
+            {"near": {"zip": "a", "city": "b"}},
+        ),
+        ({"near": "string"}, {"near": "b"}, {"near": None}, {"near": "b"}),
+        (
+            {"near": {"type": "array", "items": READER["fields"][3]["type"]}},
+            {"near": [{"zip": 1}]},
+            {"near": None},
+            {"near": [{"zip": 1}]},
+        ),
+    ],
+    ids=str,
+)
+def test_fields_that_do_not_fit_are_null_and_rescued(
+    changed: Any, value: Any, wanted: Any, left: Any
+) -> None:
+    kinds = {each["name"]: each["type"] for each in READER["fields"]} | changed
+    writer = record(*((name, kind) for name, kind in kinds.items() if kind is not None))
+    whole = {"id": 1, "price": 2.5, "kind": "A", "near": {"zip": 3}}
+    payload = written(json.loads(json.dumps(writer)), whole | value)
+    found = read(decoder(READER, writer, rescues=True), payload)
+    assert found.bad == {}
+    assert found.column.to_pylist() == [whole | wanted]
+    [said] = (found.rescued or pa.nulls(1)).to_pylist()
+    assert (said and json.loads(said)) == left
 
 
 def test_a_slice_of_a_column_and_keys_that_are_no_records() -> None:

@@ -27,7 +27,7 @@ class AvroDecoder:
     def __init__(self, writer: AvroType, reader: AvroType, *, rescues: bool) -> None:
         self.type = arrow_type(reader)
         self._root = node_of(self.type)
-        self.action = resolve(writer, reader, self._root)
+        self.action = resolve(writer, reader, self._root, rescues=rescues)
         self._program: Program = program_of(self.action, self._root)
         self._rescues = rescues
         # Whether the writer has fields that the reader has not.
@@ -45,7 +45,7 @@ class AvroDecoder:
         return with_slow_rows(column, payloads, status == kernels.SLOW, self._read_row, rescued)
 
     def _read_row(self, payload: bytes) -> tuple[Any, str | None]:
-        value, left = slow_rows.read_row(payload, self.action, rescues=self._leaves)
+        value, left = slow_rows.read_row(payload, self.action, rescues=self._rescues)
         return value, None if left is None else json.dumps(left, ensure_ascii=False)
 
     def _run(self, payloads: Payloads, cells: Cells, status: _Array) -> int:

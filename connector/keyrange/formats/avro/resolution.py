@@ -7,11 +7,15 @@ that type is promoted.
 
 Stricter than either: two logical types of numbers that mean something else do not resolve, nor two
 decimals of other scales. A time in other units is read by the writer's.
+
+Who rescues what has no place resolves more: a field of a record that does not resolve is one that
+the reader has not, and is null there; so is one without a default that the writer has not.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -101,18 +105,19 @@ class Misfit:
     """A branch that the reader has no place for: a bad value where it occurs."""
 
     why: str
+    writer: AvroType
 
 
 Action = Nothing | Skip | Read | Record | Repeat | Member | Branches | Misfit
 
 
-def resolve(writer: AvroType, reader: AvroType, root: Node) -> Action:
+def resolve(writer: AvroType, reader: AvroType, root: Node, *, rescues: bool = False) -> Action:
     """How to read into `root`, which is of the reader's type. Raises UnfitSchema.
 
     A field that the writer has not becomes a constant of its node, unless another branch of the
     writer's reads into the same record.
     """
-    resolver = _Resolver()
+    resolver = _Resolver(rescues)
     action = resolver.resolved(writer, reader, root, "")
     resolver.check()
     records: dict[int, list[Record]] = {}
@@ -152,8 +157,9 @@ class _Resolver:
     """Goes through two schemas side by side. Unions within unions' branches make pairs without end
     out of short ones."""
 
-    def __init__(self) -> None:
+    def __init__(self, rescues: bool) -> None:
         self._read = 0
+        self._rescues = rescues
 
     def check(self) -> None:
         """What does not resolve within a union is passed over there."""
@@ -206,7 +212,7 @@ class _Resolver:
                 actions.append(self.resolved(each, reader, node, path))
                 fits = fits or each.kind != "null"
             except UnfitSchema as failure:
-                actions.append(Misfit(str(failure)))
+                actions.append(Misfit(str(failure), each))
                 first = first if each.kind == "null" else first or failure
         if first is not None and not fits:
             raise first
@@ -229,11 +235,15 @@ class _Resolver:
         # As Java's Avro: a record of another name that has the fields.
         ranked += [at for at in same if writer.kind == "record"]
         ranked += [at for at, each in enumerate(held) if each.kind in PROMOTED.get(writer.kind, ())]
-        for at in dict.fromkeys(ranked):
-            try:
-                return Member(node, at, self.resolved(writer, held[at], node.children[at], path))
-            except UnfitSchema:
-                continue
+        # The branch that holds all of a value comes before one that would leave a part of it.
+        rescues, self._rescues = self._rescues, False
+        try:
+            for at in dict.fromkeys(ranked):
+                with suppress(UnfitSchema):
+                    found = self.resolved(writer, held[at], node.children[at], path)
+                    return Member(node, at, found)
+        finally:
+            self._rescues = rescues
         raise _misfit(writer, reader, path)
 
     def _record(self, writer: AvroType, reader: AvroType, node: Node, path: str) -> Record:
@@ -245,18 +255,37 @@ class _Resolver:
                     places.setdefault(alias, at)
         steps: list[tuple[str, Action]] = []
         taken: set[int] = set()
+        unfit: list[tuple[int, Any]] = []
         for each in writer.fields:
             at = places.get(each.name, -1)
             if at < 0 or at in taken:
                 steps.append((each.name, Skip(each.type)))
                 continue
             taken.add(at)
-            field = reader.fields[at]
-            inner = self.resolved(each.type, field.type, node.children[at], below(path, field.name))
-            steps.append((field.name, inner))
+            try:
+                steps.append(self._field(each, reader.fields[at], node.children[at], path))
+            except UnfitSchema:
+                if not self._rescues:
+                    raise
+                steps.append((each.name, Skip(each.type)))
+                unfit.append((at, None))
         missing = [at for at in range(len(reader.fields)) if at not in taken]
-        defaults = tuple((at, _default(reader.fields[at], path)) for at in missing)
-        return Record(node, tuple(steps), defaults)
+        defaults = [(at, self._default(reader.fields[at], path)) for at in missing]
+        return Record(node, tuple(steps), (*defaults, *unfit))
+
+    def _field(
+        self, writer: AvroField, reader: AvroField, node: Node, path: str
+    ) -> tuple[str, Action]:
+        inner = self.resolved(writer.type, reader.type, node, below(path, reader.name))
+        return reader.name, inner
+
+    def _default(self, field: AvroField, path: str) -> Any:
+        path = below(path, field.name)
+        if field.default is not MISSING:
+            return default_of(field.default, field.type, path)
+        if self._rescues:
+            return None
+        raise UnfitSchema(f"{where(path)}the writer has none, and the reader no default for it")
 
 
 def _read(writer: AvroType, reader: AvroType, node: Node, path: str) -> Read:
@@ -273,13 +302,6 @@ def _read(writer: AvroType, reader: AvroType, node: Node, path: str) -> Read:
     if ours == "decimal" and reader.kind == "string":
         raise _misfit(writer, reader, path)
     return Read(writer, reader, node)
-
-
-def _default(field: AvroField, path: str) -> Any:
-    path = below(path, field.name)
-    if field.default is MISSING:
-        raise UnfitSchema(f"{where(path)}the writer has none, and the reader no default for it")
-    return default_of(field.default, field.type, path)
 
 
 def _same_name(writer: AvroType, reader: AvroType) -> bool:

@@ -60,9 +60,11 @@ class _Reader:
     def read(self, action: Action, path: str) -> tuple[Any, Any]:
         match action:
             case Misfit():
+                if self._rescues:
+                    return None, self.plain(action.writer, path)
                 raise BadValue(action.why)
             case Read():
-                return self._converted(action, path), None
+                return self._read(action, path)
             case Member():
                 value, left = self.read(action.action, path)
                 return {action.node.type[action.at].name: value}, left
@@ -106,9 +108,18 @@ class _Reader:
         values = [(key, value) for key, (value, _) in entries.items()]
         return values, {key: left for key, (_, left) in entries.items() if left is not None} or None
 
-    def _converted(self, action: Read, path: str) -> Any:
+    def _read(self, action: Read, path: str) -> tuple[Any, Any]:
+        writer = action.writer
+        value = self._raw(writer, path, pa.types.is_string(action.node.type))
+        try:
+            return self._converted(value, action, path), None
+        except BadValue:
+            if not self._rescues:
+                raise
+            return None, _said(value, writer)
+
+    def _converted(self, value: Any, action: Read, path: str) -> Any:
         writer, kind = action.writer, action.node.type
-        value = self._raw(writer, path, pa.types.is_string(kind))
         if pa.types.is_decimal(kind):
             try:
                 return decimal_of(value, action.reader)
