@@ -7,12 +7,20 @@ here a second time, by the library's descriptors.
 from __future__ import annotations
 
 import base64
+import json
 import struct
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2
+from google.protobuf import (
+    descriptor_pb2,
+    descriptor_pool,
+    json_format,
+    message_factory,
+    struct_pb2,
+    timestamp_pb2,
+)
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError
 
@@ -33,6 +41,8 @@ _FLOATS: Final = [0.0, -0.0, 1.5, float("inf"), float("-inf"), float("nan"), 1e-
 _NUMBERS: Final = [*range(1, 17), 100, 2047, 2048, 4095, 4096, 5000, 2**29 - 1]
 # Two messages that say of what kind a value is by its name alone.
 _MICROS: Final = 1_000_000
+_IMPORTED: Final = [timestamp_pb2.DESCRIPTOR, struct_pb2.DESCRIPTOR]
+_JSON: Final = [f"google.protobuf.{name}" for name in ("Struct", "Value", "ListValue")]
 
 
 @dataclass(slots=True)
@@ -46,7 +56,7 @@ class _Maker:
     def make(self) -> Any:
         self.file.name, self.file.package = "samples.proto", "t"
         self.file.syntax = self.syntax
-        self.file.dependency.append("google/protobuf/timestamp.proto")
+        self.file.dependency.extend(each.name for each in _IMPORTED)
         enum = self.file.enum_type.add(name="E")
         for name, number in (("ZERO", 0), ("ONE", 1), ("MINUS", -3), ("MUCH", 2**31 - 1)):
             enum.value.add(name=name, number=number)
@@ -82,7 +92,9 @@ class _Maker:
             made.type, made.type_name = _F.TYPE_MESSAGE, chance.choice(later)
         elif kind < 0.4:
             made.type, made.type_name = _F.TYPE_MESSAGE, ".google.protobuf.Timestamp"
-        elif kind < 0.45 and self.syntax == "proto2":
+        elif kind < 0.43:
+            made.type, made.type_name = _F.TYPE_MESSAGE, f".{chance.choice(_JSON)}"
+        elif kind < 0.48 and self.syntax == "proto2":
             inner = message.nested_type.add(name=f"F{number}")
             inner.field.add(name="x", number=1, label=_F.LABEL_OPTIONAL, type=_F.TYPE_SINT32)
             inner.field.add(name="y", number=2, label=_F.LABEL_REPEATED, type=_F.TYPE_STRING)
@@ -120,8 +132,9 @@ class _Maker:
         key = entry.field.add(name="key", number=1, label=_F.LABEL_OPTIONAL)
         self._scalar(key, self.chance.choice(_KEYS))
         value = entry.field.add(name="value", number=2, label=_F.LABEL_OPTIONAL)
-        if self.chance.random() < 0.4 and later:
-            value.type, value.type_name = _F.TYPE_MESSAGE, self.chance.choice(later)
+        if self.chance.random() < 0.4:
+            names = later or [f".{each}" for each in _JSON]
+            value.type, value.type_name = _F.TYPE_MESSAGE, self.chance.choice(names)
         else:
             self._scalar(value, self.chance.choice(_SCALARS))
         made = message.field.add(name=name, number=number, label=_F.LABEL_REPEATED)
@@ -161,7 +174,8 @@ class ProtobufSamples:
         """Of a map without `maps` the entries, as they are in a payload."""
         if (schema, maps) not in self._classes:
             pool = descriptor_pool.DescriptorPool()
-            pool.AddSerializedFile(timestamp_pb2.DESCRIPTOR.serialized_pb)
+            for imported in _IMPORTED:
+                pool.AddSerializedFile(imported.serialized_pb)
             file = _file(schema)
             for each in (inner for message in file.message_type for inner in message.nested_type):
                 each.options.map_entry = maps and each.options.map_entry
@@ -289,7 +303,7 @@ def _fill(made: Any, chance: Random) -> None:
             for _ in range(chance.choice([0, 1, 2, 5])):
                 name = _scalar(key, chance)
                 if value.message_type is not None:
-                    _fill(held[name], chance)
+                    _inner(held[name], chance)
                 else:
                     held[name] = _scalar(value, chance)
         elif each.is_repeated:
@@ -306,6 +320,10 @@ def _fill(made: Any, chance: Random) -> None:
 
 
 def _inner(made: Any, chance: Random) -> None:
+    if made.DESCRIPTOR.full_name in _JSON:
+        text = chance.choice(['{"a": [1.5, null], "né": {"b": {}}}', '{"b": true}', "{}"])
+        json_format.Parse(f"[{text}]" if made.DESCRIPTOR.name == "ListValue" else text, made)
+        return
     if made.DESCRIPTOR.full_name != "google.protobuf.Timestamp":
         _fill(made, chance)
         return
@@ -353,6 +371,8 @@ def columns_of(read: Any, maps: set[str]) -> dict[str, Any]:
 
 def _typed(value: Any, each: Any, maps: set[str]) -> Any:
     if each.message_type is not None:
+        if each.message_type.full_name in _JSON:
+            return _text(value)
         if each.message_type.full_name != "google.protobuf.Timestamp":
             return columns_of(value, maps)
         micros = value.seconds * _MICROS + int(value.nanos / 1000)
@@ -369,3 +389,11 @@ def _typed(value: Any, each: Any, maps: set[str]) -> Any:
     if each.type in (FieldDescriptor.TYPE_UINT64, FieldDescriptor.TYPE_FIXED64):
         return struct.unpack("<q", struct.pack("<Q", value))[0]
     return value
+
+
+def _text(value: Any) -> str:
+    try:
+        found = json_format.MessageToDict(value)
+    except ValueError as failure:
+        raise Refused(str(failure)) from failure
+    return json.dumps(found, ensure_ascii=False, sort_keys=True)

@@ -211,9 +211,6 @@ def test_half_a_character_in_the_name_of_descriptors_is_no_error_of_pythons() ->
 def test_what_has_no_columns_is_refused_with_its_field() -> None:
     tree = fields("message T { int32 a = 1; U u = 2; } message U { map<string, T> more = 1; }")
     assert "field U.MoreEntry.value is in a message T" in unfit(tree)
-    struct = fields('import "google/protobuf/struct.proto"; '
-                    "message A { google.protobuf.Struct s = 1; }")  # fmt: skip
-    assert "google.protobuf" in unfit(struct)
     assert "no fields" in unfit(fields("message A {}"))
     assert "defines no message" in unfit(fields("enum E { A = 0; }"))
     assert "defines no message 'B'" in unfit(fields("message A { int32 a = 1; }"), "B")
@@ -230,6 +227,16 @@ def test_a_zero_without_presence_is_null_as_spark_has_it() -> None:
         {"a": None, "b": 0, "c": None, "d": None},
         {"a": None, "b": None, "c": -0.0, "d": None},
     ]
+
+
+def test_what_holds_any_json_is_a_text() -> None:
+    text = fields(
+        'import "google/protobuf/struct.proto"; message A { google.protobuf.Struct s = 1; }'
+    )
+    assert type_of(Schema(text)) == pa.struct([("s", pa.string())])
+    number = b"\x0a\x10\x0a\x0e\x0a\x01n\x12\x09\x11" + bytes(6)
+    assert values(text, number + b"\xf8\x3f") == [{"s": '{"n": 1.5}'}]
+    assert error(text, number + b"\xf0\x7f") == "field s: a number that JSON does not have"
 
 
 def test_proto2_has_defaults_and_required_fields() -> None:

@@ -81,7 +81,7 @@ class _Walk:
                 self._data[at:end].decode()
             except UnicodeDecodeError:
                 raise _Fault(f"{where(path)}not UTF-8") from None
-        elif field.kind in ("message", "timestamp"):
+        elif field.kind in ("message", "timestamp", "json"):
             self.message(at, end, field.message, path, 0)
         elif field.repeated and WIRES[field.kind] in _FIXED_BYTES:
             if (end - at) % _FIXED_BYTES[WIRES[field.kind]]:

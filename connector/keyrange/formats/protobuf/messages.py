@@ -5,11 +5,12 @@
 - Timestamp: timestamp in UTC, of microseconds. Wrappers, Any: structs of their fields.
 - repeated: a list; map: a map. Both are there, empty, where a message has none of their values.
 - A member of a oneof: a column as others.
-- A message without fields has no column, and a message that is in itself is refused: Struct is one.
+- A message without fields has no column, and a message that is in itself is refused.
 
 It differs from Spark in this: a Duration is a struct of its fields, since neither tables nor
-Spark's sources in Python have intervals; all columns are nullable; a map has each key once, with
-its last value, and not as often as a payload repeats it.
+Spark's sources in Python have intervals; Struct, Value and ListValue, which are in themselves, are
+their JSON text; all columns are nullable; a map has each key once, with its last value, and not as
+often as a payload repeats it.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
+from google.protobuf import struct_pb2
 from google.protobuf.descriptor import FieldDescriptor
 
 from keyrange.model.value_forms import COLUMNS_MAX, UnfitSchema
@@ -42,6 +44,11 @@ _SCALARS: Final[dict[int, tuple[str, pa.DataType]]] = {
     FieldDescriptor.TYPE_SFIXED64: ("sfixed64", pa.int64()),
     FieldDescriptor.TYPE_SINT32: ("sint32", pa.int32()),
     FieldDescriptor.TYPE_SINT64: ("sint64", pa.int64()),
+}
+# Any JSON, as messages.
+JSON_MESSAGES: Final = {
+    each.DESCRIPTOR.full_name: each
+    for each in (struct_pb2.Struct, struct_pb2.Value, struct_pb2.ListValue)
 }
 _TIMESTAMP: Final = (
     ("seconds", FieldDescriptor.TYPE_INT64),
@@ -69,8 +76,9 @@ class Enum:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Field:
-    """`kind` is Protobuf's word, or timestamp, message or group. `type` is that of the column, None
-    where there is no column. `implicit`: the field is there where it is not zero or empty."""
+    """`kind` is Protobuf's word, or timestamp, json, message or group. `type` is that of the
+    column, None where there is none. `implicit`: the field is there where it is not zero or
+    empty."""
 
     name: str
     number: int
@@ -129,6 +137,8 @@ class _Reader:
             enum = _enum(descriptor.enum_type) if kind == "enum" else None
         elif _is_timestamp(descriptor.message_type):
             kind, element = "timestamp", pa.timestamp("us", "UTC")
+        elif descriptor.message_type.full_name in JSON_MESSAGES:
+            kind, element = "json", pa.string()
         else:
             kind = "group" if descriptor.type == FieldDescriptor.TYPE_GROUP else "message"
             name = descriptor.message_type.full_name

@@ -30,6 +30,7 @@ _KINDS: Final = {
     "string": (kernels.TEXT, kernels.BLOCK),
     "bytes": (kernels.BYTES, kernels.BLOCK),
     "timestamp": (kernels.TIMESTAMP, kernels.BLOCK),
+    "json": (kernels.SLOWLY, kernels.BLOCK),
     "message": (kernels.MESSAGES, kernels.BLOCK),
     "group": (kernels.GROUPS, kernels.OPEN),
 }
@@ -188,7 +189,7 @@ class _Compiler:
         for each, node in fields.items():
             missing = each.enum.first if each.enum is not None else 0
             # Of a missing message some fields may be required, or have defaults of their own.
-            slowly = each.message is not None
+            slowly = each.message is not None or each.kind == "json"
             slot = -1 if slowly else _Begin(node, slots=True)
             self.table += [_Begin(node), slot, missing, int(slowly)]
         return first

@@ -13,12 +13,12 @@ import struct
 from typing import Any, Final
 
 import pyarrow as pa
-from google.protobuf import message_factory
+from google.protobuf import json_format, message_factory
 from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from keyrange.formats.protobuf.faults import why_bad
-from keyrange.formats.protobuf.messages import Field, Message
+from keyrange.formats.protobuf.messages import JSON_MESSAGES, Field, Message
 from keyrange.formats.slow_rows import BadValue
 
 _NO_FIELDS: Final = Message("", (), pa.struct([]))
@@ -84,6 +84,8 @@ def _is_there(found: Any, field: Field) -> bool:
 def _value(found: Any, field: Field, path: str) -> Any:
     if field.kind == "timestamp":
         return _micros(found, path)
+    if field.kind == "json":
+        return _text(found, path)
     if field.message is not None:
         return _row(found, field.message, path)
     if field.enum is not None:
@@ -106,6 +108,18 @@ def _micros(found: Any, path: str) -> int:
     return micros
 
 
+def _text(found: Any, path: str) -> str:
+    # Of a class that says which of its fields is a map.
+    whole = JSON_MESSAGES[found.DESCRIPTOR.full_name].FromString(found.SerializeToString())
+    try:
+        text: str = json_format.MessageToJson(
+            whole, indent=None, ensure_ascii=False, sort_keys=True
+        )
+    except (json_format.Error, ValueError):
+        raise BadValue(f"field {path[:200]}: a number that JSON does not have") from None
+    return text
+
+
 def _unknown(read: Any, message: Message, path: str) -> list[dict[str, Any]]:
     """In the order of the message's fields, of each the message that it is in, its number, how it
     is written, and its value: a number without a sign, or bytes in base64."""
@@ -113,7 +127,7 @@ def _unknown(read: Any, message: Message, path: str) -> list[dict[str, Any]]:
     if path:
         found = [{"in": path, **each} for each in found]
     for field in message.fields:
-        if field.message is not None or field.kind == "timestamp":
+        if field.message is not None or field.kind in ("timestamp", "json"):
             inner = field.message or _NO_FIELDS
             for each in _values(read, field):
                 found += _unknown(each, inner, f"{path}.{field.name}" if path else field.name)
