@@ -86,6 +86,20 @@ def test_every_key_comes_to_one_call_in_order(
         assert values == sorted(values)
 
 
+def test_keys_and_values_have_their_types(spark: SparkSession, topics: Topics) -> None:
+    topic = topics.create_topic("typed", 1)
+    topics.produce(topic, [Record(b'{"id": 7}', b"k"), Record(b'{"id": "x", "more": 1}', b"k")])
+    typed = {"keyFormat": "string", "valueFormat": "json", "valueSchema": "id bigint"}
+    given = {**typed, "columns": "key,value", "badValues": "column", "rescuedData": "left"}
+    [called] = batch(spark, topics, topic, **given, **CALL).collect()
+    value = "value struct<id: int64>"
+    assert called["columns"] == f"key string; {value}; left string; _bad_value string"
+    assert called["rows"] == 2
+    bad = batch(spark, topics, topic, **typed, columns="value", **CALL)
+    with pytest.raises(PySparkException, match=r"BAD_VALUE.*field id.*offset=1"):
+        bad.collect()
+
+
 def test_the_columns_are_those_that_were_asked_for(
     spark: SparkSession, topics: Topics, topic: str
 ) -> None:

@@ -95,6 +95,21 @@ def test_bad_values_of_a_data_frame(job: TableJob, spark: SparkSession, policy: 
         ]
 
 
+@pytest.mark.parametrize("with_function", [False, True])
+def test_a_job_keeps_bad_values_as_rows_that_say_why(job: TableJob, with_function: bool) -> None:
+    job.produce(Record(GOOD, b"k", 0), Record(MISFIT, b"k", 0))
+
+    def work(record: Any) -> Any:
+        return record.offset, record.value and record.value.id, record["_bad_value"]
+
+    given = [work, "offset bigint, id bigint, _bad_value string"] if with_function else []
+    job.run(*given, **TYPED, badValues="column", columns="key,value,offset")
+    assert [(row["offset"], row["id"], row["_bad_value"]) for row in job.rows()] == [
+        (0, 7, None),
+        (1, None, "value: field id: a string is no int64, or out of its range"),
+    ]
+
+
 def test_what_a_schema_lacks_is_rescued(job: TableJob) -> None:
     job.produce(Record(GOOD, b"k", 0), Record(MISFIT, b"k", 0), Record(b'{"id": 8}', b"k", 0))
     job.run(**TYPED, rescuedData="_rescued", columns="key,value,offset")
@@ -188,6 +203,13 @@ def test_a_consumer_has_typed_records(job: TableJob, tmp_path: Path) -> None:
         assert [each.value and each.value.place.city for each in records] == ["Bern", None, "Bern"]
         assert [each.key for each in records] == ["k"] * 3
         consumer.acknowledge(records)
+    with keyrange.Consumer(own | {"commitGroup": "told", "badValues": "column"}) as consumer:
+        consumer.assign({(job.topic, 0): []})
+        told: list[Any] = []
+        wait_until(lambda: told.extend(consumer.poll_records()) or len(told) == 3)
+        assert [each.bad_value and each.bad_value[:15] for each in told] == [
+            *(None, "value: field id", None)
+        ]
     with keyrange.Consumer(own | {"commitGroup": "other"}) as consumer:
         consumer.assign({(job.topic, 0): []})
         with pytest.raises(KeyrangeError, match=r"BAD_VALUE.*offset=1"):

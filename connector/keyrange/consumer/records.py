@@ -14,6 +14,7 @@ from keyrange.consumer.stretches import Longs
 from keyrange.errors import error
 from keyrange.model.key_ranges import SPACE, KeyRange, overlap
 from keyrange.model.offsets import TopicPartition
+from keyrange.model.value_forms import BAD_COLUMN
 from keyrange.values.python_rows import python_values
 
 _OFFSET_MAX: Final = 2**63 - 1
@@ -24,7 +25,8 @@ Ranges = Sequence[KeyRange | tuple[int, int]]
 
 class ConsumerRecord(NamedTuple):
     """One record; `key_hash` is the place of its key. Key and value are bytes, or what keyFormat
-    and valueFormat say: `record.value.price`. What option `columns` leaves out is None."""
+    and valueFormat say: `record.value.price`. What option `columns` leaves out is None. With
+    badValues=column `bad_value` says why one is null that could not be read."""
 
     topic: str
     partition: int
@@ -34,6 +36,7 @@ class ConsumerRecord(NamedTuple):
     timestamp: datetime | None
     headers: list[dict[str, Any]] | None
     key_hash: int
+    bad_value: str | None = None
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -42,7 +45,10 @@ class ConsumerRecord(NamedTuple):
 
 def records_of(batch: pa.RecordBatch) -> Iterator[ConsumerRecord]:
     """The rows of a batch, in order."""
-    names = ("topic", "partition", "offset", "key", "value", "timestamp", "headers", "keyHash")
+    names = (
+        *("topic", "partition", "offset", "key", "value", "timestamp", "headers", "keyHash"),
+        BAD_COLUMN,
+    )
     known = set(batch.schema.names)
     nothing = [None] * len(batch)
     typed = {"key": python_values, "value": python_values}

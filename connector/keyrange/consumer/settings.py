@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from keyrange.errors import InvalidError
-from keyrange.model.value_forms import REGISTERED
+from keyrange.model.value_forms import REGISTERED, SELF_DESCRIBED
 from keyrange.options import OPTIONS, SourceOptions, parse_options
 from keyrange.options.commits import STORAGE_PREFIX
 from keyrange.options.kafka_properties import ClientSettings
@@ -38,7 +38,7 @@ _SHARED: Final = frozenset(
         *("max.poll.interval.ms", "registration.timeout.ms", "expansion.timeout.ms"),
         *("members.expected", "warmup.timeout.ms"),
         *("valueFormat", "valueSchema", "valueMessage", "keyFormat", "keySchema", "keyMessage"),
-        *("badValues", "rescuedData", "timeZone"),
+        *("badValues", "rescuedData", "timeZone", "valueSchema.location", "keySchema.location"),
         *(row.name for row in rows_of(RegistrySettings)),
     }
 )
@@ -164,9 +164,11 @@ def _check_together(source: SourceOptions, by_offset: bool, violations: Violatio
         ),
     )
     for side, form, schema, subject in named:
+        text = "must be given: its schema is read before assign and subscribe name topics"
         if source.registry.urls and form in REGISTERED and not (schema or subject):
-            text = "must be given: its schema is read before assign and subscribe name topics"
             violations.add(f"{side}Subject", text)
+        if not source.registry.urls and form in SELF_DESCRIBED and not schema:
+            violations.add(f"{side}Schema", text)
     if source.values.bad == "deadLetter":
         text = "must be null, fail or column: what a consumer is handed it judges itself"
         violations.add("badValues", text)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pyarrow as pa
 import pytest
 
 from keyrange.consumer.settings import CONSUMER_OPTIONS, parse_consumer_options
 from keyrange.errors import InvalidError
+from keyrange.values.reading import type_of
 
 LEAST = {"kafka.bootstrap.servers": "h:1", "commitTable": "/t"}
 
@@ -55,11 +59,22 @@ def test_every_option_has_a_default_that_is_valid_or_none() -> None:
         ({"splitBy": "key"}, "'splitBy' must be one of partition, keyRange, offset"),
         ({"splitBy": "offset", "nullKeys": "first"}, "'nullKeys' must be spread"),
         ({"commit.isolation": "transactional"}, "'commit.isolation' must be immediate.*committed"),
+        # No record can be asked: which topics there are is said later.
+        ({"valueFormat": "debezium"}, "'valueSchema' must be given: .* before assign"),
+        ({"keyFormat": "connect"}, "'keySchema' must be given: .* before assign"),
     ],
 )
 def test_what_cannot_be_is_named(given: dict[str, str], said: str) -> None:
     with pytest.raises(InvalidError, match=said):
         parse_consumer_options(LEAST | given)
+
+
+def test_schemas_may_be_in_files(tmp_path: Path) -> None:
+    (tmp_path / "ddl").write_text("id bigint")
+    given = {f"{side}Schema.location": str(tmp_path / "ddl") for side in ("key", "value")}
+    formats = {"keyFormat": "json", "valueFormat": "connect"}
+    forms = parse_consumer_options(LEAST | formats | given).source.forms
+    assert [type_of(each) for each in forms.columns] == [pa.struct([("id", pa.int64())])] * 2
 
 
 def test_all_that_is_wrong_is_said_at_once() -> None:
