@@ -90,6 +90,17 @@ def test_bytes_that_are_no_text(topics: Topics, topic: str) -> None:
     assert "null" in table
 
 
+def test_a_day_that_python_does_not_have_is_shown_as_it_was_written(topics: Topics) -> None:
+    topic = topics.create_topic("far", 1)
+    topics.produce(topic, [b"\x02", b"\xfe\xff\xff\xff\x0f"])
+    schema = '{"type":"int","logicalType":"date"}'
+    options = [f"--option={each}" for each in ("valueFormat=avro", f"valueSchema={schema}")]
+    near, far = found(topics, topic, "--last", "2", *options)
+    assert (near["value"], far["value"]) == ("1970-01-02", {"hex": "feffffff0f"})
+    assert far["_bad_value"].startswith("value: a time beyond those")
+    assert near.get("_bad_value") is None
+
+
 def test_a_table_cuts_long_values_and_json_does_not(topics: Topics, topic: str) -> None:
     table = keyrange(topics, topic, "records", "--key", "long").stdout
     assert "x" * 120 + "..." in table

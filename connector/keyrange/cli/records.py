@@ -289,10 +289,10 @@ def _value_reader(reading: ReadPlan) -> Callable[[pa.RecordBatch], dict[str, lis
     def read(batch: pa.RecordBatch) -> dict[str, list[Any]]:
         found, _ = reader.read(batch)
         bad = found.column(BAD_COLUMN).to_pylist()
-        columns: dict[str, list[Any]] = {BAD_COLUMN: bad} if any(bad) else {}
+        columns: dict[str, list[Any]] = {BAD_COLUMN: bad}
         for form in forms.columns:
             if form.column in found.schema.names:
-                typed = found.column(form.column).to_pylist(maps_as_pydicts="lossy")
+                typed = _plain(found.column(form.column), form.column, bad)
                 raw = batch.column(form.column).to_pylist()
                 # What cannot be read is shown as it is.
                 columns[form.column] = [
@@ -301,9 +301,25 @@ def _value_reader(reading: ReadPlan) -> Callable[[pa.RecordBatch], dict[str, lis
                 ]
         if forms.rescued:
             columns[forms.rescued] = found.column(forms.rescued).to_pylist()
+        if not any(bad):
+            del columns[BAD_COLUMN]
         return columns
 
     return read
+
+
+def _plain(column: pa.Array, name: str, bad: list[str | None]) -> list[Any]:
+    """The values of a column as Python has them; of those that it does not have `bad` is told."""
+    try:
+        return column.to_pylist(maps_as_pydicts="lossy")  # type: ignore[no-any-return]
+    except (ValueError, OverflowError):
+        found: list[Any] = [None] * len(column)
+    for row in range(len(column)):
+        try:
+            [found[row]] = column.slice(row, 1).to_pylist(maps_as_pydicts="lossy")
+        except (ValueError, OverflowError):
+            bad[row] = f"{name}: a time beyond those that this command can show"
+    return found
 
 
 def _rows(batch: pa.RecordBatch, read: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
