@@ -6,13 +6,13 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.types as kinds
 
 from keyrange.consumer.settings import ConsumerSettings
-from keyrange.errors import error
+from keyrange.errors import KeyrangeError, error
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.model.sender_messages import Batch
 from keyrange.kafka.topic_settings import topic_settings
@@ -109,15 +109,25 @@ def _as_batches(rows: Rows) -> list[pa.RecordBatch]:
         return [rows]
     if isinstance(rows, pa.Table):
         return list(rows.to_batches())
-    dicts = list(cast(Iterable[Mapping[str, Any]], rows))
+    given: Any = rows
+    if not isinstance(given, Iterable) or isinstance(given, Mapping | str | bytes):
+        which = f"are of type {type(given).__name__}"
+        raise _no_rows(f"rows must be a RecordBatch, a Table or a list of dicts, and {which}")
+    dicts = list(given)
+    if wrong := [type(each).__name__ for each in dicts if not isinstance(each, Mapping)]:
+        raise _no_rows(f"rows must be dicts, and there is a row of type {wrong[0]}")
     names = sorted({name for each in dicts for name in each})
     if not dicts:
         return []
     try:
         columns = {name: pa.array([each.get(name) for each in dicts]) for name in names}
     except (pa.ArrowInvalid, pa.ArrowTypeError) as fault:
-        raise error("INVALID_TOPIC_COLUMNS", f"rows that make no columns: {fault}") from None
+        raise _no_rows(f"rows that make no columns: {fault}") from None
     return [pa.RecordBatch.from_pydict(columns)]
+
+
+def _no_rows(what: str) -> KeyrangeError:
+    return error("INVALID_TOPIC_COLUMNS", what)
 
 
 def _checked(rows: pa.RecordBatch, topic: str) -> str:

@@ -89,6 +89,11 @@ def test_dicts_may_leave_columns_out(output: TransactionOutput) -> None:
         ([{"value": 1}], "out", "INVALID_TOPIC_COLUMNS"),
         ([{"value": b"1"}, {"value": "2", "key": 1.5}], "out", "INVALID_TOPIC_COLUMNS"),
         ([{"value": b"1", "more": 1}], "out", "INVALID_TOPIC_COLUMNS"),
+        # One row in the place of several, and what has none.
+        ({"value": b"1"}, "out", "INVALID_TOPIC_COLUMNS.*a list of dicts, and are of type dict"),
+        ("text", "out", "INVALID_TOPIC_COLUMNS.*of type str"),
+        ([b"1"], "out", "INVALID_TOPIC_COLUMNS.*a row of type bytes"),
+        (None, "out", "INVALID_TOPIC_COLUMNS.*of type NoneType"),
         ([{"value": b"1", "partition": 2}], "out", "INVALID_RECORD"),
         ([{"value": b"1"}], "compacted", "INVALID_RECORD"),
         ([{"value": b"1" * 1_000}], "out", "MESSAGE_TOO_LARGE"),
