@@ -15,8 +15,11 @@ from keyrange.cli.state.verify import _options
 from keyrange.individual_commits.model.commit import CommitKind
 from keyrange.individual_commits.model.partition_progress import fresh
 from keyrange.keyed_state.variables import StateForm, variables_of
+from keyrange.model.key_ranges import SPACE
 from keyrange.model.offsets import OffsetRange, TopicPartition
 from keyrange.model.subscription import Assign
+from keyrange.model.timers import UNKNOWN, NextTimer
+from keyrange.model.watermarks import PartitionTime
 from keyrange.options import parse_options
 from keyrange.storage import directory
 from tables.state_commits import AT, NOW_MS, StateCommits
@@ -42,6 +45,23 @@ def test_state_that_a_reset_took_back_to_none_is_gone(query: StateCommits) -> No
     rows = commanding.document("state", "history", query.path, "--key", "a")["rows"]
     told = [(row["seq"], row["partition"], row["state"]) for row in rows]
     assert told == [(4, 0, None), (3, 1, {"n": 3}), (2, 0, {"n": 1})]
+
+
+def test_it_is_said_when_timers_fire_and_fire_again(query: StateCommits) -> None:
+    """Nobody knows when they are due behind a reset."""
+    timers = {
+        "2026-05-28T20:28:40.000+00:00": NextTimer(SPACE, (NOW_MS + 60_000) * 1000, NOW_MS),
+        None: UNKNOWN[0],
+    }
+    for number, (due, timer) in enumerate(timers.items(), 2):
+        known = query.table.known()
+        times = {AT: PartitionTime(None, (timer,))}
+        runs = {AT: known.runs[AT]}
+        query.commit(CommitKind.BATCH, number, states={AT: fresh("id", 9)}, runs=runs, times=times)
+        shown, other = commanding.document("state", "show", query.path)["partitions"]
+        assert (shown["watermark"], shown["next_timer"]) == (None, due)
+        assert (other["next_timer"], other["next_retry"]) == (None, None)
+        assert (shown["next_retry"] is None) == (due is None)
 
 
 def form_of(schema: str, ttl: str | None = None) -> StateForm:

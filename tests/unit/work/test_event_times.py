@@ -55,3 +55,64 @@ def test_a_record_whose_producer_said_no_timestamp_has_no_time() -> None:
     assert caught.value.errors == [(1, "it has no event time")]
     rows = harness.advance(_BEGIN + timedelta(hours=1))
     assert [row["count"] for row in rows] == [1, 1]
+
+
+TYPED = {"valueFormat": "json", "valueSchema": "at timestamp, order struct<at long>"}
+
+
+@pytest.mark.parametrize(
+    ("column", "key", "value"),
+    [
+        ("at", b"k", b'{"at": "1970-01-01T00:59:00Z"}'),
+        ("order.at", b"k", b'{"order": {"at": 3540000}}'),
+        ("key.at", b'{"at": 3540000}', b"{}"),
+    ],
+)
+def test_a_field_may_say_the_time(column: str, key: bytes, value: bytes) -> None:
+    options = TYPED | {"keyFormat": "json", "keySchema": "at long"} if column[0] == "k" else TYPED
+    time = keyrange.EventTime(column, delay="1m")
+    harness = StateHarness(keyrange.windows.tumbling("1h").count(), options=options, time=time)
+    harness.process([(key, value)])
+    assert harness.watermark() == _BEGIN + timedelta(minutes=58)
+    assert [row["count"] for row in harness.advance(_BEGIN + timedelta(hours=1))] == [1]
+
+
+def test_a_time_that_is_too_far_ahead_is_counted_and_moves_no_watermark() -> None:
+    """Its record has its window all the same."""
+    time = keyrange.EventTime(ahead="1h")
+    made = keyrange.windows.tumbling("1m").count()
+    harness = StateHarness(made, time=time, time_ms=60_000)
+    ahead = _BEGIN + timedelta(minutes=61)
+    harness.process([(b"k", b"", ahead), (b"k", b"", ahead + timedelta(microseconds=1))])
+    assert harness.watermark() == ahead
+    assert harness._states.figures.ahead == 1
+    [row] = harness.advance(ahead + timedelta(minutes=1))
+    assert row["count"] == 2
+
+
+@pytest.mark.parametrize("late", ["drop", "deadLetter", "deliver"])
+def test_what_becomes_of_a_late_record(late: Any) -> None:
+    """One at the watermark itself is none."""
+
+    def work(record: Any, state: Any) -> Any:
+        return record.offset, record.late if late == "deliver" else None
+
+    state = {"n": keyrange.ValueState("n long")}
+    time = keyrange.EventTime(delay="1m", late=late)
+    harness = StateHarness(work, "at long, late boolean", state, time=time)
+    minutes = (1, 0, 2, 1)
+    # Records of one batch do not make one another late.
+    harness.process([(b"k", b"", _BEGIN + timedelta(minutes=each)) for each in minutes])
+    given = [(b"k", b"", _BEGIN + timedelta(minutes=each)) for each in (1, 0.9, 3)]
+    if late == "deadLetter":
+        with pytest.raises(RecordsFailed) as caught:
+            harness.process(given)
+        assert caught.value.errors == [
+            (5, "its event time is before the watermark of its partition")
+        ]
+        rows = caught.value.rows
+    else:
+        rows = harness.process(given)
+    told = {row["at"]: row["late"] for row in rows}
+    assert told == ({4: False, 5: True, 6: False} if late == "deliver" else {4: None, 6: None})
+    assert harness._states.figures.late == 1

@@ -19,6 +19,7 @@ from keyrange.cli.render import (
     LimitOption,
     OutputFormat,
     OutputOption,
+    by_name,
     note,
     print_as,
     print_document,
@@ -113,12 +114,9 @@ def _show(document: Mapping[str, Any]) -> None:
         "keys": lambda row: number(row["keys"]),
         "size": lambda row: size_text(row["bytes"]),
     }
-    if any(row["watermark"] or row["next_timer"] for row in document["partitions"]):
-        columns = {
-            **columns,
-            "watermark": lambda row: row["watermark"] or "",
-            "next timer": lambda row: row["next_timer"] or "",
-        }
+    of_time = ("watermark", "next_timer", "next_retry")
+    if any(row[name] for name in of_time for row in document["partitions"]):
+        columns = {**columns, **by_name(*of_time)}
     print_table("Partitions", *table_of(columns, document["partitions"]))
 
 

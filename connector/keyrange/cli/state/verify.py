@@ -80,7 +80,7 @@ def described(
     stored: StoredState, partition: TopicPartition, keys: int | None, known: PartitionTime
 ) -> dict[str, Any]:
     runs, watermark = stored.runs[partition], known.watermark
-    timer_us, _ = earliest(known.timers)
+    timer_us, retry_ms = earliest(known.timers)
     return {
         **partition._asdict(),
         "keys": keys,
@@ -89,6 +89,7 @@ def described(
         "files": len({run.file for run in runs}),
         "watermark": _shown(watermark),
         "next_timer": iso(timer_us // 1000) if -NEVER < timer_us < NEVER else None,
+        "next_retry": iso(retry_ms) if retry_ms < NEVER else None,
         "runs": [
             {
                 "file": run.file,
