@@ -1,5 +1,5 @@
-"""Two jobs in a chain, by a topic between them: the second one's table is what a loop over the
-events makes of them, though the first one's driver is killed."""
+"""Two jobs in a chain, by a topic between them: the windows of the second one are what a loop over
+the events makes of them, though the first one's driver is killed."""
 
 from __future__ import annotations
 
@@ -31,22 +31,19 @@ for module in (sys.modules[__name__], rekeying_job):
     cloudpickle.register_pickle_by_value(module)
 
 EVENTS, ITEMS, PARTITIONS = 1_500, 37, 3
+BEGAN_MS, STEP_MS, SIZE_MS = 1_700_000_100_000, 1_000, 300_000
 
 
-def running(record: Any, state: Any) -> Any:
-    event = json.loads(record.value)
-    count, total = state.sums.get(default=(0, 0))
-    state.sums.update((count + 1, total + event["amount"]))
-    return record.key.decode(), event["id"], count + 1, total + event["amount"]
-
-
-def test_a_table_of_sums_by_another_key(
-    spark: SparkSession, topics: Topics, tmp_path: Path
-) -> None:
+def test_windows_by_another_key(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
     source, between = (topics.create_topic(name, PARTITIONS) for name in ("events", "by-item"))
     random = Random(1)
     events = [
-        {"id": n, "item": f"item-{random.randrange(ITEMS)}", "amount": random.randrange(100)}
+        {
+            "id": n,
+            "item": f"item-{random.randrange(ITEMS)}",
+            "amount": random.randrange(100),
+            "at": BEGAN_MS + n * STEP_MS,
+        }
         for n in range(EVENTS)
     ]
     sent = [Record(json.dumps(each).encode(), b"user-%d" % (each["id"] % 11)) for each in events]
@@ -54,14 +51,13 @@ def test_a_table_of_sums_by_another_key(
 
     given = options(topics, between, startingOffsets="earliest", splitBy="keyRange")
     given |= {"kafka.isolation.level": "read_committed", "commitMode": "individual"}
+    given |= {"keyFormat": "string", "valueFormat": "json"}
+    given |= {"valueSchema": "id long, amount long, at long"}
     given["commitTable"] = str(tmp_path / "commits")
-    job = keyrange.job(
-        given,
-        running,
-        "item string, id long, n long, total long",
-        state={"sums": keyrange.ValueState("n long, total long")},
-    )
-    table, checkpoint = tmp_path / "sums", tmp_path / "first"
+    windows = keyrange.windows.tumbling("5m").count().sum(total="amount").collect(ids="id")
+    # All events are less than half an hour apart.
+    job = keyrange.job(given, windows, time=keyrange.EventTime("at", delay="30m"))
+    table, checkpoint = tmp_path / "windows", tmp_path / "first"
     second = job.into(str(table), str(tmp_path / "second"), spark=spark)
     second_query = second.trigger(processingTime="0 seconds").start()
 
@@ -77,21 +73,26 @@ def test_a_table_of_sums_by_another_key(
     again = rekeying_job.writer_of(servers, source, between, str(checkpoint), spark, EVENTS)
     assert again.trigger(availableNow=True).start().awaitTermination(240)
     second_query.processAllAvailable()
-    second_query.stop()
+    over = json.dumps({"at": BEGAN_MS + 86_400_000}).encode()
+    topics.produce(between, [Record(over, b"over", number) for number in range(PARTITIONS)])
+    expected: dict[tuple[str, int], list[dict[str, Any]]] = defaultdict(list)
+    for each in events:
+        expected[each["item"], each["at"] // SIZE_MS * SIZE_MS].append(each)
 
-    rows = DeltaTable(str(table)).to_pyarrow_table().to_pylist()
-    assert sorted((each["id"], each["item"]) for each in rows) == [
-        (each["id"], each["item"]) for each in events
-    ]
-    amounts = {each["id"]: each["amount"] for each in events}
-    sums = defaultdict(list)
-    for each in rows:
-        sums[each["item"]].append((each["n"], each["id"], each["total"]))
-    for of_item in sums.values():
-        total = 0
-        for number, (n, event, told) in enumerate(sorted(of_item), 1):
-            total += amounts[event]
-            assert (n, told) == (number, total)
+    def found() -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = DeltaTable(str(table)).to_pyarrow_table().to_pylist()
+        return rows
+
+    wait_until(lambda: len(found()) >= len(expected))
+    second_query.stop()
+    names = ("count", "total", "ids")
+    assert sorted(
+        (row["key"], round(row["window_start"].timestamp() * 1000), *map(row.get, names))
+        for row in found()
+    ) == sorted(
+        (*window, len(own), sum(each["amount"] for each in own), [each["id"] for each in own])
+        for window, own in expected.items()
+    )
 
 
 def sent_to(topics: Topics, topic: str) -> int:

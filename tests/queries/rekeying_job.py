@@ -13,7 +13,7 @@ import keyrange
 
 def by_item(record: Any) -> Any:
     event = json.loads(record.value)
-    return event["item"], json.dumps({"id": event["id"], "amount": event["amount"]})
+    return event.pop("item"), json.dumps(event)
 
 
 # So few that there are many batches, and one of them is under way when the driver is killed.
