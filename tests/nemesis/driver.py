@@ -82,7 +82,7 @@ class Supervisor:
             for name in world.mode.tables:
                 more += [f"--{name}", world.store.hadoop_uri(name)]
             if world.copies_topic:
-                more += ["--copies-topic", world.copies_topic]
+                more += ["--copies-topic", world.copies_topic, "--sends", world.mode.sends]
             more += ["--commit-table", world.store.uri("commits")]
         job = f"{world.mode.job}.py"
         if world.mode.writer == "tasks":

@@ -20,7 +20,8 @@ class Mode:
     records, and last, with the last row of each key, which spark or the driver `merges`. `values`
     are raw, json, or avro, whose schemas are in a registry and
     get fields while the job runs; with `evolves` its tables get them too. With `copies_topic` the
-    copies go to a topic, and all that consumers do: their rows.
+    copies go to a topic, and all that consumers do: their rows. The driver `sends` those of a job
+    by itself, or tasks do, which it leaves to them where they are many bytes.
 
     `time` is of a job that goes by time: session, whose rows are those of the sessions of
     `keyrange.windows`, or timers, by which a function writes windows of its own among the rows of
@@ -43,6 +44,7 @@ class Mode:
     time: str = "none"
     late: str = "deadLetter"
     copies_topic: bool = False
+    sends: str = "driver"
 
     @property
     def has_state(self) -> bool:
@@ -134,8 +136,21 @@ MODES: Final = {
         ),
         Mode("evolving-batch-job", job="ingest", writer="tasks", values="avro", evolves=True),
         Mode("topic-job", writer="tasks", copies_topic=True),
-        Mode("pinned-topic-job", writer="tasks", pin="prefer", nodes=3, copies_topic=True),
-        Mode("held-topic-job", writer="tasks", isolation="transactional", copies_topic=True),
+        Mode(
+            "pinned-topic-job",
+            writer="tasks",
+            pin="prefer",
+            nodes=3,
+            copies_topic=True,
+            sends="tasks",
+        ),
+        Mode(
+            "held-topic-job",
+            writer="tasks",
+            isolation="transactional",
+            copies_topic=True,
+            sends="tasks",
+        ),
         Mode(
             "held-tables-job",
             writer="tasks",

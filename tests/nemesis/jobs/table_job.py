@@ -10,7 +10,8 @@ from pyspark.sql import SparkSession
 
 import keyrange
 from ingest import Started, run_query, source_arguments
-from keyrange.individual_commits import table_output
+from keyrange.individual_commits import table_output, topic_output
+from keyrange.sending.model import shards
 from nemesis.rows import Parts, calls
 from nemesis.windows import job_of
 
@@ -27,6 +28,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--fields", type=int, help="of the values' added ones, how many to take")
     parser.add_argument("--copies", help="one more table, with the rows of some records")
     parser.add_argument("--copies-topic", help="the same as a topic")
+    parser.add_argument("--sends", choices=("driver", "tasks"), default="driver")
     parser.add_argument("--last", help="one more table, with the last row of each key")
     parser.add_argument("--merges", choices=("spark", "driver"), default="spark")
     parser.add_argument("--evolve", choices=("none", "add"), default="none")
@@ -63,4 +65,7 @@ if __name__ == "__main__":
     arguments = parse_arguments()
     if arguments.merges == "spark":
         table_output.BYTES_MAX = 0
+    if arguments.sends == "tasks":
+        # Several of them, although batches are small here.
+        topic_output._SMALL_BYTES, shards._BYTES_PER_SENDER = 0, 100
     sys.exit(run_query(f"job {arguments.topic}", arguments, start))
