@@ -43,7 +43,7 @@ class ReadWorld(StateWorld):
         self.then: dict[int, tuple[int, dict[bytes, Any]]] = {}
 
     def reader(self, copies: str, at: int | None = None) -> StateReader:
-        place = StatePlace(str(self.home / "state"), {}, self.home / copies, copies == "own")
+        place = StatePlace(str(self.home / "state"), {}, self.home / copies)
         return StateReader(lambda _: self.commits, place, at)
 
     def batch(self) -> None:

@@ -72,7 +72,7 @@ def state_reader(
             take_private(Path(copies))
         except OSError as failure:
             raise invalid_options(f"copies cannot be kept there: {failure}") from None
-        place = StatePlace(state_directory(path, named), storage, Path(copies), is_own=True)
+        place = StatePlace(state_directory(path, named), storage, Path(copies))
     else:
         folded = {name.lower(): value for name, value in named.items()}
         shared = _shared_copies(folded.get("slot.directory", ""))

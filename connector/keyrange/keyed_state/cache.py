@@ -6,8 +6,8 @@ A copy is the rows of a run in some key range. Its name says which, and its chec
 there is known by a list of names, and a copy that is damaged, or was not written whole, is told by
 its bytes. These are read once a day and once a start of the host, and not by each process: Spark
 ends Python workers that have nothing to do for a minute. Runs never change: a copy is right or it
-is not there. Copies of a run that was merged are removed by the next task that works on these keys,
-those of keys that left this host in a day, and those of a source that is over in a month.
+is not there. Copies of a run that was merged are removed by whoever works on these keys next, those
+of keys that left this host in a day, and those of a source that is over in a month.
 """
 
 from __future__ import annotations
@@ -44,6 +44,8 @@ _looked: Final[dict[Path, float]] = {}
 # What other attempts of a task may still read, and what they are about to write. A query that runs
 # on has two copies more of each key range with each batch.
 _UNUSED_S: Final = 60.0
+# What a reader that shares the copies of tasks leaves them: it may see a commit late.
+OTHERS_UNUSED_S: Final = 600.0
 _BEGUN_S: Final = 600.0
 # Of a copy whose bytes were checked: when and as what.
 _CHECKED: Final = "user.keyrange.checked"
@@ -96,18 +98,22 @@ class StateCache:
         """A copy of a run that has no name yet."""
         return Draft(self._directory, schema)
 
-    def sweep(self, span: KeyRange, used: Sequence[StateRun]) -> None:
-        """Remove copies that lie within a key range, are of none of the runs that its task has, and
-        were used some time ago."""
+    def sweep(self, span: KeyRange, used: Sequence[StateRun], unused_s: float = _UNUSED_S) -> None:
+        """Remove copies that lie within a key range, are of none of the runs that whoever has it
+        uses, and were used some time ago. What is used stays, also where nobody reads it: a standby
+        only keeps it, and a reader has it open for long."""
         stems, now = {_stem(run) for run in used}, time.time()
         with suppress(OSError):
             for path in self._directory.iterdir():
                 told = _read_name(path.name)
-                is_other = told is not None and told[0] not in stems
-                if is_other and told is not None and common(told[1], span) != told[1]:
+                shared = common(told[1], span) if told is not None else None
+                if told is not None and told[0] in stems:
+                    if shared is not None and _used_at(path) < now - _LOOK_EVERY_S:
+                        _use(path)
                     continue
-                unused_s = _BEGUN_S if told is None else _UNUSED_S
-                if (is_other or told is None) and _used_at(path) < now - unused_s:
+                if told is not None and shared != told[1]:
+                    continue
+                if _used_at(path) < now - (_BEGUN_S if told is None else unused_s):
                     path.unlink(missing_ok=True)
                     _MAPPED.pop(path, None)
 
@@ -124,8 +130,7 @@ class StateCache:
     def _mapped(self, path: Path) -> list[pa.RecordBatch] | None:
         """The rows of a copy; None where it is no good, and then it goes."""
         with suppress(OSError):
-            # It is in use. When it was written stays as it is.
-            os.utime(path, ns=(time.time_ns(), path.stat().st_mtime_ns))
+            _use(path)
         if path in _MAPPED:
             return _MAPPED[path]
         told = _read_name(path.name)
@@ -174,6 +179,11 @@ def sweep_idle(directory: Path) -> None:
             idle_s = _IDLE_S if path.parent.parent == directory else _OVER_S
             if path.suffix in ("", _SUFFIX) and _used_at(path) < now - idle_s:
                 path.unlink(missing_ok=True)
+
+
+def _use(path: Path) -> None:
+    """It is in use. When it was written stays as it is."""
+    os.utime(path, ns=(time.time_ns(), path.stat().st_mtime_ns))
 
 
 def _used_at(path: Path) -> float:

@@ -34,6 +34,9 @@ _log = logging.getLogger(__name__)
 _NICE: Final = 10
 # How long a thread waits that has copied everything.
 _PAUSE_S: Final = 0.5
+# As often it is told everything anew: what of that is there is kept from being swept, since no task
+# reads the copies of a standby, and what somebody has removed is copied again.
+_AGAIN_S: Final = 3_600.0
 # Address of the planning process to the thread that copies for it.
 _copying: Final[dict[Address, Thread]] = {}
 
@@ -56,6 +59,7 @@ class Heir:
         self._slot, self._announce, self._lock = slot, announce, lock
         # What was copied, and for which slot.
         self._done: tuple[str, int] = (NO_SLOT, 0)
+        self._again_at = time.monotonic() + _AGAIN_S
 
     def begin(self) -> None:
         """Copy in a thread, unless this process does."""
@@ -89,6 +93,8 @@ class Heir:
         slot = self._slot()
         if slot == NO_SLOT:
             return False
+        if time.monotonic() >= self._again_at:
+            self._done, self._again_at = (NO_SLOT, 0), time.monotonic() + _AGAIN_S
         done = self._done[1] if self._done[0] == slot else 0
         while True:
             news = ask_for_copies(self._address, slot, done)

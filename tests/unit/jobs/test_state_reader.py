@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -17,6 +18,7 @@ from keyrange.individual_commits.model.partition_progress import fresh
 from keyrange.individual_commits.table.commit_table import DeltaCommitTable
 from keyrange.jobs import state_reader as module
 from keyrange.jobs.state_reader import StateReader
+from keyrange.keyed_state import cache
 from keyrange.model.commit_settings import CommitSettings
 from keyrange.model.offsets import TopicPartition
 from tables.state_commits import AT, NOW_MS, StateCommits
@@ -99,6 +101,41 @@ def test_a_checkpoint_that_has_only_begun_shows_nothing_yet(
     then.batch(0, [{"key": b"a", "n": {"n": 2}}])
     reader.refresh()
     assert reader.get("a") == {"n": 2}
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_copies_of_runs_that_are_over_go_and_those_in_use_stay(
+    query: StateCommits, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_shared: bool
+) -> None:
+    """Also where executors would have theirs: on a host without any nobody else removes them."""
+    monkeypatch.setattr(cache, "_looked", {})
+    home = tmp_path / "copies"
+    options = {"slot.directory": str(home)} if is_shared else {}
+    own = None if is_shared else home
+    with keyrange.state_reader(query.path, copies=own, options=options, follow_ms=0) as reader:
+        reader.refresh()
+        [first] = home.rglob("*.arrow")
+        aged(home, 2 * 86_400)
+        cache._looked.clear()
+        query.batch(1, [{"key": b"b", "n": {"n": 2}}])
+        reader.refresh()
+        copies = {*home.rglob("*.arrow")}
+        assert first in copies, "it is open, and somebody who starts anew would read it anew"
+        assert len(copies) == 2
+        aged(home, 3_600)
+        seq = query.table.known().seq + 1
+        merged = query.written([{"key": b"a", "n": {"n": 3}}], seq)
+        runs, states = {AT: (merged,)}, {AT: fresh("id", seq)}
+        query.commit(CommitKind.BATCH, 2, states=states, runs=runs)
+        reader.refresh()
+        [only] = home.rglob("*.arrow")
+        assert only not in copies
+        assert reader.get("a") == {"n": 3}
+
+
+def aged(home: Path, seconds: float) -> None:
+    for path in home.rglob("*.arrow"):
+        os.utime(path, (time.time() - seconds,) * 2)
 
 
 def test_partitions_that_share_state_all_have_it(query: StateCommits, reader: StateReader) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -11,10 +12,13 @@ import pyarrow as pa
 import pytest
 
 from brokers.real_broker import wait_until
-from keyrange.keyed_state import copying
+from keyrange.keyed_state import cache, copying
 from keyrange.keyed_state.cache import StateCache, copies_of
 from keyrange.keyed_state.model.state_runs import StateRun, after_batch, clipped
+from keyrange.keyed_state.state_files import StateFileWriter
 from keyrange.keyed_state.states_of_task import PartitionRuns, StateSettings, TaskStates
+from keyrange.keyed_state.variables import StateForm, ValueState, variables_of
+from keyrange.members import heir
 from keyrange.members.binding.service import BindingService
 from keyrange.members.heir import Heir
 from keyrange.members.heirs import Heirs
@@ -23,6 +27,7 @@ from keyrange.members.model.copy_book import KnownState
 from keyrange.members.slot_directories import made_slots_directory
 from keyrange.model.key_ranges import SPACE, KeyRange, split_evenly
 from keyrange.options import SourceOptions, parse_options
+from keyrange.storage.directory import Directory
 from simulation.state_world import AT, FORM, KEYS, hash_of
 
 LOWER, UPPER = split_evenly(SPACE, 2)
@@ -164,6 +169,24 @@ def test_a_listener_that_is_not_ready_is_asked_again_and_waited_for(stage: Stage
     until(lambda: not stage.heirs.hint("b"))
 
 
+def test_copies_that_no_task_reads_are_kept_and_made_again(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tasks of this host remove what was not used for a day; state may stay as it is for longer."""
+    monkeypatch.setattr(heir, "_AGAIN_S", 0.1, raising=False)
+    stage.change()
+    stage.heir().begin()
+    until(lambda: not stage.missing() and not stage.heirs.hint("b"))
+    [copy] = stage.root.rglob("*.arrow")
+    long_ago = time.time() - 2 * 86_400
+    os.utime(copy, (long_ago, long_ago))
+    wait_until(lambda: copy.stat().st_atime > long_ago, 20)
+    cache.sweep_idle(stage.root)
+    assert stage.missing() == []
+    copy.unlink()
+    until(lambda: not stage.missing())
+
+
 def test_it_copies_no_faster_than_it_may(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     stage.change()
     slept: list[float] = []
@@ -178,3 +201,31 @@ def test_it_copies_no_faster_than_it_may(stage: Stage, monkeypatch: pytest.Monke
     until(lambda: not stage.heirs.hint("b"))
     # A row group is read whole, of which half is copied.
     assert sum(slept) == pytest.approx(2 * size / 10, rel=0.5)
+
+
+def test_few_row_groups_are_in_memory_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a run of 32 MB."""
+    form = StateForm(variables_of({"kept": ValueState("blob binary")}))
+    directory, groups = Directory(str(tmp_path / "state")), 32
+    writer = StateFileWriter(directory, "source", form)
+    rows = (
+        {"key_hash": n, "key": b"k%d" % n, "kept": {"blob": os.urandom(1 << 20)}}
+        for n in range(groups)
+    )
+    writer.add(AT, SPACE, 1, (pa.RecordBatch.from_pylist([row], form.schema) for row in rows))
+    [(_, made)] = writer.finish()
+    held: list[int] = []
+    add, before = cache.Draft.add, pa.total_allocated_bytes()
+
+    def noted(self: cache.Draft, block: pa.RecordBatch) -> None:
+        held.append(pa.total_allocated_bytes() - before)
+        add(self, block)
+
+    monkeypatch.setattr(cache.Draft, "add", noted)
+    copies = StateCache(tmp_path / "copies")
+    copying.Copying(directory, 0, time.sleep).copy(copies, made.committed(2))
+    assert copies.missing(made.committed(2)) == []
+    assert len(held) == groups
+    assert max(held) < 8 << 20

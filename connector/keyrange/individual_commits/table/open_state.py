@@ -17,7 +17,13 @@ from keyrange.errors import invalid_options
 from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.individual_commits.table.commit_admin import Commits
 from keyrange.individual_commits.table.keyed_state_rows import StoredState, no_state
-from keyrange.keyed_state.cache import StateCache, copies_of, place_of, sweep_idle
+from keyrange.keyed_state.cache import (
+    OTHERS_UNUSED_S,
+    StateCache,
+    copies_of,
+    place_of,
+    sweep_idle,
+)
 from keyrange.keyed_state.expiry import with_state
 from keyrange.keyed_state.model.state_runs import StateRun, newest_first
 from keyrange.keyed_state.sorted_blocks import (
@@ -44,13 +50,11 @@ _NAMED: Final = 10
 @dataclass(frozen=True)
 class StatePlace:
     """Where the state of a commit table's queries is, and copies of it on this host; None where
-    there is no room for them. `is_own`: nobody else keeps any there. `storage`: settings of the
-    object store."""
+    there is no room for them. `storage`: settings of the object store."""
 
     directory: str
     storage: Mapping[str, str] = field(repr=False)
     copies: Path | None
-    is_own: bool = False
 
     def at(self, known: Snapshot) -> StoredState:
         """The state at a commit, of any time."""
@@ -66,12 +70,13 @@ class StatePlace:
         return StateCache(copies_of(self.copies, source_id) / place_of(topic_id, partition))
 
     def sweep(self, source_id: str, known: Snapshot) -> None:
-        """Remove copies of runs that are over, unless others keep theirs there too."""
-        if not self.is_own or self.copies is None:
+        """Remove copies of runs that are over. Executors may keep theirs there too, and those of
+        keys that are no executor's on this host nobody else removes."""
+        if self.copies is None:
             return
         for partition, runs in known.runs_there.items():
             if (cache := self.cache(source_id, known, partition)) is not None:
-                cache.sweep(SPACE, runs)
+                cache.sweep(SPACE, runs, OTHERS_UNUSED_S)
         sweep_idle(copies_of(self.copies, source_id))
 
 
