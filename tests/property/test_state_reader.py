@@ -113,6 +113,16 @@ def test_it_shows_what_a_dictionary_says(
             ]
             assert list(rows_of(world, scanned)) == expected
             assert all(rows_of(world, scanned)[key] == truth[key] for key in expected)
+            # Of one variable alone: keys without it have no row.
+            of_soon = reader.scan(limit=1_000, variables="soon")
+            assert of_soon.column_names[3:] == ["soon", "soon_expires_ms"]
+            found = {row["key"]: world.read(row | {"n": None}) for row in of_soon.to_pylist()}
+            assert found == {key: (None, soon) for key, (_, soon) in truth.items() if soon}
+            of_n = reader.get_many(asked, variables=["n"])
+            assert of_n.column_names[3:] == ["n"]
+            kept = {key: truth[key][0] for key in asked if truth.get(key, (None,))[0] is not None}
+            assert {row["key"]: row["n"]["n"] for row in of_n.to_pylist()} == kept
+            assert (reader.get(asked[0], variables="n") or {}).get("n") == kept.get(asked[0])
     at = world.random.choice([*world.then])
     then_ms, _ = world.then[at]
     assert rows_of(world, own.as_of(at).scan(limit=1_000)) == world.truth_at(at, then_ms)

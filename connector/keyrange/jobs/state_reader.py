@@ -41,6 +41,7 @@ _REOPEN_S: Final = 10.0
 _SORTED_LIMITS: Final = 4
 
 Key = bytes | str
+Names = str | Iterable[str]
 
 
 def state_reader(
@@ -155,14 +156,21 @@ class StateReader:
                 self._show_last()
         return self.seq
 
-    def get(self, key: Key, partition: tuple[str, int] | None = None) -> dict[str, Any] | None:
-        """The variables of a key that it has, None where it has none. A text is its UTF-8.
+    def get(
+        self,
+        key: Key,
+        partition: tuple[str, int] | None = None,
+        *,
+        variables: Names = (),
+    ) -> dict[str, Any] | None:
+        """The variables of a key that it has, None where it has none; of these alone where some are
+        named. A text is its UTF-8.
 
         State belongs to a key of a partition: raises INVALID_OPTIONS where several partitions have
-        some of the key and none is named, for a partition that the commits do not know and for what
-        is no key; NO_STATE where no job keeps state in these commits. Raises STATE_GONE,
-        STATE_DAMAGED, STATE_UNREADABLE."""
-        found = self.get_all(key, partition)
+        some of the key and none is named, for a partition that the commits do not know, a variable
+        that the state has not, and for what is no key; NO_STATE where no job keeps state in these
+        commits. Raises STATE_GONE, STATE_DAMAGED, STATE_UNREADABLE."""
+        found = self.get_all(key, partition, variables=variables)
         if len(found) > 1:
             places = ", ".join(map(str, found))
             raise invalid_options(
@@ -171,23 +179,33 @@ class StateReader:
         return next(iter(found.values()), None)
 
     def get_all(
-        self, key: Key, partition: tuple[str, int] | None = None
+        self,
+        key: Key,
+        partition: tuple[str, int] | None = None,
+        *,
+        variables: Names = (),
     ) -> dict[TopicPartition, dict[str, Any]]:
         """The same of each partition that has state of the key. Raises as `get` does, but for
         several partitions."""
-        shown = self._shown
+        shown = self._shown.of(variables)
         found = shown.found([_bytes(key)], partition)
-        return {at: plain_rows(rows, shown.form)[0][1] for at, rows in found if rows.num_rows}
+        return {at: plain_rows(rows, shown.columns)[0][1] for at, rows in found if rows.num_rows}
 
-    def get_many(self, keys: Iterable[Key], partition: tuple[str, int] | None = None) -> pa.Table:
-        """A row for each partition and key that has any state: topic, partition, key, and a column
-        for each variable. Raises as `get` does, but for several partitions."""
-        shown = self._shown
+    def get_many(
+        self,
+        keys: Iterable[Key],
+        partition: tuple[str, int] | None = None,
+        *,
+        variables: Names = (),
+    ) -> pa.Table:
+        """A row for each partition and key that has any of the state: topic, partition, key, and a
+        column for each variable. Raises as `get` does, but for several partitions."""
+        shown = self._shown.of(variables)
         found = [
-            table_rows(at, rows, shown.form)
+            table_rows(at, rows, shown.columns)
             for at, rows in shown.found(map(_bytes, keys), partition)
         ]
-        return pa.Table.from_batches(found, table_columns(shown.form))
+        return pa.Table.from_batches(found, table_columns(shown.columns))
 
     def scan(
         self,
@@ -197,11 +215,12 @@ class StateReader:
         until_key: Key | None = None,
         limit: int = 1_000,
         partition: tuple[str, int] | None = None,
+        variables: Names = (),
     ) -> pa.Table:
         """The first `limit` keys, in the order of their bytes, that begin with `prefix` and lie in
         [from_key, until_key): rows as of `get_many`. It reads all keys. Raises as `get_many`."""
-        shown = self._shown
-        found = pa.Table.from_batches([], table_columns(shown.form))
+        shown = self._shown.of(variables)
+        found = pa.Table.from_batches([], table_columns(shown.columns))
         for at in shown.chosen(partition):
             for rows in shown.rows(at):
                 keys = rows.column(KEY)
@@ -210,7 +229,7 @@ class StateReader:
                     keep = pc.and_(keep, pc.greater_equal(keys, _bytes(from_key)))
                 if until_key is not None:
                     keep = pc.and_(keep, pc.less(keys, _bytes(until_key)))
-                kept = table_rows(at, rows.filter(keep), shown.form)
+                kept = table_rows(at, rows.filter(keep), shown.columns)
                 found = pa.concat_tables([found, pa.Table.from_batches([kept])])
                 if found.num_rows > _SORTED_LIMITS * limit + BLOCK_ROWS:
                     found = _first_keys(found, limit)

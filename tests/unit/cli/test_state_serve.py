@@ -126,7 +126,7 @@ def test_a_key_in_the_partitions_that_have_it(server: LocalServer) -> None:
     found = document(server, "/keys/b")
     states = [(each["partition"], each["state"]) for each in found["states"]]
     assert states == [(0, {"total": 2}), (1, {"total": 0})]
-    [only] = document(server, "/keys/b?partition=t-1")["states"]
+    [only] = document(server, "/keys/b?partition=t-1&variables=total")["states"]
     assert only["state"] == {"total": 0}
     # What a path needs to be told otherwise, and bytes that are no text.
     assert document(server, "/keys/a%2Fb")["states"][0]["state"] == {"total": 1}
@@ -176,8 +176,13 @@ def test_what_it_is_of(server: LocalServer) -> None:
         ("/keys/b?partition=t", None, "partition is TOPIC-NUMBER"),
         ("/keys/b?partition=%FF-0", None, "know of no partition"),
         ("/keys/b?partition=t-9", None, "know of no partition t-9; they know of: t-0, t-1"),
-        ("/keys/b?part=t-1", None, "/keys takes no 'part': its parameters are partition"),
-        ("/scan?prefx=a", None, "its parameters are prefix, from, until, limit, partition"),
+        (
+            "/keys/b?part=t-1",
+            None,
+            "/keys takes no 'part': its parameters are partition, variables",
+        ),
+        ("/scan?prefx=a", None, "are prefix, from, until, limit, partition, variables"),
+        ("/scan?variables=totl", None, "no variable 'totl'; there are: total"),
         ("/status?seq=1", None, "it has no parameters"),
         ("/keys", b"[]", 'the body is {"keys": ["...", ...]}'),
         ("/keys", b'{"keys": [1]}', 'the body is {"keys": ["...", ...]}'),
@@ -254,7 +259,7 @@ def test_another_address_needs_a_token(tmp_path: Path) -> None:
 def test_what_cannot_be_read_is_said(
     server: LocalServer, reader: StateReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def gone(*_: Any) -> Any:
+    def gone(*_: Any, **__: Any) -> Any:
         raise error("STATE_GONE", "a file of states that a commit names is gone", path="x")
 
     monkeypatch.setattr(reader, "get_all", gone)

@@ -48,8 +48,8 @@ _AS_BYTES: Final = "surrogateescape"
 # What may be asked for behind ?, by path: another name would be passed over.
 _ASKED: Final = {
     "/status": (),
-    "/keys": ("partition",),
-    "/scan": ("prefix", "from", "until", "limit", "partition"),
+    "/keys": ("partition", "variables"),
+    "/scan": ("prefix", "from", "until", "limit", "partition", "variables"),
 }
 _PATHS: Final = "there are /, /status, /keys/KEY, POST /keys and /scan"
 
@@ -165,9 +165,9 @@ class StateAnswers:
     def _key(self, text: str, query: Mapping[str, str], request: Request) -> Answer:
         key = _read_key(text)
         if _wants_arrow(request):
-            return _arrow(self._reader.get_many([key], _partition(query)))
+            return _arrow(self._reader.get_many([key], **_chosen(query)))
         told = self._told() | {"key": in_json(key)}
-        found = self._reader.get_all(key, _partition(query))
+        found = self._reader.get_all(key, **_chosen(query))
         states = [{**at._asdict(), "state": jsonable(state)} for at, state in found.items()]
         status = HTTPStatus.OK if states else HTTPStatus.NOT_FOUND
         return json_answer("state.get/1", {**told, "states": states}, status)
@@ -180,21 +180,19 @@ class StateAnswers:
             raise _Refused('the body is {"keys": ["...", ...]}') from None
         if len(keys) > _LIMIT_MAX:
             raise _Refused(f"there are {len(keys)} keys, and {_LIMIT_MAX} are the most")
-        partition = _partition(query)
-        return self._rows(lambda: self._reader.get_many(keys, partition), request)
+        return self._rows(partial(self._reader.get_many, keys, **_chosen(query)), request)
 
     def _scan(self, query: Mapping[str, str], request: Request) -> Answer:
         limit = number_in(query.get("limit", str(_LIMIT)))
         if limit is None or not 0 < limit <= _LIMIT_MAX:
             raise _Refused(f"limit is a number from 1 to {_LIMIT_MAX}")
-        bounds = {
+        bounds: dict[str, Any] = {
             name: _read_key(query[asked])
             for name, asked in (("from_key", "from"), ("until_key", "until"))
             if query.get(asked)
         }
         prefix = _read_key(query["prefix"]) if query.get("prefix") else b""
-        partition = _partition(query)
-        scan = partial(self._reader.scan, prefix, **bounds, limit=limit, partition=partition)
+        scan = partial(self._reader.scan, prefix, **bounds, limit=limit, **_chosen(query))
         return self._rows(scan, request)
 
     def _rows(self, ask: Callable[[], pa.Table], request: Request) -> Answer:
@@ -219,6 +217,12 @@ def _read_key(text: str) -> bytes:
     if key is None:
         raise _Refused("records without a key have no state")
     return key
+
+
+def _chosen(query: Mapping[str, str]) -> dict[str, Any]:
+    """Of which partition and variables a request asks for state."""
+    names = [name.strip() for name in query.get("variables", "").split(",")]
+    return {"partition": _partition(query), "variables": [*filter(None, names)]}
 
 
 def _partition(query: Mapping[str, str]) -> TopicPartition | None:
