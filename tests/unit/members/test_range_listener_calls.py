@@ -33,6 +33,7 @@ class Told:
     def __init__(self) -> None:
         self.calls: list[tuple[str, Any]] = []
         self.failure: Exception | None = None
+        self.is_ready = True
 
     def note(self, what: str, ranges: Any) -> None:
         self.calls.append((what, {p: list(spans) for p, spans in ranges.items()}))
@@ -45,6 +46,10 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Told:
     told = Told()
 
     class Noting(KeyRangeListener):
+        def on_key_ranges_announced(self, ranges: Any) -> bool:
+            told.note("announced", ranges)
+            return told.is_ready
+
         def on_key_ranges_assigned(self, ranges: Any) -> None:
             told.note("assigned", ranges)
 
@@ -188,6 +193,38 @@ def test_of_many_tasks_one_tells_and_all_wait_for_it(
 
     assert seen == [1] * 8
     listening.tell(OWN, 1, not_asked)
+
+
+def test_what_it_gets_is_announced_until_it_is_ready(
+    listening: Listening, told: Told, tmp_path: Path
+) -> None:
+    told.is_ready = False
+    assert [listening.announce("g-0", 2, ALL) for _ in range(2)] == [False, False]
+    told.is_ready = True
+    assert listening.announce("g-0", 2, ALL)
+    # Another process of the executor, which begins anew.
+    assert Listening("state_here:Noting", "query", "g", tmp_path).announce("g-0", 2, ALL)
+    assert told.calls == [("announced", {FIRST: [SPACE]})] * 3
+    # A second change, while that one is prepared, and a slot by another name.
+    assert listening.announce("g-0", 2, LOWER_AND_OTHER)
+    assert listening.announce("g-0", 3, LOWER_AND_OTHER)
+    assert listening.announce("g-1", 3, LOWER_AND_OTHER)
+    assert len(told.calls) == 6
+
+
+def test_where_nothing_is_announced_it_hears_nothing(listening: Listening, told: Told) -> None:
+    assert listening.announce("g-0", 0, {})
+    assert told.calls == []
+
+
+def test_one_that_fails_has_nothing_to_prepare(
+    listening: Listening, told: Told, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Key ranges move at once, and the failure is in the log."""
+    told.failure = RuntimeError("no room")
+    assert [listening.announce("g-0", 2, ALL) for _ in range(2)] == [True, True]
+    assert len(told.calls) == 1
+    assert "no room" in caplog.text
 
 
 def test_queries_and_groups_are_told_apart(tmp_path: Path, told: Told) -> None:
