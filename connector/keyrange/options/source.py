@@ -291,9 +291,7 @@ def idle_options(options: SourceOptions, works: bool = False) -> Iterator[str]:
     ):
         if given and not counts:
             yield f"option '{name}' changes nothing without {needed}"
-    if works:
-        return
-    if not options.commits.individual:
+    if not works and not options.commits.individual:
         # These are made of commitTable where they are not given.
         made = ("dead_letter_table", "verdict_directory", "state_directory")
         said = ("table", "transactional", "record_timeout_ms", "batch_time_budget_ms")
@@ -301,7 +299,9 @@ def idle_options(options: SourceOptions, works: bool = False) -> Iterator[str]:
         for name in _given(commits, CommitOptions(), but):
             yield f"option '{name}' changes nothing without {_INDIVIDUALLY}"
     if not members.pinned:
-        for name in _given(members, MemberOptions(), ("table", "group")):
+        # Copies of a job's state are below slot.directory without members too.
+        but = ("table", "group", *(("slot_directory",) if works else ()))
+        for name in _given(members, MemberOptions(), but):
             yield f"option '{name}' changes nothing without pin"
 
 
