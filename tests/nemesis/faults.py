@@ -99,7 +99,8 @@ def filled(place: Callable[[World], Path]) -> Callable[[World, Supervisor, Fault
     """A file that takes all room, up to the last byte."""
 
     def fill(world: World, supervisor: Supervisor, fault: Fault) -> Heal:
-        path = place(world) / "ballast"
+        # On a busy machine the next one may come before this one is over.
+        path = place(world) / f"ballast-{fault.at_s}"
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT)
         try:
             for size in (1 << 20, 1 << 12):
