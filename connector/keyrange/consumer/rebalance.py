@@ -102,8 +102,7 @@ class Sharing:
         if seen.assignment and seen.assignment != self._document:
             share = read_share(seen.assignment)
             self._document = seen.assignment
-            # Brokers that are away from now on come back: they are waited for longer than at first.
-            self._holding.cluster.contacted = True
+            self._holding.cluster.has_answered()
             if share.wish in (None, self._interest.wish):
                 self._follow(share, listener)
             else:

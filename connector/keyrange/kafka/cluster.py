@@ -40,6 +40,8 @@ from keyrange.options.kafka_properties import ClientSettings
 # The first contact of a query is judged soon: a wrong address or password should be named while
 # somebody is looking.
 FIRST_CONTACT_MS: Final = 8_000
+# The bootstrap servers of clusters that this process knows.
+_CONTACTED: Final[set[tuple[tuple[str, int], ...]]] = set()
 # Topics that were created a moment ago are not known to every broker yet.
 _MISSING_TOPIC_MS: Final = 3_000
 # A last try is given so long, also where its deadline is nearer: one of so many brokers.
@@ -65,8 +67,14 @@ class Cluster:
         self._connections: dict[tuple[str, int, bool], Connection] = {}
         self._brokers: dict[int, Broker] = {}
         self._known_missing: set[str] = set()
-        # Whether the cluster has ever answered: the first contact is judged sooner.
-        self.contacted = False
+        # Whether its leaders have ever answered this process: the first contact is judged sooner.
+        self.contacted = settings.bootstrap_servers in _CONTACTED
+
+    def has_answered(self) -> None:
+        """Its leaders have: brokers that are away from now on come back, and this process waits for
+        them longer than at first, whichever client it asks."""
+        self.contacted = True
+        _CONTACTED.add(self.settings.bootstrap_servers)
 
     def close(self) -> None:
         for connection in self._connections.values():
@@ -222,7 +230,7 @@ class Cluster:
 
         read = partial(read_numbers, "name", "partition_index", "offset", "leader_epoch")
         found = self.ask_leaders(view, wanted, request, read, timeout_ms)
-        self.contacted = True
+        self.has_answered()
         return check_offsets(found, wanted)
 
     def ask_leaders(

@@ -108,6 +108,7 @@ class TransactionalProducer:
             raise
         self._sender.commit(token)
         self._run()
+        self._cluster.has_answered()
 
     def _offer(self, batches: Iterable[Batch]) -> None:
         """Take batches, and send them meanwhile: each time that there may be another request."""

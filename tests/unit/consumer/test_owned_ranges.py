@@ -64,7 +64,7 @@ class Member:
     """A consumer of the group g that shares topic t."""
 
     def __init__(self, options: dict[str, str], slot: str) -> None:
-        cluster: Any = SimpleNamespace(contacted=False, describe=lambda *_: VIEW)
+        cluster: Any = SimpleNamespace(has_answered=lambda: None, describe=lambda *_: VIEW)
         self.holding = OwnedRanges(parse_consumer_options(options), cluster, slot)
         self.seen = GroupMembership()
         self.listener = Listener()

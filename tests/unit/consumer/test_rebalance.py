@@ -53,6 +53,9 @@ class Stage:
         interest = Interest("a", (() if pattern else ("t",)), pattern=pattern)
         self.sharing = Sharing(stands_for, stands_for, interest, 30_000, 5_000, stands_for)
 
+    def has_answered(self) -> None:
+        self.contacted = True
+
     def describe(self, topics: Any) -> ClusterView:
         self.asked.append(sorted(topics))
         if self.failure is not None:

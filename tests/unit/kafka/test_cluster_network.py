@@ -22,7 +22,7 @@ from brokers.shared_readers import Shared, flat
 from keyrange.errors import KeyrangeError, UnavailableError, error
 from keyrange.kafka import cluster as cluster_module
 from keyrange.kafka import socket_opening
-from keyrange.kafka.cluster import Cluster
+from keyrange.kafka.cluster import FIRST_CONTACT_MS, Cluster
 from keyrange.kafka.cluster_view import Broker
 from keyrange.kafka.fetching.fetch import ReadSettings, SplitReader
 from keyrange.model.checkpoint import read_checkpoint
@@ -76,7 +76,7 @@ def test_what_the_last_try_had_no_time_to_find_again_is_named() -> None:
         answering = threading.Thread(target=hang_up_once_and_fall_silent)
         answering.start()
         cluster = Cluster(
-            ClientSettings(bootstrap_servers=[listener.getsockname()], default_api_timeout_ms=500)
+            ClientSettings(bootstrap_servers=(listener.getsockname(),), default_api_timeout_ms=500)
         )
         with pytest.raises(KeyrangeError) as failure:
             cluster.describe(["t"])
@@ -354,3 +354,13 @@ def test_a_name_that_no_topic_can_have_is_asked_of_no_broker(broker: LoopbackClu
     assert "a name of 250 characters that begins 'xxx" in failure.value.message
     assert broker.requests(METADATA) == []
     cluster.close()
+
+
+def test_who_has_had_an_answer_waits_longer_with_all_its_clients() -> None:
+    known, other = (ClientSettings(bootstrap_servers=((name, 9),)) for name in ("known", "other"))
+    first = Cluster(known)
+    assert first.deadline(None).left_ms <= FIRST_CONTACT_MS
+    first.has_answered()
+    for each in (first, Cluster(known)):
+        assert each.deadline(None).left_ms > FIRST_CONTACT_MS
+    assert Cluster(other).deadline(None).left_ms <= FIRST_CONTACT_MS

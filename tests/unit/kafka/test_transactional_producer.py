@@ -69,6 +69,9 @@ class World:
         self.refuses: KeyrangeError | None = None
         self._links: dict[tuple[int, bool], Link] = {}
 
+    def has_answered(self) -> None:
+        pass
+
     def brokers(self, timeout_ms: float) -> dict[int, Broker]:
         return {node_id: Broker(node_id, "broker", node_id) for node_id in range(NODES)}
 
