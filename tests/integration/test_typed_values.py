@@ -160,6 +160,27 @@ def test_a_function_of_typed_records(
     assert [(each["offset"], each["key"], each["value"]) for each in letters] == [(1, b"k", MISFIT)]
 
 
+@pytest.mark.parametrize("mode", ["batch", "individual"])
+def test_a_record_without_a_value_deletes_by_the_columns_of_its_key(
+    job: TableJob, tmp_path: Path, mode: str
+) -> None:
+    given = {"keyFormat": "json", "keySchema": "id bigint", "columns": "value"}
+    given |= {"valueFormat": "json", "valueSchema": "id bigint, n int"}
+    given |= individual(tmp_path) if mode == "individual" else {}
+
+    def produce(*sent: tuple[int, int | None]) -> None:
+        for id, n in sent:
+            value = None if n is None else b'{"id": %d, "n": %d}' % (id, n)
+            job.produce(Record(value, b'{"id": %d}' % id, id % 2))
+
+    produce((1, 1), (2, 1), (1, None), (3, 1), (3, None), (3, 2))
+    job.run(into={"keys": ["id"]}, **given)
+    assert sorted((row["id"], row["n"]) for row in job.rows()) == [(2, 1), (3, 2)]
+    produce((2, None), (4, 1))
+    job.run(into={"keys": ["id"]}, **given)
+    assert sorted((row["id"], row["n"]) for row in job.rows()) == [(3, 2), (4, 1)]
+
+
 def test_a_function_may_answer_with_the_value(job: TableJob) -> None:
     job.produce(Record(GOOD, b"k", 0))
     job.run(lambda record: record.value, TYPED["valueSchema"], **TYPED)

@@ -337,7 +337,8 @@ class TableJob(WithoutTable):
         if any(each.is_staged for each in tables):
             needed.add("timestamp")
         if any(each.tombstones for each in tables):
-            needed.add("value")
+            # A record without a value deletes by its key.
+            needed.update(("key", "value"))
         if forms.rows is not None:
             needed.add("key")
         manifests = self._options.commits.verdict_directory

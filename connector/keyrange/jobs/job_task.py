@@ -119,13 +119,14 @@ class JobTask:
         columns = outputs[0].schema
         # Of a topic a value may stay one column.
         whole = columns.field("value").type if "value" in columns.names else None
+        keys = outputs[0].keys if outputs[0].tombstones else ()
         functions = _functions_of(definition.function) if definition.function else None
         return Job(
             order.partitions,
             order.settings,
             definition.mode,
             columns,
-            functions.function if functions else own_columns(columns.names, whole),
+            functions.function if functions else own_columns(columns.names, whole, keys),
             keeps_offsets=definition.holds,
             as_they_are=functions is None,
             nulls_first=options.key_ranges.nulls_first,

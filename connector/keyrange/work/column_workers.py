@@ -3,11 +3,12 @@ written as they are."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from keyrange.work.model.outcome import Cause
 from keyrange.work.outcome_rows import OutcomeRows
@@ -54,17 +55,35 @@ class ColumnWorker:
         return texts
 
 
-def own_columns(names: list[str], whole: pa.DataType | None = None) -> Callable[[Any], Any]:
+def own_columns(
+    names: list[str], whole: pa.DataType | None = None, keys: Sequence[str] = ()
+) -> Callable[[Any], Any]:
     """Records in the columns of a table or topic: a value that has fields is a column for each,
-    unless it stays `whole`, which is its type. Tasks read more than these, to know which records
-    they are."""
+    unless it stays `whole`, which is its type. Where there is no value, `keys` are those of the
+    record's key that has them. Tasks read more than these, to know which records they are."""
 
     def own(batch: pa.RecordBatch) -> pa.RecordBatch:
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
         value = columns.get("value")
         if value is not None and pa.types.is_struct(value.type) and value.type != whole:
             del columns["value"]
-            columns |= zip([field.name for field in value.type], value.flatten(), strict=True)
+            fields = dict(zip([field.name for field in value.type], value.flatten(), strict=True))
+            if value.null_count:
+                fields |= _keys_of(fields, columns.get("key"), keys, value.is_null())
+            columns |= fields
         return pa.RecordBatch.from_pydict({name: columns[name] for name in names})
 
     return own
+
+
+def _keys_of(
+    fields: Mapping[str, pa.Array], key: pa.Array | None, names: Sequence[str], lacks: pa.Array
+) -> dict[str, pa.Array]:
+    if key is None or not pa.types.is_struct(key.type):
+        return {}
+    said = dict(zip([field.name for field in key.type], key.flatten(), strict=True))
+    return {
+        name: pc.if_else(lacks, said[name], fields[name])
+        for name in names
+        if name in fields and name in said and said[name].type == fields[name].type
+    }
