@@ -1,12 +1,12 @@
-"""The work that people do with state, on real flights: what comes of it equals what Spark makes of
-the same records."""
+"""The work that people do with state and windows, on real flights: what comes of it equals what
+Spark makes of the same records."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from spark.sources import options
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
-FLIGHT = "carrier string, flight int, air_time int, dest string"
+FLIGHT = "carrier string, flight int, air_time int, dest string, at long, dep_delay int"
 FLIGHTS = 4_000
 PARTITIONS = 3
 
@@ -37,7 +37,8 @@ def flights() -> Iterator[dict[str, Any]]:
     assert spec is not None
     assert spec.submodule_search_locations is not None
     [path] = Path(spec.submodule_search_locations[0]).rglob("flights.csv*")
-    columns = ["tailnum", "carrier", "flight", "air_time", "dest"]
+    columns = ["tailnum", "carrier", "flight", "air_time", "dest", "dep_delay"]
+    columns += ["time_hour", "minute"]
     table = pd.read_csv(path, usecols=columns, nrows=2 * FLIGHTS).dropna()
     for row in table.itertuples():
         yield {
@@ -46,6 +47,9 @@ def flights() -> Iterator[dict[str, Any]]:
             "flight": int(row.flight),
             "air_time": int(row.air_time),
             "dest": row.dest,
+            # When it was to take off: some did so the next day.
+            "at": pd.Timestamp(row.time_hour).value // 1_000_000 + int(row.minute) * 60_000,
+            "dep_delay": int(row.dep_delay),
         }
 
 
@@ -130,6 +134,62 @@ def test_duplicates_equal_a_first_by_key(job: TableJob, tmp_path: Path) -> None:
     found = sorted(tuple(row.values()) for row in job.rows())
     assert found == sorted(map(tuple, expected.collect()))
     assert len(found) < FLIGHTS
+
+
+# The windows of guides/time.md.
+WINDOWS: dict[str, tuple[Any, Callable[[], Any]]] = {
+    "stays of aircraft": (
+        keyrange.windows.session("1d").count(flights="*").sum("air_time").last("dest"),
+        lambda: F.session_window("t", "1 day"),
+    ),
+    "delay in the last hour": (
+        keyrange.windows.hopping("1h", "5m").avg(delay="dep_delay").max("dep_delay").count(),
+        lambda: F.window("t", "1 hour", "5 minutes"),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", WINDOWS)
+def test_windows_equal_those_of_spark(
+    job: TableJob, sample: list[Record], tmp_path: Path, kind: str
+) -> None:
+    windows, of_spark = WINDOWS[kind]
+    if kind == "delay in the last hour":
+        job.topic = job.topics.create_topic("airports", PARTITIONS)
+        dest = [json.loads(each.value or b"")["dest"].encode() for each in sample]
+        pairs = zip(sample, dest, strict=True)
+        job.produce(*(Record(each.value, to, sum(to) % PARTITIONS) for each, to in pairs))
+    given = own(tmp_path) | {"keyFormat": "string", "valueFormat": "json", "valueSchema": FLIGHT}
+    time = keyrange.EventTime("at", delay="2d")
+    expected = (
+        records(job)
+        .withColumn("t", F.timestamp_millis("f.at"))
+        .groupBy("key", of_spark().alias("w"))
+        .agg(
+            F.count("*").alias("count"),
+            F.sum("f.air_time").alias("sum"),
+            F.max_by("f.dest", "f.at").alias("last"),
+            F.avg("f.dep_delay").alias("avg"),
+            F.max("f.dep_delay").alias("max"),
+        )
+        .select("key", F.unix_millis("w.start"), F.unix_millis("w.end"), *AGGREGATES[kind])
+        .collect()
+    )
+    job.run(windows, time=time, **given)
+    over = json.dumps({"at": 1_400_000_000_000}).encode()
+    job.produce(*(Record(over, b"over", number) for number in range(PARTITIONS)))
+    job.run(windows, time=time, **given)
+    found = []
+    for key, start, end, *values in (row.values() for row in job.rows()):
+        found.append((key, *(round(each.timestamp() * 1000) for each in (start, end)), *values))
+    assert sorted(found) == sorted(map(tuple, expected))
+    assert len(found) > 1_000
+
+
+AGGREGATES = {
+    "stays of aircraft": ("count", "sum", "last"),
+    "delay in the last hour": ("avg", "max", "count"),
+}
 
 
 class Flown(StatefulProcessor):
