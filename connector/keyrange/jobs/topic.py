@@ -221,7 +221,10 @@ def _forms(
     """How keys and values are written. Raises INVALID_TOPIC_COLUMNS."""
     names = schema.names
     if topic.name and TOPIC in names:
-        raise _refused(f"{label} has a name, and the rows a column topic: leave one of them out")
+        which = "of the source's own columns option columns takes some, such as key,value"
+        raise _refused(
+            f"{label} has a name, and the rows a column topic: leave one of them out; {which}"
+        )
     if not topic.name and TOPIC not in names:
         raise _refused(f"{label} has no name, and the rows have no column topic")
     arrow = to_arrow_schema(schema, timezone="UTC")
