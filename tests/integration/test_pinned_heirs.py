@@ -7,8 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from brokers.real_broker import Record, Topics, send
 from faults.key_feeder import Feeder
+from keyrange.members.table.assignment_admin import open_members, write_command
 from project.forms import by_form
 from queries.pinned_cluster import BRIEF, PinnedCluster, PinnedRun, pinned_cluster
 from queries.state_moves import PARTITIONS, folded, moved_bytes, restored_by
@@ -87,3 +90,50 @@ def test_a_lost_host_is_stood_for_and_then_inherited(topics: Topics, tmp_path: P
         folded(run, feeder.sent + at.sent)
     assert while_away - begun <= moved * 0.1
     assert after - while_away <= moved * 0.1
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_an_heir_that_dies_and_a_driver_that_does_are_no_reason_to_move(
+    topics: Topics, tmp_path: Path
+) -> None:
+    """Key ranges stay where they are until somebody has copied what their keys have."""
+    waits = {"warmup.timeout.ms": "600000", "registration.timeout.ms": "600000"}
+    given = GIVEN | waits | {"members.expected": "2"}
+    with lake(topics, tmp_path, "dying") as (at, feeder):
+        at.cluster.to_two(at.cluster.executors()[2])
+        slowly = given | {"warmup.bytes.per.second": "1k"}
+        run = at.cluster.start_counting("dying", at.topic, **slowly)
+        two = run.settle(2)
+        at.send(at.records)
+        at.restored(run)
+        members = open_members(str(run.place / "members"), {})
+        write_command(members, "scale", "", "a third one", "test", now_ms=1, count=3)
+        at.cluster.do("executors", count=3)
+        for _ in range(2):
+            run.wait(lambda: is_announced(run, 3))
+            heir = at.cluster.executors()[-1]
+            run.more_batches()
+            at.cluster.kill_executor(heir)
+            at.cluster.has_executors(3)
+        run.wait(lambda: is_announced(run, 3))
+        assert run.assignment() == two
+        at.cluster.close()
+        with pinned_cluster(topics, tmp_path, MASTER, CONFS, hosts=True) as cluster:
+            again = cluster.start_counting("dying", at.topic, **given)
+            three = again.settle(3)
+            moved = moved_bytes(again, two, three)
+            begun = at.restored(again)
+            at.send(at.records[::50])
+            more = at.restored(again)
+            feeder.stop()
+            folded(again, feeder.sent + at.sent)
+    assert three.epoch == two.epoch + 1
+    assert more - begun <= moved * 0.1
+
+
+def is_announced(run: PinnedRun, count: int) -> bool:
+    """Whether so many are there, and one of them has nothing yet."""
+    stored = run.table().last()
+    states = [each.state for each in stored.members] if stored is not None else []
+    return len(states) == count and states.count("JOINING") == 1

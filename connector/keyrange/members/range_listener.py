@@ -29,7 +29,8 @@ class KeyRangeListener:
 
         Returns whether it is ready at once; otherwise they come after `Consumer.ready()` or
         warmup.timeout.ms. An executor of a query has no `ready()`: it asks here again, twice a
-        second, until the answer is true.
+        second, until the answer is true. It asks beside its tasks: `keyrange.slot()` is of no use
+        here, and a call that raises counts as one with nothing to prepare.
         """
         return True
 

@@ -103,7 +103,7 @@ def test_a_reassignment_that_is_overdue_comes_with_the_next_batch(
     monkeypatch.setattr(members, "now", lambda: NOW_MS + 5_000 + 300_000 + 65_000)
 
     assert document("members", "list", path)["next"]["in_ms"] == -65_000
-    shown = "since 1 min, with the next batch: dynamic-7f3a joining"
+    shown = "since 1 min, with the next batch, or when its heirs are ready: dynamic-7f3a joining"
     assert shown in text("members", "list", path)
 
 

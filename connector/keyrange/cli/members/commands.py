@@ -233,7 +233,9 @@ def _expected_text(document: Mapping[str, Any]) -> str:
 def _next_text(due: Mapping[str, Any]) -> str:
     because = ", ".join(f"{each['name']} {each['state'].lower()}" for each in due["because"])
     left = f"in {span(due['in_ms'])}, at {moment(due['at'])} UTC"
-    when = left if due["in_ms"] > 0 else f"since {span(-due['in_ms'])}, with the next batch"
+    # The table has nothing of who prepares for key ranges.
+    now = f"since {span(-due['in_ms'])}, with the next batch, or when its heirs are ready"
+    when = left if due["in_ms"] > 0 else now
     return one_line(": ".join(filter(None, (when, because))))
 
 
