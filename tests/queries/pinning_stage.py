@@ -25,6 +25,8 @@ class Stage:
 
     def __init__(self, table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.there: list[str] = []
+        # Host and rack, of those that are not on host h.
+        self.places: dict[str, tuple[str, str]] = {}
         self.state = "Stable"
         self.now_ms = 1_000_000
         self.removed: list[str] = []
@@ -39,7 +41,11 @@ class Stage:
     def group(self) -> GroupView:
         """In a rebalance the coordinator tells nobody's metadata."""
         is_stable = self.state == "Stable"
-        told = {name: MemberMetadata(name, "h", "0", 2.0).to_bytes() for name in self.there}
+        places = {name: self.places.get(name, ("h", "")) for name in self.there}
+        told = {
+            name: MemberMetadata(name, host, "0", 2.0, rack=rack).to_bytes()
+            for name, (host, rack) in places.items()
+        }
         members = [
             Peer(f"id-{name}", name, data if is_stable else b"", "/10.0.0.1")
             for name, data in told.items()

@@ -179,6 +179,26 @@ def greeted_rows(stage: Stage, names: str) -> list[str]:
     return list(greeted(options, greeting, iter(["row"])))  # type: ignore[arg-type]
 
 
+def test_a_member_tells_the_rack_that_its_environment_names(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By which standbys are chosen."""
+    racks: list[str] = []
+
+    def ensured(setup: MemberSetup, *_: object) -> MemberStatus | None:
+        racks.append(setup.rack)
+        return stage.status
+
+    monkeypatch.setattr(module, "ensure_member", ensured)
+    monkeypatch.setenv("ZONE", "eu-1a")
+    stage.hold(60_000)
+    stage.read()
+    assert {*racks} == {""}
+    racks.clear()
+    stage.read(**{"client.rack.env": "ZONE"})
+    assert {*racks} == {"eu-1a"}
+
+
 def test_who_has_to_have_a_name_and_has_none_is_told_why(stage: Stage) -> None:
     stage.status = MemberStatus(state="FAILED", run="run", failure="NO_STATIC_MEMBER_INFO_SET: no")
 

@@ -13,6 +13,7 @@ from keyrange.members.binding.caller import Caller, ask_for_copies, greet
 from keyrange.members.model.assignment import ranges_by_slot
 from keyrange.members.model.copy_book import KnownState
 from keyrange.members.model.pinned_plan import WorkUnit, plan_pinned
+from keyrange.members.model.standbys import standing_by
 from keyrange.members.pinning import Pinning
 from keyrange.members.read_tasks import BoundTask, ReadTask
 from keyrange.model.key_ranges import SPACE
@@ -155,6 +156,28 @@ def test_the_next_run_knows_who_stood_by_and_they_inherit(stage: Stage) -> None:
                 at = max(each.span.from_hash, standby.span.from_hash)
                 if each.slot == "c" and each.span.contains(at) and standby.span.contains(at):
                     assert after.owner_of(partition, at) == standby.slot
+
+
+def test_a_standby_is_in_another_rack_or_else_on_another_host(stage: Stage) -> None:
+    stage.places = {"a": ("h1", "r1"), "b": ("h2", "r1"), "c": ("h3", "r2")}
+    pinning = assigned(stage, "a", "b", "c", **STANDBY)
+    assert stood_for_by(stage) == {"a": {"c"}, "b": {"c"}, "c": {"a", "b"}}
+    # It has come back elsewhere, where nobody says which rack that is.
+    stage.places["c"] = ("h1", "")
+    stage.look(pinning, "a", "b", "c", after_ms=1)
+    assert stood_for_by(stage) == {"a": {"b"}, "b": {"c"}, "c": {"b"}}
+    stage.places = dict.fromkeys("abc", ("h1", "r1"))
+    stage.look(pinning, "a", "b", "c", after_ms=1)
+    assert all(stood_for_by(stage).values()), "where there is one host they are on it"
+
+
+def stood_for_by(stage: Stage) -> dict[str, set[str]]:
+    """The standbys of each slot, as they are written."""
+    stored = stage.rows().last()
+    assert stored is not None
+    assert stored.assignment is not None
+    found = standing_by(stored.assignment.owners, stored.standbys)
+    return {slot: set(each) for slot, each in found.items()}
 
 
 def test_key_ranges_with_state_wait_for_their_heir(stage: Stage) -> None:
