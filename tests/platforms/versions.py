@@ -46,6 +46,12 @@ _PARITY: Final = tuple(
     f"tests/parity/test_{part}_parity.py" for part in ("batch", "rows", "stream")
 )
 
+# What is sent in transactions; brokers before 2.5 are left out by the tests themselves.
+_TRANSACTIONS: Final = tuple(
+    f"tests/integration/test_{part}.py"
+    for part in ("transactions", "consumer_transactions", "topic_jobs")
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Setup:
@@ -66,7 +72,7 @@ class Setup:
 
 
 def _kafka(version: str) -> Setup:
-    return Setup(f"kafka-{version}", _PARITY, {"Kafka brokers": version})
+    return Setup(f"kafka-{version}", (*_PARITY, *_TRANSACTIONS), {"Kafka brokers": version})
 
 
 SETUPS: Final = (
@@ -81,6 +87,8 @@ SETUPS: Final = (
     Setup("spark-4.2.1", _ON_SPARK, {"Spark": "4.2.1"}, packages=("pyspark==4.2.1",)),
     Setup("spark-4.3.0", _WITHOUT_JARS, {"Spark": "4.3.0"}, packages=("pyspark==4.3.0",)),
     *map(_kafka, ("2.3.1", "2.8.2", "3.9.2", "4.3.1")),
+    # The oldest one that takes transactions.
+    Setup("kafka-2.5.1", _TRANSACTIONS, {"Kafka brokers": "2.5.1"}),
 )
 
 
