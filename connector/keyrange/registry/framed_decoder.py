@@ -4,6 +4,7 @@ reads which schema each was written with, and hands the rest to a decoder for th
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
@@ -13,8 +14,9 @@ import pyarrow.compute as pc
 
 from keyrange.formats.format import Format
 from keyrange.formats.grouped_rows import Group, together
+from keyrange.formats.left_out import fields_beyond, tell
 from keyrange.formats.payloads import BadRows, Decoder, Numbers, Payloads, ReadValues
-from keyrange.model.value_forms import ReadSettings, Side, UnfitSchema
+from keyrange.model.value_forms import ReadSettings, Schema, Side, UnfitSchema
 from keyrange.registry.prefixes import (
     BadPrefix,
     Prefix,
@@ -22,7 +24,7 @@ from keyrange.registry.prefixes import (
     prefix_sizes,
     read_prefix,
 )
-from keyrange.registry.registered_schemas import RegisteredSchema
+from keyrange.registry.registered_schemas import RegisteredSchema, SchemaId
 from keyrange.registry.schemas import Schemas
 
 _Array = np.ndarray[Any, Any]
@@ -112,9 +114,24 @@ class FramedDecoder:
             if self._indexed:
                 format: Any = self._format
                 writer = replace(writer, message=format.message_at(writer, said.indexes))
-            return self._format.decoder(self._reader.schema, writer, self._settings)
+            decoder = self._format.decoder(self._reader.schema, writer, self._settings)
         except UnfitSchema as failure:
             return f"schema {said.id} cannot be read as the columns: {failure}"
+        self._tell_of_others(said.id, writer)
+        return decoder
+
+    def _tell_of_others(self, id: SchemaId, writer: Schema) -> None:
+        """Of fields that came into the subject since the query began. Whoever gave the schema of
+        the columns chose among them, and who rescues loses none."""
+        if self._reader.id is None or self._settings.rescues:
+            return
+        # What is skipped need not have a type that columns have.
+        with suppress(UnfitSchema):
+            fields = fields_beyond(self._format.type_of(writer, self._settings), self.type)
+            text = self._reader.schema.text
+            # A name that the columns' schema has is an alias of Avro's.
+            others = [each for each in fields if f'"{each.rpartition(".")[2]}"' not in text]
+            tell(f"schema {id} of the registry has", tuple(others))
 
     def _without_prefix(self, payloads: Payloads, rows: Numbers, more: str) -> Group:
         bad: dict[int, str] = {}

@@ -116,6 +116,15 @@ def test_schemas_change_from_record_to_record() -> None:
     assert times == [MICROS, MILLIS, None, MICROS, MILLIS]
 
 
+def test_a_column_that_came_later_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    more = connect_schema(came_later=None)
+    for _ in range(2):
+        found = read(change("c", more, after=row(came_later=1)), change("c", connect_schema()))
+        assert found.bad == {}
+    [said] = caplog.messages
+    assert "fields that no column takes, and they are dropped: 'came_later'." in said
+
+
 def test_without_a_schema_what_is_clear_is_read() -> None:
     clear = row(at="2024-07-03T09:46:40.123456Z", price="-12.5")
     found = read(change("r", after=clear), change("r", after=clear | {"price": -12.5}))

@@ -9,15 +9,17 @@ things, and is a bad value.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
+from keyrange.formats.column_kinds import below
 from keyrange.formats.connect.columns import DIGITS, Meaning, read_column
 from keyrange.formats.grouped_rows import Group, together
 from keyrange.formats.json.decoder import RAW, JsonDecoder
+from keyrange.formats.left_out import tell
 from keyrange.formats.payloads import Payloads, ReadValues
 from keyrange.formats.schema_document import in_utc
 from keyrange.formats.slow_rows import replaced
@@ -32,10 +34,11 @@ _SCALE_DIGITS: Final = 12
 
 class ConnectDecoder:
     """Reads documents into structs of one type, in which `DIGITS` stands for decimals of any
-    size."""
+    size. `row`: the field with the columns of a table; "" where that is the whole document."""
 
-    def __init__(self, kind: pa.StructType) -> None:
+    def __init__(self, kind: pa.StructType, row: str = "") -> None:
         self._kind = kind
+        self._row = row
         written = _written(kind)
         self._plain = JsonDecoder(written)
         self._with_schema = JsonDecoder(pa.struct([("schema", RAW), ("payload", written)]))
@@ -92,7 +95,15 @@ class ConnectDecoder:
             if len(self._meanings) >= _MEANINGS_MAX:
                 self._meanings.clear()
             self._meanings[schema] = meaning_of(json.loads(schema)) if schema else _NOTHING
+            self._tell_of_others(self._meanings[schema])
         return self._meanings[schema]
+
+    def _tell_of_others(self, meaning: Meaning) -> None:
+        """Of columns that a captured table got since the query began."""
+        kind = self._kind
+        if self._row:
+            kind, meaning = kind.field(self._row).type, meaning.fields.get(self._row, _NOTHING)
+        tell("records have", tuple(_others(meaning, kind)))
 
 
 def null_where_bad(column: pa.StructArray, why: Mapping[int, str]) -> ReadValues:
@@ -141,6 +152,17 @@ def shown(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(kind):
         return pa.struct([each.with_type(shown(each.type)) for each in kind])
     return pa.string() if kind == DIGITS else in_utc(kind)
+
+
+def _others(meaning: Meaning, kind: pa.DataType, path: str = "") -> Iterator[str]:
+    """The paths of the fields that a schema has, and a type has not."""
+    known = {each.name: each.type for each in kind} if pa.types.is_struct(kind) else {}
+    for name, inner in meaning.fields.items() if known else ():
+        at = below(path, name)
+        if name not in known:
+            yield at
+        else:
+            yield from _others(inner, known[name], at)
 
 
 def meaning_of(schema: Any) -> Meaning:

@@ -37,7 +37,8 @@ class _Debezium(ChangeFormat):
 
         if is_avro(reader):
             return EnvelopeDecoder(avro_decoder(writer, reader, _FIELDS))
-        return EnvelopeDecoder(ConnectDecoder(_envelope(columns_of(reader, settings.time_zone))))
+        changes = _envelope(columns_of(reader, settings.time_zone))
+        return EnvelopeDecoder(ConnectDecoder(changes, row="after"))
 
     def said_by(self, payload: bytes) -> Schema | None:
         from keyrange.formats.connect.schema_columns import columns_said_by
