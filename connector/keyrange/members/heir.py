@@ -67,7 +67,7 @@ class Heir:
         if known is not None and known.is_alive():
             return
         _copying.clear()
-        thread = Thread(target=self.run, name="keyrange-heir", daemon=True)
+        thread = Thread(target=self._run_behind_tasks, name="keyrange-heir", daemon=True)
         _copying[self._address] = thread
         thread.start()
 
@@ -76,9 +76,6 @@ class Heir:
         lock = take_lock(self._lock)
         if lock is None:
             return
-        with suppress(OSError):
-            # Linux has priorities of threads: tasks go before.
-            os.setpriority(os.PRIO_PROCESS, get_native_id(), _NICE)
         try:
             while self._step():
                 time.sleep(_PAUSE_S)
@@ -86,6 +83,12 @@ class Heir:
             _log.info("this executor copies no state for now: %s", failure)
         finally:
             os.close(lock)
+
+    def _run_behind_tasks(self) -> None:
+        with suppress(OSError):
+            # Linux has priorities of threads. What is started here has it too.
+            os.setpriority(os.PRIO_PROCESS, get_native_id(), _NICE)
+        self.run()
 
     def _step(self) -> bool:
         """Copy all that is new; whether more may come. Raises as the planning process and the store

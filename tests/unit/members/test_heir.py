@@ -141,8 +141,11 @@ def test_one_process_of_an_executor_copies(stage: Stage) -> None:
 def test_a_slot_that_loses_its_name_is_no_heir_any_more(stage: Stage) -> None:
     stage.change()
     stage.slot = ""
+    before = os.getpriority(os.PRIO_PROCESS, 0)
     stage.heir().run()
     assert stage.missing() != []
+    # Only its own thread goes behind others.
+    assert os.getpriority(os.PRIO_PROCESS, 0) == before
 
 
 def test_what_a_commit_has_merged_away_is_passed_over(stage: Stage) -> None:
