@@ -141,6 +141,8 @@ class ScriptedCluster:
         self._world = world
         self._connections: dict[int, ScriptedConnection] = {}
 
+    def has_answered(self) -> None: ...
+
     def connection(
         self, host: str, port: int, timeout_ms: float | None = None, ahead: bool = False
     ) -> ScriptedConnection:

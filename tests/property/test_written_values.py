@@ -19,7 +19,7 @@ from samples.avro_samples import AvroSamples
 from samples.protobuf_samples import ProtobufSamples
 from samples.value_trials import Refused, Samples, Trial, Unsure, comparable
 
-SAMPLES: list[Samples] = [AvroSamples(), ProtobufSamples()]
+SAMPLES: list[Samples] = [AvroSamples(), ProtobufSamples(json=False)]
 # Schemas, and rows of each.
 TRIALS, ROWS = by_form((20, 20), (80, 40), (400, 80))
 # A value that its decoder makes of what no writer takes.

@@ -51,6 +51,7 @@ class _Maker:
 
     chance: Random
     syntax: str
+    json: bool
     file: Any = field(default_factory=descriptor_pb2.FileDescriptorProto)
 
     def make(self) -> Any:
@@ -92,7 +93,7 @@ class _Maker:
             made.type, made.type_name = _F.TYPE_MESSAGE, chance.choice(later)
         elif kind < 0.4:
             made.type, made.type_name = _F.TYPE_MESSAGE, ".google.protobuf.Timestamp"
-        elif kind < 0.43:
+        elif kind < 0.43 and self.json:
             made.type, made.type_name = _F.TYPE_MESSAGE, f".{chance.choice(_JSON)}"
         elif kind < 0.48 and self.syntax == "proto2":
             inner = message.nested_type.add(name=f"F{number}")
@@ -132,8 +133,8 @@ class _Maker:
         key = entry.field.add(name="key", number=1, label=_F.LABEL_OPTIONAL)
         self._scalar(key, self.chance.choice(_KEYS))
         value = entry.field.add(name="value", number=2, label=_F.LABEL_OPTIONAL)
-        if self.chance.random() < 0.4:
-            names = later or [f".{each}" for each in _JSON]
+        names = later or [f".{each}" for each in _JSON if self.json]
+        if self.chance.random() < 0.4 and names:
             value.type, value.type_name = _F.TYPE_MESSAGE, self.chance.choice(names)
         else:
             self._scalar(value, self.chance.choice(_SCALARS))
@@ -145,11 +146,13 @@ class ProtobufSamples:
     name = format = "protobuf"
     names_writers = False
 
-    def __init__(self) -> None:
+    def __init__(self, json: bool = True) -> None:
+        """`json`: with messages that hold JSON, which are read and not written."""
+        self._json = json
         self._classes: dict[tuple[Schema, bool], Any] = {}
 
     def trial(self, chance: Random, payloads: int) -> Trial:
-        writer = _Maker(chance, chance.choice(["proto2", "proto3", "proto3"])).make()
+        writer = _Maker(chance, chance.choice(["proto2", "proto3", "proto3"]), self._json).make()
         reader = _other(writer, chance) if chance.random() < 0.5 else writer
         trial = Trial(_schema(writer), _schema(reader), [])
         wrote = self._class(trial.writer)

@@ -31,6 +31,8 @@ class SimulatedCluster:
 
     contacted = True
 
+    def has_answered(self) -> None: ...
+
     def __init__(self, topics: Topics, faults: Faults, settings: ClientSettings) -> None:
         self.settings = settings
         self._topics, self._faults = topics, faults

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from dataclasses import fields
 from functools import partial
 from typing import Any, Final
 
@@ -36,12 +37,13 @@ from keyrange.kafka.messages import protocol
 from keyrange.kafka.retry_deadline import Deadline
 from keyrange.model.offsets import TopicPartition, by_topic, topic_name_fault
 from keyrange.options.kafka_properties import ClientSettings
+from keyrange.options.security_properties import SecuritySettings
 
 # The first contact of a query is judged soon: a wrong address or password should be named while
 # somebody is looking.
 FIRST_CONTACT_MS: Final = 8_000
-# The bootstrap servers of clusters that this process knows.
-_CONTACTED: Final[set[tuple[tuple[str, int], ...]]] = set()
+# The ways to clusters that have answered this process.
+_CONTACTED: Final[set[Hashable]] = set()
 # Topics that were created a moment ago are not known to every broker yet.
 _MISSING_TOPIC_MS: Final = 3_000
 # A last try is given so long, also where its deadline is nearer: one of so many brokers.
@@ -68,13 +70,13 @@ class Cluster:
         self._brokers: dict[int, Broker] = {}
         self._known_missing: set[str] = set()
         # Whether its leaders have ever answered this process: the first contact is judged sooner.
-        self.contacted = settings.bootstrap_servers in _CONTACTED
+        self.contacted = _way(settings) in _CONTACTED
 
     def has_answered(self) -> None:
         """Its leaders have: brokers that are away from now on come back, and this process waits for
         them longer than at first, whichever client it asks."""
         self.contacted = True
-        _CONTACTED.add(self.settings.bootstrap_servers)
+        _CONTACTED.add(_way(self.settings))
 
     def close(self) -> None:
         for connection in self._connections.values():
@@ -382,6 +384,12 @@ class Cluster:
 
     def _bootstrap_text(self) -> str:
         return ",".join(f"{host}:{port}" for host, port in self.settings.bootstrap_servers)
+
+
+def _way(settings: ClientSettings) -> Hashable:
+    """Addresses and how connections are secured: with another password it is a first contact."""
+    secured = (getattr(settings, each.name) for each in fields(SecuritySettings))
+    return (settings.bootstrap_servers, *secured)
 
 
 def _ask_metadata(connection: Connection, names: list[str] | None) -> Any:
