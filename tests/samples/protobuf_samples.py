@@ -39,7 +39,6 @@ _SCALARS: Final = [*_INTEGERS, "FLOAT", "DOUBLE", "BOOL", "STRING", "BYTES", "EN
 _KEYS: Final = ["STRING", "STRING", "BOOL", *_INTEGERS]
 _FLOATS: Final = [0.0, -0.0, 1.5, float("inf"), float("-inf"), float("nan"), 1e-40, -7.0]
 _NUMBERS: Final = [*range(1, 17), 100, 2047, 2048, 4095, 4096, 5000, 2**29 - 1]
-# Two messages that say of what kind a value is by its name alone.
 _MICROS: Final = 1_000_000
 _IMPORTED: Final = [timestamp_pb2.DESCRIPTOR, struct_pb2.DESCRIPTOR]
 _JSON: Final = [f"google.protobuf.{name}" for name in ("Struct", "Value", "ListValue")]
@@ -147,7 +146,6 @@ class ProtobufSamples:
     names_writers = False
 
     def __init__(self, json: bool = True) -> None:
-        """`json`: with messages that hold JSON, which are read and not written."""
         self._json = json
         self._classes: dict[tuple[Schema, bool], Any] = {}
 
@@ -396,7 +394,6 @@ def _typed(value: Any, each: Any, maps: set[str]) -> Any:
 
 def _text(value: Any) -> str:
     try:
-        found = json_format.MessageToDict(value)
+        return json.dumps(json_format.MessageToDict(value), ensure_ascii=False, sort_keys=True)
     except ValueError as failure:
         raise Refused(str(failure)) from failure
-    return json.dumps(found, ensure_ascii=False, sort_keys=True)
