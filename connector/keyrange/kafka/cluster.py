@@ -75,8 +75,9 @@ class Cluster:
     def has_answered(self) -> None:
         """Its leaders have: brokers that are away from now on come back, and this process waits for
         them longer than at first, whichever client it asks."""
-        self.contacted = True
-        _CONTACTED.add(_way(self.settings))
+        if not self.contacted:
+            self.contacted = True
+            _CONTACTED.add(_way(self.settings))
 
     def close(self) -> None:
         for connection in self._connections.values():

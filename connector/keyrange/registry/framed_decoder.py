@@ -123,7 +123,7 @@ class FramedDecoder:
     def _tell_of_others(self, id: SchemaId, writer: Schema) -> None:
         """Of fields that came into the subject since the query began. Whoever gave the schema of
         the columns chose among them, and who rescues loses none."""
-        if self._reader.id is None or self._settings.rescues:
+        if self._reader.id in (None, id) or self._settings.rescues:
             return
         # What is skipped need not have a type that columns have.
         with suppress(UnfitSchema):

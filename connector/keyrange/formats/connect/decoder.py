@@ -9,17 +9,16 @@ things, and is a bad value.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
-from keyrange.formats.column_kinds import below
 from keyrange.formats.connect.columns import DIGITS, Meaning, read_column
 from keyrange.formats.grouped_rows import Group, together
 from keyrange.formats.json.decoder import RAW, JsonDecoder
-from keyrange.formats.left_out import tell
+from keyrange.formats.left_out import fields_beyond, tell
 from keyrange.formats.payloads import Payloads, ReadValues
 from keyrange.formats.schema_document import in_utc
 from keyrange.formats.slow_rows import replaced
@@ -103,7 +102,7 @@ class ConnectDecoder:
         kind = self._kind
         if self._row:
             kind, meaning = kind.field(self._row).type, meaning.fields.get(self._row, _NOTHING)
-        tell("records have", tuple(_others(meaning, kind)))
+        tell("records have", tuple(fields_beyond(_shape(meaning), kind)))
 
 
 def null_where_bad(column: pa.StructArray, why: Mapping[int, str]) -> ReadValues:
@@ -154,15 +153,10 @@ def shown(kind: pa.DataType) -> pa.DataType:
     return pa.string() if kind == DIGITS else in_utc(kind)
 
 
-def _others(meaning: Meaning, kind: pa.DataType, path: str = "") -> Iterator[str]:
-    """The paths of the fields that a schema has, and a type has not."""
-    known = {each.name: each.type for each in kind} if pa.types.is_struct(kind) else {}
-    for name, inner in meaning.fields.items() if known else ():
-        at = below(path, name)
-        if name not in known:
-            yield at
-        else:
-            yield from _others(inner, known[name], at)
+def _shape(meaning: Meaning) -> pa.DataType:
+    """The fields that a schema names, as a type; null for what has none."""
+    fields = [(name, _shape(inner)) for name, inner in meaning.fields.items()]
+    return pa.struct(fields) if fields else pa.null()
 
 
 def meaning_of(schema: Any) -> Meaning:
