@@ -271,6 +271,9 @@ def kafka_is_before(*version: int) -> bool:
     return tuple(map(int, re.findall(r"\d+", KAFKA_VERSION))) < version
 
 
+NEEDS_TRANSACTIONS = pytest.mark.skipif(kafka_is_before(2, 5), reason="transactions need Kafka 2.5")
+
+
 @pytest.fixture(scope="session")
 def broker() -> Iterator[EmbeddedBroker]:
     """One broker for the session with all listeners. Never stop or kill it: start your own.

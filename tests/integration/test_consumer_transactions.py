@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from brokers.committed_records import committed_records, wait_until_all_are_over
-from brokers.real_broker import Record, Topics, kafka_is_before, wait_until
+from brokers.real_broker import NEEDS_TRANSACTIONS, Record, Topics, wait_until
 from keyrange import Consumer, KeyRangeListener
 from keyrange.consumer.transactional_commits import TransactionalCommits
 from keyrange.errors import KeyrangeError, error
@@ -31,7 +31,7 @@ from queries.transacting import send_on, send_some, transact
 
 pytestmark = [
     pytest.mark.broker,
-    pytest.mark.skipif(kafka_is_before(2, 5), reason="transactions need Kafka 2.5"),
+    NEEDS_TRANSACTIONS,
 ]
 
 RECORDS = 300

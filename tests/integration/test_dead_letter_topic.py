@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from brokers.committed_records import committed_records, wait_until_all_are_over
-from brokers.real_broker import Topics, kafka_is_before
+from brokers.real_broker import NEEDS_TRANSACTIONS, Topics
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.dead_letter_topic import DeadLetterTopic
 from keyrange.individual_commits.table.dead_letters import DeadLetter, Letter, TimerLetter
@@ -21,7 +21,7 @@ from spark.sources import client
 
 pytestmark = [
     pytest.mark.broker,
-    pytest.mark.skipif(kafka_is_before(2, 5), reason="transactions need Kafka 2.5"),
+    NEEDS_TRANSACTIONS,
 ]
 
 OF_BATCH: dict[str, Any] = {

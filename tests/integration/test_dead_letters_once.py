@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import keyrange
 from brokers.committed_records import committed_records, wait_until_all_are_over
-from brokers.real_broker import Record, Topics, kafka_is_before
+from brokers.real_broker import NEEDS_TRANSACTIONS, Record, Topics
 from keyrange.individual_commits.dead_letter_topic import DeadLetterTopic
 from keyrange.individual_commits.table.commit_table import DeltaCommitTable
 from keyrange.individual_commits.table.dead_letters import open_dead_letters
@@ -27,7 +27,7 @@ pytestmark = [
     pytest.mark.broker,
     pytest.mark.spark,
     pytest.mark.usefixtures("no_query_left"),
-    pytest.mark.skipif(kafka_is_before(2, 5), reason="transactions need Kafka 2.5"),
+    NEEDS_TRANSACTIONS,
 ]
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 

@@ -14,7 +14,7 @@ from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
 import keyrange
-from brokers.real_broker import Record, Topics, kafka_is_before, wait_until
+from brokers.real_broker import NEEDS_TRANSACTIONS, Record, Topics, wait_until
 from commands.commanding import succeed
 from keyrange.individual_commits.table.commit_table import DeltaCommitTable
 from keyrange.individual_commits.table_output import BatchOutput
@@ -27,7 +27,7 @@ from queries.table_jobs import TableJob, individual
 pytestmark = [
     pytest.mark.broker,
     pytest.mark.spark,
-    pytest.mark.skipif(kafka_is_before(2, 5), reason="transactions need Kafka 2.5"),
+    NEEDS_TRANSACTIONS,
 ]
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

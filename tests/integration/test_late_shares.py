@@ -15,7 +15,7 @@ from brokers.committed_records import (
     committed_records,
     wait_until_all_are_over,
 )
-from brokers.real_broker import Topics, kafka_is_before
+from brokers.real_broker import NEEDS_TRANSACTIONS, Topics
 from faults.killed_sender import batches, rows_of
 from keyrange.errors import KeyrangeError
 from keyrange.kafka.cluster import Cluster
@@ -28,7 +28,7 @@ from keyrange.sending.topic_address import TopicAddress
 
 pytestmark = [
     pytest.mark.broker,
-    pytest.mark.skipif(kafka_is_before(2, 5), reason="transactions need Kafka 2.5"),
+    NEEDS_TRANSACTIONS,
 ]
 ROWS = 3_000
 # Brokers look every 10 s for transactions that are over time.

@@ -16,7 +16,7 @@ from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
 import keyrange
-from brokers.real_broker import Record, Topics, kafka_is_before, wait_until
+from brokers.real_broker import NEEDS_TRANSACTIONS, Record, Topics, wait_until
 from queries import rekeying_job
 from queries.ingesting import Ingest
 from spark.sources import options
@@ -25,7 +25,7 @@ pytestmark = [
     pytest.mark.broker,
     pytest.mark.spark,
     pytest.mark.usefixtures("no_query_left"),
-    pytest.mark.skipif(kafka_is_before(2, 5), reason="transactions need Kafka 2.5"),
+    NEEDS_TRANSACTIONS,
 ]
 for module in (sys.modules[__name__], rekeying_job):
     cloudpickle.register_pickle_by_value(module)

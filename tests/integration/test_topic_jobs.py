@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 import keyrange
 from brokers.committed_records import committed_records
-from brokers.real_broker import Record, Topics, kafka_is_before
+from brokers.real_broker import NEEDS_TRANSACTIONS, Record, Topics, kafka_is_before
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits import topic_output
 from keyrange.individual_commits.table.commit_table import DeltaCommitTable
@@ -34,7 +34,7 @@ from spark.sources import committed
 pytestmark = [
     pytest.mark.broker,
     pytest.mark.spark,
-    pytest.mark.skipif(kafka_is_before(2, 5), reason="transactions need Kafka 2.5"),
+    NEEDS_TRANSACTIONS,
 ]
 
 for module in (sys.modules[__name__], topic_jobs):

@@ -14,7 +14,7 @@ from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
 import keyrange
-from brokers.real_broker import Record, Topics, kafka_is_before
+from brokers.real_broker import NEEDS_TRANSACTIONS, Record, Topics
 from keyrange.individual_commits.table.commit_table import DeltaCommitTable
 from keyrange.individual_commits.verdict_store import VerdictStore
 from keyrange.kafka.transactional_producer import TransactionalProducer
@@ -25,7 +25,7 @@ pytestmark = [
     pytest.mark.broker,
     pytest.mark.spark,
     pytest.mark.usefixtures("no_query_left"),
-    pytest.mark.skipif(kafka_is_before(2, 5), reason="transactions need Kafka 2.5"),
+    NEEDS_TRANSACTIONS,
 ]
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 

@@ -16,7 +16,7 @@ from brokers.committed_records import (
     committed_records,
     wait_until_all_are_over,
 )
-from brokers.real_broker import Topics, kafka_is_before
+from brokers.real_broker import NEEDS_TRANSACTIONS, Topics, kafka_is_before
 from faults import killed_sender
 from faults.killed_sender import KEYS, batches, rows_of
 from keyrange.errors import KeyrangeError
@@ -30,7 +30,7 @@ from keyrange.wire.topic_limits import BatchSettings
 
 pytestmark = [
     pytest.mark.broker,
-    pytest.mark.skipif(kafka_is_before(2, 5), reason="transactions need Kafka 2.5"),
+    NEEDS_TRANSACTIONS,
 ]
 
 BOTH = pytest.mark.parametrize("bumps_epochs", [False, True], ids=["v1", "v2"])

@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 
 import keyrange
 from brokers.committed_records import committed_records
-from brokers.real_broker import Record, Topics, kafka_is_before
+from brokers.real_broker import NEEDS_TRANSACTIONS, Record, Topics
 from keyrange.errors import KeyrangeError
 from keyrange.formats.protobuf.descriptors import message_of
 from keyrange.model.value_forms import Schema
@@ -37,7 +37,7 @@ from spark.sources import options
 pytestmark = [
     pytest.mark.broker,
     pytest.mark.spark,
-    pytest.mark.skipif(kafka_is_before(2, 5), reason="transactions need Kafka 2.5"),
+    NEEDS_TRANSACTIONS,
 ]
 
 for module in (sys.modules[__name__], topic_jobs):
