@@ -172,9 +172,11 @@ def work_of(
     delivery: PartitionDelivery,
     spans: Sequence[KeyRange] | None = None,
     again: Collection[int] = (),
+    holds_timers: bool = False,
 ) -> TaskPartition:
     """What a task knows of a partition; of keys only those in `spans`, where it reads no others.
-    `again`: the offsets of records that come again to the task of a job with time."""
+    `again`: the offsets of records that come again to the task of a job with time. `holds_timers`:
+    whether rows of timers are held."""
 
     def is_read(key_hash: int) -> bool:
         return spans is None or any(span.contains(key_hash) for span in spans)
@@ -193,6 +195,7 @@ def work_of(
             if record.offset in again
         },
         frozenset(record.offset for record in delivery.redelivered if record.late),
+        tuple(cell.from_offset for cell in delivery.cells) if holds_timers else (),
     )
 
 

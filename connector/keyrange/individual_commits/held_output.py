@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
 from pyspark.sql.types import StructType
 
@@ -26,6 +27,7 @@ from keyrange.work.appended_files import Output, Target, files_of, writing_again
 from keyrange.work.outcome_rows import HIDDEN, member_type
 
 _CHANGE: Final = from_arrow_type(member_type("change"))
+_ROW_BITS: Final = 32
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,10 @@ class HeldOutput:
             text = f"rows of batch {manifest.batch_id} wait that have column {more[0]!r}"
             raise error("BATCH_UNFINISHED", f"{text}, and the job's have none of that name")
         reader = session.read.schema(columns.add(HIDDEN, _CHANGE)).options(**AS_WRITTEN)
-        return reader.parquet(*(f"{store.location}/{each.name}" for each in files))
+        rows = reader.parquet(*(f"{store.location}/{each.name}" for each in files))
+        # Tasks number the rows of one batch; timers of several may have fired behind one record.
+        row = F.col(f"{HIDDEN}.row") + F.lit(manifest.batch_id << _ROW_BITS)
+        return rows.withColumn(HIDDEN, F.col(HIDDEN).withField("row", row))
 
     def _columns(self, manifest: Manifest, output: Output) -> StructType:
         if output.topic is None:

@@ -32,6 +32,7 @@ from keyrange.options.commits import CommitOptions
 from keyrange.work.outcome_rows import HIDDEN
 
 _BYTES_PER_TASK: Final = 32 << 20
+_BEFORE_ALL: Final = -1
 
 Bounds = Mapping[TopicPartition, tuple[int, int]]
 # Beside a job's columns: the batch of a row, and the last one that has rows of its record.
@@ -40,17 +41,19 @@ _LAST: Final = f"{HIDDEN}_last"
 
 
 class Span(NamedTuple):
-    """Offsets [low, high) of a partition."""
+    """Offsets [low, high) of a partition, for rows of timers [low, fired_high)."""
 
     topic: str
     partition: int
-    low: int
-    high: int
+    low: int = _BEFORE_ALL
+    high: int = OFFSET_MAX
+    fired_high: int = OFFSET_MAX
 
 
 class SetBack(NamedTuple):
     """Where partitions were set back to behind a batch: what it and those before it have made of
-    records from there on is made again."""
+    records from there on is made again. What fired is too, also in a batch that was worked on
+    meanwhile."""
 
     batch_id: int
     ends: Positions
@@ -79,23 +82,21 @@ def left_of(
     """
     left: dict[int, Left] = {}
     for each in earlier:
-        known = before.left.get(each.batch_id, ())
-        merged = {TopicPartition(t, n): (low, high) for t, n, low, high in known}
-        for partition, offset in reached.items():
-            low, high = merged.get(partition, (0, OFFSET_MAX))
-            merged[partition] = max(low, offset), high
-        for partition, at in _ends_in(each.batch_id, set_back):
-            low, high = merged.get(partition, (0, OFFSET_MAX))
-            merged[partition] = low, min(high, at)
-        rows = ((*partition, *ends) for partition, ends in sorted(merged.items()))
-        left[each.batch_id] = tuple(rows)
+        spans = _spans(before.left.get(each.batch_id, ()))
+        for at, offset in reached.items():
+            known = spans.get(at, Span(*at))
+            spans[at] = known._replace(low=max(known.low, offset))
+        for back in set_back:
+            for at, offset in back.ends.items():
+                known = spans.get(at, Span(*at))
+                high = min(known.high, offset) if each.batch_id <= back.batch_id else known.high
+                spans[at] = Span(*at, known.low, high, min(known.fired_high, offset))
+        left[each.batch_id] = tuple(sorted(spans.values()))
     return left
 
 
-def _ends_in(batch_id: int, set_back: Sequence[SetBack]) -> Iterator[tuple[TopicPartition, int]]:
-    for each in set_back:
-        if batch_id <= each.batch_id:
-            yield from each.ends.items()
+def _spans(left: Left) -> dict[TopicPartition, Span]:
+    return {TopicPartition(*row[:2]): Span(*row) for row in left}
 
 
 def ends_of_output(
@@ -186,15 +187,20 @@ class Release:
     def spans(self, manifest: Manifest) -> list[Span]:
         """Of which offsets rows of a batch may be released now, by partition: those of the batch
         end where it did."""
-        ends = read_checkpoint(dict(manifest.end)).positions
-        left = _within_left(
-            manifest, self.bounds, self.topic_ids, self.left.get(manifest.batch_id, ())
-        )
-        return [
-            Span(*at, low, high)
-            for at, (low, high) in left.items()
-            if low < min(high, ends.get(at, high))
-        ]
+        then = read_checkpoint(dict(manifest.end))
+        left = _spans(self.left.get(manifest.batch_id, ()))
+        found: list[Span] = []
+        for at, (before, after) in self.bounds.items():
+            # Of another topic of that name nothing is released.
+            if then.topic_ids.get(at.topic, "") != self.topic_ids.get(at.topic, ""):
+                continue
+            own = left.get(at, Span(*at))
+            # Nothing of the batch itself is out: timers fire behind records that were read before.
+            low = max(own.low, before) if manifest.batch_id < self.batch_id else own.low
+            high = min(own.high, after)
+            if low < min(high, then.positions.get(at, high)):
+                found.append(Span(*at, low, high, min(own.fired_high, after)))
+        return found
 
     def rows(self, verdicts: Sequence[tuple[Manifest, DataFrame]], place: str) -> DataFrame:
         """The rows of batches that are released, with the columns of all of them; column `place`
@@ -202,7 +208,7 @@ class Release:
 
         Where several batches take part each partition comes in the order of its offsets. Of a
         record that several worked on, because somebody has reset the commits, the last one's rows
-        count.
+        count. Each timer has fired once.
         """
         frames = [
             _within(rows, self.spans(each), place).withColumn(_BATCH, F.lit(each.batch_id))
@@ -212,17 +218,26 @@ class Release:
             return frames[0]
         united = reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), frames)
         partition, at = _place(place)
-        of_record = F.max(_BATCH).over(Window.partitionBy(*partition, at))
+        is_fired = _is_fired(united, place)
+        of_record = F.max(F.when(~is_fired, F.col(_BATCH))).over(Window.partitionBy(*partition, at))
         count = tasks_for([each for each, _ in verdicts])
         last_only = united.repartition(count, *partition).withColumn(_LAST, of_record)
         # Rows of a partition are in one of Spark's already.
-        return _sorted(last_only.where(F.col(_BATCH) == F.col(_LAST)), place)
+        return _sorted(last_only.where(is_fired | (F.col(_BATCH) == F.col(_LAST))), place)
 
 
 def _place(name: str) -> tuple[list[Column], Column]:
     """The partition and the offset of a row."""
     topic, partition, offset = (F.col(f"{name}.{each}") for each in PLACE)
     return [topic, partition], offset
+
+
+def _is_fired(rows: DataFrame, place: str) -> Column:
+    """Whether a row is of a timer."""
+    kind: Any = rows.select(place).schema[0].dataType
+    if "fired" not in kind.names:
+        return F.lit(False)
+    return F.coalesce(F.col(f"{place}.fired"), F.lit(False))
 
 
 def in_order(rows: DataFrame, place: str, count: int) -> DataFrame:
@@ -244,30 +259,15 @@ def tasks_for(manifests: Iterable[Manifest]) -> int:
     return 1 + sum(each.output_bytes for each in manifests) // _BYTES_PER_TASK
 
 
-def _within_left(
-    manifest: Manifest, bounds: Bounds, topic_ids: Mapping[str, str], left: Left
-) -> Bounds:
-    """The bounds within what is left of a batch, of the topics that are still those that it
-    read."""
-    then = read_checkpoint(dict(manifest.end)).topic_ids
-    ends = {TopicPartition(t, n): (least, most) for t, n, least, most in left}
-    return {
-        partition: (max(low, ends[partition][0]), min(high, ends[partition][1]))
-        if partition in ends
-        else (low, high)
-        for partition, (low, high) in bounds.items()
-        if then.get(partition.topic, "") == topic_ids.get(partition.topic, "")
-    }
-
-
 def _within(rows: DataFrame, spans: Sequence[Span], place: str) -> DataFrame:
-    schema = "topic string, partition int, low long, high long"
+    schema = "topic string, partition int, low long, high long, fired_high long"
     wanted = rows.sparkSession.createDataFrame(list(spans), schema).alias("bounds")
     (topic, partition), at = _place(place)
+    until = F.col("bounds.high")
     inside: Any = (
         (topic == F.col("bounds.topic"))
         & (partition == F.col("bounds.partition"))
         & (at >= F.col("bounds.low"))
-        & (at < F.col("bounds.high"))
+        & (at < F.when(_is_fired(rows, place), F.col("bounds.fired_high")).otherwise(until))
     )
     return rows.join(F.broadcast(wanted), inside, "left_semi")

@@ -122,7 +122,8 @@ def job(
         made, columns = parts_of_job(parsed, columns_read(parsed), function, time, **given)
         begins = checked_initial(parsed, initial_state, made.kept)
         whole = job(options, made.function, columns, "arrow", made.state, time, made.on_timer)
-        return replace(whole, _initial=begins, _replaces=made.replaces)
+        whole = replace(whole, _replaces=made.replaces, _only_timers=made.only_timers)
+        return replace(whole, _initial=begins)
     kept = state_variables(state)
     check_job(parsed, function, schema, mode)
     forms = value_forms(parsed)
@@ -156,6 +157,7 @@ class TableJob(WithoutTable):
     _time: JobTime | None = None
     _initial: InitialArgument | None = None
     _replaces: tuple[str, ...] = ()
+    _only_timers: bool = False
 
     def __post_init__(self) -> None:
         if any(HIDDEN in each.names for each in self._schemas.values()):
@@ -270,7 +272,8 @@ class TableJob(WithoutTable):
         storage = commits.revealed_storage()
         verdicts = as_spark_names(commits.verdict_directory, checkpoint)
         outputs = [each.output(self._schemas[each.name], not self._function) for each in given]
-        check_held(self._options, self._mode if self._function else "record", self._schemas, topics)
+        if self._calls_for_batches:
+            check_held(self._options, self._schemas)
         self._check_keys(outputs)
         sent = {name: self._prepared(name, each) for name, each in topics.items()}
         addresses = {name: each.address for name, each in sent.items()}
@@ -306,7 +309,13 @@ class TableJob(WithoutTable):
         if not self._function:
             schema = carried(schema, topic, self._options)
         storage = self._options.commits.revealed_storage()
-        return prepared_topic(name, topic, schema, self._options, storage)
+        of_records = self._options.commits.transactional and self._calls_for_batches
+        return prepared_topic(name, topic, schema, self._options, storage, of_records)
+
+    @property
+    def _calls_for_batches(self) -> bool:
+        """Whether a function of the user's makes rows of many records at once."""
+        return bool(self._function) and self._mode == "arrow" and not self._only_timers
 
     def _check_keys(self, outputs: list[OutputTable]) -> None:
         if self._replaces and not any(each.keys for each in outputs):

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike
 from typing import Any
 
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import LongType, StructType
 
 from keyrange.errors import invalid_options
 from keyrange.keyed_state.variables import State, Variable, variables_of
-from keyrange.model.columns import COLUMNS, PLACE
+from keyrange.model.columns import COLUMNS, OFFSET
 from keyrange.model.subscription import Assign, Subscribe
 from keyrange.options import SourceOptions
 from keyrange.source.schema import source_schema, typed_schema
@@ -122,9 +122,9 @@ def time_of(
         raise invalid_options(str(failure)) from None
     if (mistake := _no_time(options, found)) is not None:
         raise invalid_options(mistake)
-    if options.commits.transactional:
-        text = "time and commit.isolation=transactional exclude each other"
-        raise invalid_options(f"{text}: rows of timers are of no record that others wait for")
+    if options.commits.transactional and options.commits.state_topic:
+        text = "time, state.topic and commit.isolation=transactional exclude each other"
+        raise invalid_options(f"{text}: a key's timers would have to wait in several topics")
     return found
 
 
@@ -147,22 +147,20 @@ def _no_time(options: SourceOptions, time: JobTime) -> str | None:
     return None
 
 
-def check_held(
-    options: SourceOptions, mode: str, schemas: Mapping[str, StructType], topics: Collection[str]
-) -> None:
-    """Of rows that wait for those before them it has to be known which record each is of. Raises
-    INVALID_OPTIONS."""
-    if mode == "record" or not options.commits.transactional:
+def check_held(options: SourceOptions, schemas: Mapping[str, StructType]) -> None:
+    """Of rows that wait for those before them it has to be known which record each is of, where
+    they are made of many at once. Raises INVALID_OPTIONS."""
+    if not options.commits.transactional:
         return
     unplaced = [
         name or "the output"
         for name, schema in schemas.items()
-        if name in topics or not {*PLACE} <= {*schema.names}
+        if OFFSET not in schema.names or schema[OFFSET].dataType != LongType()
     ]
     if unplaced:
         raise invalid_options(
-            "commit.isolation=transactional needs mode='record', or rows for tables that have "
-            "the columns topic, partition and offset of their record: not so "
+            "commit.isolation=transactional needs mode='record', windows with emit='final', or "
+            "rows that have a column offset, a long: that of the record that each is of. Not so "
             f"{', '.join(unplaced)}"
         )
 

@@ -16,6 +16,7 @@ from keyrange.errors import KeyrangeError, error, invalid_options
 from keyrange.jobs.record_columns import columns_read
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.topic_settings import topic_settings
+from keyrange.model.columns import OFFSET
 from keyrange.model.value_forms import WRITTEN, Side, UnfitSchema, WrittenForm
 from keyrange.options import SourceOptions
 from keyrange.options.kafka_properties import ClientSettings
@@ -162,8 +163,10 @@ def prepared_topic(
     schema: StructType,
     source: SourceOptions,
     storage: Mapping[str, str] | None = None,
+    of_records: bool = False,
 ) -> PreparedTopic:
-    """`storage` are settings of the object store with a file of a schema. Raises INVALID_OPTIONS,
+    """`storage` are settings of the object store with a file of a schema. `of_records` as of
+    `TopicRows`. Raises INVALID_OPTIONS,
     INVALID_TOPIC_COLUMNS, UNKNOWN_TOPIC_OR_PARTITION, and what a first contact raises, also with a
     registry."""
     label = f"topic {name!r}" if name else "topic"
@@ -194,9 +197,9 @@ def prepared_topic(
             partitions = len(found.leaders)
             takes = topic_settings(cluster, topic.name)
     # A topic that is not there has no schema registered for it.
-    forms = _forms(schema, topic, written, label, storage or {})
+    forms = _forms(schema, topic, written, label, storage or {}, of_records)
     address = TopicAddress(topic.name, marks, client, producer, takes.message_bytes, found.topic_id)
-    rows = TopicRows(address.limits(takes, partitions), forms, address)
+    rows = TopicRows(address.limits(takes, partitions), forms, address, of_records)
     output = OutputTopic(schema.json(), rows, address, name)
     return PreparedTopic(output, topic.senders, topic.if_forgotten)
 
@@ -217,8 +220,11 @@ def _forms(
     written: TopicValues,
     label: str,
     storage: Mapping[str, str],
+    of_records: bool,
 ) -> tuple[WrittenForm, ...]:
     """How keys and values are written. Raises INVALID_TOPIC_COLUMNS."""
+    if of_records:
+        schema = StructType([each for each in schema if each.name != OFFSET])
     names = schema.names
     if topic.name and TOPIC in names:
         which = "of the source's own columns option columns takes some, such as key,value"

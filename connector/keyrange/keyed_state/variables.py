@@ -130,8 +130,13 @@ def timer_variables() -> tuple[Variable, ...]:
     """The variables that a job with time has beside its own."""
     return (
         Variable(TIMERS, "timers", _schema("at timestamp")),
-        # `clock_us`: up to which its timers were due when the first of them failed.
-        Variable(TIMER_RETRY, "value", _schema("deliveries int, due_ms long, clock_us long")),
+        # `clock_us`: up to which its timers were due when the first of them failed, and `offset`
+        # the record behind which its rows stand, where they are held.
+        Variable(
+            TIMER_RETRY,
+            "value",
+            _schema("deliveries int, due_ms long, clock_us long, offset long"),
+        ),
     )
 
 

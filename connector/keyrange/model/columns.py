@@ -20,8 +20,9 @@ COLUMNS: Final = (
     "keyHash",
 )
 USUAL: Final = COLUMNS[:-2]
+OFFSET: Final = "offset"
 # What tells a record from all others, and where its key belongs.
-PLACE: Final = ("topic", "partition", "offset")
+PLACE: Final = ("topic", "partition", OFFSET)
 IDENTIFYING: Final = (*PLACE, "keyHash")
 # What a producer has sent, but for the headers.
 RECORD: Final = ("key", "value", "timestamp")

@@ -128,8 +128,10 @@ class Deliveries:
                 spans[each.topic_partition] = None
             elif known is not None:
                 known += each.placement.ranges()
+        held = self.has_time and self.options.commits.transactional
         return {
-            at: work_of(self.deliveries[at], own, again.get(at, ())) for at, own in spans.items()
+            at: work_of(self.deliveries[at], own, again.get(at, ()), held)
+            for at, own in spans.items()
         }
 
     def splits(self, bytes_per_offset: Sizes, key_hashes: SampledHashes) -> list[tuple[Split, ...]]:

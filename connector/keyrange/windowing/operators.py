@@ -53,7 +53,8 @@ class KeptRows:
 class JobParts:
     """What a job is made of. The functions are those of mode arrow; `schema` is that of the
     output. `kept`: how rows become its initial state, where that is not one row for each key.
-    `replaces`: columns of the output by which a later row stands for an earlier one, if it does."""
+    `replaces`: columns of the output by which a later row stands for an earlier one, if it does.
+    `only_timers`: timers alone make rows."""
 
     function: Callable[..., Any]
     on_timer: Callable[..., Any] | None
@@ -61,6 +62,7 @@ class JobParts:
     state: Mapping[str, State]
     kept: KeptRows | None = None
     replaces: tuple[str, ...] = ()
+    only_timers: bool = False
 
 
 class Operator(ABC):

@@ -179,7 +179,9 @@ class WindowedAggregation(Operator):
             lasts=self._kind.lasts(start, end),
         )
         replaces = (key, start) if self._updates else ()
-        return JobParts(function, function.on_timer, pa.schema(fields), state, given, replaces)
+        made = pa.schema(fields)
+        is_final = not self._updates
+        return JobParts(function, function.on_timer, made, state, given, replaces, is_final)
 
 
 def _aggregate(call: _Call, columns: pa.Schema) -> Aggregate:

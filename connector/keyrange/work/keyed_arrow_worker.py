@@ -33,6 +33,7 @@ from keyrange.work.outcome_rows import OutcomeRows
 from keyrange.work.record_stretches import RecordStretch
 from keyrange.work.records import WrongResult, copied
 from keyrange.work.task_context import Task
+from keyrange.work.timer_places import timer_places
 from keyrange.work.user_errors import Said
 
 
@@ -51,6 +52,8 @@ class KeyedArrowWorker(ArrowWorker):
         self._made: pa.RecordBatch | None = None
         # Whether of each key only the first timer fires.
         self._only_first = False
+        # The record behind which rows of timers stand, where that is asked.
+        self._behind: int | None = None
         # How many timers the function was given last.
         self._fired_count = 0
         # Of some records the numbers of their keys, and the state of these as it was read before
@@ -97,10 +100,33 @@ class KeyedArrowWorker(ArrowWorker):
         self._waiting = keys_at(found, np.flatnonzero((timers_us <= self._clock_us) & ~due))
         again = failed & (retries_ms <= self._states.retries.due_ms)
         rows = np.flatnonzero(due | again)
-        if len(rows):
-            yield from self._fired(found.take(pa.array(rows)), offset)
+        for behind, own in self._by_place(found, hashes, rows, offset):
+            self._behind = behind
+            yield from self._fired(found.take(pa.array(own)), offset)
         if again.any():
             yield from self._fire_since(keys_at(found, np.flatnonzero(again)), offset)
+
+    def _by_place(
+        self, found: pa.RecordBatch, hashes: Numbers, rows: Numbers, offset: int | None
+    ) -> Iterator[tuple[int | None, Numbers]]:
+        """The rows of keys whose timers fire, by the record behind which their output stands: where
+        one has failed, as then. All at once where nobody asks."""
+        if not self._task.job.keeps_offsets:
+            if len(rows):
+                yield offset, rows
+            return
+        places: dict[int | None, list[int]] = {}
+        retries = found.column(TIMER_RETRY).to_pylist()
+        for row in rows.tolist():
+            if (retry := retries[row]) is not None:
+                behind = retry["offset"]
+            elif offset is None:
+                behind = self._task.last_read(self._partition, int(hashes[row]))
+            else:
+                behind = offset
+            places.setdefault(behind, []).append(row)
+        for behind, own in places.items():
+            yield behind, np.array(own, np.int64)
 
     def _fire_since(self, keys: Keys, offset: int | None) -> Iterator[pa.RecordBatch]:
         """The output of timers that became due while another one of their key had failed, which is
@@ -129,8 +155,9 @@ class KeyedArrowWorker(ArrowWorker):
             self._states.figures.timers_fired += self._fired_count
             for table, output in parts:
                 if output.num_rows:
-                    times_us = [self._clock_us] * output.num_rows
-                    places = task.timer_places(self._partition, times_us, offset)
+                    count = output.num_rows
+                    times_us, behind = [self._clock_us] * count, [self._behind] * count
+                    places = timer_places(self._partition, times_us, behind)
                     yield task.output(output, places, None, table)
         elif failed.cause is None:
             self._leave(rows, offset)
@@ -209,6 +236,7 @@ class KeyedArrowWorker(ArrowWorker):
         [timers], [retry] = rows.column(TIMERS).to_pylist(), rows.column(TIMER_RETRY).to_pylist()
         deliveries = 1 if retry is None else retry["deliveries"] + 1
         told: Any = {"deliveries": deliveries, "clock_us": int(self._until_us(rows)[0])}
+        told["offset"] = self._behind
         self._states.figures.timers_failed += 1
         failed = (self._partition, (key, key_hash), microseconds(timers[0]), deliveries)
         told["due_ms"] = task.fail_timer(*failed, self._states.retries.now_ms, cause, why)

@@ -6,8 +6,9 @@ can say. At most one member is set, and where any but `location` and `change` is
 are null:
 
     location      of a row of output: the record that it was made of, where that is kept
-    change        of a row of output for a table with keys: its record and its place among the rows
-                  of this one, whether it deletes its key, and which columns it leaves as they are
+    change        of a row of output for a table with keys, or one that is held: its record and its
+                  place among the rows of this one, whether it deletes its key, which columns it
+                  leaves as they are, and whether a timer has `fired` behind that record
     outcome       a record that is not done; `record` holds it where it is given up
     handed_back   keys [from_hash, last_hash] that were not worked on from an offset on
     done          how many records of a partition are done
@@ -50,7 +51,7 @@ _RECORD: Final = (
 _MEMBERS: Final = {
     "location": f"{_PARTITION}, offset long",
     "change": f"{_PARTITION}, offset long, row long, timestamp_ms long, deleted boolean, "
-    "kept array<string>",
+    "kept array<string>, fired boolean",
     "outcome": f"{_PARTITION}, offset long, key_hash long, cause byte, late boolean, "
     f"error string, frames array<string>, record struct<{_RECORD}>",
     "handed_back": f"{_PARTITION}, from_hash long, last_hash long, from_offset long",

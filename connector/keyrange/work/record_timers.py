@@ -25,7 +25,11 @@ from keyrange.work.model.outcome import Cause
 from keyrange.work.records import Place, Row
 from keyrange.work.table_forms import form_of
 from keyrange.work.task_context import Task
+from keyrange.work.timer_places import timer_places
 from keyrange.work.user_errors import Said
+
+# When a timer was due, the record behind which its rows stand, where that is asked, and these.
+_Fired = tuple[int, "int | None", "Sequence[Row]"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,28 +94,33 @@ class RecordTimers:
     def _fire(self, groups: Iterable[int], offset: int | None) -> Iterator[pa.RecordBatch]:
         rows: list[Row] = []
         times_us: list[int] = []
+        offsets: list[int | None] = []
+        partition = self._keys.partition
         for group in groups:
-            for at_us, made in self._fired_of(group):
+            for at_us, behind, made in self._fired_of(group, offset):
                 rows += made
                 times_us += [at_us] * len(made)
+                offsets += [behind] * len(made)
         for table, output, at_rows in self._form.parts(rows):
             if output.num_rows:
-                own = times_us if at_rows is None else [times_us[at] for at in at_rows]
-                places = self._task.timer_places(self._keys.partition, own, offset)
-                yield self._task.output(output, places, None, table)
+                own = range(len(rows)) if at_rows is None else at_rows
+                given = [times_us[at] for at in own], [offsets[at] for at in own]
+                yield self._task.output(output, timer_places(partition, *given), None, table)
 
-    def _fired_of(self, group: int) -> Iterator[tuple[int, Sequence[Row]]]:
+    def _fired_of(self, group: int, offset: int | None) -> Iterator[_Fired]:
         """The timers of a key that fire, each with its rows: those that were due when one of them
         failed, and those that became due since, unless records waited for that one."""
         task, keys = self._task, self._keys
         key_hash, entry = keys.hashes[group], keys.entries[group]
+        if offset is None:
+            offset = task.last_read(keys.partition, key_hash)
         retry, last_us = entry[self._retry], None
         if retry is not ABSENT:
-            _, due_ms, until_us = retry
+            _, due_ms, until_us, behind = retry
             if due_ms > self._retries.due_ms:
                 task.hold(keys.partition, key_hash)
                 return
-            last_us = yield from self._fired_until(group, until_us, BEGIN)
+            last_us = yield from self._fired_until(group, until_us, BEGIN, behind)
             if last_us is None:
                 return
         timers = entry[self._timers]
@@ -120,26 +129,30 @@ class RecordTimers:
         if task.waits(keys.partition, key_hash):
             self._waiting.append(group)
             return
-        yield from self._fired_until(group, keys.clock_us, BEGIN if last_us is None else last_us)
+        last_us = BEGIN if last_us is None else last_us
+        yield from self._fired_until(group, keys.clock_us, last_us, offset)
 
     def _fired_until(
-        self, group: int, until_us: int, last_us: int
-    ) -> Generator[tuple[int, Sequence[Row]], None, int | None]:
+        self, group: int, until_us: int, last_us: int, offset: int | None
+    ) -> Generator[_Fired, None, int | None]:
         """The timers of a key that are due at `until_us`, each with its rows, behind one that fired
-        at `last_us`. Answers with the last one that has; None where no other one is to fire now."""
+        at `last_us` and the record at `offset`. Answers with the last one that has; None where no
+        other one is to fire now."""
         entry = self._keys.entries[group]
         while (timers := entry[self._timers]) is not ABSENT and timers[0] <= until_us:
             if timers[0] <= last_us:
                 # One that was set for a time that has fired: else it could set itself for ever.
                 return None
             last_us = timers[0]
-            made = self._call(group, last_us, until_us)
+            made = self._call(group, last_us, until_us, offset)
             if made is None:
                 return None
-            yield last_us, made
+            yield last_us, offset, made
         return last_us
 
-    def _call(self, group: int, at_us: int, until_us: int) -> Sequence[Row] | None:
+    def _call(
+        self, group: int, at_us: int, until_us: int, offset: int | None
+    ) -> Sequence[Row] | None:
         """The rows of a timer, one of those that were due at `until_us`; None where it has not
         fired."""
         task, keys = self._task, self._keys
@@ -158,7 +171,7 @@ class RecordTimers:
         if failed.cause is None:
             keys.current.take_back()
             return None
-        return self._failed(group, at_us, until_us, failed.cause, failed.why)
+        return self._failed(group, at_us, (until_us, offset), failed.cause, failed.why)
 
     def _rows(self, group: int, at_us: int) -> list[Row]:
         """The rows of a timer. Raises as `_answer`, and one of UNFIT where table or topic refuses
@@ -193,9 +206,10 @@ class RecordTimers:
         entry[self._retry] = ABSENT
 
     def _failed(
-        self, group: int, at_us: int, until_us: int, cause: Cause, why: Said
+        self, group: int, at_us: int, fires: tuple[int, int | None], cause: Cause, why: Said
     ) -> Sequence[Row] | None:
-        """A timer has failed: it comes again, or it is given up, and fires no more."""
+        """A timer has failed: it comes again, or it is given up, and fires no more. `fires`: up to
+        when its key's timers were due, and behind which record."""
         task, keys = self._task, self._keys
         key, key_hash, entry = keys.keys[group], keys.hashes[group], keys.entries[group]
         keys.current.take_back()
@@ -209,5 +223,5 @@ class RecordTimers:
         if due_ms is None:
             self._take_off(entry)
             return ()
-        entry[self._retry] = (deliveries, due_ms, until_us)
+        entry[self._retry] = (deliveries, due_ms, *fires)
         return None

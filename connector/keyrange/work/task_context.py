@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from keyrange.errors import error
+from keyrange.model.columns import PLACE
 from keyrange.model.commit_settings import RedeliveryPolicy
 from keyrange.model.key_ranges import KeyRange
 from keyrange.model.offsets import TopicPartition
@@ -31,6 +32,7 @@ from keyrange.work.outcome_rows import (
 from keyrange.work.record_alarm import RecordAlarm
 from keyrange.work.record_stretches import Numbers, OrderCheck, RecordStretch
 from keyrange.work.reported_offsets import Blocks
+from keyrange.work.timer_places import FIRED
 from keyrange.work.topic_rows import TopicRows
 from keyrange.work.user_errors import Said, said
 
@@ -188,6 +190,15 @@ class Task:
                 for key_hash in sorted((+awaited).keys()):
                     yield partition, key_hash
 
+    def last_read(self, partition: TopicPartition, key_hash: int) -> int | None:
+        """The offset of the last record that earlier batches have read for the key range of a key:
+        its timers that fire before all records of the batch stand behind that one. None where
+        nobody asks."""
+        begins = self.known(partition).begins
+        if not begins:
+            return None
+        return begins[int(np.searchsorted(self.bounds[partition], key_hash, side="right")) - 1] - 1
+
     def came(self, stretch: RecordStretch) -> None:
         """Records that came again were worked on."""
         again = self.known(stretch.partition).again
@@ -316,24 +327,10 @@ class Task:
             return rows_for(self._changes(kind, output, batch, rows), kind.name)
         if not self.job.keeps_offsets:
             return rows_for(output_rows(output, None), kind.name)
-        places = {name: batch.column(name) for name in ("topic", "partition", "offset")}
+        places = {name: batch.column(name) for name in PLACE}
         if rows is not None:
             places = {name: column.take(rows) for name, column in places.items()}
         return output_rows(output, places)
-
-    def timer_places(
-        self, partition: TopicPartition, times_us: Sequence[int], offset: int | None
-    ) -> pa.RecordBatch:
-        """Where rows of timers stand among those of records: behind the record at `offset`, or with
-        None before all of the batch."""
-        count = len(times_us)
-        places = {
-            "topic": pa.array([partition.topic] * count, pa.string()),
-            "partition": pa.array([partition.partition] * count, pa.int32()),
-            "offset": pa.array([offset] * count, pa.int64()),
-            "timestamp": pa.array(times_us, pa.int64()).cast(pa.timestamp("us", "UTC")),
-        }
-        return pa.RecordBatch.from_pydict(places)
 
     def _changes(
         self, kind: RowsOf, output: pa.RecordBatch, batch: pa.RecordBatch, rows: pa.Array | None
@@ -341,7 +338,8 @@ class Task:
         deleted = pa.array(np.zeros(output.num_rows, np.bool_))
         if kind.deletes:
             deleted = pc.fill_null(output.column(kind.deletes), False)
-        told = {name: batch.column(name) for name in ("topic", "partition", "offset")}
+        names = [*PLACE, *({FIRED} & {*batch.schema.names})]
+        told = {name: batch.column(name) for name in names}
         times = batch.column("timestamp").cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
         told["timestamp_ms"] = pc.divide(times, 1000)
         if rows is not None:
@@ -353,6 +351,8 @@ class Task:
         row = self._made + np.arange(output.num_rows)
         self._made += output.num_rows
         told |= {"row": pa.array(row), "deleted": deleted}
+        # A row that is held and stands nowhere would never be released.
+        assert not (self.job.keeps_offsets and told["offset"].null_count)
         if kind.keeps:
             told["kept"] = pc.if_else(deleted, None, output.column(kind.keeps))
         return changed_rows(output, told)
@@ -388,7 +388,7 @@ def _bounds(span: KeyRange) -> tuple[int, int]:
 
 def _records_of(output: pa.RecordBatch, given: pa.RecordBatch) -> pa.Array:
     """The rows of records of which rows of output say that they are theirs. Raises WRONG_RESULT."""
-    found = pc.index_in(output.column("offset"), given.column("offset"))
+    found = pc.index_in(output.column("offset").cast(pa.int64()), given.column("offset"))
     if found.null_count:
         at = output.column("offset").filter(pc.is_null(found))[0].as_py()
         message = f"a row says that it is of offset {at}, which the function was not given"

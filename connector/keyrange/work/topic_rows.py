@@ -10,6 +10,7 @@ from typing import Final
 import pyarrow as pa
 
 from keyrange.errors import KeyrangeError
+from keyrange.model.columns import OFFSET
 from keyrange.model.value_forms import Side, WrittenForm
 from keyrange.sending.topic_address import TopicAddress
 from keyrange.sending.topic_partitions import partitions_of
@@ -24,17 +25,22 @@ _NO_RECORD: Final = "it becomes no record of the topic"
 @dataclass(frozen=True, slots=True)
 class TopicRows:
     """`forms` say how keys and values are written that are no bytes yet. `address`: of topics that
-    a column names, which are asked about when they first come."""
+    a column names, which are asked about when they first come. `of_records`: column offset of a row
+    says which record it is of, and is nothing that the topic gets."""
 
     limits: TopicLimits
     forms: tuple[WrittenForm, ...] = ()
     address: TopicAddress | None = None
+    of_records: bool = False
 
     def records(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Raises ValueError for a row that cannot become a record; the text has no value of it."""
         # Its kernels take a second to load: a process that plans has no rows.
         from keyrange.wire.record_limits import fault_of
 
+        offsets = rows.column(OFFSET) if self.of_records else None
+        if offsets is not None:
+            rows = rows.drop_columns([OFFSET])
         for form in self.forms:
             rows = _written(form, rows)
         fault = fault_of(self.limits, rows, time.time_ns() // 1_000_000)
@@ -42,12 +48,13 @@ class TopicRows:
             fault = _unknown_place(rows, self.address)
         if fault is not None:
             raise ValueError(f"{_NO_RECORD}: {fault}")
-        return rows
+        return rows if offsets is None else rows.append_column(OFFSET, offsets)
 
     def schema(self, rows: pa.Schema) -> pa.Schema:
         """The columns of the records that are made of rows. Raises UnfitSchema where a form takes
         no such columns."""
-        return self.records(pa.RecordBatch.from_pylist([], rows)).schema
+        found = self.records(pa.RecordBatch.from_pylist([], rows)).schema
+        return found.remove(found.get_field_index(OFFSET)) if self.of_records else found
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql.types import LongType, StructField, StructType
+from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
 import keyrange
 from keyrange.errors import KeyrangeError
@@ -30,10 +30,10 @@ def options(home: Path) -> dict[str, str]:
     }
 
 
-def test_rows_of_timers_are_of_no_record(tmp_path: Path) -> None:
-    with pytest.raises(KeyrangeError, match=r"time and commit\.isolation=transactional exclude"):
+def test_timers_of_a_state_of_several_topics_do_not_wait(tmp_path: Path) -> None:
+    with pytest.raises(KeyrangeError, match=r"time, state\.topic and commit\.isolation=trans"):
         keyrange.job(
-            options(tmp_path),
+            options(tmp_path) | {"subscribe": "orders,payments", "state.topic": "orders"},
             lambda record, state: None,
             PLAIN,
             state={"n": keyrange.ValueState("n long")},
@@ -43,16 +43,19 @@ def test_rows_of_timers_are_of_no_record(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("schemas", "topics", "unplaced"),
-    [({"": PLAIN}, [], "the output"), ({"a": PLACES, "b": PLACES}, ["b"], "b")],
+    ("schemas", "unplaced"),
+    [
+        ({"": PLAIN}, "the output"),
+        ({"a": PLACES, "b": PLAIN}, "b"),
+        ({"a": StructType([StructField("offset", IntegerType())])}, "a"),
+    ],
 )
 def test_rows_of_batches_have_to_say_of_which_records_they_are(
-    tmp_path: Path, schemas: dict[str, Any], topics: list[str], unplaced: str
+    tmp_path: Path, schemas: dict[str, Any], unplaced: str
 ) -> None:
     parsed = parse_options(options(tmp_path), "stream")
-    with pytest.raises(KeyrangeError, match=f"not so {unplaced}$|not so {unplaced}\\. "):
-        check_held(parsed, "arrow", schemas, topics)
-    check_held(parsed, "record", schemas, topics)
-    check_held(parsed, "arrow", {"": PLACES}, [])
+    with pytest.raises(KeyrangeError, match=f"Not so {unplaced}$|Not so {unplaced}\\. "):
+        check_held(parsed, schemas)
+    check_held(parsed, {"": PLACES})
     immediate = options(tmp_path) | {"commit.isolation": "immediate"}
-    check_held(parse_options(immediate, "stream"), "arrow", schemas, topics)
+    check_held(parse_options(immediate, "stream"), schemas)

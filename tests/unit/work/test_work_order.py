@@ -27,6 +27,7 @@ def test_orders_read_as_they_were_written() -> None:
                 {random.randrange(100): random.randrange(1, 5) for _ in range(random.randrange(5))},
                 {random.randrange(100): random.randrange(1 << 63) for _ in range(3)},
                 frozenset(random.randrange(100) for _ in range(random.randrange(3))),
+                tuple(random.randrange(100) for _ in range(random.randrange(3))),
             )
             for _ in range(random.randrange(4))
         }

@@ -22,8 +22,9 @@ _PART: Final = re.compile(r"^part-[A-Za-z0-9._-]+\Z")
 
 # Rows by the member of the results that they are of.
 Found = dict[str, list[tuple[Any, ...]]]
-# Topic, partition, and offsets of it: from one, up to but not including another.
-Left = tuple[tuple[str, int, int, int], ...]
+# Topic, partition, and offsets of it: from one, up to but not including another, and up to but not
+# including a third for rows of timers.
+Left = tuple[tuple[str, int, int, int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,8 @@ class TaskPartition:
     `cells` cover the hash space once, in order. Records of the keys at the places `held` are not
     worked on. `deliveries`: how often redelivered records were worked on before, by offset.
     `again`: of a job with time the places of the keys of all redelivered records, by offset, and
-    `late`: the offsets of those that were late.
+    `late`: the offsets of those that were late. `begins`: of a job with time whose output is held
+    where the new offsets of each cell begin.
     """
 
     cells: tuple[KeyRange, ...]
@@ -29,6 +30,7 @@ class TaskPartition:
     deliveries: Mapping[int, int] = field(default_factory=dict)
     again: Mapping[int, int] = field(default_factory=dict)
     late: frozenset[int] = frozenset()
+    begins: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,7 @@ def write_work_order(order: WorkOrder) -> dict[str, Any]:
                 sorted(work.deliveries.items()),
                 sorted(work.again.items()),
                 sorted(work.late),
+                work.begins,
             ]
             for partition, work in sorted(order.partitions.items())
         ],
@@ -136,11 +139,13 @@ def _clock(at_us: int, behind: Sequence[Sequence[int]]) -> PartitionClock:
 def read_work_order(document: Mapping[str, Any]) -> WorkOrder:
     """What `write_work_order` has written."""
     partitions = {}
-    for topic, number, begins, end, held, deliveries, again, late in document["partitions"]:
+    for topic, number, begins, end, held, *told in document["partitions"]:
         bounds = [*begins, end]
         cells = tuple(map(KeyRange, bounds[:-1], bounds[1:]))
+        deliveries, again, late, begun = told
         partitions[TopicPartition(topic, number)] = TaskPartition(
-            cells, frozenset(held), dict(deliveries), dict(again), frozenset(late)
+            *(cells, frozenset(held), dict(deliveries), dict(again)),
+            *(frozenset(late), tuple(begun)),
         )
     settings, state = WorkSettings(*document["settings"]), None
     if "state" in document:
