@@ -159,6 +159,13 @@ MODES: Final = {
             merges="driver",
         ),
         Mode("held-state-job", writer="tasks", isolation="transactional", keeps_state=True),
+        Mode(
+            "held-timers-job",
+            writer="tasks",
+            isolation="transactional",
+            time="timers",
+            copies_topic=True,
+        ),
         Mode("state-job", writer="tasks", keeps_state=True),
         Mode("pinned-state-job", writer="tasks", pin="prefer", keeps_state=True),
         Mode("windows-job", writer="tasks", values="json", time="session"),
