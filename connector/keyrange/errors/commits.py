@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from keyrange.errors.condition import Rows
+from keyrange.errors.condition import ON_S3, Rows
 
 _rows = Rows("individual-commits.md")
 _on_call = Rows("on-call.md")
@@ -149,15 +149,14 @@ COMMIT_CONDITIONS: Final = (
     ),
     _rows.unavailable(
         "COMMITS_UNREADABLE",
-        "check that the named table can be reached and read: path, credentials (on S3: AWS_* of "
-        "the environment, or objectStore.*), network",
+        f"check that the named table can be reached and read: path, credentials ({ON_S3}), network",
         "The table could not be reached or read.",
         "the path in the message, from the driver's host; AWS_* there and objectStore.*",
     ),
     _rows.unavailable(
         "COMMITS_UNWRITABLE",
-        "make room at the named table, or allow writing there (on S3: AWS_* of the environment, or "
-        "objectStore.*), and start the query again: no position has moved",
+        f"make room at the named table, or allow writing there ({ON_S3}), and start the query "
+        "again: no position has moved",
         "A commit could not be written. The batch runs again when the query is started again; its "
         "function does not, as its verdict is kept.",
         "space and permissions at the path in the message",
@@ -221,16 +220,15 @@ COMMIT_CONDITIONS: Final = (
     ),
     _rows.unavailable(
         "VERDICT_UNREADABLE",
-        "check that verdictDirectory can be reached and read from driver and executors (on S3: "
-        "AWS_* of the environment, or objectStore.*, network; elsewhere: permissions); the batch "
-        "runs again",
+        f"check that verdictDirectory can be reached and read from driver and executors ({ON_S3}, "
+        "network; elsewhere: permissions); the batch runs again",
         "The store that holds the result of a batch did not answer, or refused.",
         "the path in the message, and the store's own answer behind it",
     ),
     _rows.unavailable(
         "VERDICT_UNWRITABLE",
-        "look at the space and the permissions of verdictDirectory (on S3: AWS_* of the "
-        "environment, or objectStore.*); the batch runs again",
+        f"look at the space and the permissions of verdictDirectory ({ON_S3}); the batch runs "
+        "again",
         "The result of a batch could not be kept. Nothing was written to the sink.",
         "space and permissions at the path in the message",
     ),
@@ -269,8 +267,7 @@ COMMIT_CONDITIONS: Final = (
     _rows.unavailable(
         "SINK_UNWRITABLE",
         "check the table's path, free space and permissions there, and the credentials "
-        "(on S3: AWS_* of the environment, or objectStore.*); a batch that failed runs "
-        "again",
+        f"({ON_S3}); a batch that failed runs again",
         "Output could not be added to the table. The batch runs again, its function does not.",
         "space, permissions and credentials at the path in the message",
     ),

@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
+from typing import Final
+
+# What to look at where a store is not reached, or refuses.
+ON_S3: Final = "on S3: AWS_* of the environment, or objectStore.*"
 
 
 class Kind(Enum):

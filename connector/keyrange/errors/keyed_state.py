@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from keyrange.errors.condition import Rows
+from keyrange.errors.condition import ON_S3, Rows
 
 _rows = Rows("state.md")
 
@@ -37,16 +37,14 @@ STATE_CONDITIONS: Final = (
     ),
     _rows.unavailable(
         "STATE_UNREADABLE",
-        "check that stateDirectory can be reached and read from driver and executors (on S3: "
-        "AWS_* of the environment, or objectStore.*, network; elsewhere: permissions); the batch "
-        "runs again",
+        f"check that stateDirectory can be reached and read from driver and executors ({ON_S3}, "
+        "network; elsewhere: permissions); the batch runs again",
         "The store that holds the state of keys did not answer, or refused.",
         "the path in the message, and the store's own answer behind it",
     ),
     _rows.unavailable(
         "STATE_UNWRITABLE",
-        "look at the space and the permissions of stateDirectory (on S3: AWS_* of the "
-        "environment, or objectStore.*); the batch runs again",
+        f"look at the space and the permissions of stateDirectory ({ON_S3}); the batch runs again",
         "The state of keys could not be written. Nothing of the batch counts.",
         "space and permissions at the path in the message",
     ),

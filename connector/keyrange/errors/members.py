@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from keyrange.errors.condition import Rows
+from keyrange.errors.condition import ON_S3, Rows
 
 _rows = Rows("static-members.md")
 _consumer = Rows("consumer.md")
@@ -139,15 +139,14 @@ MEMBER_CONDITIONS: Final = (
     ),
     _rows.unavailable(
         "ASSIGNMENT_UNREADABLE",
-        "check that the named table can be reached and read: path, credentials (on S3: AWS_* of "
-        "the environment, or objectStore.*), network",
+        f"check that the named table can be reached and read: path, credentials ({ON_S3}), network",
         "The table of members could not be reached or read.",
         "the path in the message, from the driver's host",
     ),
     _rows.unavailable(
         "ASSIGNMENT_UNWRITABLE",
-        "make room at the named table, or allow writing there (on S3: AWS_* of the environment, or "
-        "objectStore.*), and start the query again: the key ranges stay where they were",
+        f"make room at the named table, or allow writing there ({ON_S3}), and start the query "
+        "again: the key ranges stay where they were",
         "The table of members could not be written. Key ranges stay where they were.",
         "space and permissions at the path in the message",
     ),

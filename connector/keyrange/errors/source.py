@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from keyrange.errors.condition import Rows
+from keyrange.errors.condition import ON_S3, Rows
 
 _rows = Rows()
 _reading = Rows("reading.md")
@@ -292,9 +292,8 @@ SOURCE_CONDITIONS: Final = (
     ),
     _rows.unavailable(
         "CHECKPOINT_UNREADABLE",
-        "check that the checkpoint can be reached and read from this host (on S3: AWS_* of the "
-        "environment, or objectStore.*, network; elsewhere: permissions), and start the query "
-        "again",
+        f"check that the checkpoint can be reached and read from this host ({ON_S3}, "
+        "network; elsewhere: permissions), and start the query again",
         "The store that holds the checkpoint did not answer, or refused. No position has moved.",
         "the path in the message, and the store's own answer behind it",
     ),
