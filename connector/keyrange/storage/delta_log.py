@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from keyrange.errors import error
 from keyrange.storage.directory import Directory, Entry
+from keyrange.storage.failure_text import text_of
 from keyrange.storage.log_actions import Action, is_restore
 from keyrange.storage.logged_files import LoggedFiles
 from keyrange.storage.table_store import Conflict
@@ -55,6 +56,9 @@ _LAST_CHECKPOINT: Final = "_delta_log/_last_checkpoint"
 _LOG_STAYS: Final = "delta.logRetentionDuration"
 _FILES_STAY: Final = "delta.deletedFileRetentionDuration"
 _INTERVAL: Final = re.compile(r"interval +\d+ +(micro|milli)?(second|minute|hour|day|week)s?")
+
+# What delta-rs says of settings of a store whose values it does not take.
+_NO_VALUE: Final = "Failed to parse config"
 
 
 class DeltaLog:
@@ -117,7 +121,13 @@ class DeltaLog:
         # The URI is of a store that both know, or the first says so.
         if self.directory.is_local and (taken := unquote(self.uri)) != self.uri:
             raise ValueError(f"delta-rs takes {self.uri} for {taken}")
-        table = self.delta.DeltaTable(self.uri, storage_options=self._settings)
+        try:
+            table = self.delta.DeltaTable(self.uri, storage_options=self._settings)
+        except self.delta.exceptions.DeltaError as failure:
+            if _NO_VALUE not in str(failure):
+                raise
+            text = text_of(failure, self._settings)
+            raise error("INVALID_OPTIONS", f"settings of the store: {text}") from None
         version = int(table.version())
         tag = self._tag_of(version)
         if self._files is not None:

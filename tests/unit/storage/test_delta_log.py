@@ -16,9 +16,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from keyrange.errors import KeyrangeError
+from keyrange.individual_commits.table.commit_table import LAYOUT
 from keyrange.storage import delta_log, upkeep
 from keyrange.storage.delta_log import DeltaLog
+from keyrange.storage.delta_store import DeltaStore
 from keyrange.storage.directory import Directory
+from keyrange.storage.sink_table import SinkTable
 from keyrange.storage.table_store import Conflict
 from tables.racing_writers import compacted
 
@@ -315,3 +319,15 @@ def test_who_finds_news_in_each_look_asks_for_two_versions_at_a_time(
     asked.clear()
     assert not cached.refresh()
     assert len(asked) == 1
+
+
+@pytest.mark.parametrize("setting", ["max_retries", "retry_timeout", "backoff_config.base"])
+def test_a_value_that_no_setting_of_a_store_takes_is_a_wrong_option(
+    cached: DeltaLog, setting: str
+) -> None:
+    """Also for a table on this machine, which delta-rs opens with them."""
+    given = {setting: "x"}
+    store, sink = DeltaStore(cached.uri, LAYOUT, given), SinkTable(cached.uri, ROWS.schema, given)
+    for opened in (store.refresh, sink.prepare):
+        with pytest.raises(KeyrangeError, match=rf"\[INVALID_OPTIONS\].*{setting}"):
+            opened()
