@@ -8,8 +8,9 @@
 # MAGIC
 # MAGIC Name the checkpoint and the commit table in the widgets, or elsewhere in
 # MAGIC NOTEBOOK_CHECKPOINT and NOTEBOOK_COMMIT_TABLE; with NOTEBOOK_BOOTSTRAP_SERVERS it shows the
-# MAGIC keys themselves too. As a script (`python jobs/inspect_query.py`) it writes its plots to
-# MAGIC NOTEBOOK_PLOTS.
+# MAGIC keys themselves too. NOTEBOOK_OPTIONS has options of the query as NAME=VALUE, with spaces
+# MAGIC between them: `objectStore.*` for the checkpoint's store, and `kafka.*`. As a script
+# MAGIC (`python jobs/inspect_query.py`) it writes its plots to NOTEBOOK_PLOTS.
 # MAGIC
 # MAGIC (It is not called `inspect`, because Python's own module of that name would be hidden from
 # MAGIC every job in this directory.)
@@ -30,6 +31,7 @@ if "dbutils" in globals():
 
 import json
 import os
+import shlex
 import sys
 import tempfile
 from pathlib import Path
@@ -41,6 +43,7 @@ from pyspark.sql import functions as F
 
 import keyrange
 from keyrange.cli.checkpoint.commands import describe
+from keyrange.cli.source_options import SERVERS, named_options, names, of_kafka, storage_of
 from keyrange.storage.checkpoint_files import load_progress, open_directory
 
 
@@ -67,7 +70,7 @@ def own_session() -> SparkSession:
 
 checkpoint = setting("checkpoint", "")
 commit_table = setting("commit_table", "")
-bootstrap_servers = setting("bootstrap_servers", "")
+options = named_options(setting("bootstrap_servers", ""), "", shlex.split(setting("options", "")))
 # How many of the last commits are plotted.
 commits_max = int(setting("commits_max", "1000"))
 if not (checkpoint and commit_table):
@@ -101,7 +104,7 @@ def show(figure: go.Figure, name: str, title: str) -> None:
 
 # COMMAND ----------
 
-progress = load_progress(open_directory(checkpoint))
+progress = load_progress(open_directory(checkpoint, storage_of(options)))
 document = describe(progress, batches=50)
 print(f"query {document['query_id']}, last batch committed: {document['last_committed']}")
 batches = spark.createDataFrame(
@@ -260,7 +263,7 @@ bounds = pending.groupBy("topic", "partition").agg(
     F.min("offset").alias("first"), F.max("offset").alias("last")
 )
 bounds = bounds.collect()
-if bootstrap_servers and bounds:
+if names(options, SERVERS) and bounds:
     spans: dict[str, dict[str, tuple[int, int]]] = {}
     for row in bounds:
         spans.setdefault(row["topic"], {})[str(row["partition"])] = (row["first"], row["last"] + 1)
@@ -273,7 +276,7 @@ if bootstrap_servers and bounds:
     assigned = json.dumps({name: sorted(map(int, each)) for name, each in spans.items()})
     records = (
         spark.read.format("keyrange")
-        .option("kafka.bootstrap.servers", bootstrap_servers)
+        .options(**of_kafka(options))
         .option("assign", assigned)
         .option("startingOffsets", positions(0))
         .option("endingOffsets", positions(1))

@@ -14,6 +14,8 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from brokers.real_broker import Topics
+from keyrange.storage import checkpoint_files
+from keyrange.storage.directory import Directory
 from spark.notebooks import JOBS, Databricks, load_job, run_alone, run_notebook
 
 
@@ -47,7 +49,10 @@ def test_quickstart_ends_with_every_order_once(quickstart: dict[str, Any]) -> No
 @pytest.mark.broker
 @pytest.mark.spark
 def test_inspect_shows_what_is_not_done(
-    quickstart: dict[str, Any], spark: SparkSession, capsys: pytest.CaptureFixture[str]
+    quickstart: dict[str, Any],
+    spark: SparkSession,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """An order that fails once more and waits, with one behind it, and one given up before."""
     options, order = quickstart["options"], quickstart["order"]
@@ -57,10 +62,17 @@ def test_inspect_shows_what_is_not_done(
     quickstart["send"]([order(100), order(140)])
     quickstart["run"](quickstart["by_record"](quickstart["read_order"]))
     names = ("checkpoint", "commit_table", "bootstrap_servers")
-    databricks = Databricks(spark, {name: quickstart[name] for name in names})
+    told = {"options": "objectStore.aws_region=x kafka.client.id='a look'"}
+    databricks = Databricks(spark, {name: quickstart[name] for name in names} | told)
+    opened = []
+    monkeypatch.setattr(
+        checkpoint_files, "open_directory", lambda *given: opened.append(given) or Directory(*given)
+    )
     capsys.readouterr()
 
     namespace = run_notebook("inspect_query.py", databricks)
+    [(checkpoint, settings)] = opened
+    assert (checkpoint, settings["aws_region"]) == (quickstart["checkpoint"], "x")
 
     pending = {row["cause"]: row["deliveries"] for row in namespace["pending"].collect()}
     assert pending == {"rejected": 1, "held_back": 0}
