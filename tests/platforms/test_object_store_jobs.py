@@ -128,7 +128,8 @@ def test_a_query_on_s3_and_what_the_commands_say_of_it(
     bootstrap = ("--bootstrap-servers", topics.cluster.bootstrap_servers)
     commits = ("--commits", query.commits) if mode == "individual" else ()
     succeed("watch", checkpoint, "--once", *bootstrap, *commits)
-    succeed("report", checkpoint, "--out", str(tmp_path / "report.html"), *bootstrap, *commits)
+    page = ("--out", f"s3://{query.place}/report.html")
+    succeed("report", checkpoint, *page, *bootstrap, *commits)
     if mode == "individual":
         letters = document("deadletters", "list", query.commits)
         assert sorted(letter["attempts"] for letter in letters) == [2] * len(broken)

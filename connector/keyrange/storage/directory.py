@@ -49,6 +49,13 @@ def no_place(location: str) -> str | None:
     return None if name is None else f"{name} is in it, which is no table's: VACUUM would remove it"
 
 
+def file_at(location: str, settings: Mapping[str, str]) -> tuple[Directory, str]:
+    """A file by its path or URI: its directory, and its name there. Raises ValueError for a URI of
+    no store, INVALID_OPTIONS."""
+    home, slash, name = location.rpartition("/")
+    return Directory(f"{home}{slash}" or ".", settings), name
+
+
 class Directory:
     """A directory by its path, or by its URI as Spark writes them. Paths are relative to it.
     `settings` of the store are those that delta-rs takes too; a store finds what they leave out in

@@ -256,7 +256,7 @@ def test_of_a_large_progress_file_only_its_end_is_read(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(report_inputs, "_TAIL_BYTES", len(lake.line(BATCHES - 1)) * 3)
-    lines = report_inputs._tail(str(lake.progress))
+    lines = report_inputs._tail(str(lake.progress), {})
     found = last_events(lines, 0, QUERY, 100)
     assert [each["batch"] for each in found["events"]] == [BATCHES - 2, BATCHES - 1]
     assert found["unreadable"] == 0

@@ -1,16 +1,20 @@
-"""The file that `keyrange report` writes: how open it is."""
+"""The file that `keyrange report` writes: how open it is, and where it may be."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from obstore.store import LocalStore
 
 from commands.commanding import run
 from keyrange.cli.report import commands as command
-from samples.report_samples import small_checkpoint
+from keyrange.storage import directory
+from samples.report_samples import one_batch, small_checkpoint
 
 pytestmark = pytest.mark.ordinary
 
@@ -66,3 +70,24 @@ def test_a_page_that_is_written_over_stays_as_open_as_it_was(
     assert seen == [mode]
     assert out.stat().st_mode & 0o777 == mode
     assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
+
+
+def test_page_and_progress_are_in_a_store_as_options_reach_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def open_store(uri: str, settings: Mapping[str, str]) -> LocalStore:
+        asked.append((uri, settings["aws_region"]))
+        return LocalStore(tmp_path / uri.partition("://")[2], mkdir=True)
+
+    monkeypatch.setattr(directory, "open_store", open_store)
+    query = one_batch(tmp_path / "query")
+    (tmp_path / "pond" / "query").mkdir(parents=True)
+    shutil.copy(query["progress"], tmp_path / "pond" / "query" / "progress")
+    given = ("--progress", "s3a://pond/query/progress", "--out", "s3://pond/page.html")
+    result = run("report", query["checkpoint"], *given, "--option", "objectStore.aws_region=north")
+    assert result.exit_code == 0, (result.output, result.exception)
+    assert {*asked} == {("s3://pond/query", "north"), ("s3://pond", "north")}
+    assert "s3://pond/page.html: 0." in result.stderr
+    assert (tmp_path / "pond" / "page.html").read_text().rstrip().endswith("</html>")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import secrets
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -17,10 +18,16 @@ import typer
 from keyrange.cli.commits.commit_source import GroupOption, named_group
 from keyrange.cli.exit_codes import ExitCode
 from keyrange.cli.render import note
-from keyrange.cli.source_options import ServersOption, SourceOptionsOption, named_options
+from keyrange.cli.source_options import (
+    ServersOption,
+    SourceOptionsOption,
+    named_options,
+    storage_of,
+)
 from keyrange.cli.values import read_pause
 from keyrange.cli.watch.commands import CommitsOption, MembersOption, ProgressOption, QueryArgument
 from keyrange.errors import error, invalid_options
+from keyrange.storage.locations import as_object_store_names
 from keyrange.text.packages import install_line
 
 if TYPE_CHECKING:
@@ -32,7 +39,7 @@ _EVERY_MS_MIN: Final = 100
 def report(
     query: QueryArgument,
     out: Annotated[
-        str, typer.Option(metavar="FILE", help="The page to write; - for stdout.")
+        str, typer.Option(metavar="FILE", help="The page to write: a path or URI; - for stdout.")
     ] = "report.html",
     serve: Annotated[
         bool, typer.Option("--serve", help="Serve the page on 127.0.0.1, until Ctrl-C.")
@@ -89,7 +96,7 @@ def report(
         serve_report(collector, library, port, every_ms)
         return
     sources = collector.collect()
-    _write(out, page(make(sources), library))
+    _write(out, page(make(sources), library), named)
     if failures := failures_of(sources):
         for text in failures:
             note(text)
@@ -121,27 +128,37 @@ def failures_of(sources: Sources) -> list[str]:
     return failures
 
 
-def _write(out: str, text: str) -> None:
+def _write(out: str, text: str, named: Mapping[str, str]) -> None:
     """Put a file in place whole: who looks at the page meanwhile sees the old one."""
+    from keyrange.storage.directory import file_at
+    from keyrange.storage.object_store import FAILURES
+
     data = text.encode()
     if out == "-":
         sys.stdout.buffer.write(data)
         return
-    path = Path(out)
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
     try:
-        before = path.stat().st_mode & 0o777 if path.exists() else None
-        # A new file is as open as the umask says, and one that is there stays as it is.
-        mode = 0o666 if before is None else 0o600
-        try:
-            with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
-                file.write(data)
-            if before is not None:
-                os.chmod(draft, before)
-            os.replace(draft, path)
-        except BaseException:
-            draft.unlink(missing_ok=True)
-            raise
-    except OSError as failure:
+        directory, name = file_at(out, storage_of(named))
+        if directory.is_local:
+            _put_in_place(Path(as_object_store_names(out)), data)
+        else:
+            directory.write(name, data)
+    except FAILURES as failure:
         raise invalid_options(f"--out {out} cannot be written: {failure}") from None
     note(f"{out}: {len(data) / 1e6:.1f} MB")
+
+
+def _put_in_place(path: Path, data: bytes) -> None:
+    """A new file is as open as the umask says, and one that is there stays as it is."""
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
+    before = path.stat().st_mode & 0o777 if path.exists() else None
+    mode = 0o666 if before is None else 0o600
+    try:
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+            file.write(data)
+        if before is not None:
+            os.chmod(draft, before)
+        os.replace(draft, path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise

@@ -48,7 +48,7 @@ from keyrange.options.option import rows_of
 from keyrange.report.page_parts import Source, Sources, partition_name
 from keyrange.report.sections.offsets import PENDING_MAX
 from keyrange.storage.checkpoint_files import load_progress, open_directory
-from keyrange.storage.directory import Directory
+from keyrange.storage.directory import file_at
 from keyrange.storage.model.spark_log import CheckpointProgress, untold
 from keyrange.storage.object_store import FAILURES
 
@@ -169,11 +169,12 @@ class Collector:
 def _events(
     where: ReportWhere, source: int, progress: CheckpointProgress, beside: Collector
 ) -> Source:
+    storage = storage_of(where.named)
     try:
-        lines = _tail(where.progress)
+        lines = _tail(where.progress, storage)
         with suppress(*FAILURES):
             # Where a full file was put aside.
-            lines = _tail(f"{where.progress}.1") + lines
+            lines = _tail(f"{where.progress}.1", storage) + lines
     except FAILURES as failure:
         raise invalid_options(f"--progress {where.progress} cannot be read: {failure}") from None
     found = last_events(lines, source, progress.query_id, where.batches)
@@ -193,10 +194,10 @@ def _events(
     return Source(found["events"], remarks=tuple(remarks), outdated=outdated)
 
 
-def _tail(path: str) -> list[bytes]:
+def _tail(path: str, storage: Mapping[str, str]) -> list[bytes]:
     """The last lines of a file, which may be larger than what is worth reading."""
-    parent, separator, name = path.rpartition("/")
-    with Directory(f"{parent}{separator}" if separator else ".").open(name) as file:
+    directory, name = file_at(path, storage)
+    with directory.open(name) as file:
         size = file.size()
         begin = max(size - _TAIL_BYTES, 0)
         file.seek(begin)

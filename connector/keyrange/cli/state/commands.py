@@ -267,12 +267,11 @@ def export(
     """
     import pyarrow.parquet as pq
 
-    from keyrange.storage.directory import Directory
+    from keyrange.storage.directory import file_at
 
     known, stored, _ = _opened(chosen, at, of)
-    home, slash, name = to.rpartition("/")
     try:
-        directory = Directory(f"{home}{slash}" or ".", stored.storage)
+        directory, name = file_at(to, stored.storage)
     except ValueError as failure:
         raise invalid_options(f"--to {failure}") from None
     if directory.size(name) is not None:
