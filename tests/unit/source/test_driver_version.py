@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import pickle  # noqa: TID251  as Spark does with a reader
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -39,3 +43,21 @@ def test_another_version_is_refused_by_name(
     assert caught.value.condition.name == "VERSIONS_DIFFER"
     assert "the driver has keyrange 0.9.1" in caught.value.message
     assert "this executor has keyrange 0.9.2 in " in caught.value.message
+
+
+def test_the_version_is_that_of_the_package_that_is_imported(tmp_path: Path) -> None:
+    """By what pip writes beside it; where an update has left another one, by what is in them."""
+    (tmp_path / "keyrange").mkdir()
+    shutil.copy(keyrange.__file__, tmp_path / "keyrange")
+    program = "import sys, keyrange; print(keyrange.__version__, 'email' in sys.modules)"
+
+    def told(installed: str) -> str:
+        place = tmp_path / f"keyrange-{installed}.dist-info"
+        place.mkdir()
+        (place / "METADATA").write_text(f"Name: keyrange\nVersion: {installed}\n")
+        command = [sys.executable, "-c", program]
+        ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+        return ended.stdout
+
+    assert told("7.1.0+a") == "7.1.0+a False\n"
+    assert told("7.0") in ("7.1.0+a True\n", "7.0 True\n")

@@ -309,10 +309,11 @@ def _states(rows: pa.Table, skip: set[TopicPartition], faults: Faults, seq: int)
 
 
 def _named(rows: pa.Table) -> Iterator[TopicPartition]:
-    """The partitions of some rows."""
+    """The partitions of some rows, which are in order."""
     topics = rows.column("topic").combine_chunks().dictionary_encode()
     names, codes = topics.dictionary.to_pylist(), numbers_of(topics.indices)
-    pairs = np.unique(np.stack((codes, numbers_of(rows.column("partition")))), axis=1)
+    numbers = numbers_of(rows.column("partition"))
+    pairs = np.stack((codes, numbers))[:, begins_of_runs(codes, numbers)]
     return (TopicPartition(names[code], number) for code, number in pairs.T.tolist())
 
 

@@ -238,7 +238,11 @@ def common_rows(
         columns[name] = [values[at] for at in np.searchsorted(ends, begins, "right").tolist()]
         found.append(ends)
     rows = [dict(zip(columns, each, strict=True)) for each in zip(*columns.values(), strict=True)]
-    return rows, np.setdiff1d(np.concatenate(found), [*begins, len(table)])
+    # Sets of numpy's would import its masked arrays.
+    is_other = np.zeros(len(table) + 1, bool)
+    is_other[np.concatenate(found)] = True
+    is_other[[*begins, len(table)]] = False
+    return rows, np.flatnonzero(is_other)
 
 
 def is_same(column: pa.ChunkedArray) -> bool:
