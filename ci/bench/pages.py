@@ -13,18 +13,21 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bench import shortfalls
+from bench.before import BEFORE
 from bench.tables import TABLES, Table
 
 ROOT = Path(__file__).parents[2]
 _GUIDES = ROOT / "connector" / "guides"
 PAGES = (ROOT / "README.md", *sorted(_GUIDES.glob("*.md")))
 KEPT = _GUIDES / "figures"
+# The page on which figures have those of before beside them.
+_ALL = _GUIDES / "figures.md"
 _SHORTFALLS = "shortfalls"
 _SECTION = re.compile(r"(<!-- figures: (\w+) -->\n)(.*?)(<!-- end of figures -->)", re.DOTALL)
 _MARK = re.compile(r"<!-- (?:figures: .*|end of figures) -->")
@@ -102,7 +105,8 @@ def _made(page: Path, text: str, groups: dict[str, Measured]) -> str:
             return f"{match[1]}\n{_shortfalls(groups)}\n{match[4]}"
         if match[2] not in TABLES:
             raise RefusedError(f"{page.name}: no table is called {match[2]}")
-        return f"{match[1]}\n{_section(TABLES[match[2]], groups)}\n{match[4]}"
+        before = BEFORE if page == _ALL else {}
+        return f"{match[1]}\n{_section(TABLES[match[2]], groups, before)}\n{match[4]}"
 
     def figure(match: re.Match[str]) -> str:
         if match[2] not in groups:
@@ -116,15 +120,18 @@ def _made(page: Path, text: str, groups: dict[str, Measured]) -> str:
     return _FIGURE.sub(figure, _SECTION.sub(section, text))
 
 
-def _section(table: Table, groups: dict[str, Measured]) -> str:
+def _section(table: Table, groups: dict[str, Measured], before: Mapping[str, str]) -> str:
     if table.group not in groups:
         return _UNMEASURED.format(table.group)
     group = groups[table.group]
+    is_told = any(names[0] in before for names in table.rows.values())
+    columns = (*table.columns, *["before"] * is_told)
     lines = [_origin(table.group, group.document), ""]
-    lines += [_row(table.columns), "|" + "---|" * len(table.columns)]
+    lines += [_row(columns), "|" + "---|" * len(columns)]
     for label, names in table.rows.items():
         found = [_figure(table.group, group, name) for name in names]
-        lines.append(_row((label, *(_text(group, each) for each in found))))
+        was = [_in_units(before.get(names[0], ""), found[0])] * is_told
+        lines.append(_row((label, *(_text(group, each) for each in found), *was)))
     return "\n".join(lines) + "\n"
 
 
@@ -182,7 +189,12 @@ def _text(group: Measured, figure: dict[str, Any]) -> str:
 
 
 def _value(figure: dict[str, Any]) -> str:
-    return _UNITS.get(figure["unit"], f"{{}} {figure['unit']}").format(_number(figure["value"]))
+    return _in_units(_number(figure["value"]), figure)
+
+
+def _in_units(number: str, figure: dict[str, Any]) -> str:
+    text = _UNITS.get(figure["unit"], f"{{}} {figure['unit']}").format(number)
+    return text if number else ""
 
 
 def _number(number: float) -> str:

@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "ci"))
 
 from bench import pages  # noqa: E402
+from bench.tables import TABLES  # noqa: E402
 
 PAGE = Path("page.md")
 BEGIN, END = "<!-- figures: plan -->\n", "<!-- end of figures -->"
@@ -69,6 +70,25 @@ def test_a_table_says_how_its_run_was_made_and_has_medians_with_their_range(
     assert "2 cores (some processor)" in page
     assert "commit 012345678." in page
     assert "| first plan of 10,000 partitions, from a broker | 0.432 s (0.4 to 0.5) |" in page
+
+
+def test_figures_of_before_stand_beside_those_of_now_on_the_page_of_figures(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pages, "BEFORE", {"plan.10k.seconds": "1.9 to 2.6"})
+    figures = {each["name"]: each for each in document()["figures"]}
+    groups = {"plan": pages.Measured(document(), figures)}
+    empty = f"{BEGIN}{END}"
+    made = pages.made_pages({pages.KEPT.with_suffix(".md"): empty, PAGE: empty}, groups)
+    all_figures, other = made.values()
+    assert "| figure | value (range) | before |\n|---|---|---|" in all_figures
+    assert "| 0.432 s (0.4 to 0.5) | 1.9 to 2.6 s |" in all_figures
+    assert "before" not in other
+
+
+def test_what_was_before_is_of_figures_that_are_measured() -> None:
+    told = {names[0] for table in TABLES.values() for names in table.rows.values()}
+    assert pages.BEFORE.keys() <= told
 
 
 def test_a_quick_run_is_labelled_as_such(tmp_path: Path) -> None:
