@@ -90,6 +90,17 @@ def test_what_is_delivered_is_what_a_look_at_every_record_finds(
 
 
 @FEWER
+@given(log=logs(), settings=SIZES)
+def test_a_record_comes_again_wherever_it_stands_in_its_batch(
+    log: Log, settings: DecodeSettings
+) -> None:
+    chunk = scanned(log, False)
+    for row in log.rows():
+        decoder = Decoder("t", 1, settings, delivery=Delivery((), (), (), (row.offset,)))
+        assert offsets_of(list(decoder.decode(chunk, log.start, log.end))) == [row.offset]
+
+
+@FEWER
 @given(log=logs(), settings=SIZES, data=st.data())
 def test_readers_of_one_pass_share_what_is_delivered(
     log: Log, settings: DecodeSettings, data: st.DataObject

@@ -7,7 +7,7 @@ import pytest
 from keyrange.guard.model.throttle_factor import Factor, Throttle, ThrottleState
 from keyrange.guard.model.volume_readings import LogDirs, VolumeReading
 from keyrange.model.volumes import Limit, Policy, Recovery, Volume
-from samples.volume_samples import MINUTE, reading, volume
+from samples.volume_samples import MINUTE, answer, reading, volume
 
 BYTES = Limit(min_available_bytes=100)
 FULL, BAND, CLEAR = reading(volume(100)), reading(volume(149)), reading(volume(150))
@@ -301,9 +301,16 @@ def test_a_full_volume_that_is_remembered_does_not_make_a_part_whole() -> None:
     assert each.limit_violated == 1
 
 
-def test_a_full_volume_whose_broker_is_gone_is_a_failed_check_until_the_broker_is_back() -> None:
+@pytest.mark.parametrize("last_words", ["", "refused"])
+def test_a_full_volume_whose_broker_is_gone_is_a_failed_check_until_the_broker_is_back(
+    last_words: str,
+) -> None:
+    """Also where it has answered before it went, and did not say how its volume is."""
     each = throttle(fallback=0.5)
     each.observe(reading(volume(900), volume(100, 2)), 0)
+    if last_words:
+        answers = (answer(volume(900)), answer(failure=last_words, broker=2))
+        each.observe(VolumeReading(frozenset({1, 2}), answers), 1)
     each.observe(reading(volume(900)), MINUTE)
     each.observe(reading(volume(900)), 2 * MINUTE)
     assert standing(each, 2 * MINUTE) == (0.0, ThrottleState.HELD)

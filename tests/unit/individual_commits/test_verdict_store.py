@@ -153,11 +153,15 @@ def test_damaged_manifests_are_refused(
         store.manifest(3, START, END)
 
 
-def test_a_manifest_with_a_bit_flipped_is_refused(store: VerdictStore, tmp_path: Path) -> None:
-    store.publish(write_attempt(store), START, END)
+@pytest.mark.parametrize("rows", [0, 3_000])
+def test_a_manifest_with_a_bit_flipped_is_refused(
+    store: VerdictStore, tmp_path: Path, rows: int
+) -> None:
+    done = {"done": [("t", number, 1) for number in range(rows)]}
+    store.publish(replace(write_attempt(store), rows=done), START, END)
     path = tmp_path / "s" / "3" / "manifest.json"
     data = path.read_bytes()
-    for at in range(0, len(data), 3):
+    for at in range(0, len(data), 3 + len(data) // 300):
         changed = bytearray(data)
         changed[at] ^= 1 << at % 8
         path.write_bytes(changed)

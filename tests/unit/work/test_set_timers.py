@@ -62,6 +62,25 @@ def test_a_timer_for_a_time_that_has_passed_fires_in_the_next_batch() -> None:
     assert minutes(harness.process([(b"z", b"", minute(1))])) == [-5]
 
 
+def test_a_timer_that_sets_itself_again_fires_once_in_a_batch() -> None:
+    fired: list[datetime] = []
+
+    def work(record: Any, state: Any) -> None:
+        state.timers.set(minute(1))
+
+    def again(key: bytes, at: datetime, state: Any) -> Any:
+        fired.append(at)
+        if len(fired) < 9:
+            state.timers.set(at)
+        return key, at
+
+    harness = harness_of(work, again)
+    harness.process([(b"a", b"", BEGAN)])
+    for count in range(1, 4):
+        assert minutes(harness.advance(minute(2))) == [1]
+        assert len(fired) == count
+
+
 def one_after_the_other(key: bytes, at: datetime, state: Any) -> Any:
     """Each sets the one that is due a minute later, until six."""
     if at < minute(6):
