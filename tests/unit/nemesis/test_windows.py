@@ -50,7 +50,7 @@ def test_windows_are_what_their_records_say(
     writer = values_of(values, "run", "orders")
     called = windows.job_of(kind, "deadLetter")
     if kind != "session":
-        called |= calls(Parts(timers=True, by_clock=kind == "clock"), [], to_topic=False)
+        called |= calls(Parts(timers=True, by_clock=kind == "clock"), ["rows"])
     options = {**writer.options, "valueFormat": values}
     # The harness has no table of dead letters.
     options.pop("badValues", None)

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
+from keyrange.errors import KeyrangeError
 from keyrange.kafka.model.sender_messages import Token
 from keyrange.options.kafka_properties import ClientSettings
 from keyrange.options.producer_properties import ProducerSettings
@@ -32,15 +33,35 @@ class Marked:
         Marked.token = token
 
 
+def sender_behind(known: Mark, monkeypatch: pytest.MonkeyPatch) -> ShardSender:
+    monkeypatch.setattr(shard_sender, "MarkedSender", Marked)
+    Marked.token = Token(known.offset, known.text)
+    address = TopicAddress("out", "out", ClientSettings(), ProducerSettings())
+    return ShardSender(address, "keyrange:q:s", "", 0)
+
+
+def share(mark: Mark, is_made: bool = False) -> Share:
+    return Share("keyrange:q:s", "", 0, (), mark, is_made=is_made)
+
+
+def known_now() -> Mark | None:
+    return read_mark(Marked.token.number, Marked.token.text)
+
+
 def test_how_many_senders_a_query_has_had_is_known_behind_one_that_has_fewer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Whoever takes over has all of them to stop."""
-    monkeypatch.setattr(shard_sender, "MarkedSender", Marked)
-    before = Mark(0, driver=1, senders=3, plan="a")
-    Marked.token = Token(before.offset, before.text)
-    address = TopicAddress("out", "out", ClientSettings(), ProducerSettings())
-    sender = ShardSender(address, "keyrange:q:s", "", 0)
-    sender.send(Share("keyrange:q:s", "", 0, (), Mark(1, 2, senders=1, plan="b")))
-    found = read_mark(Marked.token.number, Marked.token.text)
-    assert found == Mark(1, 2, senders=3, plan="b")
+    sender = sender_behind(Mark(0, driver=1, senders=3, plan="a"), monkeypatch)
+    sender.send(share(Mark(1, 2, senders=1, plan="b")))
+    assert known_now() == Mark(1, 2, senders=3, plan="b")
+
+
+def test_of_a_later_batch_only_one_that_was_found_is_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is made behind it is of a checkpoint that somebody has set back."""
+    later = Mark(5, 1, 1, "a")
+    sender = sender_behind(later, monkeypatch)
+    sender.send(share(Mark(4, 1, 1, "b")))
+    with pytest.raises(KeyrangeError, match="CHECKPOINT_BEHIND"):
+        sender.send(share(Mark(4, 1, 1, "b"), is_made=True))
+    assert known_now() == later

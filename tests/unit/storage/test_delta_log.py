@@ -185,7 +185,7 @@ def test_old_files_of_a_log_stay_where_the_table_says_so(tmp_path: Path, is_kept
 def test_what_is_written_behind_a_pause_into_a_log_that_was_summed_up_is_refused(
     cached: DeltaLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its next version came and went meanwhile: nobody would read what is written there."""
+    """Its next version came and went in a minute: nobody would read what is written there."""
     own, now_s = Directory.write_once, time.time
 
     def late(directory: Directory, path: str, data: bytes) -> str | None:
@@ -196,7 +196,7 @@ def test_what_is_written_behind_a_pause_into_a_log_that_was_summed_up_is_refused
         table.create_checkpoint()
         for version in (0, 1):
             (tmp_path / "_delta_log" / f"{version:020d}.json").unlink()
-        monkeypatch.setattr(time, "time", lambda: now_s() + 3_600)
+        monkeypatch.setattr(time, "time", lambda: now_s() + 61)
         return directory.write_once(path, data)
 
     monkeypatch.setattr(Directory, "write_once", late)

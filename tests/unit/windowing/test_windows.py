@@ -110,6 +110,13 @@ def test_slots_of_times_that_lie_far_apart() -> None:
     ]
 
 
+def test_a_record_at_the_very_end_of_a_session_belongs_to_it() -> None:
+    groups, times = np.array([0, 0, 0, 1]), np.array([0, 5, 11, 10])
+    slots, *sessions = sessions_of(groups, times, times + 5)
+    assert slots.of.tolist() == [0, 0, 1, 2]
+    assert [each.tolist() for each in sessions] == [[0, 0, 1], [0, 11, 10], [10, 16, 15]]
+
+
 def refusal(**given: Any) -> str:
     arguments = {"function": keyrange.windows.tumbling("1h").count(), "options": _OPTIONS}
     with pytest.raises(KeyrangeError) as failure:
