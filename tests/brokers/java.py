@@ -99,3 +99,15 @@ def kafka_tool(main_class: str, *arguments: str, timeout_s: float = 120) -> str:
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=timeout_s)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def transactions(servers: str, what: str, *more: str) -> list[list[str]]:
+    """The rows that kafka-transactions.sh prints, without its heading."""
+    printed = kafka_tool("TransactionsCommand", "--bootstrap-server", servers, what, *more)
+    return [line.split() for line in printed.splitlines()[1:]]
+
+
+def hanging(servers: str, broker_id: int) -> list[list[str]]:
+    """The transactions that are open on a broker and that nobody will end, of any topic."""
+    every = ("--broker-id", str(broker_id), "--max-transaction-timeout", "0")
+    return transactions(servers, "find-hanging", *every)

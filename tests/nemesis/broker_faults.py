@@ -54,6 +54,29 @@ def move_leader(world: World, supervisor: Supervisor, fault: Fault) -> None:
     admin.elect_leaders(0, {world.topic: numbers}, raise_errors=False)
 
 
+def move_coordinator(world: World, supervisor: Supervisor, fault: Fault) -> Heal:
+    """The broker ends that coordinates the transactions of a sender, killed or in order, so another
+    one does until it is back, or for good."""
+    _node(world, fault)
+    listed = world.topics.admin.list_transactions()
+    own = [
+        (each.transactional_id, broker)
+        for broker, transactions in listed.items()
+        for each in transactions
+        if each.transactional_id.startswith("keyrange:")
+    ]
+    if not own:
+        raise Missed("nobody has sent anything")
+    _, coordinator = sorted(own)[int(fault.pick * len(own))]
+    [node] = (each for each in world.cluster.nodes if each.node_id == coordinator)
+    if int(fault.pick * 1_000) % 2:
+        node.kill()
+    else:
+        node.stop()
+    world.reconnect()
+    return node.start
+
+
 def unclean_election(world: World, supervisor: Supervisor, fault: Fault) -> Heal:
     """A follower is away while its leader goes on; then the leader dies, and the follower comes
     back and leads, without what it has missed."""

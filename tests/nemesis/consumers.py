@@ -13,12 +13,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from brokers.committed_records import PATIENCE_MS
 from keyrange import Consumer
 from nemesis.driver import own_environment
 from nemesis.facts import End, Place, Row
 from nemesis.schedule import Met, explained
-from nemesis.tables import sent_rows
 from nemesis.victims import everyone, send
 from nemesis.work import content
 from nemesis.world import World
@@ -152,14 +150,11 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
             return
 
 
-def consumed(world: World, patience_ms: int = PATIENCE_MS) -> list[Row]:
-    """A row for each time that a record was committed, by when it was handed over; where rows go
-    to a topic, those that are there.
+def consumed(world: World) -> list[Row]:
+    """A row for each time that a record was committed, by when it was handed over.
 
     Of a process that was killed nobody knows whether its last commit landed: that counts where
     nobody else has committed the records."""
-    if world.copies_topic:
-        return list(sent_rows(world, patience_ms))
     rows: list[Row] = []
     open_ends: list[Row] = []
     for lines in journals(world):

@@ -181,6 +181,7 @@ def _function(world: World) -> list[str]:
     if mode.time != "none":
         more += ["--time", mode.time, "--late", mode.late]
     more += ["--rows"] if mode.has_rows else []
+    more += [] if mode.table else ["--only-topic"]
     more += ["--keeps-state"] if mode.keeps_state else []
     if mode.values == "avro":
         more += ["--fields", str(world.values.fields if mode.evolves else 0)]

@@ -76,6 +76,7 @@ KINDS: Final[dict[str, Kind]] = {
     "kill-broker": _kind(hold_s=(1.0, 6.0), cuts_off=True),
     "restart-broker": _kind(cuts_off=True),
     "move-leader": _kind("three"),
+    "move-coordinator": _kind("three", "senders", hold_s=(1.0, 6.0), cuts_off=True),
     "unclean-election": _kind("three", hold_s=(3.0, 6.0), loses=True, cuts_off=True),
     "recreate-topic": _kind(hold_s=(0.0, 2.0), loses=True),
     "add-partition": _kind(),

@@ -20,8 +20,9 @@ class Mode:
     records, and last, with the last row of each key, which spark or the driver `merges`. `values`
     are raw, json, or avro, whose schemas are in a registry and
     get fields while the job runs; with `evolves` its tables get them too. With `copies_topic` the
-    copies go to a topic, and all that consumers do: their rows. The driver `sends` those of a job
-    by itself, or tasks do, which it leaves to them where they are many bytes.
+    copies go to a topic, or all rows where there is no `table`, as with consumers. The driver
+    `sends` those of a job by itself, or tasks do, which it leaves to them where they are many
+    bytes.
 
     `time` is of a job that goes by time: session, whose rows are those of the sessions of
     `keyrange.windows`, or timers, by which a function writes windows of its own among the rows of
@@ -43,6 +44,7 @@ class Mode:
     evolves: bool = False
     time: str = "none"
     late: str = "deadLetter"
+    table: bool = True
     copies_topic: bool = False
     sends: str = "driver"
 
@@ -73,6 +75,7 @@ class Mode:
         found |= {"individual"} if self.individual else set()
         found |= {"private"} if private else set()
         found |= {"registry"} if self.values == "avro" else set()
+        found |= {"senders"} if self.copies_topic else set()
         # Behind a clock that was ahead, windows by the clock are open for as long as it was.
         found |= {"any clock"} if self.time != "clock" else set()
         found |= {store}
@@ -145,6 +148,14 @@ MODES: Final = {
             sends="tasks",
         ),
         Mode(
+            "only-topic-job",
+            writer="tasks",
+            nodes=3,
+            table=False,
+            copies_topic=True,
+            sends="tasks",
+        ),
+        Mode(
             "held-topic-job",
             writer="tasks",
             isolation="transactional",
@@ -190,7 +201,8 @@ MODES: Final = {
         ),
         Mode("consumer", job="consumer"),
         Mode("consumer-of-three", job="consumer", nodes=3),
-        Mode("consumer-to-topic", job="consumer", copies_topic=True),
+        Mode("consumer-to-topic", job="consumer", table=False, copies_topic=True),
+        Mode("consumer-of-three-to-topic", job="consumer", nodes=3, table=False, copies_topic=True),
     )
 }
 

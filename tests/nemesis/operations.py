@@ -130,7 +130,7 @@ def verify(world: World) -> list[str]:
         return found
     touched = {each.partition for each in (*world.resets.values(), *world.gone, *world.unreadable)}
     for number in range(world.partitions):
-        if world.mode.has_rows and not touched & {-1, number}:
+        if world.mode.table and world.mode.has_rows and not touched & {-1, number}:
             words = ["--sink", world.store.uri("table"), "--live"]
             words += ["--bootstrap-servers", world.cluster.bootstrap_servers]
             words += ["--topic", world.topic, "--partition", str(number)]

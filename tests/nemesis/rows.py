@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -14,6 +14,7 @@ import keyrange
 from nemesis.windows import WINDOW_SCHEMA, closed, remember, window_state
 from nemesis.work import KEY, SCHEMA, N, deletes, is_copied, work
 
+_RECORD: Final = "key string, value string"
 _NO_WINDOW: Final = [None] * len(WINDOW_SCHEMA.split(", "))
 
 
@@ -54,6 +55,14 @@ class Parts:
             more += (getattr(record.value, f"f{at}") for at in range(1, self.fields + 1))
         return (*work(record), *more)
 
+    def record(self, record: Any, *state: Any) -> tuple[Any, ...]:
+        """Likewise, for a topic."""
+        return self.as_record(self.row(record, *state))
+
+    def as_record(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
+        names = [field.split()[0] for field in self.schema.split(", ")]
+        return row[KEY], json.dumps(dict(zip(names, row, strict=True)))
+
     def window_row(self, key: bytes, at: datetime, state: Any) -> tuple[Any, ...]:
         """Of a window that is over: it names another topic."""
         said = closed(key, at, state, self.by_clock)
@@ -63,27 +72,26 @@ class Parts:
         return (*own, *before, *said, *behind)
 
 
-def calls(parts: Parts, beside: Sequence[str], to_topic: bool) -> dict[str, Any]:
-    """What `keyrange.job` is given for rows of these parts."""
+def calls(parts: Parts, tables: Sequence[str], topics: Collection[str] = ()) -> dict[str, Any]:
+    """What `keyrange.job` is given for rows of these parts, and tables of which some are topics."""
     found: dict[str, Any] = {"function": parts.row, "schema": parts.schema}
     if parts.timers:
         found["on_timer"] = parts.window_row
-    if beside:
-        found = spread(parts, beside, to_topic)
+    if len(tables) > 1:
+        found = spread(parts, tables, topics)
+    elif topics:
+        found = {"function": parts.record, "schema": _RECORD}
     state = window_state() if parts.timers else {}
     if parts.counts:
         state["seen"] = keyrange.ValueState("n long")
     return found | {"state": state} if state else found
 
 
-def spread(parts: Parts, beside: Sequence[str], to_topic: bool) -> dict[str, Any]:
+def spread(parts: Parts, tables: Sequence[str], topics: Collection[str]) -> dict[str, Any]:
     """A row for each record, with what becomes of it in the tables beside, or in a topic. The rows
     of windows are in the first table alone."""
-    names = [field.split()[0] for field in parts.schema.split(", ")]
-    schema = dict.fromkeys(["rows", *beside], parts.schema)
-    if to_topic:
-        schema["copies"] = "key string, value string"
-    if "last" in beside:
+    schema = dict.fromkeys(tables, parts.schema) | dict.fromkeys(topics, _RECORD)
+    if "last" in tables:
         schema["last"] += ", gone boolean"
 
     def rows(record: Any, *state: Any) -> dict[str, Any]:
@@ -91,8 +99,7 @@ def spread(parts: Parts, beside: Sequence[str], to_topic: bool) -> dict[str, Any
         n = row[N]
         found = {"rows": row, "last": (*row, deletes(n))}
         if is_copied(n):
-            text = json.dumps(dict(zip(names, row, strict=True)))
-            found["copies"] = (row[KEY], text) if to_topic else row
+            found["copies"] = parts.as_record(row) if "copies" in topics else row
         return {name: each for name, each in found.items() if name in schema}
 
     def window_row(key: bytes, at: datetime, state: Any) -> dict[str, Any]:

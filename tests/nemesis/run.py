@@ -12,12 +12,13 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from brokers.committed_records import PATIENCE_MS
 from nemesis import operations
 from nemesis.acts import ACTS
 from nemesis.checker import check, lost, waiting
 from nemesis.consumers import Consumers, consumed, not_committed
 from nemesis.driver import Supervisor
-from nemesis.facts import Facts, Place
+from nemesis.facts import Facts, Place, Row
 from nemesis.faults import Heal, Missed
 from nemesis.leftovers import Usage, memory_left, processes_left, secrets_told
 from nemesis.modes import MODES
@@ -34,6 +35,7 @@ from nemesis.tables import (
     open_transactions,
     positions,
     replayed,
+    sent_rows,
     versions,
     worked_on,
 )
@@ -220,8 +222,7 @@ class Run:
         world = self.world
         self._usage.look(world.run, is_warm=self._done_count > 0)
         try:
-            is_consumer = self.mode.job == "consumer"
-            found = consumed(world, _LOOK_MS) if is_consumer else self._sink.rows()
+            found = self._rows(self._sink, _LOOK_MS)
             buried = letters(world)
             # Until a window is over its records have no row.
             more = set() if self.mode.has_rows else worked_on(world)
@@ -291,13 +292,18 @@ class Run:
         yield from secrets_told(self.world, self._usage.directories)
         yield from memory_left(self.world)
 
+    def _rows(self, sink: SinkRows, patience_ms: int = PATIENCE_MS) -> list[Row]:
+        """Where a topic is all that is written, those that are there."""
+        if not self.mode.table:
+            return list(sent_rows(self.world, patience_ms))
+        return consumed(self.world) if self.mode.job == "consumer" else sink.rows()
+
     def _facts(self) -> Facts:
         world = self.world
-        is_consumer = self.mode.job == "consumer"
         return Facts(
             run=world.run,
             sent={**world.feeder.sent, **self.log},
-            rows=consumed(world) if is_consumer else SinkRows(world).rows(),
+            rows=self._rows(SinkRows(world)),
             letters=letters(world),
             log=frozenset(self.log),
             unsure=world.feeder.unsure,
@@ -324,8 +330,8 @@ class Run:
                     self._complain("not committed", str(place))
         if self.world.copies_topic:
             with step("transactions are over", _CHECK_S):
-                if open_transactions(self.world):
-                    self._complain("open transactions", self.world.copies_topic)
+                for each in open_transactions(self.world):
+                    self._complain("open transactions", each)
         with step("the history is read", _CHECK_S):
             facts = replace(self._facts(), positions=positions(self.world))
             if self.mode.evolves:

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from brokers.committed_records import PATIENCE_MS, committed_records, wait_until_all_are_over
+from brokers.java import hanging
 from keyrange.individual_commits.model.commit import Commit, CommitKind, CommitTable
 from keyrange.individual_commits.table.commit_table import open_commit_table
 from keyrange.members.table.assignments import open_assignments
@@ -190,8 +191,8 @@ def last_rows(world: World) -> list[Row] | None:
 
 def copied_rows(world: World) -> list[Row] | None:
     """The table or the topic that holds those of some records; None of a mode without it."""
-    if world.copies_topic and world.mode.job != "consumer":
-        return list(sent_rows(world))
+    if world.copies_topic:
+        return list(sent_rows(world)) if world.mode.table else None
     if "copies" not in world.mode.tables:
         return None
     return SinkRows(world, "copies").rows()
@@ -204,13 +205,15 @@ def sent_rows(world: World, patience_ms: int = PATIENCE_MS) -> Iterator[Row]:
             yield _worked_on(json.loads(each.value), each.offset)
 
 
-def open_transactions(world: World) -> bool:
-    """Whether readers of committed records wait for one in the topic."""
+def open_transactions(world: World) -> Iterator[str]:
+    """Those for which readers of committed records wait in the topic, and those that hang on any
+    broker, of any topic: those of the marks too."""
     try:
         wait_until_all_are_over(world.topics, world.copies_topic)
     except AssertionError:
-        return True
-    return False
+        yield world.copies_topic
+    for node in world.cluster.nodes:
+        yield from map(" ".join, hanging(world.cluster.bootstrap_servers, node.node_id))
 
 
 def newest_version(path: Path) -> int:

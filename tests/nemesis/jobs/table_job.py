@@ -28,6 +28,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--fields", type=int, help="of the values' added ones, how many to take")
     parser.add_argument("--copies", help="one more table, with the rows of some records")
     parser.add_argument("--copies-topic", help="the same as a topic")
+    parser.add_argument("--only-topic", action="store_true", help="all rows go there, to no table")
     parser.add_argument("--sends", choices=("driver", "tasks"), default="driver")
     parser.add_argument("--last", help="one more table, with the last row of each key")
     parser.add_argument("--merges", choices=("spark", "driver"), default="spark")
@@ -44,18 +45,21 @@ def start(spark: SparkSession, arguments: argparse.Namespace, options: dict[str,
     if arguments.rows:
         times = arguments.time is not None, arguments.time == "clock"
         parts = Parts(arguments.keeps_state, *times, arguments.fields)
-        if beside := tables_beside(arguments):
-            table = {"rows": table, **beside}
-        if "last" in beside:
+        tables = tables_of(arguments)
+        if "last" in tables:
             more |= {"keys": {"last": ["key"]}, "deletes": {"last": "gone"}}
-        called |= calls(parts, list(beside), bool(arguments.copies_topic))
+        topics = [name for name, each in tables.items() if isinstance(each, keyrange.Topic)]
+        table = tables if len(tables) > 1 else tables["rows"]
+        called |= calls(parts, list(tables), topics)
     writer = keyrange.job(given, **called).into(table, arguments.checkpoint, spark=spark, **more)
     return writer.trigger(processingTime=arguments.trigger).start(), writer.written_by
 
 
-def tables_beside(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Those that are written beside the first one, by their names, and the topic."""
-    given = {name: getattr(arguments, name) for name in ("copies", "last")}
+def tables_of(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Those that are written, by their names, and the topic."""
+    if arguments.only_topic:
+        return {"rows": keyrange.Topic(arguments.copies_topic)}
+    given = {"rows": arguments.table, "copies": arguments.copies, "last": arguments.last}
     if arguments.copies_topic:
         given["copies"] = keyrange.Topic(arguments.copies_topic)
     return {name: path for name, path in given.items() if path is not None}
