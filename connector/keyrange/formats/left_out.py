@@ -34,6 +34,24 @@ def fields_beyond(written: pa.DataType, read: pa.DataType, path: str = "") -> It
         yield from fields_beyond(written.item_type, read.item_type, path)
 
 
+def changed(newer: pa.DataType, older: pa.DataType, path: str = "") -> Iterator[str]:
+    """What a type lacks of an older one, or has otherwise; what it has more is no change."""
+    if kinds.is_struct(newer) and kinds.is_struct(older):
+        known = {each.name: each.type for each in newer}
+        for each in older:
+            at = below(path, each.name)
+            if each.name in known:
+                yield from changed(known[each.name], each.type, at)
+            else:
+                yield f"it has no {at!r}"
+    elif is_list(newer) and is_list(older):
+        yield from changed(newer.value_type, older.value_type, path)
+    elif kinds.is_map(newer) and kinds.is_map(older) and newer.key_type == older.key_type:
+        yield from changed(newer.item_type, older.item_type, path)
+    elif newer != older:
+        yield f"{path!r} is {newer} and was {older}"
+
+
 def tell(where: str, fields: tuple[str, ...]) -> None:
     """Say that fields are dropped; `where` they are."""
     if fields:
@@ -45,8 +63,8 @@ def tell(where: str, fields: tuple[str, ...]) -> None:
 def _tell_once(where: str, named: str) -> None:
     _log.warning(
         "%s fields that no column takes, and they are dropped: %s. Where no option says the "
-        "schema, a query has the columns that were there when it began: start it again to have "
-        "these too",
+        "schema, a query has the columns that were there when it began, and a table with "
+        "evolve='add' those that come: start it again to have these too",
         where,
         named,
     )

@@ -3,8 +3,9 @@ a table's log, or their rows are written into it by the session's Delta or by de
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -58,6 +59,11 @@ class TableOutput:
         sink = self.sink
         return ManifestTable(sink.uri, sink.table_id(), self.form, sink.keys, self.by_spark)
 
+    def following(self, form: Mapping[str, Any]) -> TableOutput:
+        """With rows that have got columns. Raises as `SinkTable.follow`."""
+        self.sink.follow(pa.schema(list(struct_type(form))))
+        return replace(self, form=form)
+
 
 @dataclass(frozen=True)
 class BatchOutput:
@@ -97,10 +103,15 @@ class BatchOutput:
             for topic in self.topics.values():
                 topic.stop_others(driver)
 
-    def as_told(self) -> dict[str, Any]:
-        """What a manifest is to say of the tables and topics, as its fields."""
+    def as_told(self, columns: Sequence[tuple[str]] = ()) -> dict[str, Any]:
+        """What a manifest is to say of the tables and topics, as its fields. `columns`: of the rows
+        of a table that follows its schema, as each task has them, none where they are the job's.
+        Raises as `SinkTable.follow`."""
+        tables = self.tables
+        for (text,) in columns[:1]:
+            tables = {name: each.following(json.loads(text)) for name, each in tables.items()}
         return {
-            "tables": {name: each.as_told() for name, each in self.tables.items()},
+            "tables": {name: each.as_told() for name, each in tables.items()},
             "topics": {name: each.as_told() for name, each in self.topics.items()},
         }
 
@@ -137,7 +148,7 @@ class BatchOutput:
                 found = reported_outcomes.handed_on(batch)
         check()
         if found is not None:
-            manifest = publish(**self.as_told(), **of_tasks(found))
+            manifest = publish(**self.as_told(found.pop("columns")), **of_tasks(found))
         assert manifest is not None
         self.check(manifest)
         return manifest, found is not None

@@ -194,7 +194,9 @@ class TableJob(WithoutTable):
 
         With `evolve="add"` the table gets the columns and nested fields of the output that it
         lacks, in the transaction of the first batch that has them; where it has type widening, also
-        wider integers, and double for float. With "none" the error says what would add them.
+        wider integers, and double for float. With "none" the error says what would add them. A job
+        without a function also adds fields that come into the schema of a registry, or of the
+        records, while the query runs.
 
         With `keys`, columns of the output, the table holds the last row of each key, by the offsets
         of the records. A row whose boolean column `deletes` is true deletes its key, and so does a
@@ -246,11 +248,7 @@ class TableJob(WithoutTable):
         if self._function or keys is None or self._options.forms.changes is None:
             return self
         named = (keys,) if isinstance(keys, str) else tuple(keys)
-        options = replace(
-            self._options,
-            forms=rows_after(self._options.forms, named),
-            columns=self._options.columns or ("value",),
-        )
+        options = replace(self._options, forms=rows_after(self._options.forms, named))
         return replace(self, _options=options, _schemas={"": schema_without_function(options)})
 
     def _into(

@@ -66,7 +66,8 @@ class JobTables:
         from keyrange.storage.sink_table import SinkTable
 
         log = self._logs.setdefault(own.name, DeltaLog(own.uri, self.storage))
-        schema = to_arrow_schema(StructType.fromJson(own.columns), timezone="UTC")
+        form = self._written.get(own.name, own.columns)
+        schema = to_arrow_schema(StructType.fromJson(dict(form)), timezone="UTC")
         columns = own.partition_by
         return SinkTable(own.uri, schema, self.storage, columns, log, own.evolves, own.keys)
 
@@ -178,8 +179,17 @@ class JobTables:
             if has_output and not (sink.table_id() and sink.has(at.application, before)):
                 raise made_again(sink.uri, before)
 
-    def warn(self, manifest: Manifest) -> None:
-        """Once in a run, of its first batch that has records."""
+    @cached_property
+    def _written(self) -> dict[str, Mapping[str, Any]]:
+        """The columns of the last rows of tables that evolve: a table that has fields more in its
+        structs than rows does not merge these."""
+        return {}
+
+    def finish(self, manifest: Manifest) -> None:
+        """What is known of the next batches by this one; once in a run, of the first one that has
+        records, what is to be warned of."""
+        for name, each in manifest.tables.items():
+            self._written[name] = each.schema
         if manifest.done and not self._has_done:
             self._has_done.append(True)
             for text in warnings_of(manifest, self.definition):
@@ -222,7 +232,7 @@ class WriteIndividually:
         given = (run.store, run.plan.planned, batch, run.plan.commits.group)
         run.write_verdict(self.tables.prepare(*given))
         assert run.manifest is not None
-        self.tables.warn(run.manifest)
+        self.tables.finish(run.manifest)
         self.tables.optimize(batch, batch_id)
 
 
@@ -254,7 +264,7 @@ class WriteWhole:
         letters = self.letters.write(store, manifest, at)
         output.write(store, manifest, at, is_made)
         self.letters.finish(letters, manifest, at)
-        self.tables.warn(manifest)
+        self.tables.finish(manifest)
         store.remove_old(lambda other: other < batch_id and other <= at.finished, manifest)
         self.tables.optimize(batch, batch_id)
 

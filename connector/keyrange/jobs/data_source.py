@@ -26,7 +26,9 @@ from keyrange.source.stream import KeyRangeStreamReader
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from keyrange.kafka.cluster import Cluster
     from keyrange.source.commit_strategy import JobState
+    from keyrange.source.planning_session import NewerColumns
 
 
 class JobDataSource(KeyRangeDataSource):
@@ -46,11 +48,7 @@ class JobDataSource(KeyRangeDataSource):
         raise invalid_options("keyrange.job is for streaming queries")
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002
-        options = parse_options(self._given(), "stream")
-        return JobReader(
-            replace(options, columns=self.definition.columns, forms=self.definition.forms),
-            self.definition,
-        )
+        return JobReader(parse_options(self._given(), "stream"), self.definition)
 
 
 class JobReader(KeyRangeStreamReader):
@@ -59,13 +57,21 @@ class JobReader(KeyRangeStreamReader):
     works = True
 
     def __init__(self, options: SourceOptions, definition: JobDefinition) -> None:
-        super().__init__(options)
-        self._definition = definition
+        super().__init__(replace(options, columns=definition.columns, forms=definition.forms))
+        self._given, self._definition = options, definition
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         from keyrange.jobs.job_task import JobTask
 
         return JobTask(self._options, self._definition).rows(partition)
+
+    def _newer_columns(self, cluster: Cluster) -> NewerColumns:
+        from keyrange.jobs.newer_columns import NewestColumns, follows
+
+        given, definition = self._given, self._definition
+        if not follows(given, definition):
+            return super()._newer_columns(cluster)
+        return NewestColumns(given, definition, cluster)
 
     def _state(self) -> JobState | None:
         variables = self._definition.state

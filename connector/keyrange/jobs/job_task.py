@@ -3,6 +3,7 @@ that."""
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterator
 from contextlib import closing
@@ -17,6 +18,7 @@ from pyspark.sql.datasource import InputPartition
 from keyrange.individual_commits.verdict_store import plan_attempt
 from keyrange.jobs.definition import JobDefinition, JobFunctions, digest_of
 from keyrange.jobs.job_outputs import arrow_schema, as_held, file_settings, outputs_of
+from keyrange.jobs.newer_columns import followed
 from keyrange.keyed_state.cache import copies_of, place_of
 from keyrange.keyed_state.states_of_task import PartitionRuns, StateSettings, TaskStates
 from keyrange.keyed_state.variables import StateForm
@@ -64,6 +66,9 @@ class JobTask:
                 records = read if first is None else chain([first], read)
                 worked_on = self._worked_on(self._task, records)
                 yield from write_output(worked_on, self._target(order))
+            if order.newer is not None:
+                columns = json.dumps(self._definition.tables[0].columns)
+                yield from told_rows(pa.schema([]), "columns", [(columns,)])
 
     @property
     def _has_timers(self) -> bool:
@@ -85,6 +90,8 @@ class JobTask:
 
     def _begin(self, task: ReadTask) -> None:
         assert task.work is not None
+        if task.work.newer is not None:
+            self._definition = followed(self._definition, task.work.newer)
         if self._definition.state:
             self._begin_state(task, task.work)
         if self._task is None:

@@ -28,7 +28,11 @@ def schema_without_function(options: SourceOptions) -> StructType:
 
 def columns_read(options: SourceOptions) -> tuple[str, ...]:
     """What a job reads: a value whose fields are columns is among it, whatever `columns` says."""
-    names = chosen_columns(options.columns, options.include_headers, options.include_key_hash)
+    columns = options.columns
+    if columns is None and options.forms.rows is not None:
+        # Of a table that holds the rows of another one.
+        columns = ("value",)
+    names = chosen_columns(columns, options.include_headers, options.include_key_hash)
     if options.values.format == "raw":
         return names
     return tuple(name for name in COLUMNS if name in (*names, "value"))

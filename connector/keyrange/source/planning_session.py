@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
+NewerColumns = Callable[[], Mapping[str, Any] | None]
 
 _IDLE_PAUSE_MAX_S: Final = 5.0
 # Sizes of records are sampled anew so often; a topic's records rarely change faster.
@@ -75,13 +76,14 @@ class PlanningSession:
         patience_s: float = PATIENCE_S,
         works: bool = False,
         state: JobState | None = None,
+        newer: NewerColumns = lambda: None,
     ) -> None:
         """`works`: tasks work on what they read, and hand on what came of it. `state`: where they
-        keep state for keys."""
+        keep state for keys. `newer` as of `WorkOrder`."""
         if options.members.standby_replicas and state is None:
             raise invalid_options("state.standby.replicas is for keyrange.job with state")
         self._options = options
-        self._works = works
+        self._works, self._newer = works, newer
         self._admission = admission
         self._tasks = PinnedTaskPlans(options, pinning) if pinning is not None else TaskPlans()
         self._commits: CommitStrategy
@@ -316,11 +318,12 @@ class PlanningSession:
         plan = uuid.uuid4().hex
         source_id = end.commits.source_id if end.commits is not None else end.source_id
         settings, state = self._commits.work_settings(end), self._commits.state_order(end)
+        newer = self._newer()
 
         def order(splits: Sequence[Split]) -> WorkOrder:
             read = {each.topic_partition for each in splits}
             own = state and state.only(read)
-            return WorkOrder(plan, source_id, settings, reads.works(splits), own)
+            return WorkOrder(plan, source_id, settings, reads.works(splits), own, newer)
 
         return order
 

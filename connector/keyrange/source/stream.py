@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from keyrange.options.commits import CommitOptions
     from keyrange.source.commit_strategy import JobState
     from keyrange.source.guard_admission import Admission
-    from keyrange.source.planning_session import PlanningSession
+    from keyrange.source.planning_session import NewerColumns, PlanningSession
 
 
 class KeyRangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -126,12 +126,17 @@ class KeyRangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 admission,
                 works=self.works,
                 state=self._state(),
+                newer=self._newer_columns(cluster),
             )
         return self._session
 
     def _state(self) -> JobState | None:
         """Where they keep state for keys."""
         return None
+
+    def _newer_columns(self, cluster: Cluster) -> NewerColumns:  # noqa: ARG002
+        """Where a table follows the schemas of what is read."""
+        return lambda: None
 
     def _admission(self, cluster: Cluster) -> Admission | None:
         """The volume guard, after its first look."""

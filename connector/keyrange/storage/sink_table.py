@@ -100,6 +100,12 @@ class SinkTable:
         self._check(table)
         return True
 
+    def follow(self, schema: pa.Schema) -> None:
+        """Take rows of another schema from now on. Raises SINK_UNSUITABLE and SINK_TYPES_DIFFER
+        where the table does not."""
+        self._schema = schema
+        self._check(self._found())
+
     def append(
         self,
         files: Sequence[DataFile],

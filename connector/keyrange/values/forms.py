@@ -6,8 +6,9 @@ schemas for as long as a query runs.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from keyrange.errors import invalid_options
 from keyrange.model.value_forms import (
@@ -18,6 +19,7 @@ from keyrange.model.value_forms import (
     ReadSettings,
     RowsForm,
     Schema,
+    Side,
     UnfitSchema,
     ValueForms,
     locations,
@@ -25,6 +27,9 @@ from keyrange.model.value_forms import (
 from keyrange.options import SourceOptions
 from keyrange.options.registry import subject_of
 from keyrange.options.value_parsers import Violations
+
+if TYPE_CHECKING:
+    from keyrange.kafka.cluster import Cluster
 
 _UTC: Final = "UTC"
 # Formats that may read JSON, whose times may name no zone.
@@ -60,6 +65,44 @@ def value_forms(options: SourceOptions) -> ValueForms:
     return _checked(ValueForms(tuple(known), values.bad, values.rescued))
 
 
+def is_asked_for(options: SourceOptions, form: ColumnForm) -> bool:
+    """Whether a registry or the topic's own records say the schema, and no option does."""
+    _, text, location, _ = options.values.form(form.column)
+    asks = form.framed or form.format in SELF_DESCRIBED
+    return asks and not (text or location)
+
+
+def newest(options: SourceOptions, forms: ValueForms, cluster: Cluster) -> ValueForms:
+    """The forms with the schemas that are asked for as they are now; the same ones where these are.
+    Raises as `value_forms`, and UnfitSchema."""
+    from keyrange.values.reading import told
+
+    # Who asks for each batch is answered, or asks later.
+    once = replace(options, registry=replace(options.registry, tries=1))
+    schemas = {}
+    for form in forms.columns:
+        if is_asked_for(options, form):
+            asked = replace(form, schema=Schema("", options.values.form(form.column)[-1]))
+            found = _registered(once, asked, cluster)
+            if found.schema_id is None or found.schema_id != form.schema_id:
+                found = told(found)
+                schemas[form.column] = found.schema, found.schema_id
+    return with_schemas(forms, schemas)
+
+
+def with_schemas(
+    forms: ValueForms, schemas: Mapping[Side, tuple[Schema, int | str | None]]
+) -> ValueForms:
+    """The forms of a job with other schemas, and what a registry calls these. Raises as
+    `rows_after`."""
+    columns = []
+    for form in forms.columns:
+        schema, id = schemas.get(form.column, (form.schema, form.schema_id))
+        columns.append(replace(form, schema=schema, schema_id=id))
+    found = replace(forms, columns=tuple(columns))
+    return found if forms.rows is None else rows_after(found, forms.rows.keys)
+
+
 def _read(options: SourceOptions, form: ColumnForm, location: str) -> ColumnForm:
     """The form with the schema that is in a file, where one is named, and those of writers."""
     if not location:
@@ -75,12 +118,16 @@ def _read(options: SourceOptions, form: ColumnForm, location: str) -> ColumnForm
     return replace(form, schema=schema, writers=tuple(map(Schema, writers)))
 
 
-def _registered(options: SourceOptions, form: ColumnForm) -> ColumnForm:
+def _registered(
+    options: SourceOptions, form: ColumnForm, cluster: Cluster | None = None
+) -> ColumnForm:
     """The form with what the registry says of it, where there is one."""
     registry = options.registry
     if not registry.urls or form.format not in REGISTERED:
         return (
-            form if form.schema.text or form.format not in SELF_DESCRIBED else _said(options, form)
+            form
+            if form.schema.text or form.format not in SELF_DESCRIBED
+            else _said(options, form, cluster)
         )
     if form.schema.text:
         return replace(form, framed=True)
@@ -95,12 +142,12 @@ def _registered(options: SourceOptions, form: ColumnForm) -> ColumnForm:
     return replace(form, schema=schema, framed=True, schema_id=found.id)
 
 
-def _said(options: SourceOptions, form: ColumnForm) -> ColumnForm:
+def _said(options: SourceOptions, form: ColumnForm, cluster: Cluster | None) -> ColumnForm:
     """The form with what the topic's own records say of it."""
     from keyrange.values.schemas_in_records import schema_in_records
 
     try:
-        schema = schema_in_records(options, form.column, form.format)
+        schema = schema_in_records(options, form.column, form.format, cluster)
     except UnfitSchema as failure:
         raise invalid_options(f"option '{form.column}Schema' has to say it: {failure}") from None
     return replace(form, schema=schema)

@@ -4,7 +4,7 @@ them, of formats whose records may."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from typing import Any, Final
 
@@ -28,17 +28,21 @@ _MOST: Final = 8_192
 _PARTITIONS_MAX: Final = 32
 
 
-def schema_in_records(options: SourceOptions, column: Side, format_name: str) -> Schema:
-    """The schema of the youngest record that brings one, among the last of each partition.
+def schema_in_records(
+    options: SourceOptions, column: Side, format_name: str, known: Cluster | None = None
+) -> Schema:
+    """The schema of the youngest record that brings one, among the last of each partition; by the
+    cluster that is `known` of the last few of them, as somebody asks again and again.
 
     Raises INVALID_OPTIONS where none does, UnfitSchema, and what reading raises.
     """
-    with closing(Cluster(options.client)) as cluster:
+    most = _MOST if known is None else _FIRST
+    with closing(Cluster(options.client)) if known is None else nullcontext(known) as cluster:
         found = retrying(
             cluster,
             options.fetch_offset_tries,
             options.fetch_offset_pause_ms,
-            lambda: _youngest(cluster, options, column, format_of(format_name)),
+            lambda: _youngest(cluster, options, column, format_of(format_name), most),
         )
     if found is None:
         raise invalid_options(
@@ -50,7 +54,7 @@ def schema_in_records(options: SourceOptions, column: Side, format_name: str) ->
 
 
 def _youngest(
-    cluster: Cluster, options: SourceOptions, column: Side, format_: Format
+    cluster: Cluster, options: SourceOptions, column: Side, format_: Format, most: int
 ) -> Schema | None:
     assert options.subscription is not None
     view = describe(cluster, options.subscription)
@@ -65,7 +69,7 @@ def _youngest(
     )
     found: list[tuple[Any, Schema]] = []
     for partition in partitions:
-        last = _last(cluster, view, plain, partition, firsts[partition], ends[partition])
+        last = _last(cluster, view, plain, partition, firsts[partition], ends[partition], most)
         told = ((at, format_.said_by(payload)) for at, payload in last)
         youngest = next(((at, schema) for at, schema in told if schema is not None), None)
         if youngest is not None:
@@ -80,10 +84,11 @@ def _last(
     partition: TopicPartition,
     first: int,
     end: int,
+    most: int,
 ) -> Iterator[tuple[Any, bytes]]:
     """The last payloads of a partition with their times, from the youngest on."""
     size, until = _FIRST, end
-    while until > first and end - until < _MOST:
+    while until > first and end - until < most:
         span = OffsetRange(max(end - size, first), until)
         reader = SplitReader(cluster, view, read_settings(options))
         split = Split(partition, span.from_offset, span.until_offset, 0)

@@ -51,7 +51,7 @@ _FEW: Final = (
 HANDED_ON: Final = {
     member: tuple(member_type(member).names)
     for member in (
-        *("file", "outcome_file", "handed_back", "done", "tombstones", "state_run"),
+        *("file", "columns", "outcome_file", "handed_back", "done", "tombstones", "state_run"),
         *("event_time", "timers"),
     )
 }

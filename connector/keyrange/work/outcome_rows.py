@@ -17,6 +17,8 @@ are null:
     worked_on     keys [from_hash, last_hash] of which a task had records, where Spark may have
                   shuffled them before
     file          a file of output below its table, and what Delta's log is to say of it
+    columns       Spark's JSON of the columns that the files of the task have, where these are
+                  not those with which the job began
     outcome_file  a file of an attempt that holds rows of this kind, or its bytes
     state_run     a run of keys' states in a file (`keyrange.state`)
     state_work    what a task has done with keys' states
@@ -61,6 +63,7 @@ _MEMBERS: Final = {
     "worked_on": f"{_PARTITION}, from_hash long, last_hash long",
     "file": "name string, size_bytes long, rows long, statistics string, "
     "partition_values array<struct<column string, value string>>, target string",
+    "columns": "schema string",
     "outcome_file": "attempt string, name string, size_bytes long, data binary",
     "state_run": f"{_PARTITION}, file string, first_group int, until_group int, "
     "from_hash long, last_hash long, from_seq long, rows long, size_bytes long, footer_crc long",

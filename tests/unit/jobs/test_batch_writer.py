@@ -80,12 +80,12 @@ def test_a_function_that_makes_no_rows_is_told_once(caplog: pytest.LogCaptureFix
         tables = JobTables(definition, {})
         caplog.clear()
         for each in batches:
-            tables.warn(each)
+            tables.finish(each)
         assert len(caplog.messages) == count
         assert all("batch 5: 1,234 records are done, and no row" in x for x in caplog.messages)
     # What is there for the state of its keys need not have rows.
     tables = JobTables(replace(definition, state=(Variable("n", "value", "{}"),)), {})
-    tables.warn(none)
+    tables.finish(none)
     assert caplog.messages == []
 
 

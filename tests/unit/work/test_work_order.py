@@ -32,5 +32,6 @@ def test_orders_read_as_they_were_written() -> None:
             for _ in range(random.randrange(4))
         }
         settings = WorkSettings(random.random() < 0.5, random.randrange(9), 17, 4)
-        order = WorkOrder("plan", "source", settings, partitions)
+        newer = random.choice([None, {"columns": "{}", "schemas": {"value": [["a", "", []], 7]}}])
+        order = WorkOrder("plan", "source", settings, partitions, newer=newer)
         assert read_work_order(json.loads(json.dumps(write_work_order(order)))) == order

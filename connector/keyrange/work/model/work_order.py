@@ -82,13 +82,15 @@ class StateOrder:
 class WorkOrder:
     """`plan` names the plan of the batch, whose number nobody knows who plans it, and `source_id`
     the source whose records they are. Of `partitions` those that the task reads are named.
-    `state`: of a job that keeps state for keys."""
+    `state`: of a job that keeps state for keys. `newer`: of a job whose table follows its schemas,
+    those of the batch where they are newer than the job's (`keyrange.jobs.newer_columns`)."""
 
     plan: str
     source_id: str
     settings: WorkSettings
     partitions: Mapping[TopicPartition, TaskPartition]
     state: StateOrder | None = None
+    newer: Mapping[str, Any] | None = None
 
 
 def write_work_order(order: WorkOrder) -> dict[str, Any]:
@@ -110,6 +112,8 @@ def write_work_order(order: WorkOrder) -> dict[str, Any]:
             for partition, work in sorted(order.partitions.items())
         ],
     }
+    if order.newer is not None:
+        document["newer"] = order.newer
     if order.state is not None:
         runs = order.state.runs
         document["state"] = {
@@ -161,4 +165,5 @@ def read_work_order(document: Mapping[str, Any]) -> WorkOrder:
             *(told["seq"], told["timeMs"], runs, clocks, told["timersMax"]),
             *(StateScope(told["topic"]), told["topicId"], Retries(*told["retries"])),
         )
-    return WorkOrder(document["plan"], document["sourceId"], settings, partitions, state)
+    names = document["plan"], document["sourceId"]
+    return WorkOrder(*names, settings, partitions, state, document.get("newer"))
