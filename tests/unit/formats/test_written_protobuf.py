@@ -46,6 +46,14 @@ message M {
   repeated int32 d = 5;
 }
 """)
+ANY_JSON = Schema("""
+syntax = "proto3";
+import "google/protobuf/struct.proto";
+message J {
+  google.protobuf.Struct s = 1;
+  repeated google.protobuf.Value v = 2;
+}
+""")
 ITEM = pa.struct([("name", pa.string()), ("count", pa.int32())])
 
 
@@ -170,7 +178,13 @@ def test_what_does_not_fit_is_said_of_its_row(
         (PROTO3, {"a": pa.string()}, "column a is string, and the message has int32 there"),
         (PROTO3, {"h": pa.float64()}, "column h is double, and the message has float there"),
         (PROTO3, {"m": pa.int32()}, "and the message has enum there"),
-        (PROTO3, {"n": pa.timestamp("us")}, "and the message has timestamp there"),
+        (PROTO3, {"n": pa.timestamp("us")}, "and the message has google.protobuf.Timestamp there"),
+        (
+            ANY_JSON,
+            {"s": pa.string()},
+            "has google.protobuf.Struct there, which keyrange reads and",
+        ),
+        (ANY_JSON, {"v": pa.string()}, "has repeated google.protobuf.Value there, which"),
         (PROTO3, {"t": pa.int32()}, "and the message has repeated sint32 there"),
         (PROTO3, {"s": pa.list_(ITEM)}, "and the message has map of message there"),
         (PROTO3, {"v": pa.int32()}, "and the message has message there"),

@@ -188,6 +188,6 @@ def _integers(word: str, kind: pa.DataType) -> ReadSlots:
 
 def _misfit(part: Part, field: Field) -> UnfitSchema:
     many = ("map of " if field.is_map else "repeated ") if field.repeated else ""
-    return UnfitSchema(
-        f"{part.name} is {part.kind}, and the message has {many}{field.kind} there"[:400]
-    )
+    unwritten = ", which keyrange reads and does not write" if field.kind == "json" else ""
+    text = f"{part.name} is {part.kind}, and the message has {many}{field.named} there{unwritten}"
+    return UnfitSchema(text[:400])

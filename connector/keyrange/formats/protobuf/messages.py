@@ -76,9 +76,9 @@ class Enum:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Field:
-    """`kind` is Protobuf's word, or timestamp, json, message or group. `type` is that of the
-    column, None where there is none. `implicit`: the field is there where it is not zero or
-    empty."""
+    """`kind` is Protobuf's word, or timestamp, json, message or group, and `named` what Protobuf
+    calls the type. `type` is that of the column, None where there is none. `implicit`: the field is
+    there where it is not zero or empty."""
 
     name: str
     number: int
@@ -92,6 +92,7 @@ class Field:
     enum: Enum | None = None
     message: Message | None = None
     is_map: bool = False
+    named: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -168,6 +169,7 @@ class _Reader:
             enum,
             message,
             is_map,
+            descriptor.message_type.full_name if kind in ("timestamp", "json") else kind,
         )
 
 
