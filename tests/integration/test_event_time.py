@@ -69,7 +69,7 @@ def over(key: bytes, at: datetime, state: Any) -> Any:
     return key.decode(), state.n.get(), at
 
 
-def at(minutes: float, key: bytes, partition: int) -> Record:
+def at(minutes: float, key: bytes, partition: int = 0) -> Record:
     return Record(b"", key, partition, BEGAN_MS + round(minutes * 60_000))
 
 
@@ -115,3 +115,25 @@ def test_timers_of_which_nobody_is_told_any_more(job: TableJob) -> None:
     assert "on_timer" in failure_of(go(job, None))
     assert go(job).awaitTermination(240)
     assert found(job) == [("a", 1, 1)]
+
+
+@pytest.mark.parametrize("other", [keyrange.ProcessingTime(), keyrange.EventTime(header="at")])
+def test_another_time_is_refused_and_another_delay_goes_on(
+    job: TableJob, tmp_path: Path, other: Any
+) -> None:
+    hours, given = keyrange.windows.tumbling("1h").count(), own(tmp_path, includeHeaders="true")
+    job.produce(at(0, b"a"), at(1, b"a"))
+    job.run(hours, time=TIME, **given)
+    for more in ((), (at(100, b"z"),)):
+        job.produce(*more)
+        planned = {*(job.checkpoint / "offsets").iterdir()}
+        text = failure_of(job.start(hours, time=other, **given))
+        assert "[STATE_SCHEMA_CHANGED] variable 'timers' was made by EventTime(" in text
+        assert f"and the job has {type(other).__name__}(" in text
+        assert {*(job.checkpoint / "offsets").iterdir()} == planned
+    # The watermark stands where it was, and then goes on.
+    job.run(hours, time=keyrange.EventTime(delay="2h"), **given)
+    assert not job.rows()
+    job.produce(at(101, b"z"))
+    job.run(hours, time=keyrange.EventTime(delay="30m"), **given)
+    assert [row["count"] for row in job.rows()] == [2]

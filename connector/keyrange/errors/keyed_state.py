@@ -50,11 +50,13 @@ STATE_CONDITIONS: Final = (
     ),
     _rows.invalid(
         "STATE_SCHEMA_CHANGED",
-        "keep all variables, windows and aggregates; add fields, widen or reorder them; for "
-        f"another state {_ANEW}",
+        "keep all variables, windows and aggregates, and the time that they go by; add fields, "
+        f"widen or reorder them; for another state {_ANEW}",
         "The variables of a job do not take in the state that was written before: one is missing, "
-        "a field was renamed or narrowed, or windows or aggregates are others. No record was read.",
-        "`state=` of the job beside `keyrange state show`",
+        "a field was renamed or narrowed, windows or aggregates are others, or the time is: "
+        "`ProcessingTime` in the place of `EventTime`, or event time of another column or header. "
+        "No record was read.",
+        "`state=` and `time=` of the job beside `keyrange state show`",
     ),
     _rows.invalid(
         "STATE_TOPICS_DIFFER",

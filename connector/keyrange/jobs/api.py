@@ -131,7 +131,7 @@ def job(
     check_state(parsed, function, bool(kept))
     goes_by = time_of(parsed, time, on_timer, mode, kept)
     if goes_by is not None:
-        kept = (*kept, *timer_variables())
+        kept = (*kept, *timer_variables(goes_by.words))
     if function is not None:
         assert schema is not None
         if (mistake := call_mistake(function, mode, bool(kept))) is not None:

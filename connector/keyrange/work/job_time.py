@@ -58,6 +58,15 @@ class JobTime:
         return bool(self.path)
 
     @property
+    def words(self) -> str:
+        """Which time it is. Timers and windows that another one has made mean something else: a
+        window would be written once by each."""
+        if not self.is_event_time:
+            return "ProcessingTime()"
+        said = f"header={self.header!r}" if self.header is not None else repr(".".join(self.path))
+        return f"EventTime({said})"
+
+    @property
     def header(self) -> str | None:
         return self.path[1] if self.path[:1] == ("headers",) else None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from keyrange.model.key_ranges import SPACE
 from keyrange.model.offsets import TopicPartition
 from keyrange.options.commits import CommitOptions
 from keyrange.storage.directory import Directory
+from keyrange.work.job_time import job_time
 
 w = keyrange.windows
 _COLUMNS = pa.schema(
@@ -89,6 +91,40 @@ def test_other_windows_are_refused(name: str) -> None:
     was, now, text = OTHERS[name]
     with pytest.raises(KeyrangeError, match=rf"STATE_SCHEMA_CHANGED.*{text}"):
         check(was, now)
+
+
+TIMES = {
+    "event time": keyrange.EventTime(),
+    "processing time": keyrange.ProcessingTime(),
+    "field": keyrange.EventTime("at"),
+    "key": keyrange.EventTime("key.at"),
+    "header": keyrange.EventTime(header="at"),
+}
+
+
+def kept_by(time: Any) -> StateForm:
+    return StateForm(timer_variables(job_time(time).words))
+
+
+@pytest.mark.parametrize("was", TIMES)
+@pytest.mark.parametrize("now", TIMES)
+def test_another_time_is_refused(was: str, now: str) -> None:
+    forms = [kept_by(TIMES[each]) for each in (was, now)]
+    if was == now:
+        forms[1].check(forms[0].schema, "file")
+        return
+    with pytest.raises(KeyrangeError, match=r"'timers' was made by \w+Time\(.*has \w+Time\("):
+        forms[1].check(forms[0].schema, "file")
+
+
+def test_the_same_time_with_another_delay_goes_on() -> None:
+    was = keyrange.EventTime("at", delay="1h")
+    others = {"delay": "0s", "late": "deliver", "idle_after": "1m", "ahead": "1d"}
+    for now in (*(replace(was, **{name: told}) for name, told in others.items()), was):
+        kept_by(now).check(kept_by(was).schema, "file")
+    kept_by(replace(was, column="value.at")).check(kept_by(was).schema, "file")
+    # Of rows that somebody imported nobody knows.
+    kept_by(was).check(StateForm(timer_variables()).schema, "file")
 
 
 def test_a_job_is_refused_by_the_file_that_was_written_last(tmp_path: Path) -> None:
