@@ -41,6 +41,7 @@ from keyrange.options.option import OptionValue
 from keyrange.values.forms import value_forms
 from keyrange.values.reading import reader_of, types_of
 from keyrange.windowing.operators import Operator, parts_of
+from keyrange.work.event_times import no_time
 from keyrange.work.function_signature import call_mistake, timer_call_mistake
 from keyrange.work.job_time import EventTime, JobTime, ProcessingTime, job_time
 from keyrange.work.model.outcome import Cause
@@ -114,8 +115,8 @@ class StateHarness:
         self._topics = parsed.subscription.topics
         forms = value_forms(parsed)
         self._values = reader_of(forms, parsed.registry)
+        columns = pa.schema(list(types_of(forms, _SOURCE).items()))
         if isinstance(function, Operator):
-            columns = pa.schema(list(types_of(forms, _SOURCE).items()))
             chosen = [name for name in columns.names if name not in ("headers", "keyHash")]
             given = {"schema": schema, "state": state, "on_timer": on_timer}
             made = parts_of(function, columns, chosen, time, **given)
@@ -136,6 +137,10 @@ class StateHarness:
             self._schema = _schema_of(schema)
         except ValueError as failure:
             raise invalid_options(str(failure)) from None
+        if self._time is not None and (
+            mistake := no_time(self._time, columns, parsed.include_headers)
+        ):
+            raise invalid_options(mistake)
         self._function = function
         self._mode = mode
         self._on_timer = on_timer
@@ -154,14 +159,17 @@ class StateHarness:
     def process(
         self,
         records: Iterable[
-            tuple[bytes | None, bytes | None] | tuple[bytes | None, bytes | None, datetime]
+            tuple[bytes | None, bytes | None]
+            | tuple[bytes | None, bytes | None, datetime]
+            | tuple[bytes | None, bytes | None, datetime, Iterable[tuple[str, bytes | None]]]
         ],
         partition: int = 0,
         topic: str | None = None,
     ) -> list[dict[str, Any]]:
-        """The rows that the function answers with, for records as (key, value) or (key, value,
-        timestamp), in one batch; before them those of timers that are due. The timestamp is the
-        time of the batch where none is said. `topic`: that of the records, else the first one.
+        """The rows that the function answers with, for records as (key, value), (key, value,
+        timestamp) or (key, value, timestamp, headers), in one batch; before them those of timers
+        that are due. The timestamp is the time of the batch where none is said, and headers are
+        (name, value). `topic`: that of the records, else the first one.
 
         Raises RecordsFailed where it raised for some records or timers. What it did for the others
         stays.
@@ -269,6 +277,7 @@ class StateHarness:
                 "partition": at.partition,
                 "offset": offset,
                 "timestamp": told[0] if told else now,
+                "headers": [{"key": n, "value": v} for n, v in told[1]] if told[1:] else None,
                 "keyHash": hash_of_record(key, offset, nulls_first=False),
             }
             for offset, (key, value, *told) in enumerate(records, self._offset)

@@ -59,7 +59,7 @@ class State:
         self._seq += 1
         self._runs = tuple(after_batch(self._runs, [run for _, run in states.finish()], self._seq))
         named = ("g", "source", "q", "r", self._seq, self._seq)
-        known = {AT: fresh("", 1)}
+        known = {AT: fresh("", 100 * self._seq)}
         self._table.append(
             Commit(self._seq, CommitKind.BATCH, *named, states=known, runs={AT: self._runs})
         )
@@ -117,8 +117,10 @@ def test_keys_sizes_and_rates_are_shown_and_nothing_of_them_runs(
         assert page.run("document.title") == "keyrange state"
         ask(page, "nobody", "scan")
         page.wait("document.getElementById('said').textContent === 'there is no such key'")
-        state.commit([f"customer-{number}" for number in range(40)])
+        state.commit(["customer-1", "customer-2", HOSTILE])
+        rows = [each[1] for each in state.reader.sizes()]
         state.reader.refresh()
+        assert [each[1] for each in state.reader.sizes()] == rows, "one run took up the other"
         page.wait("document.getElementById('where').textContent.includes('commit 2')")
         rate = "document.querySelector('#partitions tr').lastChild.textContent"
         page.wait(f"parseFloat({rate}) > 0")

@@ -105,7 +105,14 @@ FULL: dict[str, dict[str, Any]] = {
         "nextDueMs": -1,
         "committed": {"t": {"0": 0}},
     },
-    "state": {"rows": 400, "bytes": 9_000, "runs": 3, "watermarkLagSeconds": 61.5},
+    "state": {
+        "rows": 400,
+        "bytes": 9_000,
+        "runs": 3,
+        "watermarkLagSeconds": 61.5,
+        "timersAwaitRecords": 2,
+        "timersAwaitRetry": 1,
+    },
     "members": {
         "epoch": 3,
         "members": 4,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Container
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -23,6 +24,8 @@ from keyrange.work.job_time import JobTime
 if TYPE_CHECKING:
     from keyrange.individual_commits.batch_run import BatchRun
 
+_Timers = list[SeenTimers]
+
 
 def times_after(
     running: BatchRun,
@@ -38,7 +41,7 @@ def times_after(
     now_ms = plan.planned.mark.time_ms
     if time is None or now_ms is None:
         return {}
-    latest_us, timers = _seen(running)
+    latest_us, late, timers = _seen(running)
     scope = plan.commits.scope
     begun = scope.homes(plan.planned.end.initial)
     worked_on = scope.homes(plan.deliveries.states.where(plan.deliveries.busy))
@@ -70,7 +73,8 @@ def times_after(
             if watermark is not None and watermark.since_ms > now_ms:
                 # By a clock that was ahead by more than the time of batches waits for.
                 watermark = replace(watermark, since_ms=now_ms)
-            after = PartitionTime(watermark, due)
+            after = PartitionTime(watermark, due, late=before.late)
+        after = replace(after, late=after.late + late.get(partition, 0))
         if partition in lagging:
             scanned = [piece.scanned for piece in states[partition].lagging]
             position = plan.states[partition].position
@@ -82,14 +86,17 @@ def times_after(
 
 def _seen(
     running: BatchRun,
-) -> tuple[dict[TopicPartition, int], dict[TopicPartition, list[SeenTimers]]]:
-    """What tasks have said: the greatest event time of each partition, and when timers are due."""
+) -> tuple[dict[TopicPartition, int], Counter[TopicPartition], dict[TopicPartition, _Timers]]:
+    """What tasks have said: the greatest event time of each partition, how many records were late,
+    and when timers are due."""
     rows = running.manifest.rows if running.manifest is not None else {}
     latest_us: dict[TopicPartition, int] = {}
-    for topic, number, at_us in rows.get("event_time", ()):
+    late: Counter[TopicPartition] = Counter()
+    for topic, number, at_us, count in rows.get("event_time", ()):
         partition = TopicPartition(topic, number)
         latest_us[partition] = max(at_us, latest_us.get(partition, at_us))
-    timers: dict[TopicPartition, list[SeenTimers]] = {}
+        late[partition] += count
+    timers: dict[TopicPartition, _Timers] = {}
     for topic, number, *told in rows.get("timers", ()):
         timers.setdefault(TopicPartition(topic, number), []).append(SeenTimers.of_flat(told))
-    return latest_us, timers
+    return latest_us, late, timers

@@ -22,7 +22,7 @@ def warnings_of(manifest: Manifest, job: JobDefinition) -> Iterator[str]:
             "None, as one without return does"
         )
     if done and job.time is not None and job.time.is_event_time:
-        latest_us = [at_us for _, _, at_us in manifest.rows.get("event_time", ())]
+        latest_us = [at_us for _, _, at_us, _ in manifest.rows.get("event_time", ())]
         if not latest_us:
             yield (
                 f"of {done:,} records none has an event time that counts: all are further ahead of "

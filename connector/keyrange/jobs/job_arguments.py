@@ -18,6 +18,7 @@ from keyrange.options import SourceOptions
 from keyrange.source.schema import source_schema, typed_schema
 from keyrange.values.forms import value_forms
 from keyrange.windowing.operators import JobParts, Operator, parts_of
+from keyrange.work.event_times import no_time
 from keyrange.work.function_signature import function_mistake, timer_call_mistake
 from keyrange.work.job_time import EventTime, JobTime, ProcessingTime, job_time
 
@@ -130,21 +131,8 @@ def time_of(
 
 def _no_time(options: SourceOptions, time: JobTime) -> str | None:
     """Why event time cannot be read of the records of a source."""
-    if time.header is not None:
-        return None if options.include_headers else "a header needs includeHeaders=true"
-    if not time.is_event_time:
-        return None
     columns = typed_schema(source_schema(COLUMNS), options.forms)
-    kind: Any = columns
-    for at, name in enumerate(time.path):
-        if not isinstance(kind, StructType) or name not in kind.names:
-            path = ".".join(time.path[: at + 1])
-            return f"there is no column {path} for event time: see valueFormat and valueSchema"
-        kind = kind[name].dataType
-    if kind.typeName() not in ("timestamp", "timestamp_ntz", "long"):
-        path, found = ".".join(time.path), kind.simpleString()
-        return f"event time must be a timestamp or a long with ms since 1970; {path} is {found}"
-    return None
+    return no_time(time, to_arrow_schema(columns, timezone="UTC"), options.include_headers)
 
 
 def check_held(options: SourceOptions, schemas: Mapping[str, StructType]) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from functools import partial
@@ -134,12 +135,15 @@ class StateReader:
         """The commit whose state is shown."""
         return self._shown.seq
 
-    def sizes(self) -> list[tuple[TopicPartition, int, int]]:
+    def sizes(self) -> list[tuple[TopicPartition, int, int, int]]:
         """Of each partition about how many keys have state, and its bytes in files: a key may be in
-        several runs."""
+        several runs; and up to which offset it was read, of all that share the state together."""
+        shown, read = self._shown, Counter[TopicPartition]()
+        for at, position in shown.known.items():
+            read[shown.scope.home(at)] += position
         return [
-            (at, sum(run.rows for run in runs), sum(run.size_bytes for run in runs))
-            for at, runs in sorted(self._shown.blocks.items())
+            (at, sum(run.rows for run in runs), sum(run.size_bytes for run in runs), read[at])
+            for at, runs in sorted(shown.blocks.items())
         ]
 
     def close(self) -> None:
@@ -189,7 +193,7 @@ class StateReader:
         several partitions."""
         shown = self._shown.of(variables)
         found = shown.found([_bytes(key)], partition)
-        return {at: plain_rows(rows, shown.columns)[0][1] for at, rows in found if rows.num_rows}
+        return {at: plain_rows(rows, shown.form)[0][1] for at, rows in found if rows.num_rows}
 
     def get_many(
         self,
@@ -202,10 +206,10 @@ class StateReader:
         column for each variable. Raises as `get` does, but for several partitions."""
         shown = self._shown.of(variables)
         found = [
-            table_rows(at, rows, shown.columns)
+            table_rows(at, rows, shown.form)
             for at, rows in shown.found(map(_bytes, keys), partition)
         ]
-        return pa.Table.from_batches(found, table_columns(shown.columns))
+        return pa.Table.from_batches(found, table_columns(shown.form))
 
     def scan(
         self,
@@ -220,7 +224,7 @@ class StateReader:
         """The first `limit` keys, in the order of their bytes, that begin with `prefix` and lie in
         [from_key, until_key): rows as of `get_many`. It reads all keys. Raises as `get_many`."""
         shown = self._shown.of(variables)
-        found = pa.Table.from_batches([], table_columns(shown.columns))
+        found = pa.Table.from_batches([], table_columns(shown.form))
         for at in shown.chosen(partition):
             for rows in shown.rows(at):
                 keys = rows.column(KEY)
@@ -229,7 +233,7 @@ class StateReader:
                     keep = pc.and_(keep, pc.greater_equal(keys, _bytes(from_key)))
                 if until_key is not None:
                     keep = pc.and_(keep, pc.less(keys, _bytes(until_key)))
-                kept = table_rows(at, rows.filter(keep), shown.columns)
+                kept = table_rows(at, rows.filter(keep), shown.form)
                 found = pa.concat_tables([found, pa.Table.from_batches([kept])])
                 if found.num_rows > _SORTED_LIMITS * limit + BLOCK_ROWS:
                     found = _first_keys(found, limit)

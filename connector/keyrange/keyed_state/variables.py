@@ -23,10 +23,13 @@ _LOCATION: Final = ("topic", "partition")
 # Behind the name of a variable that has a time to live.
 _EXPIRES: Final = "_expires_ms"
 _META: Final = b"keyrange.state"
-# Keyrange's own variables, of a job with time: when timers of the key are due, and of one that
-# failed how often it was tried, and when it is tried again.
+# Keyrange's own variables, of a job with time.
 TIMERS: Final = "timers"
 TIMER_RETRY: Final = "timer_retry"
+OWN: Final = {
+    TIMERS: "when timers of the key are due",
+    TIMER_RETRY: "of a timer that failed, how often it was tried and when it is tried again",
+}
 _NAME_MAX: Final = 64
 
 
@@ -118,7 +121,7 @@ def variables_of(state: Mapping[str, State]) -> tuple[Variable, ...]:
     if not state:
         raise ValueError("state names no variable")
     found = tuple(_variable(name, each) for name, each in state.items())
-    own = (*_LOCATION, KEY, KEY_HASH, TIMERS, TIMER_RETRY)
+    own = (*_LOCATION, KEY, KEY_HASH, *OWN)
     columns = [*own, *(each.expires for each in found)]
     for each in found:
         if each.name in columns:

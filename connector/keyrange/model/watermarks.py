@@ -50,11 +50,13 @@ class BatchStart:
 class PartitionTime:
     """What a commit says of a partition's time: its watermark, None before the first record, and
     when timers are due, by ranges in their order. `starts`: while some key range lags behind, of
-    the batches whose records it has not read, in the order of offsets."""
+    the batches whose records it has not read, in the order of offsets. `late`: how many records
+    were before the watermark until now."""
 
     watermark: Watermark | None = None
     timers: tuple[NextTimer, ...] = ()
     starts: tuple[BatchStart, ...] = ()
+    late: int = 0
 
     def clock_before(self, offset: int) -> int:
         """What a key range goes by that was read up to `offset` and no farther: the clock of the

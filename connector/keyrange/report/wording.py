@@ -118,4 +118,7 @@ def state_of_keys_text(row: Row) -> str:
     if row.get("watermark_lag_seconds") is not None:
         lag = short_span(round(row["watermark_lag_seconds"] * 1000))
         words.append(f"watermark {lag} behind the clock")
+    for name, what in (("records", "pending records"), ("retry", "timers that failed")):
+        if partitions := row.get(f"timers_await_{name}"):
+            words.append(f"timers of {counted(round(partitions), 'partition')} wait for {what}")
     return ", ".join(words)

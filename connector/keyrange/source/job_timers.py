@@ -131,8 +131,9 @@ def known_state(known: Snapshot, source_id: str) -> KnownState:
 
 
 def state_metrics(known: Snapshot, now_ms: int) -> dict[str, float]:
-    """What there is of state, as of a commit; and of a job with event time, how far the watermark
-    that is farthest back is behind the clock."""
+    """What there is of state, as of a commit; and of a job with time what holds timers back: how
+    far the watermark that is farthest back is behind the clock, and of how many partitions timers
+    wait for a pending record of their key, or for one that failed."""
     runs = [run for each in known.runs.values() for run in each]
     rows, size_bytes = sum(run.rows for run in runs), sum(run.size_bytes for run in runs)
     found: dict[str, float] = {"rows": rows, "bytes": size_bytes, "runs": len(runs)}
@@ -144,4 +145,7 @@ def state_metrics(known: Snapshot, now_ms: int) -> dict[str, float]:
     ]
     if watermarks_us:
         found["watermarkLagSeconds"] = (now_ms - min(watermarks_us) // 1000) / 1000
+    if times:
+        found["timersAwaitRecords"] = len(set(known.states.places_of_pending.part.tolist()))
+        found["timersAwaitRetry"] = sum(earliest(each.timers)[1] != NEVER for each in times)
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import replace
 from typing import Any, Final
 
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from keyrange.formats.schema_document import ddl_of_columns
 from keyrange.keyed_state.model.figures import StateFigures
 from keyrange.model.offsets import TopicPartition
 from keyrange.model.watermarks import BEGIN
@@ -44,6 +46,7 @@ class EventTimes:
         self._limit_us = now_ms * _MS_US + time.ahead_us
         # The greatest event time of each partition that counts, in microseconds since 1970.
         self._latest_us: dict[TopicPartition, int] = {}
+        self._late: Counter[TopicPartition] = Counter()
 
     def admitted(
         self, stretch: RecordStretch, clock_us: int, not_done: OutcomeRows
@@ -66,6 +69,7 @@ class EventTimes:
         self._figures.ahead += int((is_ahead & is_new).sum())
         is_late = has_time & is_new & (times_us < clock_us)
         self._figures.late += int(is_late.sum())
+        self._late[stretch.partition] += int(is_late.sum())
         left_out = is_read & ~has_time
         for at in np.flatnonzero(left_out).tolist():
             self._task.fail(stretch, at, Cause.NO_TIME, _NO_TIME, not_done)
@@ -88,7 +92,7 @@ class EventTimes:
 
     def rows(self) -> list[tuple[Any, ...]]:
         """What a task says of the event time of its partitions."""
-        return [(*partition, latest_us) for partition, latest_us in sorted(self._latest_us.items())]
+        return [(*p, latest_us, self._late[p]) for p, latest_us in sorted(self._latest_us.items())]
 
 
 def with_times(stretch: RecordStretch, times_us: pa.Array, clock_us: int) -> RecordStretch:
@@ -119,6 +123,24 @@ def event_times(stretch: RecordStretch, time: JobTime) -> tuple[Numbers, NDArray
     if time.path == (TIMESTAMP,):
         has_time &= times_us != _NO_TIMESTAMP * _MS_US
     return times_us, has_time
+
+
+def no_time(time: JobTime, columns: pa.Schema, has_headers: bool) -> str | None:
+    """Why the event time of records with these columns cannot be read; None where it can."""
+    if time.header is not None:
+        return None if has_headers else "a header needs includeHeaders=true"
+    if not time.is_event_time:
+        return None
+    kind: pa.DataType = pa.struct(list(columns))
+    for at, name in enumerate(time.path, 1):
+        if not pa.types.is_struct(kind) or kind.get_field_index(name) < 0:
+            path = ".".join(time.path[:at])
+            return f"there is no column {path} for event time: see valueFormat and valueSchema"
+        kind = kind.field(name).type
+    if pa.types.is_timestamp(kind) or pa.types.is_int64(kind):
+        return None
+    path, found = ".".join(time.path), ddl_of_columns(pa.schema([("n", kind)])).partition(" ")[2]
+    return f"event time must be a timestamp or a long with ms since 1970; {path} is {found}"
 
 
 def column_at(records: pa.RecordBatch, path: tuple[str, ...]) -> pa.Array:

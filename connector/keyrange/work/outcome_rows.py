@@ -22,7 +22,7 @@ are null:
     outcome_file  a file of an attempt that holds rows of this kind, or its bytes
     state_run     a run of keys' states in a file (`keyrange.state`)
     state_work    what a task has done with keys' states
-    event_time    the greatest event time of a partition
+    event_time    the greatest event time of a partition, and how many records were late
     timers        when the next timer of a key range is due
     failed_timer  a timer for which the function raised
 """
@@ -67,7 +67,7 @@ _MEMBERS: Final = {
     "outcome_file": "attempt string, name string, size_bytes long, data binary",
     "state_run": f"{_PARTITION}, file string, first_group int, until_group int, "
     "from_hash long, last_hash long, from_seq long, rows long, size_bytes long, footer_crc long",
-    "event_time": f"{_PARTITION}, latest_us long",
+    "event_time": f"{_PARTITION}, latest_us long, late long",
     "timers": f"{_PARTITION}, from_hash long, last_hash long, timer_us long, retry_ms long, "
     "exact boolean",
     "failed_timer": f"{_PARTITION}, key binary, key_hash long, at_us long, deliveries int, "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -13,7 +14,7 @@ import keyrange
 from commands import commanding
 from keyrange.cli.state.verify import _options
 from keyrange.individual_commits.model.commit import CommitKind
-from keyrange.individual_commits.model.partition_progress import fresh
+from keyrange.individual_commits.model.partition_progress import PendingRecord, fresh
 from keyrange.keyed_state.variables import StateForm, variables_of
 from keyrange.model.key_ranges import SPACE
 from keyrange.model.offsets import OffsetRange, TopicPartition
@@ -55,12 +56,20 @@ def test_it_is_said_when_timers_fire_and_fire_again(query: StateCommits) -> None
     }
     for number, (due, timer) in enumerate(timers.items(), 2):
         known = query.table.known()
-        times = {AT: PartitionTime(None, (timer,))}
+        times = {AT: PartitionTime(None, (timer,), late=5)}
         runs = {AT: known.runs[AT]}
-        query.commit(CommitKind.BATCH, number, states={AT: fresh("id", 9)}, runs=runs, times=times)
+        begun = fresh("id", 9)
+        piece = replace(begun.pieces[0], pending=(PendingRecord(4, 5),))
+        states = {AT: replace(begun, pieces=(piece,))}
+        query.commit(CommitKind.BATCH, number, states=states, runs=runs, times=times)
         shown, other = commanding.document("state", "show", query.path)["partitions"]
         assert (shown["watermark"], shown["next_timer"]) == (None, due)
         assert (other["next_timer"], other["next_retry"]) == (None, None)
+        assert [(each["late"], each["pending"]) for each in (shown, other)] == [(5, 1), (0, 0)]
+        told = commanding.text("state", "show", query.path)
+        assert "late" in told
+        assert "n: value of n bigint" in told
+        assert "timer_retry: keyrange's own, of a timer that failed" in told
         assert (shown["next_retry"] is None) == (due is None)
 
 

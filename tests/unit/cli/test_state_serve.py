@@ -161,7 +161,8 @@ def test_arrow_is_answered_where_it_is_asked_for(server: LocalServer) -> None:
 def test_what_it_is_of(server: LocalServer) -> None:
     told = document(server, "/status")
     assert (told["table"], told["seq"]) == ("/lake/commits", 1)
-    assert [(each["partition"], each["rows"]) for each in told["partitions"]] == [(0, 4), (1, 1)]
+    shown = [(each["partition"], each["rows"], each["position"]) for each in told["partitions"]]
+    assert shown == [(0, 4, 1), (1, 1, 1)]
     status, page = ask(server, "/")
     assert status == 200
     assert b"Content-Security-Policy" in page

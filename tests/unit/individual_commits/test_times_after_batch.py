@@ -116,17 +116,18 @@ def test_where_a_log_begins_anew_all_timers_are_looked_through() -> None:
 def test_what_somebody_has_set_since_the_plan_is_looked_through() -> None:
     at_plan = read(commit(1, {AT: PartitionTime(Watermark(5, 1), ())}))
     now = read(commit(1, {}), commit(2, {AT: PartitionTime(None, UNKNOWN)}))
-    batch = running(at_plan, {"timers": [looked()], "event_time": [(*AT, 99)]})
+    batch = running(at_plan, {"timers": [looked()], "event_time": [(*AT, 99, 0)]})
     found = times_after(batch, now, now.states, BY_EVENTS)
     assert found == {AT: PartitionTime(None, UNKNOWN)}
 
 
 def test_the_greatest_time_of_all_tasks_counts() -> None:
-    known = read(commit(1, {AT: PartitionTime(Watermark(5, 1), ())}))
-    rows = {"event_time": [(*AT, 20_000), (*AT, 12_000)]}
+    known = read(commit(1, {AT: PartitionTime(Watermark(5, 1), (), late=4)}))
+    rows = {"event_time": [(*AT, 20_000, 2), (*AT, 12_000, 1)]}
     times = after(known, rows, BY_EVENTS)
     assert times[AT].watermark == Watermark(19_000, 9)
-    late = after(known, {"event_time": [(*AT, 1_000)]}, BY_EVENTS)
+    assert times[AT].late == 7, "all that were late until now"
+    late = after(known, {"event_time": [(*AT, 1_000, 0)]}, BY_EVENTS)
     assert late[AT].watermark == Watermark(9_000, 9), "it does not go back behind the clock"
 
 
@@ -182,7 +183,7 @@ def test_a_key_range_that_lags_goes_by_the_clock_of_the_batch_that_it_lags_behin
     """Else its records that were handed back would be late now, and its windows written without
     them."""
     known = read(commit(1, {AT: PartitionTime(Watermark(5_000, 1), ())}))
-    batch = running(known, {"event_time": [(*AT, 90_000)]})
+    batch = running(known, {"event_time": [(*AT, 90_000, 0)]})
     states = columns_of({AT: lagging(8, low=3, high=8)})
     times = times_after(batch, known, states, BY_EVENTS)
     assert times[AT] == PartitionTime(Watermark(89_000, 9), (), (BatchStart(1, 9_000),))

@@ -92,12 +92,14 @@ def test_a_function_that_makes_no_rows_is_told_once(caplog: pytest.LogCaptureFix
 @pytest.mark.parametrize(
     ("rows", "said"),
     [
-        ([("t", 0, 1_790_000_000 * 1000)], "before March 1973.* look like seconds"),
-        ([("t", 0, 1_790_000_000_000_000)], ""),
+        ([("t", 0, 1_790_000_000 * 1000, 0)], "before March 1973.* look like seconds"),
+        ([("t", 0, 1_790_000_000_000_000, 0)], ""),
         ([], "of 7 records none has an event time that counts"),
     ],
 )
-def test_event_times_in_another_unit_are_told(rows: list[tuple[str, int, int]], said: str) -> None:
+def test_event_times_in_another_unit_are_told(
+    rows: list[tuple[str, int, int, int]], said: str
+) -> None:
     definition = JobDefinition(
         *((OutputTable("/t", SCHEMA.json()),), "", "record", ("value",)),
         state=(Variable("n", "value", "{}"),),

@@ -8,11 +8,14 @@ from typing import Any
 import pytest
 
 from keyrange.individual_commits.model.commit import Snapshot
+from keyrange.individual_commits.model.partition_progress import PendingRecord, fresh
+from keyrange.individual_commits.model.state_columns import columns_of
 from keyrange.model.key_ranges import SPACE
+from keyrange.model.offsets import TopicPartition
 from keyrange.model.timers import NEVER, NextTimer, Retries
-from keyrange.model.watermarks import PartitionTime
+from keyrange.model.watermarks import PartitionTime, Watermark
 from keyrange.source.commit_strategy import JobState
-from keyrange.source.job_timers import retries_ms, timers_due_in_s
+from keyrange.source.job_timers import retries_ms, state_metrics, timers_due_in_s
 from keyrange.work.job_time import EventTime, ProcessingTime, job_time
 from queries.scripted import T0, ScriptedCluster
 from queries.scripted_query import Clock, Query
@@ -79,6 +82,20 @@ def test_timers_of_a_partition_that_is_absent_are_not_waited_for() -> None:
     assert timers_due_in_s(known, {}, time, retries) is None
     assert retries_ms(known, {T0: 1}) == [7]
     assert retries_ms(known, {}) == []
+
+
+def test_it_is_said_what_holds_timers_back() -> None:
+    """The watermark, a pending record of the key, or a timer of the key that failed."""
+    t1 = TopicPartition(T0.topic, 1)
+    own, other = fresh("id", 9), fresh("id", 9)
+    waits = replace(other.pieces[0], pending=(PendingRecord(4, 5), PendingRecord(5, 6)))
+    states = columns_of({T0: own, t1: replace(other, pieces=(waits,))})
+    failed = PartitionTime(Watermark(7_000_000, 1), (NextTimer(SPACE, NEVER, 9_000),))
+    times = {T0: failed, t1: PartitionTime(Watermark(3_000_000, 1), (NextTimer(SPACE, 5, NEVER),))}
+    held = {"watermarkLagSeconds": 7.0, "timersAwaitRecords": 1, "timersAwaitRetry": 1}
+    assert state_metrics(Snapshot(states=states, times=times), 10_000).items() >= held.items()
+    without_time = state_metrics(Snapshot(states=states), 10_000)
+    assert without_time == {"rows": 0, "bytes": 0, "runs": 0}
 
 
 @pytest.mark.parametrize("how", ["leave", "drain"])

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import keyrange
+from keyrange.errors import KeyrangeError
 from keyrange.testing import RecordsFailed, StateHarness
 from keyrange.work.event_times import event_times
 from keyrange.work.job_time import JobTime
@@ -75,6 +76,36 @@ def test_a_field_may_say_the_time(column: str, key: bytes, value: bytes) -> None
     harness.process([(key, value)])
     assert harness.watermark() == _BEGIN + timedelta(minutes=58)
     assert [row["count"] for row in harness.advance(_BEGIN + timedelta(hours=1))] == [1]
+
+
+@pytest.mark.parametrize(
+    ("time", "said"),
+    [
+        (keyrange.EventTime("att"), "no column value.att for event time"),
+        (keyrange.EventTime("order.of.at"), "no column value.order.of for event time"),
+        (keyrange.EventTime("key.at"), "no column key.at for event time"),
+        (keyrange.EventTime("order"), "must be a timestamp or a long .* value.order is struct<"),
+        (keyrange.EventTime(header="at"), "a header needs includeHeaders=true"),
+    ],
+)
+def test_a_job_and_its_test_refuse_a_time_that_is_not_there(time: Any, said: str) -> None:
+    hours = keyrange.windows.tumbling("1h").count()
+    options = {"kafka.bootstrap.servers": "none:9092", "subscribe": "t", "splitBy": "keyRange"}
+    options |= {"commitMode": "individual", "commitTable": "/lake/c", **TYPED}
+    with pytest.raises(KeyrangeError, match=f"INVALID_OPTIONS.*{said}"):
+        keyrange.job(options, hours, time=time)
+    with pytest.raises(KeyrangeError, match=f"INVALID_OPTIONS.*{said}"):
+        StateHarness(hours, options=TYPED, time=time)
+
+
+def test_a_test_gives_records_headers() -> None:
+    harness = StateHarness(
+        keyrange.windows.tumbling("1h").count(),
+        time=keyrange.EventTime(header="at"),
+        options={"includeHeaders": "true"},
+    )
+    harness.process([(b"k", b"", _BEGIN + timedelta(days=1), [("at", b"5"), ("at", b"7")])])
+    assert harness.watermark() == _BEGIN + timedelta(milliseconds=7)
 
 
 def test_a_time_that_is_too_far_ahead_is_counted_and_moves_no_watermark() -> None:

@@ -47,7 +47,6 @@ from keyrange.cli.state.verify import (
 from keyrange.cli.values import KeyOption, in_json, iso, now, read_key, short_key
 from keyrange.errors import KeyrangeError, invalid_options
 from keyrange.individual_commits.model.commit import Snapshot
-from keyrange.model.watermarks import PartitionTime
 from keyrange.report.page_parts import partition_name
 from keyrange.text.formats import counted, exact_span, number, size_text
 
@@ -76,15 +75,17 @@ def show(
     JSON has the files that the state lies in too.
     """
     from keyrange.keyed_state.cache import copies_of
+    from keyrange.keyed_state.variables import OWN
     from keyrange.members.slot_directories import slots_directory
 
     known, stored, commits = _opened(chosen, at, of)
     slots = slots_directory(folded(named_options("", "", of.option)).get("slot.directory", ""))
+    groups = known.scope.groups(known.states)
     with waiting(of.output) as bars:
         partitions = [
             described(
                 *(stored, each, sum(b.num_rows for b in stored.rows(each)) if count else None),
-                known.times.get(each, PartitionTime()),
+                *(known, groups[each]),
             )
             for each in bars.over("reading the state", sorted(stored.runs), len(stored.runs))
         ]
@@ -96,6 +97,7 @@ def show(
         "batch_id": known.batch_id if known.batch_id >= 0 else None,
         "variables": [
             {"name": each.name, "kind": each.kind, "type": each.ddl, "ttl_ms": each.ttl_ms}
+            | {"made_by": each.definition or None, "own": OWN.get(each.name)}
             for each in stored.form.variables
         ],
         "partitions": partitions,
@@ -108,15 +110,18 @@ def _show(document: Mapping[str, Any]) -> None:
     print_words(f"State at commit {seq}, batch {batch}, in {document['directory']}")
     for each in document["variables"]:
         ttl = f", for {exact_span(each['ttl_ms'])}" if each["ttl_ms"] else ""
-        print_words(f"  {each['name']}: {each['kind']} of {each['type']}{ttl}")
+        told = f"{each['kind']} of {each['type']}{ttl}"
+        told = f"keyrange's own, {each['own']}" if each["own"] else told
+        made_by = f", made by {each['made_by']}" if each["made_by"] else ""
+        print_words(f"  {each['name']}: {told}{made_by}")
     columns: Columns = {
         "partition": partition_name,
         "keys": lambda row: number(row["keys"]),
         "size": lambda row: size_text(row["bytes"]),
     }
-    of_time = ("watermark", "next_timer", "next_retry")
+    of_time = ("watermark", "late", "next_timer", "next_retry")
     if any(row[name] for name in of_time for row in document["partitions"]):
-        columns = {**columns, **by_name(*of_time)}
+        columns = {**columns, **by_name(*of_time, "pending")}
     print_table("Partitions", *table_of(columns, document["partitions"]))
 
 

@@ -14,7 +14,7 @@ from keyrange.formats.schema_document import ddl_of_columns
 from keyrange.keyed_state.variables import (
     KEY,
     KEY_HASH,
-    TIMER_RETRY,
+    OWN,
     TIMERS,
     ListState,
     MapState,
@@ -27,7 +27,7 @@ from keyrange.keyed_state.variables import (
 )
 
 _VARIABLE: Final = re.compile(r"\s*(\w+)\s*:\s*(value|list|map) of (.+?)(?:, for ([^,]+))?\s*")
-_OWN: Final = (KEY, KEY_HASH, "topic", "partition", TIMERS, TIMER_RETRY)
+_OWN: Final = (KEY, KEY_HASH, "topic", "partition", *OWN)
 
 
 def form_of_rows(columns: pa.Schema, named: Sequence[str]) -> StateForm:

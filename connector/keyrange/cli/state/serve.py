@@ -153,7 +153,8 @@ class StateAnswers:
     def _status(self, _: Mapping[str, str], __: Request) -> Answer:
         told = self._told()
         partitions = [
-            {**at._asdict(), "rows": rows, "bytes": size} for at, rows, size in self._reader.sizes()
+            {**at._asdict(), "rows": rows, "bytes": size, "position": position}
+            for at, rows, size, position in self._reader.sizes()
         ]
         return json_answer("state.status/1", {**told, "partitions": partitions})
 

@@ -21,7 +21,7 @@ from keyrange.individual_commits.model.commit import Snapshot
 from keyrange.model.key_ranges import SPACE, split_evenly
 from keyrange.model.offsets import OffsetRange, TopicPartition, by_topic, nested
 from keyrange.model.timers import NEVER, earliest
-from keyrange.model.watermarks import BEGIN, PartitionTime, Watermark
+from keyrange.model.watermarks import BEGIN, PartitionTime
 from keyrange.report.page_parts import partition_name
 from keyrange.text.formats import number
 from keyrange.values.forms import value_forms
@@ -77,17 +77,26 @@ def print_states(rows: Sequence[Mapping[str, Any]], **titles: str) -> None:
 
 
 def described(
-    stored: StoredState, partition: TopicPartition, keys: int | None, known: PartitionTime
+    stored: StoredState,
+    partition: TopicPartition,
+    keys: int | None,
+    known: Snapshot,
+    own: Sequence[TopicPartition],
 ) -> dict[str, Any]:
-    runs, watermark = stored.runs[partition], known.watermark
-    timer_us, retry_ms = earliest(known.timers)
+    """Of the partitions that share the state, `own`, the slowest says how far time has come."""
+    runs = stored.runs[partition]
+    times = [known.times[each] for each in own if each in known.times]
+    watermarks = [each.watermark for each in times if each.watermark is not None]
+    timer_us, retry_ms = earliest(known.times.get(partition, PartitionTime()).timers)
     return {
         **partition._asdict(),
         "keys": keys,
         "rows": sum(run.rows for run in runs),
         "bytes": sum(run.size_bytes for run in runs),
         "files": len({run.file for run in runs}),
-        "watermark": _shown(watermark),
+        "watermark": _shown(min((each.at_us for each in watermarks), default=BEGIN)),
+        "late": sum(each.late for each in times),
+        "pending": sum(len(known.states[each].pending) for each in own),
         "next_timer": iso(timer_us // 1000) if -NEVER < timer_us < NEVER else None,
         "next_retry": iso(retry_ms) if retry_ms < NEVER else None,
         "runs": [
@@ -105,10 +114,8 @@ def described(
     }
 
 
-def _shown(watermark: Watermark | None) -> str | None:
-    if watermark is None or watermark.at_us == BEGIN:
-        return None
-    return iso(watermark.at_us // 1000)
+def _shown(at_us: int) -> str | None:
+    return None if at_us == BEGIN else iso(at_us // 1000)
 
 
 def jsonable(value: Any) -> Any:

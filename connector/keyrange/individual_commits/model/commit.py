@@ -20,6 +20,7 @@ from keyrange.keyed_state.model.state_runs import StateRun
 from keyrange.model.commit_settings import CommitSettings
 from keyrange.model.offsets import OFFSET_MAX, TopicPartition, by_partition, nested
 from keyrange.model.query_ranges import Ownership
+from keyrange.model.state_scope import StateScope
 from keyrange.model.watermarks import PartitionTime
 
 if TYPE_CHECKING:
@@ -139,6 +140,11 @@ class Snapshot:
         state at any commit goes back to the last one that does. Fences and resets hold some, and
         count: a query that runs batch by batch has every other number."""
         return self.seq + 1 - self.base_seq >= BASE_EVERY
+
+    @property
+    def scope(self) -> StateScope:
+        """Which partitions share the state of their keys."""
+        return StateScope(self.terms.state_topic if self.terms is not None else "")
 
     def runs_of(self, partition: TopicPartition, topic_id: str) -> tuple[StateRun, ...]:
         """The runs that hold the state of a partition's keys; none of an earlier topic's."""

@@ -94,6 +94,7 @@ SCHEMA: Final = pa.schema(
         ("watermark_since", TIME),
         ("next_timers", pa.list_(_TIMER)),
         ("batch_starts", pa.list_(_START)),
+        ("late_records", pa.int64()),
         ("key_ranges", pa.string()),
         (CHECKSUM, pa.int64()),
     ]
@@ -117,7 +118,7 @@ FENCE_COLUMNS: Final = (
 # And of the claims in those of consumers.
 CLAIM_COLUMNS: Final = ("source_id", "commit_seq", "claim")
 _COUNTED: Final = attrgetter(*(each.name for each in fields(CommitCounts)))
-_TIMES: Final = ("watermark", "watermark_since", "next_timers", "batch_starts")
+_TIMES: Final = ("watermark", "watermark_since", "next_timers", "batch_starts", "late_records")
 
 Row = Mapping[str, Any]
 Counts = dict[TopicPartition, CommitCounts]
@@ -160,10 +161,11 @@ def _of_time(time: PartitionTime) -> tuple[Any, ...]:
     # Without a watermark and timers too it is another time than before.
     timers = [each.flat() for each in time.timers]
     starts = [(each.offset, each.clock_us) for each in time.starts] or None
+    told = (timers, starts, time.late or None)
     if time.watermark is None:
-        return (None, None, timers, starts)
+        return (None, None, *told)
     at_us, since_us = time.watermark.at_us, _micros(time.watermark.since_ms)
-    return (None if at_us == BEGIN else at_us, since_us, timers, starts)
+    return (None if at_us == BEGIN else at_us, since_us, *told)
 
 
 def _common(commit: Commit) -> dict[str, Any]:
@@ -347,7 +349,7 @@ def _read_runs(told: Sequence[Row]) -> tuple[StateRun, ...]:
 
 def _read_time(told: Sequence[Any]) -> PartitionTime:
     """Raises TypeError or ValueError for what cannot be a time of a partition."""
-    at_us, since_us, timers, starts = told
+    at_us, since_us, timers, starts, late = told
     if at_us is not None and since_us is None:
         raise ValueError("a watermark does not say since when it is there")
     watermark = None
@@ -357,7 +359,7 @@ def _read_time(told: Sequence[Any]) -> PartitionTime:
     passed = [BatchStart(each["offset"], each["clock_us"]) for each in starts or ()]
     if any(None in (each.offset, each.clock_us) for each in passed):
         raise ValueError("a batch that key ranges lag behind does not say where it began")
-    return PartitionTime(watermark, tuple(found), tuple(passed))
+    return PartitionTime(watermark, tuple(found), tuple(passed), late or 0)
 
 
 def _read_key_ranges(text: str | None) -> Ownership:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -96,8 +96,8 @@ class _OneAtATime:
 class OpenState:
     """The state of a source at a commit: the runs of each partition, opened, the newest first.
     `time_ms`: that of a commit that is asked for by its number, in ms since 1970; None for now.
-    `known`: the partitions that the commits know of. `is_kept`: whether a job keeps state in them.
-    `scope`: which of them share it. `told`: the variables that are told of, if not all.
+    `known`: the partitions that the commits know of, with how far each was read. `is_kept`: whether
+    a job keeps state in them. `scope`: which of them share it. `form`: what variables are told of.
     """
 
     source_id: str
@@ -105,10 +105,9 @@ class OpenState:
     form: StateForm
     blocks: Mapping[TopicPartition, Mapping[StateRun, Blocks]]
     time_ms: int | None
-    known: Collection[TopicPartition]
+    known: Mapping[TopicPartition, int]
     is_kept: bool
     scope: StateScope
-    told: StateForm | None = None
 
     def of(self, variables: str | Iterable[str]) -> OpenState:
         """The state in some variables alone, none for all. Raises INVALID_OPTIONS for one that is
@@ -120,26 +119,12 @@ class OpenState:
             known = ", ".join(self.form.names)
             raise invalid_options(f"no variable {str(unknown[0])[:100]!r}; there are: {known}")
         chosen = tuple(each for each in self.form.variables if each.name in names)
-        return replace(self, told=StateForm(chosen))
-
-    @property
-    def columns(self) -> StateForm:
-        """Those of rows."""
-        return self.told or self.form
+        return replace(self, form=StateForm(chosen))
 
     def left(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Keys that have any state, without what has expired."""
+        """Keys that have any of the state that is told of, without what has expired."""
         now_ms = time.time_ns() // 1_000_000 if self.time_ms is None else self.time_ms
         return with_state(rows, self.form, now_ms)
-
-    def _of_told(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """What is left of rows in the variables that are told of."""
-        if self.told is None:
-            return rows
-        schema = self.told.schema
-        columns = [rows.column(name) for name in schema.names]
-        # What has expired is gone by now.
-        return with_state(pa.RecordBatch.from_arrays(columns, schema=schema), self.told, 0)
 
     def chosen(self, partition: tuple[str, int] | None) -> list[TopicPartition]:
         """All partitions, or the one that is named, if it has state. Raises INVALID_OPTIONS for one
@@ -167,7 +152,7 @@ class OpenState:
         hashes, own = zip(*ordered, strict=True)
         wanted = Keys(np.array(hashes, np.int64), pa.array(own, pa.binary()))
         return [
-            (at, self._of_told(self.left(look_up([*blocks.values()], wanted, self.form))))
+            (at, self.left(look_up([*blocks.values()], wanted, self.form)))
             for at, blocks in ((at, self.blocks[at]) for at in self.chosen(partition))
         ]
 
@@ -178,12 +163,11 @@ class OpenState:
         for at in self.chosen(partition):
             row = _newest_row(self.blocks[at].values(), key_hash, key)
             if row is not None:
-                yield at, self._of_told(self.left(self.form.fitted(row)))
+                yield at, self.left(self.form.fitted(row))
 
     def rows(self, partition: TopicPartition) -> Iterator[pa.RecordBatch]:
         """All keys of a partition that have any state."""
-        found = merged([*self.blocks[partition].values()], self.form, self.left)
-        return map(self._of_told, found)
+        return merged([*self.blocks[partition].values()], self.form, self.left)
 
 
 def _newest_row(runs: Iterable[Blocks], key_hash: int, key: bytes) -> pa.RecordBatch | None:
@@ -226,8 +210,8 @@ def opened_state(
             run: _opened_run(files, run, form, cache, opened.get(run), copying)
             for run in newest_first(runs)
         }
-    scope = StateScope(known.terms.state_topic if known.terms is not None else "")
-    told = (time_ms, known.states.keys(), bool(known.runs), scope)
+    positions = dict(zip(known.states, known.states.positions.tolist(), strict=True))
+    told = (time_ms, positions, bool(known.runs), known.scope)
     return OpenState(source_id, known.seq, form, blocks, *told)
 
 

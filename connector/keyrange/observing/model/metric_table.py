@@ -168,6 +168,10 @@ gauge state.bytes By state.bytes: Bytes of state in files.
 gauge state.runs {run} state.runs: Sorted runs of state in files.
 gauge watermark.lag s state.watermarkLagSeconds: How far the watermark that is farthest back is
     behind the clock.
+gauge timers.await_records {partition} state.timersAwaitRecords: Partitions in which timers wait for
+    a pending record of their key.
+gauge timers.await_retry {partition} state.timersAwaitRetry: Partitions in which a timer that failed
+    waits to fire again, and records and timers of its key for it.
 gauge members {member} members.members: Members of the group.
 gauge reached_members {member} members.reached: Members that can reach the driver.
 gauge epoch 1 members.epoch: Epoch of the assignment of key ranges.

@@ -39,6 +39,11 @@ _LOST_SHOWN: Final = 3
 _READERS: Final = ("own", "foreign", "unowned", "standby")
 # What a job calls the counts that it has Spark observe.
 _OBSERVED: Final = "keyrange"
+# In how many partitions something holds timers back.
+_TIMERS_WAIT: Final = {
+    "timers_await_records": "timersAwaitRecords",
+    "timers_await_retry": "timersAwaitRetry",
+}
 
 
 def is_figure(value: object) -> TypeGuard[int | float]:
@@ -388,4 +393,5 @@ def state_figures(progress: QueryProgress) -> dict[str, Any] | None:
     if done is None and sizes["bytes"] is None:
         return None
     work = {each.name: getattr(done, each.name, None) for each in fields(StateFigures)}
-    return {**sizes, "watermark_lag_seconds": lag, **work}
+    waits = {name: progress.sum_of("state", told) for name, told in _TIMERS_WAIT.items()}
+    return {**sizes, "watermark_lag_seconds": lag, **waits, **work}

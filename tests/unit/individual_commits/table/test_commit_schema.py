@@ -245,7 +245,10 @@ def others(value: Any, kind: pa.DataType) -> Iterator[Any]:
         yield from (value ^ 1, None)
 
 
-@pytest.mark.parametrize("commit", [FULL, fence(2, group_seq=7, driver="a", claim="{}")])
+LATE = replace(FULL, times={FLIGHTS: replace(PAST, late=3)})
+
+
+@pytest.mark.parametrize("commit", [FULL, LATE, fence(2, group_seq=7, driver="a", claim="{}")])
 def test_nothing_of_a_commit_changes_without_being_noticed(commit: Commit) -> None:
     """Each value of each row, in that row alone and in all of them."""
     rows = rows_of(commit).to_pylist()
