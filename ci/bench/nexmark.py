@@ -5,9 +5,10 @@ auction, one in 100; three of four bids and of four auctions are of a hot person
 bids go to the last 100 auctions, and other persons are among the last 1,000; ids may be a little
 ahead of those that are there. The generator of Apache Beam's Nexmark has these numbers.
 
-A key's records are in one partition, and keyrange shuffles nothing. So topics are keyed as a query
-groups: bids by auction (q5, q7) or by bidder (q11, q12), and persons together with auctions, by
-the person's id and by the seller's (q3, q8). The greatest of all keys of a window is looked for in
+Bids, auctions and persons are in topics of their own. A key's records are in one partition, and
+keyrange shuffles nothing. So topics are keyed as a query groups: bids by auction (q5, q7) or by
+bidder (q11, q12), persons by their ids and auctions by their sellers', in partitions alike, which
+share the state of their keys (q3, q8). The greatest of all keys of a window is looked for in
 the table of what each key has (`best_of_keys`), and is part of the measured time.
 """
 
@@ -76,8 +77,8 @@ def bids(spark: SparkSession, rows: int, by: str) -> DataFrame:
     return _keyed(made, by, "at, auction, bidder, price, url")
 
 
-def traders(spark: SparkSession, rows: int) -> DataFrame:
-    """Persons by their ids, and auctions by those of their sellers."""
+def traders(spark: SparkSession, rows: int, kind: str) -> DataFrame:
+    """Persons by their ids, or auctions by those of their sellers: one and three of four rows."""
     epoch, place = "(id DIV 4)", "(id % 4)"
 
     def some(values: tuple[str, ...], seed: int) -> str:
@@ -93,14 +94,18 @@ def traders(spark: SparkSession, rows: int) -> DataFrame:
         f"named_struct('id', {_FIRST_ID} + {epoch} * 3 + {place} - 1,"
         f" 'category', {_CATEGORY} + pmod(hash(id, 8), 5))"
     )
-    made = spark.range(0, rows, 1, 1).selectExpr(
-        f"{_at(f'({epoch} * 50 + {place})')} AS at",
-        f"IF({place} = 0, {_FIRST_ID} + {epoch}, {_person(epoch, 0)}) AS of",
-        f"IF({place} = 0, {person}, NULL) AS person",
-        f"IF({place} = 0, NULL, {auction}) AS auction",
-        "rpad('', 100, 'in good condition, ') AS note",
+    is_person = kind == "person"
+    made = (
+        spark.range(0, rows, 1, 1)
+        .where(f"({place} = 0) = {is_person}")
+        .selectExpr(
+            f"{_at(f'({epoch} * 50 + {place})')} AS at",
+            f"{f'{_FIRST_ID} + {epoch}' if is_person else _person(epoch, 0)} AS of",
+            f"{person if is_person else auction} AS {kind}",
+            "rpad('', 100, 'in good condition, ') AS note",
+        )
     )
-    return _keyed(made, "of", "at, person, auction, note")
+    return _keyed(made, "of", f"at, {kind}, note")
 
 
 def _keyed(frame: DataFrame, by: str, fields: str) -> DataFrame:
@@ -118,10 +123,10 @@ def last() -> str:
 
 @dataclass(frozen=True)
 class Query:
-    """A query of a topic's records in two ways. `select`: from the table that keyrange writes to
-    the result of `columns`, which Spark's table has."""
+    """A query of the records of topics in two ways. `select`: from the table that keyrange writes
+    to the result of `columns`, which Spark's table has."""
 
-    topic: str
+    topics: tuple[str, ...]
     ours: queries.Side
     theirs: queries.Side
     columns: tuple[str, ...]
@@ -233,34 +238,36 @@ _SUGGEST: Final = {
 }
 
 
-def _suggested(records: DataFrame) -> DataFrame:
-    """Spark joins the two kinds of records, which it reads twice."""
-    read = json_of(records, TRADER)
-    persons = read.where("person IS NOT NULL").select("key", "person.*")
-    near = persons.where(F.col("state").isin(*_LOCAL))
-    sold = read.where(f"auction.category = {_CATEGORY}")
+def _suggested(persons: DataFrame, auctions: DataFrame) -> DataFrame:
+    """Spark joins the two streams."""
+    known = json_of(persons, TRADER).where("person IS NOT NULL").select("key", "person.*")
+    near = known.where(F.col("state").isin(*_LOCAL))
+    sold = json_of(auctions, TRADER).where(f"auction.category = {_CATEGORY}")
     return near.join(sold.select("key", F.col("auction.id").alias("auction")), "key")
 
 
+_TRADERS: Final = ("persons", "auctions")
+# What a query reads of one and of the other at a time.
+_SHARES: Final = (0.25, 0.75)
 QUERIES: Final = {
     "q3": Query(
-        "traders",
+        _TRADERS,
         queries.job(
             *(suggest, SUGGESTED, "record", _SUGGEST),
             options={"keyFormat": "string", "valueFormat": "json", "valueSchema": TRADER},
         ),
-        queries.spark_side(_suggested),
+        queries.spark_side(_suggested, _SHARES),
         ("key", "name", "city", "state", "auction"),
     ),
     "q5": Query(
-        "bids_by_auction",
+        ("bids_by_auction",),
         _job(keyrange.windows.hopping("10s", "2s").count(n="*"), BID),
         queries.spark_side(_hot_items),
         (*_TABLE, "n"),
         lambda table: best_of_keys(table, "n"),
     ),
     "q7": Query(
-        "bids_by_auction",
+        ("bids_by_auction",),
         _job(
             keyrange.windows.tumbling("10s").apply(
                 highest, "price long, bidder long", "price", "bidder"
@@ -272,7 +279,7 @@ QUERIES: Final = {
         _highest_of_keys,
     ),
     "q8": Query(
-        "traders",
+        _TRADERS,
         _job(
             keyrange.windows.tumbling("10s").max(name="person.name").count(sales="auction.id"),
             TRADER,
@@ -282,13 +289,13 @@ QUERIES: Final = {
         _sellers,
     ),
     "q11": Query(
-        "bids_by_bidder",
+        ("bids_by_bidder",),
         _job(keyrange.windows.session("10s").count(n="*"), BID),
         queries.spark_side(_user_sessions),
         (*_TABLE, "n"),
     ),
     "q12": Query(
-        "bids_by_bidder",
+        ("bids_by_bidder",),
         queries.job(
             keyrange.windows.tumbling("10s").count(n="*"),
             options={"keyFormat": "string"},

@@ -37,13 +37,15 @@ ROCKSDB: Final = {
 }
 
 
-def _kept(home: Path) -> dict[str, str]:
-    """Options of a job that keeps state."""
+def _kept(given: Mapping[str, str], home: Path) -> dict[str, str]:
+    """Options of a job that keeps state; several topics share it."""
+    first, *others = given["subscribe"].split(",")
     return {
         "commitMode": "individual",
         "commitTable": str(home / "commits"),
         "splitBy": "keyRange",
         "slot.directory": str(home / "slots"),
+        **({"state.topic": first} if others else {}),
     }
 
 
@@ -51,18 +53,25 @@ def job(*work: Any, options: Mapping[str, str], **named: Any) -> Side:
     """keyrange's side: the arguments are those of `keyrange.job` behind the options."""
 
     def side(spark: SparkSession, given: dict[str, str], home: Path) -> DataStreamWriter:
-        made = keyrange.job({**given, **_kept(home), **options}, *work, **named)
+        made = keyrange.job({**given, **_kept(given, home), **options}, *work, **named)
         return made.into(str(home / "table"), str(home / "checkpoint"), spark=spark)
 
     return side
 
 
-def spark_side(rows: Callable[[DataFrame], DataFrame]) -> Side:
-    """Spark's side. `rows` makes of the connector's records those of the table."""
+def spark_side(rows: Callable[..., DataFrame], shares: Sequence[float] = ()) -> Side:
+    """Spark's side. `rows` makes of the connector's records those of the table. With `shares` it
+    has those of each topic by themselves; the topic has this part of a batch."""
 
     def side(spark: SparkSession, given: dict[str, str], home: Path) -> DataStreamWriter:
-        read = spark.readStream.format("kafka").options(**given).load()
-        write = rows(read).writeStream.format("delta").outputMode("append")
+        read, topics = [given], given["subscribe"].split(",")
+        if shares:
+            most = int(given["maxOffsetsPerTrigger"])
+            limits = [{"maxOffsetsPerTrigger": str(int(most * share) + 1)} for share in shares]
+            of = zip(topics, limits, strict=True)
+            read = [given | {"subscribe": topic} | limit for topic, limit in of]
+        found = [spark.readStream.format("kafka").options(**each).load() for each in read]
+        write = rows(*found).writeStream.format("delta").outputMode("append")
         write = write.option("checkpointLocation", str(home / "checkpoint"))
         return write.option("path", str(home / "table"))
 

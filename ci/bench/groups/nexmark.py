@@ -32,14 +32,19 @@ def run(bench: Bench) -> Iterator[Figure]:
         made = {
             "bids_by_auction": nexmark.bids(spark, rows, "auction"),
             "bids_by_bidder": nexmark.bids(spark, rows, "bidder"),
-            "traders": nexmark.traders(spark, rows),
+            "persons": nexmark.traders(spark, rows, "person"),
+            "auctions": nexmark.traders(spark, rows, "auction"),
         }
-        for name, frame in made.items():
-            topic = queries.filled(bench, name.replace("_", "-"), frame, nexmark.last())
+        for names in dict.fromkeys(query.topics for query in QUERIES.values()):
+            read = [
+                queries.filled(bench, name.replace("_", "-"), made[name], nexmark.last())
+                for name in names
+            ]
             for number, query in QUERIES.items():
-                if query.topic == name:
-                    yield from _compared(bench, spark, number, topic, rows)
-            topics.delete_topic(bench.bootstrap_servers, topic)
+                if query.topics == names:
+                    yield from _compared(bench, spark, number, ",".join(read), rows)
+            for topic in read:
+                topics.delete_topic(bench.bootstrap_servers, topic)
 
 
 def _compared(
