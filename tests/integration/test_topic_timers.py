@@ -111,3 +111,26 @@ def test_rows_of_timers_are_there_once_wherever_the_driver_ends(
     assert start().awaitTermination(240)
     counts = {key: [json.loads(each)["n"] for each in own] for key, own in job.rows().items()}
     assert counts == {"a": [2], "b": [1], "c": [1]}
+
+
+@pytest.mark.parametrize("form", ["raw", "json"])
+def test_each_record_once_is_a_copy_of_it(
+    spark: SparkSession, topics: Topics, tmp_path: Path, form: Any
+) -> None:
+    """What a job without a function copies, whether `columns` is said or not."""
+    job = TopicJob(spark, topics, tmp_path, "individual")
+    options = {**job.options, "splitBy": "keyRange", "slot.directory": str(tmp_path / "slots")}
+    by: Any = ()
+    if form == "json":
+        options |= {"valueFormat": "json", "valueSchema": "id long, n long"}
+        by = "id"
+    time = keyrange.EventTime(delay="10m")
+    for said, columns in (("a", {}), ("b", {"columns": "key,value"})):
+        value = f'{{"id":1,"n":{ord(said)}}}'
+        job.produce(*([said, said] if form == "raw" else []))
+        again = Record(value.encode(), said.encode(), 0)
+        job.topics.produce(job.source, [again, again] if form == "json" else [])
+        made = keyrange.job(options | columns, keyrange.deduplicate(by=by), time=time)
+        writer = made.into_topic(job.topic, str(job.checkpoint), spark=spark, value_format=form)
+        assert writer.trigger(availableNow=True).start().awaitTermination(240)
+        assert job.rows()[said] == [said if form == "raw" else value]

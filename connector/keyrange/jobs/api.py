@@ -44,6 +44,7 @@ from keyrange.jobs.record_columns import columns_read, schema_without_function
 from keyrange.jobs.table_schemas import Schema, table_schemas
 from keyrange.jobs.table_writer import TableWriter, WithoutTable
 from keyrange.jobs.topic import (
+    CARRIED,
     PreparedTopic,
     Topic,
     TopicArguments,
@@ -51,7 +52,7 @@ from keyrange.jobs.topic import (
     prepared_topic,
 )
 from keyrange.keyed_state.variables import State, Variable, timer_variables
-from keyrange.model.columns import COLUMNS, PLACE, RECORD
+from keyrange.model.columns import COLUMNS, OFFSET, PLACE, RECORD
 from keyrange.model.value_forms import ValueForms
 from keyrange.options import SourceOptions, parse_options
 from keyrange.options.option import OptionValue
@@ -122,8 +123,14 @@ def job(
         made, columns = parts_of_job(parsed, columns_read(parsed), function, time, **given)
         begins = checked_initial(parsed, initial_state, made.kept)
         whole = job(options, made.function, columns, "arrow", made.state, time, made.on_timer)
+        carrying = None
+        if parsed.columns is None:
+            wanted = (*CARRIED, OFFSET) if parsed.commits.transactional else CARRIED
+            copied = [name for name in wanted if name in columns_read(parsed)]
+            again = {**options, "columns": ",".join(copied)}
+            carrying = partial(job, again, function, time=time, initial_state=initial_state)
         whole = replace(whole, _replaces=made.replaces, _only_timers=made.only_timers)
-        return replace(whole, _initial=begins)
+        return replace(whole, _initial=begins, _carrying=carrying)
     kept = state_variables(state)
     check_job(parsed, function, schema, mode)
     forms = value_forms(parsed)
@@ -158,6 +165,8 @@ class TableJob(WithoutTable):
     _initial: InitialArgument | None = None
     _replaces: tuple[str, ...] = ()
     _only_timers: bool = False
+    # The job that copies records to a topic, where `columns` does not say what of them.
+    _carrying: Callable[[], TableJob] | None = None
 
     def __post_init__(self) -> None:
         if any(HIDDEN in each.names for each in self._schemas.values()):
@@ -224,7 +233,8 @@ class TableJob(WithoutTable):
         checkpoint = fspath(checkpoint)
         session = spark or SparkSession.active()
         given = resolved(given, session)
-        return self._with_rows(given)._into(
+        job = self._carrying() if topics and self._carrying is not None else self
+        return job._with_rows(given)._into(
             given, topics, checkpoint, compression, target_bytes, optimize_every, session
         )
 

@@ -39,7 +39,7 @@ IfForgotten = Literal["fail", "send", "skip"]
 _SENDERS_MAX: Final = 256
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 # What a job without a function hands on of its records, where `columns` does not say.
-_CARRIED: Final = ("key", "value", "headers")
+CARRIED: Final = ("key", "value", "headers")
 _OF_THE_SOURCE: Final = ("topic", "partition", "offset", "timestamp", "timestampType", "keyHash")
 
 
@@ -147,7 +147,7 @@ def carried(schema: StructType, topic: Topic, options: SourceOptions) -> StructT
             # A record without a value stays one.
             return whole
         return StructType([each for each in schema if each.name not in left_out])
-    named = options.columns or _CARRIED
+    named = options.columns or CARRIED
     kept = StructType([each for each in schema if each.name in named])
     if [each.name for each in schema if each.name not in named] and "value" not in kept.names:
         raise invalid_options(
