@@ -12,11 +12,11 @@ from keyrange.options.option import INT32_MAX, option, text_option
 from keyrange.options.value_parsers import (
     NAME_BYTES_MAX,
     Violations,
-    duration_or_ms,
     group_up_to,
     importable,
     int_between,
     local_path,
+    ms_between,
     name_up_to,
     one_of,
     path_or_uri,
@@ -29,7 +29,7 @@ MEMBERS: Final = "_members"
 MEMBERS_SUFFIX: Final = ".members"
 # Heartbeats to a session: one may be lost, and the next one late.
 _HEARTBEATS_MIN: Final = 3
-_POSITIVE: Final = int_between(1, INT32_MAX, "ms")
+_POSITIVE: Final = ms_between(1, INT32_MAX)
 
 
 def _listener(value: str) -> str:
@@ -58,7 +58,7 @@ class MemberOptions:
     )
     pin_wait_ms: int = option(
         "pin.wait.ms",
-        int_between(0, INT32_MAX, "ms"),
+        ms_between(0, INT32_MAX),
         "How long a task that has read its own ranges waits before it reads another executor's "
         "ranges (prefer), or fails (strict). With prefer an executor that stands by for one from "
         "which no task has come waits a tenth of it.",
@@ -157,7 +157,7 @@ class MemberOptions:
     )
     expansion_timeout_ms: int = option(
         "expansion.timeout.ms",
-        int_between(0, INT32_MAX, "ms"),
+        ms_between(0, INT32_MAX),
         "How long the driver collects new members before it moves ranges to them, counted from "
         "the first one.",
         default="45000",
@@ -173,11 +173,10 @@ class MemberOptions:
     )
     warmup_timeout_ms: int = option(
         "warmup.timeout.ms",
-        duration_or_ms,
+        ms_between(0, INT32_MAX),
         "How long key ranges stay where they are after they were announced to who gets them, "
         "unless that is ready before: an executor is as soon as it has copied the state of their "
         "keys. 0: they move at once.",
-        values="a time, such as 5m, or a number of ms",
         default="5m",
     )
     warmup_bytes_per_second: int = option(

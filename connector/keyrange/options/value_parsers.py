@@ -237,6 +237,19 @@ def duration_or_ms(value: str) -> int:
     return duration_ms(f"{value}ms" if value.strip().isdecimal() else value)
 
 
+def ms_between(least: int, most: int) -> Callable[[str], int]:
+    """`duration_or_ms` with limits, both inclusive: of an option whose name ends with ms."""
+
+    @takes("ms, or a time such as 10s")
+    def parse(value: str) -> int:
+        found = duration_or_ms(value)
+        if not least <= found <= most:
+            raise ValueError(f"must be between {least} and {most} ms, not {found}")
+        return found
+
+    return parse
+
+
 _NAMES = r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*"
 _IMPORTABLE = re.compile(rf"({_NAMES}):({_NAMES})", re.ASCII)
 

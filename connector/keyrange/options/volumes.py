@@ -15,6 +15,7 @@ from keyrange.options.value_parsers import (
     int_between,
     iso_duration_ms,
     local_path,
+    ms_between,
     not_empty,
     part_of_one,
     size_between,
@@ -208,7 +209,7 @@ class VolumeOptions:
     )
     mute_ms: int = option(
         "guard.max.mute.ms",
-        int_between(22_000, INT32_MAX, "ms"),
+        ms_between(22_000, INT32_MAX),
         "The longest time for which a throttled client may be muted. It sets the floor, together "
         "with guard.connections and guard.request.max.bytes.",
         default="60000",
@@ -228,7 +229,7 @@ class VolumeOptions:
     )
     lease_ms: int = option(
         "guard.lease.ms",
-        int_between(22_000, 3_600_000, "ms"),
+        ms_between(22_000, 3_600_000),
         "If a guard does not renew its lease for so long, a reaper takes it for dead and releases "
         "the clients that it throttled. The same for guards and reapers.",
         default="60000",

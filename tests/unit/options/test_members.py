@@ -36,7 +36,7 @@ def test_nothing_is_pinned_unless_it_is_asked_for() -> None:
 
 
 def test_what_a_pinned_query_has() -> None:
-    given = {"keyRangeListener": "shop.state:Warm.Up"}
+    given = {"keyRangeListener": "shop.state:Warm.Up", "expansion.timeout.ms": "10s"}
     members = parsed(pin="strict", pin_wait_ms="70", kafka_group_id="sales", **given).members
 
     assert (members.pinned, members.pin, members.pin_wait_ms) == (True, "strict", 70)
@@ -45,7 +45,7 @@ def test_what_a_pinned_query_has() -> None:
     assert members.listener == "shop.state:Warm.Up"
     assert members.kafka["bootstrap.servers"] == "h:1"
     assert (members.host, members.bind_address) == ("", "")
-    assert (members.registration_timeout_ms, members.expansion_timeout_ms) == (900_000, 45_000)
+    assert (members.registration_timeout_ms, members.expansion_timeout_ms) == (900_000, 10_000)
 
 
 def test_the_table_is_beside_that_of_the_commits() -> None:
