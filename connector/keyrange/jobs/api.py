@@ -123,14 +123,9 @@ def job(
         made, columns = parts_of_job(parsed, columns_read(parsed), function, time, **given)
         begins = checked_initial(parsed, initial_state, made.kept)
         whole = job(options, made.function, columns, "arrow", made.state, time, made.on_timer)
-        carrying = None
-        if parsed.columns is None:
-            wanted = (*CARRIED, OFFSET) if parsed.commits.transactional else CARRIED
-            copied = [name for name in wanted if name in columns_read(parsed)]
-            again = {**options, "columns": ",".join(copied)}
-            carrying = partial(job, again, function, time=time, initial_state=initial_state)
+        again = partial(job, function=function, time=time, initial_state=initial_state)
         whole = replace(whole, _replaces=made.replaces, _only_timers=made.only_timers)
-        return replace(whole, _initial=begins, _carrying=carrying)
+        return replace(whole, _initial=begins, _again=again)
     kept = state_variables(state)
     check_job(parsed, function, schema, mode)
     forms = value_forms(parsed)
@@ -165,8 +160,8 @@ class TableJob(WithoutTable):
     _initial: InitialArgument | None = None
     _replaces: tuple[str, ...] = ()
     _only_timers: bool = False
-    # The job that copies records to a topic, where `columns` does not say what of them.
-    _carrying: Callable[[], TableJob] | None = None
+    # Of an operator: the same job with other options.
+    _again: Callable[[Mapping[str, OptionValue]], TableJob] | None = None
 
     def __post_init__(self) -> None:
         if any(HIDDEN in each.names for each in self._schemas.values()):
@@ -233,8 +228,8 @@ class TableJob(WithoutTable):
         checkpoint = fspath(checkpoint)
         session = spark or SparkSession.active()
         given = resolved(given, session)
-        job = self._carrying() if topics and self._carrying is not None else self
-        return job._with_rows(given)._into(
+        whole = self._copying() if topics else self
+        return whole._with_rows(given)._into(
             given, topics, checkpoint, compression, target_bytes, optimize_every, session
         )
 
@@ -250,6 +245,14 @@ class TableJob(WithoutTable):
         `into` with a `keyrange.Topic` of these arguments. Raises as `into` does,
         INVALID_TOPIC_COLUMNS, and what a first contact raises."""
         return self.into(Topic(topic, **of_topic), checkpoint, spark=spark)
+
+    def _copying(self) -> TableJob:
+        """The job that copies records to a topic, where `columns` does not say what of them."""
+        if self._again is None or self._options.columns is not None:
+            return self
+        wanted = (*CARRIED, OFFSET) if self._options.commits.transactional else CARRIED
+        copied = [name for name in wanted if name in columns_read(self._options)]
+        return self._again({**self._given, "columns": ",".join(copied)})
 
     def _with_rows(self, given: list[TableArguments]) -> TableJob:
         """The job of a table that holds the last row of each key: values that are changes of rows

@@ -227,12 +227,12 @@ def _check_releases(known: Snapshot, changed: Mapping[TopicPartition, Reset]) ->
 def _check_shared(known: Snapshot, changed: Mapping[TopicPartition, Reset]) -> None:
     """The state of keys goes back with all records that made it. Raises INVALID_OPTIONS where they
     are of several topics."""
-    topic = known.terms.state_topic if known.terms is not None else ""
-    if topic and any(each.again for each in changed.values()):
+    if known.scope.is_shared and any(each.again for each in changed.values()):
         raise invalid_options(
-            f"the query's topics share the state of their keys (state.topic={topic}), which "
-            "cannot go back for the records of one of them: begin with a new checkpoint and "
-            "commitGroup, or give an offset above the committed one"
+            "the query's topics share the state of their keys "
+            f"(state.topic={known.scope.topic}), which cannot go back for the records of one of "
+            "them: begin with a new checkpoint and commitGroup, or give an offset above the "
+            "committed one"
         )
 
 

@@ -133,10 +133,10 @@ def home_topic(topic: str, named: Mapping[str, str], commits: str) -> str:
     given = folded(named)
     if found := given.get(_STATE_TOPIC, ""):
         return found
-    terms = None
-    if commits:
-        terms = open_commits(commits, given.get(_GROUP, ""), "", named).table.known().terms
-    return (terms.state_topic if terms is not None else "") or topic
+    if not commits:
+        return topic
+    known = open_commits(commits, given.get(_GROUP, ""), "", named).table.known()
+    return known.scope.topic or topic
 
 
 def state_copies(

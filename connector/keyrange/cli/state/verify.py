@@ -159,7 +159,7 @@ def verify_fold(
     from keyrange.individual_commits.table.keyed_state_fold import StateFold, plan_fold
     from keyrange.values.reading import reader_of
 
-    if known.terms is not None and known.terms.state_topic:
+    if known.scope.is_shared:
         # In which order a batch read the records of two topics stands nowhere.
         text = "--function is not for topics that share the state of their keys (state.topic)"
         raise invalid_options(text)

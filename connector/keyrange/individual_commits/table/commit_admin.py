@@ -12,7 +12,6 @@ from keyrange.errors import error, invalid_options
 from keyrange.individual_commits.model.commit import Commit, CommitKind, Snapshot
 from keyrange.model.commit_settings import CommitSettings
 from keyrange.model.offsets import TopicPartition
-from keyrange.model.state_scope import StateScope
 from keyrange.model.timers import UNKNOWN
 from keyrange.model.watermarks import BEGIN, BatchStart, kept_starts
 
@@ -121,7 +120,7 @@ def write_reset(
     is of `run_id`, or of a new one. Returns the commit's number. Raises as `append` does."""
     last = _last(commits, known)
     terms = known.terms or CommitSettings()
-    home = StateScope(terms.state_topic).home
+    home = known.scope.home
     times = {
         p: replace(each, timers=UNKNOWN if home(p) == p else each.timers)
         for p, each in known.times.items()
