@@ -151,6 +151,25 @@ def test_a_column_that_rows_keep_comes_with_them(
     assert rows(job.table) == expected
 
 
+@pytest.mark.parametrize("mode", ["batch", "individual"])
+def test_what_has_no_column_is_in_the_column_of_its_row(
+    spark: SparkSession, topics: Topics, tmp_path: Path, mode: str
+) -> None:
+    job = TableJob(spark, topics, tmp_path)
+    table = Captured(job, seed=11)
+    narrow = {"valueSchema": DDL.replace("note string, ", ""), "rescuedData": "rest"}
+    more = individual(tmp_path) if mode == "individual" else {}
+    rest = {}
+    for id in range(4):
+        table.produce(table.source.insert({"id": id, **table.row(id)}))
+        note = table.source.rows[id].pop("note")
+        rest[id] = None if note is None else json.dumps({"note": note}, separators=(",", ":"))
+    job.run(into=INTO, **OPTIONS | narrow, **more)
+    assert rows(job.table) == {
+        id: row | {"rest": rest[id]} for id, row in table.source.rows.items()
+    }
+
+
 @pytest.mark.parametrize("before", [True, False])
 def test_a_driver_that_fails_between_files_and_merge(
     spark: SparkSession,

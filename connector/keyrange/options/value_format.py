@@ -157,8 +157,6 @@ def choose_values(
                 violations.add(name, "needs valueFormat or keyFormat")
     if chosen.bad == "deadLetter" and not dead_letter_table:
         violations.add("badValues", "is deadLetter, which needs deadLetterTable or commitTable")
-    if chosen.rescued and chosen.format in SELF_DESCRIBED:
-        violations.add("rescuedData", f"is not for valueFormat={chosen.format}")
     taken = {name.lower() for name in columns} | {BAD_COLUMN, *RAW_COLUMNS.values()}
     if chosen.rescued.lower() in taken:
         violations.add("rescuedData", f"is {chosen.rescued}, a column that there is already")

@@ -181,7 +181,10 @@ def rows_after(forms: ValueForms, keys: tuple[str, ...]) -> ValueForms:
     from keyrange.formats.format import change_format_of
 
     schema = change_format_of(form.format).key_schema(form.schema, keys)
-    key = replace(form, column="key", format="connect", schema=schema, schema_id=None)
+    settings = replace(form.settings, rescues=False)
+    key = replace(
+        form, column="key", format="connect", schema=schema, schema_id=None, settings=settings
+    )
     return replace(forms, rows=RowsForm(keys, _given_key(forms, key) or key))
 
 

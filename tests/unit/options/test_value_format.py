@@ -55,10 +55,6 @@ def test_dead_letters_have_a_table(more: dict[str, str]) -> None:
         (JSON | {"keyMessage": "Key"}, "keyMessage"),
         ({"timeZone": "UTC"}, "timeZone"),
         ({"keyFormat": "debezium", "keySchema": "id int"}, "keyFormat"),
-        (
-            {"valueFormat": "connect", "valueSchema": "id int", "rescuedData": "more"},
-            "rescuedData",
-        ),
         (JSON | {"rescuedData": "Offset"}, "rescuedData"),
     ],
 )

@@ -88,6 +88,14 @@ def _read(written: AvroType, fields: Collection[str], known: dict[AvroType, Avro
     return made
 
 
+def with_others(columns: AvroType, written: AvroType) -> AvroType:
+    """With the fields behind them that only who writes has: each row that has a field more than is
+    read is read anew."""
+    known = {each.name for each in columns.fields}
+    more = (_nullable(each, {}) for each in written.fields if each.name not in known)
+    return replace(columns, fields=(*columns.fields, *more))
+
+
 def _nullable(field: AvroField, known: dict[AvroType, AvroType]) -> AvroField:
     found = _read(field.type, (), known)
     branches = found.branches if found.kind == "union" else (found,)
@@ -129,9 +137,13 @@ class ConnectAvroDecoder:
         """A row without a payload, or with a bad one, is null."""
         found = self._decoder.read(payloads)
         why: dict[int, str] = {}
-        column = _converted(found.column, self._schema, "", why)
+        column = found.column
+        if (count := len(self.type)) < len(column.type):
+            fields, children = list(column.type)[:count], column.flatten()[:count]
+            column = pa.StructArray.from_arrays(children, fields=fields, mask=column.is_null())
+        column = _converted(column, self._schema, "", why)
         why |= found.bad
-        return null_where_bad(column, why)
+        return null_where_bad(column, why, found.rescued)
 
 
 def _converted(column: pa.Array, schema: AvroType, path: str, bad: dict[int, str]) -> pa.Array:

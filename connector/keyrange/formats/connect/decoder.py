@@ -9,7 +9,7 @@ things, and is a bad value.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -18,12 +18,15 @@ import pyarrow as pa
 from keyrange.formats.connect.columns import DIGITS, Meaning, read_column
 from keyrange.formats.grouped_rows import Group, together
 from keyrange.formats.json.decoder import RAW, JsonDecoder
+from keyrange.formats.json.rows import Misfit, with_misfits
 from keyrange.formats.left_out import fields_beyond, tell
-from keyrange.formats.payloads import Payloads, ReadValues
+from keyrange.formats.payloads import Numbers, Payloads, ReadValues
 from keyrange.formats.schema_document import in_utc
 from keyrange.formats.slow_rows import replaced
 
 _Array = np.ndarray[Any, Any]
+# A row, the field's path in it, why its value has no place there, and that value as JSON.
+Unfit = tuple[int, tuple[str, ...], str, str]
 _NOTHING: Final = Meaning("")
 # A topic has a few schemas; somebody may write one with each record.
 _MEANINGS_MAX: Final = 1_000
@@ -33,14 +36,25 @@ _SCALE_DIGITS: Final = 12
 
 class ConnectDecoder:
     """Reads documents into structs of one type, in which `DIGITS` stands for decimals of any
-    size. `row`: the field with the columns of a table; "" where that is the whole document."""
+    size. `row`: the field with the columns of a table; "" where that is the whole document.
+    `others` are fields of documents that nobody has columns for, nor rescues."""
 
-    def __init__(self, kind: pa.StructType, row: str = "") -> None:
+    def __init__(
+        self,
+        kind: pa.StructType,
+        row: str = "",
+        others: Collection[str] = (),
+        rescues: bool = False,
+    ) -> None:
         self._kind = kind
         self._row = row
+        self._rescues = rescues
         written = _written(kind)
-        self._plain = JsonDecoder(written)
-        self._with_schema = JsonDecoder(pa.struct([("schema", RAW), ("payload", written)]))
+        # Each row that has a field more is read anew.
+        known = [*written, *((name, RAW) for name in others if rescues)]
+        self._plain = JsonDecoder(pa.struct(known), rescues)
+        payload = RAW if rescues else written
+        self._with_schema = JsonDecoder(pa.struct([("schema", RAW), ("payload", payload)]))
         self.type: pa.StructType = shown(kind)
         self._meanings: dict[str, Meaning] = {}
 
@@ -54,16 +68,48 @@ class ConnectDecoder:
             near.present & documents.is_null().to_numpy(zero_copy_only=False)
             & wrapped.column.is_valid().to_numpy(zero_copy_only=False)
         )  # fmt: skip
+        if self._rescues:
+            return self._rescued(near, schemas, documents, bare, why)
         if len(bare):
             found = self._plain.read(near.take(bare))
             documents = replaced(documents, bare.tolist(), found.column)
             why |= {int(bare[row]): text for row, text in found.bad.items()}
-        read = self._by_schema(schemas, documents)
+        read = self._by_schema(schemas, documents, None)
         return null_where_bad(read.column, {**read.bad, **why})
 
-    def _by_schema(self, schemas: pa.Array, documents: pa.StructArray) -> ReadValues:
+    def _rescued(
+        self,
+        payloads: Payloads,
+        schemas: pa.Array,
+        texts: pa.Array,
+        bare: Numbers,
+        why: dict[int, str],
+    ) -> ReadValues:
+        """As `read`: documents that are texts still, and among the payloads where they are `bare`,
+        with what has no place in them."""
+        if len(bare):
+            texts = replaced(texts, bare.tolist(), payloads.take(bare).array().cast(RAW))
+        found = self._plain.read(Payloads.of(texts.cast(pa.binary())))
+        count, misfits = len(self._kind), dict[int, list[Misfit]]()
+        documents = pa.StructArray.from_arrays(
+            found.column.flatten()[:count],
+            fields=list(found.column.type)[:count],
+            mask=found.column.is_null(),
+        )
+        read = self._by_schema(schemas, documents, misfits)
+        assert found.rescued is not None
+        left = found.rescued.to_pylist()
+        for row, values in misfits.items():
+            left[row] = with_misfits(left[row], values)
+        bad = {**found.bad, **why}
+        return null_where_bad(read.column, bad, pa.array(left, pa.string()))
+
+    def _by_schema(
+        self, schemas: pa.Array, documents: pa.StructArray, misfits: dict[int, list[Misfit]] | None
+    ) -> ReadValues:
         """The documents, each of which means what its schema says; usually there is one schema, and
-        of several the meaning is the same."""
+        of several the meaning is the same. What does not mean what its column is makes its row bad,
+        or is one of `misfits`."""
         encoded = schemas.dictionary_encode()
         numbers = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
         # By what they say: two of the same meaning are equal as texts, and cannot be hashed.
@@ -82,8 +128,14 @@ class ConnectDecoder:
         for number in np.unique(numbers).tolist() or [0]:
             rows = np.flatnonzero(numbers == number)
             own = documents if len(rows) == len(documents) else documents.take(pa.array(rows))
+            unfit: list[Unfit] = []
+            column = _converted(own, self._kind, meanings[number], (), unfit)
             bad: dict[int, str] = {}
-            column = _converted(own, self._kind, meanings[number], "", bad)
+            for row, path, text, value in unfit:
+                if misfits is None:
+                    bad.setdefault(row, f"field {'.'.join(path)}: {text}")
+                else:
+                    misfits.setdefault(int(rows[row]), []).append((path, value))
             groups.append(Group(rows, ReadValues(column, bad)))
         if len(groups) == 1:
             return groups[0].values
@@ -100,12 +152,16 @@ class ConnectDecoder:
     def _tell_of_others(self, meaning: Meaning) -> None:
         """Of columns that a captured table got since the query began."""
         kind = self._kind
+        if self._rescues:
+            return
         if self._row:
             kind, meaning = kind.field(self._row).type, meaning.fields.get(self._row, _NOTHING)
         tell("records have", tuple(fields_beyond(_shape(meaning), kind)))
 
 
-def null_where_bad(column: pa.StructArray, why: Mapping[int, str]) -> ReadValues:
+def null_where_bad(
+    column: pa.StructArray, why: Mapping[int, str], rescued: pa.StringArray | None = None
+) -> ReadValues:
     """A column and why some of its rows, which are to be null, are bad."""
     rows = sorted(why)
     if rows:
@@ -113,27 +169,30 @@ def null_where_bad(column: pa.StructArray, why: Mapping[int, str]) -> ReadValues
         null[rows] = True
         fields = list(column.type)
         column = pa.StructArray.from_arrays(column.flatten(), fields=fields, mask=pa.array(null))
-    return ReadValues(column, {row: why[row] for row in rows})
+    return ReadValues(column, {row: why[row] for row in rows}, rescued)
 
 
 def _converted(
-    column: pa.Array, kind: pa.DataType, meaning: Meaning, path: str, bad: dict[int, str]
+    column: pa.Array,
+    kind: pa.DataType,
+    meaning: Meaning,
+    path: tuple[str, ...],
+    unfit: list[Unfit],
 ) -> pa.Array:
-    """What was read as JSON, as a type; of rows that are `bad` it says why."""
+    """What was read as JSON, as a type; of values that are `unfit` it says why."""
     if pa.types.is_struct(kind):
         children = [
             _converted(
-                child, each.type, meaning.fields.get(each.name, _NOTHING),
-                f"{path}.{each.name}" if path else each.name, bad,
+                child, each.type, meaning.fields.get(each.name, _NOTHING), (*path, each.name), unfit
             )
             for child, each in zip(column.flatten(), kind, strict=True)
         ]  # fmt: skip
         fields = list(shown(kind))
         return pa.StructArray.from_arrays(children, fields=fields, mask=column.is_null())
     if column.type == RAW:
-        column, why = read_column(column, kind, meaning if meaning != _NOTHING else None)
-        for row, text in why.items():
-            bad.setdefault(row, f"field {path}: {text}")
+        texts = column
+        column, why = read_column(texts, kind, meaning if meaning != _NOTHING else None)
+        unfit += [(row, path, text, texts[row].as_py()) for row, text in why.items()]
     return column.cast(shown(kind))
 
 

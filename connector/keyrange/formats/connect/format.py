@@ -32,8 +32,8 @@ class _Connect(Format):
         from keyrange.formats.connect.decoder import ConnectDecoder
 
         if is_avro(reader):
-            return avro_decoder(writer, reader)
-        return ConnectDecoder(columns_of(reader, settings.time_zone))
+            return avro_decoder(writer, reader, rescues=settings.rescues)
+        return ConnectDecoder(columns_of(reader, settings.time_zone), rescues=settings.rescues)
 
     def said_by(self, payload: bytes) -> Schema | None:
         from keyrange.formats.connect.schema_columns import columns_said_by
@@ -57,14 +57,18 @@ def avro_type(schema: Schema, fields: Collection[str] = ()) -> pa.DataType:
     return shown(read_type(_written(schema), fields))
 
 
-def avro_decoder(writer: Schema, reader: Schema, fields: Collection[str] = ()) -> Decoder:
-    """For the columns of a reader's schema, where given of these `fields` alone."""
+def avro_decoder(
+    writer: Schema, reader: Schema, fields: Collection[str] = (), rescues: bool = False
+) -> Decoder:
+    """For the columns of a reader's schema, where given of these `fields` alone: nobody rescues
+    others."""
     from keyrange.formats.avro.decoder import AvroDecoder
-    from keyrange.formats.connect.avro import ConnectAvroDecoder, read_type
+    from keyrange.formats.connect.avro import ConnectAvroDecoder, read_type, with_others
 
-    columns = read_type(_written(reader), fields)
+    columns, written = read_type(_written(reader), fields), _written(writer)
+    wide = with_others(columns, written) if rescues and fields else columns
     try:
-        plain = AvroDecoder(_written(writer), columns, rescues=False)
+        plain = AvroDecoder(written, wide, rescues=rescues)
     except RecursionError:
         raise UnfitSchema("the schemas are nested too deeply") from None
     return ConnectAvroDecoder(plain, columns)

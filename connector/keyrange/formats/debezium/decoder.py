@@ -28,4 +28,4 @@ class EnvelopeDecoder:
         )
         why = {int(row): _NO_ENVELOPE for row in np.flatnonzero(lacking)}
         why |= found.bad
-        return null_where_bad(found.column, why)
+        return null_where_bad(found.column, why, found.rescued)

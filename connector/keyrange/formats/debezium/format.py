@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from keyrange.formats.payloads import Decoder, Flags, ReadKeys, ReadValues
 
 _FIELDS: Final = ("before", "after", "op", "ts_ms")
+# What else an envelope has, of all connectors.
+_OTHERS: Final = ("source", "transaction", "ts_us", "ts_ns")
 _NAMES: Final = pa.list_(pa.field("element", pa.string()))
 
 
@@ -36,9 +38,10 @@ class _Debezium(ChangeFormat):
         from keyrange.formats.debezium.decoder import EnvelopeDecoder
 
         if is_avro(reader):
-            return EnvelopeDecoder(avro_decoder(writer, reader, _FIELDS))
+            return EnvelopeDecoder(avro_decoder(writer, reader, _FIELDS, settings.rescues))
         changes = _envelope(columns_of(reader, settings.time_zone))
-        return EnvelopeDecoder(ConnectDecoder(changes, row="after"))
+        given = "after", _OTHERS, settings.rescues
+        return EnvelopeDecoder(ConnectDecoder(changes, *given))
 
     def said_by(self, payload: bytes) -> Schema | None:
         from keyrange.formats.connect.schema_columns import columns_said_by

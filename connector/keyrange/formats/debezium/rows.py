@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from keyrange.formats.connect.decoder import null_where_bad
 from keyrange.formats.debezium.unavailable import are_unavailable, flags_of
+from keyrange.formats.json.rows import member
 from keyrange.formats.payloads import Flags, Numbers, ReadKeys, ReadValues
 
 _UPSERTS: Final = pa.array(["c", "u", "r"])
@@ -65,7 +66,12 @@ def rows_of(
         pa.array(deletes),
         pa.array(names, kind.field(kind.num_fields - 1).type),
     ]
-    return null_where_bad(pa.StructArray.from_arrays(columns, fields=list(kind)), why)
+    rescued = changes.rescued
+    if rescued is not None:
+        # Of a row that is deleted nothing is left.
+        own = (member(left, "after") for left in rescued.to_pylist())
+        rescued = pa.array(own, pa.string(), mask=~upserts)
+    return null_where_bad(pa.StructArray.from_arrays(columns, fields=list(kind)), why, rescued)
 
 
 def _find_keys(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from decimal import ROUND_HALF_UP, Decimal, localcontext
 from itertools import repeat
 from typing import Any
@@ -35,6 +35,8 @@ _NOT_FINITE = {
     **dict.fromkeys(("-Infinity", "-INF"), "-Infinity"),
 }
 _TOO_DEEP = "not JSON: it is nested too deeply"
+# The path of a field, and its value as JSON.
+Misfit = tuple[tuple[str, ...], str]
 _INTEGER_BITS = {pa.int8(): 8, pa.int16(): 16, pa.int32(): 32, pa.int64(): 64}
 
 
@@ -82,6 +84,29 @@ def rescue_row(value: bytes, root: pa.StructType) -> tuple[dict[str, Any] | None
         return row, None if left is None else _exactly(left)
     except RecursionError as failure:
         raise BadValue(_TOO_DEEP) from failure
+
+
+def with_misfits(left: str | None, misfits: Sequence[Misfit]) -> str:
+    """What is left over of a row, with values that have no place after all."""
+    whole = _Members() if left is None else _parsed(left)
+    for path, text in misfits:
+        inner = whole
+        for name in path[:-1]:
+            found = next((each for key, each in inner if key == name), None)
+            if type(found) is not _Members:
+                found = _Members()
+                inner.append((name, found))
+            inner = found
+        inner.append((path[-1], _parsed(text)))
+    return _exactly(whole)
+
+
+def member(left: str | None, name: str) -> str | None:
+    """What is left over of one member of a row."""
+    if left is None:
+        return None
+    found = next((each for key, each in _parsed(left) if key == name), None)
+    return None if found is None else _exactly(found)
 
 
 def _decoded(value: bytes) -> str | None:
