@@ -15,6 +15,7 @@ from keyrange.formats.payloads import Decoder, Payloads, ReadValues
 from keyrange.model.value_forms import ReadSettings
 from project.forms import by_form
 from samples.avro_samples import AvroSamples, SingleObjectSamples
+from samples.connect_samples import ConnectSamples, DebeziumSamples, TextSamples
 from samples.json_samples import JsonSamples
 from samples.protobuf_samples import ProtobufSamples
 from samples.value_trials import Refused, Samples, Trial, Unsure, comparable, damaged
@@ -24,6 +25,9 @@ SAMPLES: list[Samples] = [
     SingleObjectSamples(),
     ProtobufSamples(),
     JsonSamples(),
+    ConnectSamples(),
+    DebeziumSamples(),
+    TextSamples(),
 ]
 # Pairs of schemas, and payloads of each.
 TRIALS, PAYLOADS = by_form((20, 20), (80, 40), (80, 40))
@@ -69,7 +73,7 @@ def check(samples: Samples, seed: int, count: int) -> None:
     trial = samples.trial(chance, count)
     decoder = decoder_of(samples, trial)
     whole: list[bytes | None] = list(trial.payloads)
-    payloads = [*whole, *(damaged(each or b"", chance) for each in whole), None]
+    payloads = [*whole, *trial.doubtful, *(damaged(each or b"", chance) for each in whole), None]
     chance.shuffle(payloads)
     found = read(decoder, payloads, chance)
     errors = found.bad

@@ -38,7 +38,7 @@ _TIME: Final = re.compile(
 _NUMBER: Final = re.compile(r"-?\d+(\.\d+)?([eE][+-]?\d{1,3})?", re.ASCII)
 
 
-class _Members(list[Any]):
+class Members(list[Any]):
     """An object: names may come twice."""
 
 
@@ -53,32 +53,38 @@ class JsonSamples:
     names_writers = False
 
     def trial(self, chance: Random, payloads: int) -> Trial:
-        root = _struct(chance, 3)
+        root = struct_of(chance, 3)
         schema = Schema(json.dumps(root))
         return Trial(schema, schema, [_written(root, chance) for _ in range(payloads)])
 
     def read(self, trial: Trial, payload: bytes) -> Any:
-        try:
-            text = payload.decode()
-        except UnicodeDecodeError as failure:
-            raise Refused(str(failure)) from failure
-        if not text.strip(" \t\r\n"):
-            return None
-        try:
-            read = json.loads(
-                text, object_pairs_hook=_Members, parse_float=_Float, parse_constant=_Float
-            )
-        except (ValueError, RecursionError) as failure:
-            raise Refused(str(failure)) from failure
-        if type(read) is not _Members:
-            raise Refused("no object")
-        return _of_struct(read, json.loads(trial.reader.text))
+        whole = document_of(payload)
+        return None if whole is None else _of_struct(whole, json.loads(trial.reader.text))
 
     def is_stricter(self, error: str) -> bool:
         return False
 
 
-def _struct(chance: Random, depth: int) -> dict[str, Any]:
+def document_of(payload: bytes) -> Members | None:
+    """An object; None where the payload is blank. Raises Refused."""
+    try:
+        text = payload.decode()
+    except UnicodeDecodeError as failure:
+        raise Refused(str(failure)) from failure
+    if not text.strip(" \t\r\n"):
+        return None
+    try:
+        read = json.loads(
+            text, object_pairs_hook=Members, parse_float=_Float, parse_constant=_Float
+        )
+    except (ValueError, RecursionError) as failure:
+        raise Refused(str(failure)) from failure
+    if type(read) is not Members:
+        raise Refused("no object")
+    return read
+
+
+def struct_of(chance: Random, depth: int) -> dict[str, Any]:
     names = chance.sample(["a", "b", "né", "c d", "e", "F", "g"], chance.randrange(1, 6))
     fields = [
         {"name": each, "type": _kind(chance, depth - 1), "nullable": True, "metadata": {}}
@@ -91,7 +97,7 @@ def _kind(chance: Random, depth: int) -> Any:
     if depth and chance.random() < 0.4:
         made = chance.choice(["struct", "array", "map"])
         if made == "struct":
-            return _struct(chance, depth)
+            return struct_of(chance, depth)
         inner = _kind(chance, depth - 1)
         if made == "array":
             return {"type": "array", "elementType": inner, "containsNull": True}
@@ -104,16 +110,16 @@ def _kind(chance: Random, depth: int) -> Any:
 def _written(root: Any, chance: Random) -> bytes:
     """As many tools write it: with blanks, fields in any order, other ones and twice the same."""
     blank = chance.choice(["", "", " ", "\n\t"])
-    return (blank + _text(root, chance, blank) + blank).encode()
+    return (blank + text_of(root, chance, blank) + blank).encode()
 
 
-def _text(kind: Any, chance: Random, blank: str) -> str:
+def text_of(kind: Any, chance: Random, blank: str) -> str:
     if chance.random() < 0.1 and not (isinstance(kind, dict) and kind["type"] == "struct"):
         return "null"
     if isinstance(kind, str):
         return _plain_text(kind, chance)
     if kind["type"] == "array":
-        items = [_text(kind["elementType"], chance, blank) for _ in range(chance.randrange(4))]
+        items = [text_of(kind["elementType"], chance, blank) for _ in range(chance.randrange(4))]
         return f"[{f',{blank}'.join(items)}]"
     if kind["type"] == "map":
         names = chance.sample(_TEXTS, chance.randrange(4))
@@ -126,7 +132,7 @@ def _text(kind: Any, chance: Random, blank: str) -> str:
         chance.shuffle(pairs)
     is_ascii = chance.random() < 0.5
     members = [
-        f"{json.dumps(name, ensure_ascii=is_ascii)}{blank}:{_text(inner, chance, blank)}"
+        f"{json.dumps(name, ensure_ascii=is_ascii)}{blank}:{text_of(inner, chance, blank)}"
         for name, inner in pairs
     ]
     return f"{{{f'{blank},'.join(members)}}}"
@@ -163,17 +169,17 @@ def _said(kind: str, chance: Random) -> Any:
 
 
 def _of_struct(members: Any, kind: Any) -> dict[str, Any]:
-    if type(members) is not _Members:
+    if type(members) is not Members:
         raise Refused("no object")
     kinds = {each["name"]: each["type"] for each in kind["fields"]}
     found = dict.fromkeys(kinds)
     for name, value in members:
         if name in kinds:
-            found[name] = _typed(value, kinds[name])
+            found[name] = typed(value, kinds[name])
     return found
 
 
-def _typed(value: Any, kind: Any) -> Any:
+def typed(value: Any, kind: Any) -> Any:
     if value is None:
         return None
     if isinstance(kind, str):
@@ -183,10 +189,10 @@ def _typed(value: Any, kind: Any) -> Any:
     if kind["type"] == "array":
         if type(value) is not list:
             raise Refused("no array")
-        return [_typed(each, kind["elementType"]) for each in value]
-    if type(value) is not _Members:
+        return [typed(each, kind["elementType"]) for each in value]
+    if type(value) is not Members:
         raise Refused("no object")
-    return [(_without_halves(name), _typed(each, kind["valueType"])) for name, each in value]
+    return [(_without_halves(name), typed(each, kind["valueType"])) for name, each in value]
 
 
 def _of_plain(value: Any, kind: str) -> Any:
@@ -204,14 +210,14 @@ def _of_plain(value: Any, kind: str) -> Any:
     if kind in ("double", "float"):
         return _of_float(value, kind)
     if kind.startswith("decimal"):
-        return _of_decimal(value, *map(int, kind[8:-1].split(",")))
+        return decimal_of(value, *map(int, kind[8:-1].split(",")))
     if kind == "timestamp" and type(value) is int:
         if not -(2**63) <= value * 1_000_000 < 2**63:
             raise Refused("a time that no timestamp holds")
         return value * 1_000_000
     if type(value) is not str:
         raise Refused("no text")
-    return _of_bytes(value) if kind == "binary" else _of_time(value, kind)
+    return _of_bytes(value) if kind == "binary" else time_of(value, kind)
 
 
 def _without_halves(text: str) -> str:
@@ -222,7 +228,7 @@ def _again(value: Any) -> str:
     """What is no text, as JSON without blanks."""
     if type(value) is _Float:
         raise Unsure("as the JVM writes it")
-    if type(value) is _Members:
+    if type(value) is Members:
         return f"{{{','.join(f'{_again(name)}:{_again(each)}' for name, each in value)}}}"
     if type(value) is list:
         return f"[{','.join(map(_again, value))}]"
@@ -245,7 +251,7 @@ def _of_float(value: Any, kind: str) -> float:
     return found
 
 
-def _of_decimal(value: Any, precision: int, scale: int) -> Decimal:
+def decimal_of(value: Any, precision: int, scale: int) -> Decimal:
     if type(value) not in (int, _Float, str):
         raise Refused("no number")
     if not _NUMBER.fullmatch(str(value)):
@@ -268,7 +274,7 @@ def _of_bytes(value: str) -> bytes:
         raise Refused(str(failure)) from failure
 
 
-def _of_time(value: str, kind: str) -> int:
+def time_of(value: str, kind: str) -> int:
     matched = _TIME.fullmatch(value)
     try:
         if kind == "date" and re.fullmatch(r"\d{4}-\d\d-\d\d", value, re.ASCII):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final, Protocol
 
@@ -23,11 +23,13 @@ class Unsure(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A pair of schemas that resolve, and payloads that the reference library wrote."""
+    """A pair of schemas that resolve, and payloads that the reference library wrote; `doubtful`
+    are whole as well, and may mean nothing by these schemas."""
 
     writer: Schema
     reader: Schema
     payloads: list[bytes]
+    doubtful: list[bytes] = field(default_factory=list)
 
 
 class Samples(Protocol):
