@@ -7,6 +7,7 @@ import json
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +130,29 @@ def test_a_schema_that_lacks_a_field_takes_none_from_the_table(
     orders.write(other, {"id": 4, "more": "c"})
     orders.run()
     assert {row["id"]: row["more"] for row in job.rows()}[4] == "c"
+
+
+@pytest.mark.parametrize("mode", ["batch", "individual"])
+def test_a_field_that_the_table_cannot_take_stops_the_query_before_it_is_written(
+    job: TableJob, registry: Registry, mode: str
+) -> None:
+    orders = Orders(job, registry, **(individual(job.home) if mode == "individual" else {}))
+    orders.write("", {"id": 1})
+    query = orders.start()
+    wait_until(lambda: DeltaTable.is_deltatable(str(job.table)))
+    has(query, orders.rows, [(1, "no column")])
+    time.sleep(ASKED_S)
+    version = DeltaTable(job.table).version()
+    local = '{"type":"long","logicalType":"local-timestamp-micros"}'
+    orders.write(NOTE.replace('"string"', local), {"id": 2, "note": datetime(2026, 1, 2)})
+    text = failure_of(query)
+    assert "[SINK_UNSUITABLE]" in text
+    assert "timestamps without a zone need feature timestampNtz" in text
+    assert DeltaTable(job.table).version() == version
+    supported = "'delta.feature.timestampNtz' = 'supported'"
+    job.spark.sql(f"ALTER TABLE delta.`{job.table}` SET TBLPROPERTIES ({supported})")
+    orders.run()
+    assert orders.rows() == [(1, None), (2, datetime(2026, 1, 2))]
 
 
 @pytest.mark.parametrize("mode", ["batch", "individual"])
