@@ -27,6 +27,8 @@ _log = logging.getLogger(__name__)
 
 # What was registered before a batch was planned is in records of this batch at the earliest.
 _PAUSE_S: Final = 1.0
+# Of many partitions it takes a tenth of a second to look into their last records.
+_SHARE: Final = 0.05
 # Behind an answer that says nothing new to go by.
 _LONG_PAUSE_S: Final = 30.0
 
@@ -65,9 +67,11 @@ class NewestColumns:
 
     def __call__(self) -> Mapping[str, Any] | None:
         """What tasks are told of the schemas of the next batch; None where they are the job's."""
-        if time.monotonic() >= self._ask_at:
+        if (asked_at := time.monotonic()) >= self._ask_at:
             why = self._ask()
-            self._ask_at = time.monotonic() + (_LONG_PAUSE_S if why else _PAUSE_S)
+            now = time.monotonic()
+            pause_s = max(_PAUSE_S, (now - asked_at) / _SHARE)
+            self._ask_at = now + (_LONG_PAUSE_S if why else pause_s)
             if why and why != self._told:
                 _log.warning("the query goes on with the columns that it has: %s", why)
             self._told = why
