@@ -35,11 +35,11 @@ TRIALS, PAYLOADS = by_form((20, 20), (80, 40), (80, 40))
 formats = pytest.mark.parametrize("samples", SAMPLES, ids=lambda each: each.name)
 
 
-def decoder_of(samples: Samples, trial: Trial) -> Decoder:
-    format_ = format_of(samples.format)
+def decoder_of(samples: Samples, trial: Trial, rescues: bool = False) -> Decoder:
+    format_, settings = format_of(samples.format), ReadSettings(rescues=rescues)
     if samples.names_writers:
-        return format_.unframed_decoder(trial.reader, [trial.writer], ReadSettings())
-    return format_.decoder(trial.reader, trial.writer, ReadSettings())
+        return format_.unframed_decoder(trial.reader, [trial.writer], settings)
+    return format_.decoder(trial.reader, trial.writer, settings)
 
 
 def in_a_buffer(payloads: list[bytes | None], chance: Random) -> Payloads:
@@ -123,6 +123,20 @@ def test_whole_payloads_are_all_good(samples: Samples) -> None:
         trial = samples.trial(chance, 20)
         found = read(decoder_of(samples, trial), list(trial.payloads), chance)
         assert found.bad == {}, trial
+
+
+@formats
+def test_who_rescues_reads_the_same_of_what_fits(samples: Samples) -> None:
+    chance = Random(13)
+    for _ in range(TRIALS):
+        trial = samples.trial(chance, PAYLOADS)
+        payloads = [*trial.payloads, *(damaged(each, chance) for each in trial.payloads)]
+        plain = read(decoder_of(samples, trial), list(payloads), chance)
+        found = read(decoder_of(samples, trial, rescues=True), list(payloads), chance)
+        assert found.bad.keys() <= plain.bad.keys()
+        columns = zip(comparable(plain.column), comparable(found.column), strict=True)
+        for row, (ours, theirs) in enumerate(columns):
+            assert ours == theirs or row in plain.bad, (trial, payloads[row])
 
 
 @formats
