@@ -15,7 +15,7 @@ from keyrange.formats.payloads import Decoder, Payloads, ReadValues
 from keyrange.model.value_forms import ReadSettings
 from project.forms import by_form
 from samples.avro_samples import AvroSamples, SingleObjectSamples
-from samples.connect_samples import ConnectSamples, DebeziumSamples, TextSamples
+from samples.connect_samples import ConnectAvroSamples, ConnectSamples, DebeziumSamples, TextSamples
 from samples.json_samples import JsonSamples
 from samples.protobuf_samples import ProtobufSamples
 from samples.value_trials import Refused, Samples, Trial, Unsure, comparable, damaged
@@ -26,6 +26,7 @@ SAMPLES: list[Samples] = [
     ProtobufSamples(),
     JsonSamples(),
     ConnectSamples(),
+    ConnectAvroSamples(),
     DebeziumSamples(),
     TextSamples(),
 ]

@@ -12,6 +12,7 @@ import base64
 import binascii
 import json
 import re
+from dataclasses import replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from random import Random
@@ -19,6 +20,7 @@ from typing import Any, Final
 
 from keyrange.model.value_forms import Schema
 from samples import json_samples as plain
+from samples.avro_samples import AvroSamples
 from samples.json_samples import document_of
 from samples.value_trials import Refused, Trial, Unsure
 
@@ -280,6 +282,17 @@ def _exact(value: Any, kind: str, field: Field) -> Decimal:
     if rest or abs(units) >= 10**precision:
         raise Refused("digits are lost")
     return Decimal((int(units < 0), tuple(map(int, str(abs(units)))), -digits))
+
+
+class ConnectAvroSamples(AvroSamples):
+    """By the schema that wrote them: of another reader's defaults Kafka Connect's columns know
+    nothing."""
+
+    name, format = "connect-avro", "connect"
+
+    def trial(self, chance: Random, payloads: int) -> Trial:
+        made = super().trial(chance, payloads)
+        return replace(made, reader=made.writer)
 
 
 class TextSamples:

@@ -137,8 +137,8 @@ class ConnectAvroDecoder:
         """A row without a payload, or with a bad one, is null."""
         found = self._decoder.read(payloads)
         why: dict[int, str] = {}
-        column = found.column
-        if (count := len(self.type)) < len(column.type):
+        column, count = found.column, self.type.num_fields
+        if pa.types.is_struct(self.type) and count < column.type.num_fields:
             fields, children = list(column.type)[:count], column.flatten()[:count]
             column = pa.StructArray.from_arrays(children, fields=fields, mask=column.is_null())
         column = _converted(column, self._schema, "", why)

@@ -160,15 +160,12 @@ class ConnectDecoder:
 
 
 def null_where_bad(
-    column: pa.StructArray, why: Mapping[int, str], rescued: pa.StringArray | None = None
+    column: pa.Array, why: Mapping[int, str], rescued: pa.StringArray | None = None
 ) -> ReadValues:
     """A column and why some of its rows, which are to be null, are bad."""
     rows = sorted(why)
     if rows:
-        null = column.is_null().to_numpy(zero_copy_only=False).copy()
-        null[rows] = True
-        fields = list(column.type)
-        column = pa.StructArray.from_arrays(column.flatten(), fields=fields, mask=pa.array(null))
+        column = replaced(column, rows, pa.nulls(len(rows), column.type))
     return ReadValues(column, {row: why[row] for row in rows}, rescued)
 
 
