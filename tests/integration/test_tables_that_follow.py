@@ -26,8 +26,8 @@ from registries.server import Registry, schema_registry
 
 AVRO = '{"type":"record","name":"Order","fields":[{"name":"id","type":"int"}%s]}'
 NOTE = ',{"name":"note","type":["null","string"],"default":null}'
-# Of how long ago the last answer may be.
-ASKED_S = 1.1
+# Of how long ago the last answer may be: that of a registry, and that of records.
+ASKED_S, LOOKED_S = 1.1, 5.1
 RUNS = {"processingTime": "0 seconds"}
 KEYED: dict[str, Any] = {"keys": ["id"], "evolve": "add"}
 
@@ -225,7 +225,7 @@ def test_a_column_that_the_captured_table_gets(job: TableJob) -> None:
     query = job.start(into=KEYED, trigger=RUNS, valueFormat="debezium")
     wait_until(lambda: DeltaTable.is_deltatable(str(job.table)))
     has(query, rows, [(1, "no column"), (2, "no column")])
-    time.sleep(ASKED_S)
+    time.sleep(LOOKED_S)
     write.has_more = True
     change(source.insert({"id": 3, **row}), source.update(1, {"name": "again"}))
     has(query, rows, [(1, "extra 1"), (2, None), (3, "extra 3")])

@@ -27,8 +27,8 @@ _log = logging.getLogger(__name__)
 
 # What was registered before a batch was planned is in records of this batch at the earliest.
 _PAUSE_S: Final = 1.0
-# Of many partitions it takes a tenth of a second to look into their last records.
-_SHARE: Final = 0.05
+# It takes a tenth of a second to look into the last records of 32 partitions.
+_PAUSE_OF_RECORDS_S: Final = 5.0
 # Behind an answer that says nothing new to go by.
 _LONG_PAUSE_S: Final = 30.0
 
@@ -61,17 +61,17 @@ class NewestColumns:
     def __init__(self, options: SourceOptions, definition: JobDefinition, cluster: Cluster) -> None:
         self._options, self._cluster = options, cluster
         self._own = self._forms = definition.forms
+        asked = (each for each in definition.forms.columns if is_asked_for(options, each))
+        self._pause_s = _PAUSE_S if all(each.framed for each in asked) else _PAUSE_OF_RECORDS_S
         self._ask_at = 0.0
         self._told = ""
         self._newer: Mapping[str, Any] | None = None
 
     def __call__(self) -> Mapping[str, Any] | None:
         """What tasks are told of the schemas of the next batch; None where they are the job's."""
-        if (asked_at := time.monotonic()) >= self._ask_at:
+        if time.monotonic() >= self._ask_at:
             why = self._ask()
-            now = time.monotonic()
-            pause_s = max(_PAUSE_S, (now - asked_at) / _SHARE)
-            self._ask_at = now + (_LONG_PAUSE_S if why else pause_s)
+            self._ask_at = time.monotonic() + (_LONG_PAUSE_S if why else self._pause_s)
             if why and why != self._told:
                 _log.warning("the query goes on with the columns that it has: %s", why)
             self._told = why

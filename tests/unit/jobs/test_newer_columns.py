@@ -28,7 +28,6 @@ KINDS = {"bigint": "long", "string": "string", "double": "double", "int": "int"}
 @pytest.fixture
 def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry]:
     monkeypatch.setattr(newer_columns, "_PAUSE_S", 0.0)
-    monkeypatch.setattr(newer_columns, "_SHARE", float("inf"))
     monkeypatch.setattr(newer_columns, "_LONG_PAUSE_S", 0.0)
     with schema_registry() as made:
         yield made
@@ -129,16 +128,14 @@ def test_a_registry_that_is_away_stops_nothing(
     assert "the query reads new fields from this batch on: note" in caplog.messages
 
 
-@pytest.mark.parametrize("pause", [{"_PAUSE_S": 60.0}, {"_SHARE": 1e-9}])
 def test_a_registry_is_not_asked_for_each_batch(
-    registry: Registry, monkeypatch: pytest.MonkeyPatch, pause: dict[str, float]
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(newer_columns, "_PAUSE_S", 60.0)
     register(registry, ID)
     options = given(registry)
     asked = NewestColumns(options, job(options), None)  # type: ignore[arg-type]
     registry.requests.clear()
-    for name, value in pause.items():
-        monkeypatch.setattr(newer_columns, name, value)
     assert [asked() for _ in range(3)] == [None] * 3
     assert len(registry.requests) == 1
 
