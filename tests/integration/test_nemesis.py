@@ -34,7 +34,7 @@ from project.nemesis_runs import CLEANING_S, LIMIT_S, nemesis
             id="a topic alone",
             marks=pytest.mark.slow,
         ),
-        pytest.param("everything", ["kill-worker"], id="everything", marks=pytest.mark.slow),
+        pytest.param("everything", ["kill-executor"], id="everything", marks=pytest.mark.slow),
     ],
 )
 def test_nothing_is_lost_where_processes_are_killed(
