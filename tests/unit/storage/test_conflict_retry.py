@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import deltalake
+import pyarrow as pa
 import pytest
 
-from keyrange.errors import KeyrangeError
+from keyrange.errors import KeyrangeError, error
+from keyrange.storage.conflict_retry import Entry, RetryingWriter
 from keyrange.storage.delta_log import DeltaLog
 from tables.commit_contract import condition
 from tables.numbered_logs import Subject
@@ -43,6 +45,30 @@ def test_a_write_that_failed_is_said_to_have_failed(
         assert subject.last(table) == subject.last(subject.open(path))
         write(table)
     assert list(subject.open(path).history()) == subject.entries(4)
+
+
+def test_who_is_told_of_another_driver_behind_a_write_that_failed_says_that(
+    subject: Subject,
+) -> None:
+    """The store is no reason to try again."""
+
+    class Away:
+        uri = "t"
+
+        def write(self, *_: object) -> None:
+            raise error(subject.layout.conditions.unwritable, "the store is away")
+
+    entries = iter([Entry(pa.table({}), (), {})])
+
+    def next_entry() -> Entry:
+        for each in entries:
+            return each
+        raise error("COMMITS_FENCED", "another driver has begun")
+
+    store: Any = Away()
+    with pytest.raises(KeyrangeError) as raised:
+        RetryingWriter(store, subject.layout.conditions, subject.noun).append(next_entry)
+    assert condition(raised) == "COMMITS_FENCED"
 
 
 def test_a_write_of_which_nothing_can_be_known_says_so(
