@@ -279,7 +279,7 @@ def last_by_dictionaries(rows: list[dict[str, Any]]) -> dict[int, tuple[Any, ...
 
 def table_of(rows: list[dict[str, Any]]) -> pa.Table:
     change = member_type("change")
-    told = [{name: row[name] for name in change.names} for row in rows]
+    told = [{name: row.get(name) for name in change.names} for row in rows]
     columns = {name: [row[name] for row in rows] for name in ("id", "a", "b")}
     kinds = pa.schema([("id", pa.int64()), ("a", pa.string()), ("b", pa.string())])
     return pa.table(columns, schema=kinds).append_column(CHANGE, pa.array(told, change))
