@@ -65,10 +65,6 @@ _REASONS: Mapping[str, str] = {
     "plan.100k.seconds": (
         "half of it makes a task of each partition, with its split and the leader of what it reads"
     ),
-    "query.start.*": (
-        "half of the CPU of the process that plans is pyspark, with Arrow and numpy; of the rest "
-        "two fifths define classes of values; the cluster is waited for ten milliseconds at most"
-    ),
     "sink.kafka.1KB.*": (
         "CPU of all processes: of ours almost two thirds are Python's, and of these a quarter is "
         "lz4; the rest are Spark's JVM and the broker, which both sides pay for"
