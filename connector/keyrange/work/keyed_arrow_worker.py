@@ -52,7 +52,8 @@ class KeyedArrowWorker(ArrowWorker):
         self._made: pa.RecordBatch | None = None
         # Whether of each key only the first timer fires.
         self._only_first = False
-        # The record behind which rows of timers stand, where that is asked.
+        # Whether it is asked behind which record rows of timers stand; where those do that fire.
+        self._asks_places = task.job.keeps_offsets or any(each.keys for each in task.job.outputs)
         self._behind: int | None = None
         # How many timers the function was given last.
         self._fired_count = 0
@@ -73,22 +74,23 @@ class KeyedArrowWorker(ArrowWorker):
         if self._states.form.has_timers:
             keys = stretch.raw.column("key").take(pa.array(rows))
             self._ahead = self._read(keys, stretch.key_hashes[rows])
-            yield from self._fire_due(self._ahead[1], None)
+            yield from self._fire_due(self._ahead[1], has_waited=False)
         yield from self._piece(stretch, rows, not_done)
         if self._states.form.has_timers:
             self._task.came(stretch)
             found = self._states.look_up(self._partition, self._waiting)
-            yield from self._fire_due(found, int(stretch.offsets[-1]))
+            yield from self._fire_due(found, has_waited=True)
 
     def fire(self, firing: Firing) -> Iterator[pa.RecordBatch]:
         """The output of timers that are due."""
         self._partition, self._clock_us = firing.partition, firing.clock_us
         for rows in firing.rows:
-            yield from self._fire_due(alive(rows, self._states.form, self._states.time_ms), None)
+            found = alive(rows, self._states.form, self._states.time_ms)
+            yield from self._fire_due(found, has_waited=False)
 
-    def _fire_due(self, found: pa.RecordBatch, offset: int | None) -> Iterator[pa.RecordBatch]:
+    def _fire_due(self, found: pa.RecordBatch, has_waited: bool) -> Iterator[pa.RecordBatch]:
         """The output of timers that are due of keys whose state was `found`, and do not wait for a
-        record. It stands behind that at `offset`, with None before all of the batch."""
+        record; with `has_waited` they have, and it was worked on."""
         task, partition = self._task, self._partition
         timers_us, retries_ms = wake_times(found)
         failed = retries_ms != NEVER
@@ -100,53 +102,51 @@ class KeyedArrowWorker(ArrowWorker):
         self._waiting = keys_at(found, np.flatnonzero((timers_us <= self._clock_us) & ~due))
         again = failed & (retries_ms <= self._states.retries.due_ms)
         rows = np.flatnonzero(due | again)
-        for behind, own in self._by_place(found, hashes, rows, offset):
+        for behind, own in self._by_place(found, hashes, rows, has_waited):
             self._behind = behind
-            yield from self._fired(found.take(pa.array(own)), offset)
+            yield from self._fired(found.take(pa.array(own)), has_waited)
         if again.any():
-            yield from self._fire_since(keys_at(found, np.flatnonzero(again)), offset)
+            yield from self._fire_since(keys_at(found, np.flatnonzero(again)), has_waited)
 
     def _by_place(
-        self, found: pa.RecordBatch, hashes: Numbers, rows: Numbers, offset: int | None
+        self, found: pa.RecordBatch, hashes: Numbers, rows: Numbers, has_waited: bool
     ) -> Iterator[tuple[int | None, Numbers]]:
-        """The rows of keys whose timers fire, by the record behind which their output stands: where
-        one has failed, as then. All at once where nobody asks."""
-        if not self._task.job.keeps_offsets:
+        """The rows of keys whose timers fire, by the record behind which their output stands. All
+        at once where nobody asks."""
+        if not self._asks_places:
             if len(rows):
-                yield offset, rows
+                yield None, rows
             return
-        places: dict[int | None, list[int]] = {}
+        stand, places = self._task.timer_places, dict[int | None, list[int]]()
         retries = found.column(TIMER_RETRY).to_pylist()
         for row in rows.tolist():
             if (retry := retries[row]) is not None:
-                behind = retry["offset"]
-            elif offset is None:
-                behind = self._task.last_read(self._partition, int(hashes[row]))
+                behind = stand.of_failed(self._partition, retry["offset"])
             else:
-                behind = offset
+                behind = stand.behind(self._partition, int(hashes[row]), has_waited)
             places.setdefault(behind, []).append(row)
         for behind, own in places.items():
             yield behind, np.array(own, np.int64)
 
-    def _fire_since(self, keys: Keys, offset: int | None) -> Iterator[pa.RecordBatch]:
+    def _fire_since(self, keys: Keys, has_waited: bool) -> Iterator[pa.RecordBatch]:
         """The output of timers that became due while another one of their key had failed, which is
         done: unless records waited for that one."""
         waiting = self._waiting
         found = self._states.look_up(self._partition, keys)
-        yield from self._fire_due(found.filter(found.column(TIMER_RETRY).is_null()), offset)
+        yield from self._fire_due(found.filter(found.column(TIMER_RETRY).is_null()), has_waited)
         waits = [each.keys for each in (waiting, self._waiting)]
         hashes = np.concatenate((waiting.hashes, self._waiting.hashes))
         order = np.argsort(hashes, kind="stable")
         self._waiting = Keys(hashes[order], pa.concat_arrays(waits).take(pa.array(order)))
 
-    def _fired(self, rows: pa.RecordBatch, offset: int | None) -> Iterator[pa.RecordBatch]:
+    def _fired(self, rows: pa.RecordBatch, has_waited: bool) -> Iterator[pa.RecordBatch]:
         """The output of the timers that are due of some keys, given to the function at once, and of
         fewer keys where it fails; of one key the first timer alone."""
         task, limits = self._task, self._task.limits
         self._ahead = None
         allowance = limits.allowance(task.alarm.now_ms())
         if limits.spent:
-            self._leave(rows, offset)
+            self._leave(rows, has_waited)
             return
         count = rows.num_rows
         parts, failed = called(task, self._call_for_timers, rows, count, allowance)
@@ -160,21 +160,21 @@ class KeyedArrowWorker(ArrowWorker):
                     places = timer_places(self._partition, times_us, behind)
                     yield task.output(output, places, None, table)
         elif failed.cause is None:
-            self._leave(rows, offset)
+            self._leave(rows, has_waited)
         elif count > 1:
-            yield from self._fired(rows.slice(0, count // 2), offset)
-            yield from self._fired(rows.slice(count // 2), offset)
+            yield from self._fired(rows.slice(0, count // 2), has_waited)
+            yield from self._fired(rows.slice(count // 2), has_waited)
         elif self._fired_count > 1:
-            yield from self._one_by_one(rows, offset)
+            yield from self._one_by_one(rows, has_waited)
         else:
             self._failed_timer(rows, failed.cause, failed.why)
 
-    def _one_by_one(self, rows: pa.RecordBatch, offset: int | None) -> Iterator[pa.RecordBatch]:
+    def _one_by_one(self, rows: pa.RecordBatch, has_waited: bool) -> Iterator[pa.RecordBatch]:
         """The output of the timers of one key, the first of them alone and then the others, unless
         that fails."""
         clock_us, [until_us] = self._clock_us, self._until_us(rows).tolist()
         self._only_first = True
-        yield from self._fired(rows, offset)
+        yield from self._fired(rows, has_waited)
         self._only_first = False
         rows_left = self._states.look_up(self._partition, keys_at(rows, np.array([0])))
         first, next_one = (int(first_timers(each)[0]) for each in (rows, rows_left))
@@ -182,7 +182,7 @@ class KeyedArrowWorker(ArrowWorker):
         # One that was set for a time that has fired waits: it could set itself for ever.
         if not has_failed and first < next_one <= until_us:
             self._clock_us = until_us
-            yield from self._fired(rows_left, offset)
+            yield from self._fired(rows_left, has_waited)
             self._clock_us = clock_us
 
     def _until_us(self, rows: pa.RecordBatch) -> Numbers:
@@ -194,10 +194,10 @@ class KeyedArrowWorker(ArrowWorker):
         found[failed] = column.field("clock_us").to_numpy(zero_copy_only=False)[failed]
         return found
 
-    def _leave(self, rows: pa.RecordBatch, offset: int | None) -> None:
+    def _leave(self, rows: pa.RecordBatch, has_waited: bool) -> None:
         """Timers are left for the next batch. Nobody but this task knows that they are due which
         have waited for a record."""
-        if offset is not None:
+        if has_waited:
             self._states.change(self._partition, rows)
 
     def _call_for_timers(self, rows: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch]]:

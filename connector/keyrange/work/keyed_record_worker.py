@@ -61,7 +61,7 @@ class KeyedRecordWorker(RecordWorker):
         yield from self._timers.before(found)
         yield from super().work(stretch, not_done)
         self._task.came(stretch)
-        yield from self._timers.behind(int(stretch.offsets[-1]))
+        yield from self._timers.behind()
 
     def fire(self, firing: Firing) -> Iterator[pa.RecordBatch]:
         """The output of timers that are due."""

@@ -79,25 +79,25 @@ class RecordTimers:
         due = np.flatnonzero((timers_us <= self._keys.clock_us) | (retries_ms != NEVER))
         self._waiting = []
         self._read_keys = None
-        yield from self._fire(due.tolist(), None)
+        yield from self._fire(due.tolist(), has_waited=False)
 
-    def behind(self, offset: int) -> Iterator[pa.RecordBatch]:
-        """The output of timers that have waited for records up to `offset`."""
+    def behind(self) -> Iterator[pa.RecordBatch]:
+        """The output of timers that have waited for records, which were worked on."""
         waiting, self._waiting = self._waiting, []
-        yield from self._fire(waiting, offset)
+        yield from self._fire(waiting, has_waited=True)
         for group in set(waiting).difference(self._waiting):
             timers = self._keys.entries[group][self._timers]
             if timers is not ABSENT and timers[0] <= self._keys.clock_us:
                 # The time of the batch was up: nobody but this task knows that they are due.
                 self._keys.changed.add(group)
 
-    def _fire(self, groups: Iterable[int], offset: int | None) -> Iterator[pa.RecordBatch]:
+    def _fire(self, groups: Iterable[int], has_waited: bool) -> Iterator[pa.RecordBatch]:
         rows: list[Row] = []
         times_us: list[int] = []
         offsets: list[int | None] = []
         partition = self._keys.partition
         for group in groups:
-            for at_us, behind, made in self._fired_of(group, offset):
+            for at_us, behind, made in self._fired_of(group, has_waited):
                 rows += made
                 times_us += [at_us] * len(made)
                 offsets += [behind] * len(made)
@@ -107,19 +107,18 @@ class RecordTimers:
                 given = [times_us[at] for at in own], [offsets[at] for at in own]
                 yield self._task.output(output, timer_places(partition, *given), None, table)
 
-    def _fired_of(self, group: int, offset: int | None) -> Iterator[_Fired]:
+    def _fired_of(self, group: int, has_waited: bool) -> Iterator[_Fired]:
         """The timers of a key that fire, each with its rows: those that were due when one of them
         failed, and those that became due since, unless records waited for that one."""
         task, keys = self._task, self._keys
         key_hash, entry = keys.hashes[group], keys.entries[group]
-        if offset is None:
-            offset = task.last_read(keys.partition, key_hash)
         retry, last_us = entry[self._retry], None
         if retry is not ABSENT:
             _, due_ms, until_us, behind = retry
             if due_ms > self._retries.due_ms:
                 task.hold(keys.partition, key_hash)
                 return
+            behind = task.timer_places.of_failed(keys.partition, behind)
             last_us = yield from self._fired_until(group, until_us, BEGIN, behind)
             if last_us is None:
                 return
@@ -130,7 +129,8 @@ class RecordTimers:
             self._waiting.append(group)
             return
         last_us = BEGIN if last_us is None else last_us
-        yield from self._fired_until(group, keys.clock_us, last_us, offset)
+        behind = task.timer_places.behind(keys.partition, key_hash, has_waited)
+        yield from self._fired_until(group, keys.clock_us, last_us, behind)
 
     def _fired_until(
         self, group: int, until_us: int, last_us: int, offset: int | None

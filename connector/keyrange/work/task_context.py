@@ -32,7 +32,7 @@ from keyrange.work.outcome_rows import (
 from keyrange.work.record_alarm import RecordAlarm
 from keyrange.work.record_stretches import Numbers, OrderCheck, RecordStretch
 from keyrange.work.reported_offsets import Blocks
-from keyrange.work.timer_places import FIRED
+from keyrange.work.timer_places import FIRED, TimerPlaces
 from keyrange.work.topic_rows import TopicRows
 from keyrange.work.user_errors import Said, said
 
@@ -119,6 +119,7 @@ class Task:
         self._handed_back: dict[TopicPartition, dict[int, int]] = {}
         self.bounds: dict[TopicPartition, Numbers] = {}
         self.order = OrderCheck(self.bounds)
+        self.timer_places = TimerPlaces(self.bounds, self.known)
         self.blocks = Blocks()
         self.done: dict[TopicPartition, int] = {}
         # Of these the records without a value, where values are read: they say nothing of a schema.
@@ -190,17 +191,9 @@ class Task:
                 for key_hash in sorted((+awaited).keys()):
                     yield partition, key_hash
 
-    def last_read(self, partition: TopicPartition, key_hash: int) -> int | None:
-        """The offset of the last record that earlier batches have read for the key range of a key:
-        its timers that fire before all records of the batch stand behind that one. None where
-        nobody asks."""
-        begins = self.known(partition).begins
-        if not begins:
-            return None
-        return begins[int(np.searchsorted(self.bounds[partition], key_hash, side="right")) - 1] - 1
-
     def came(self, stretch: RecordStretch) -> None:
-        """Records that came again were worked on."""
+        """Records were worked on; of some of those that came again timers wait."""
+        self.timer_places.came(stretch)
         again = self.known(stretch.partition).again
         if again:
             awaited = self._awaited[self._home(stretch.partition)]

@@ -43,10 +43,14 @@ class Batches:
         self.states = FoldedState(form)
 
     def run(
-        self, begins: tuple[int, int], records: list[tuple[bytes, int]], again: Any = None
-    ) -> list[tuple[str, int, bool]]:
+        self,
+        begins: tuple[int, ...],
+        records: list[tuple[bytes, int]],
+        again: Any = None,
+        at_once: int = 9,
+    ) -> list[tuple[str, int | None, bool]]:
         """The rows of a batch, by key: behind which record each stands, and whether it is of a
-        timer."""
+        timer. The task gets so many records `at_once`. Without `begins` rows are not held."""
         self.states.clocks[AT] = PartitionClock(10)
         self.states.fires = [AT]
         self.states.time_ms += 1_000
@@ -58,8 +62,8 @@ class Batches:
             self.mode,
             ROWS,
             self._one if one else self._many,
-            keeps_offsets=True,
-            outputs=(RowsOf(ROWS, is_staged=True),),
+            keeps_offsets=bool(begins),
+            outputs=(RowsOf(ROWS, ("name",), is_staged=True),),
             on_timer=self._on_timer if one else self._on_timers,
             time=job_time(keyrange.EventTime()),
         )
@@ -74,8 +78,9 @@ class Batches:
             }
             for key, at in records
         ]
-        batches = [pa.RecordBatch.from_pylist(rows, RECORDS)] if rows else []
-        found: list[tuple[str, int, bool]] = []
+        whole = pa.RecordBatch.from_pylist(rows, RECORDS)
+        batches = [whole.slice(first, at_once) for first in range(0, len(rows), at_once)]
+        found: list[tuple[str, int | None, bool]] = []
         for made in run_task(Task(job, VirtualAlarm(lambda _: 0)), batches, self.states):
             places = list(told_in(made, "change"))
             if places:
@@ -145,3 +150,44 @@ def test_a_timer_that_waited_for_a_record_stands_behind_it(batches: Batches) -> 
         (LOW_NAME, 3, False),
         (LOW_NAME, 3, True),
     ]
+
+
+def test_a_timer_that_became_due_in_the_batch_stands_behind_the_record_that_set_it(
+    batches: Batches,
+) -> None:
+    assert batches.run((0, 0), [(LOW, 3), (HIGH, 4), (LOW, 5)], at_once=2) == sorted(
+        [(LOW_NAME, 3, False), (LOW_NAME, 3, True), (HIGH_NAME, 4, False), (LOW_NAME, 5, False)]
+    )
+
+
+def test_a_timer_stands_behind_no_record_of_another_key_range(batches: Batches) -> None:
+    batches.run((0, 0), [(LOW, 0)])
+    # The next records of its range, which has fallen behind, are to stand behind it.
+    assert batches.run((5, 60), [(LOW, 3), (HIGH, 50)], {3: hash_of(LOW)}) == sorted(
+        [(LOW_NAME, 3, False), (LOW_NAME, 3, True), (HIGH_NAME, 50, False)]
+    )
+
+
+def test_a_timer_that_failed_where_rows_were_not_held_stands_before_the_records_that_wait_for_it(
+    batches: Batches,
+) -> None:
+    batches.run((), [(LOW, 0)])
+    batches.fails = True
+    assert batches.run((), [(LOW, 1), (LOW, 2)]) == []
+    batches.fails = False
+    waited = {at: hash_of(LOW) for at in (1, 2)}
+    assert batches.run((9, 9), [(LOW, 1), (LOW, 2)], waited) == [
+        (LOW_NAME, -1, True),
+        (LOW_NAME, 1, False),
+        (LOW_NAME, 2, False),
+    ]
+
+
+def test_where_rows_are_not_held_one_that_failed_stands_before_all_that_fires_since(
+    batches: Batches,
+) -> None:
+    batches.run((0, 0), [(LOW, 0)])
+    batches.fails = True
+    assert batches.run((1, 1), []) == []
+    batches.fails = False
+    assert batches.run((), []) == [(LOW_NAME, None, True)]
