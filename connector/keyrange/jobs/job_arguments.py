@@ -33,6 +33,13 @@ def parts_of_job(
     read = typed_schema(source_schema(COLUMNS), value_forms(options))
     found = parts_of(operator, to_arrow_schema(read, timezone="UTC"), chosen, time, **given)
     schema = from_arrow_schema(found.schema, prefer_timestamp_ntz=True)
+    is_of_value = OFFSET in schema.names and OFFSET not in chosen
+    if is_of_value and options.commits.transactional and not found.only_timers:
+        raise invalid_options(
+            "commit.isolation=transactional needs the offset of each row's record, and column "
+            "offset would be field offset of the value: leave it out of the value's schema, and "
+            "let option columns name offset"
+        )
     return found, schema.toNullable()
 
 

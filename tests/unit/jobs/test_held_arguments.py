@@ -59,3 +59,18 @@ def test_rows_of_batches_have_to_say_of_which_records_they_are(
     check_held(parsed, {"": PLACES})
     immediate = options(tmp_path) | {"commit.isolation": "immediate"}
     check_held(parse_options(immediate, "stream"), schemas)
+
+
+@pytest.mark.parametrize("operator", [keyrange.deduplicate(), keyrange.last(by_time=True)])
+def test_a_field_of_the_value_says_not_which_record_a_row_is_of(
+    tmp_path: Path, operator: Any
+) -> None:
+    def job(columns: str, fields: str, isolation: str = "transactional") -> None:
+        told = {"columns": columns, "valueFormat": "json", "valueSchema": fields}
+        given = options(tmp_path) | told | {"commit.isolation": isolation}
+        keyrange.job(given, operator, time=keyrange.EventTime())
+
+    with pytest.raises(KeyrangeError, match="field offset of the value"):
+        job("key,value", "offset long, text string")
+    job("key,value", "offset long, text string", "immediate")
+    job("key,value,offset", "text string")
