@@ -14,8 +14,10 @@ from commands import commanding
 from keyrange.cli.commits import reset as commits_reset
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.model.commit import CommitKind
+from keyrange.individual_commits.model.partition_progress import KeyRangeState
 from keyrange.individual_commits.table import commit_admin
 from keyrange.model.commit_settings import CommitSettings
+from keyrange.model.key_ranges import SPACE, split_evenly
 from keyrange.model.offsets import TopicPartition
 from samples.checkpoints import commit_batch, make_checkpoint, plan_batch
 from samples.commit_samples import GROUP, QUERY, RUN, SOURCE, Query, put_in_place
@@ -170,6 +172,25 @@ def test_finished_output_above_a_hole_is_not_given_up_with_it(query: Query) -> N
     # Back is another matter, and so is what lies below every pending record.
     document("--to", record.offset, *place)
     document("--to", 100, *place)
+    # Nothing that waits is behind these any more.
+    document("--to", record.offset, *place)
+
+
+def test_finished_output_above_records_that_a_range_lacks_is_not_lost_with_them(
+    query: Query,
+) -> None:
+    place = TopicPartition("flights", 0)
+    low, high = split_evenly(SPACE, 2)
+    for at, commit in enumerate(query.table.store):
+        terms = replace(commit.terms or CommitSettings(), isolation="transactional")
+        query.table.store[at] = replace(commit, terms=terms)
+    whole = query.table.store[-1].states
+    behind = (KeyRangeState(low, 100), KeyRangeState(high, 2000))
+    states = {**whole, place: replace(whole[place], pieces=behind)}
+    query.table.store[-1] = replace(query.table.store[-1], states=states)
+    said = refusal("--to", 2000, "--partition", 0, "--confirm")
+    assert "--to would pass over records of flights-0 from offset 100 on" in said
+    assert query.table.known().seq == 6
 
 
 def test_a_source_that_another_has_gone_on_from_is_not_reset(query: Query) -> None:

@@ -208,19 +208,28 @@ def plan(
 
 
 def _check_releases(known: Snapshot, changed: Mapping[TopicPartition, Reset]) -> None:
-    """With transactional isolation what is staged above a pending record is released when that is
-    done; one that is given up by hand would take it along.
+    """With transactional isolation what is staged above a record that is not done is released when
+    that is; one that is given up by hand, or never delivered, would take it along.
 
     Raises INVALID_OPTIONS that names every partition with one.
     """
     transactional = known.terms is not None and known.terms.isolation == "transactional"
-    if violations := [
-        f"--to would give up offset {each.given_up[0].offset} of {partition}, and lose the "
-        "finished output above it, which commit.isolation=transactional releases when that "
-        "record is done or a dead letter: lower maxDeliveries to give it up"
-        for partition, each in sorted(changed.items())
-        if transactional and each.given_up
-    ]:
+    lost = "and lose the finished output above it, which commit.isolation=transactional releases"
+    violations = []
+    for partition, each in sorted(changed.items()) if transactional else ():
+        before = known.states[partition]
+        if each.given_up:
+            violations.append(
+                f"--to would give up offset {each.given_up[0].offset} of {partition}, {lost} when "
+                "that record is done or a dead letter: lower maxDeliveries to give it up"
+            )
+        elif each.passed_over and any(piece.scanned > before.committed for piece in before.pieces):
+            violations.append(
+                f"--to would pass over records of {partition} from offset "
+                f"{each.passed_over[0].from_offset} on, {lost} when these are done: start the "
+                "query, which delivers them first"
+            )
+    if violations:
         raise invalid_options(violations)
 
 
