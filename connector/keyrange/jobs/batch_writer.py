@@ -189,7 +189,9 @@ class JobTables:
         """What is known of the next batches by this one; once in a run, of the first one that has
         records, what is to be warned of."""
         for name, each in manifest.tables.items():
-            self._written[name] = each.schema
+            # Tasks without records do not tell by which columns they would have written.
+            if files_of(manifest.rows["file"], name):
+                self._written[name] = each.schema
         if manifest.done and not self._has_done:
             self._has_done.append(True)
             for text in warnings_of(manifest, self.definition):

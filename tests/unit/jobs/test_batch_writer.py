@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.dead_letter_sink import LettersOfWholeBatches
-from keyrange.individual_commits.model.verdict_manifest import Manifest
+from keyrange.individual_commits.model.verdict_manifest import Manifest, ManifestTable
 from keyrange.jobs.batch_writer import JobTables, WriteWhole
 from keyrange.jobs.definition import JobDefinition
 from keyrange.jobs.first_records import warnings_of
@@ -87,6 +87,18 @@ def test_a_function_that_makes_no_rows_is_told_once(caplog: pytest.LogCaptureFix
     tables = JobTables(replace(definition, state=(Variable("n", "value", "{}"),)), {})
     tables.finish(none)
     assert caplog.messages == []
+
+
+def test_a_batch_without_records_says_nothing_of_the_columns_of_rows(tmp_path: Path) -> None:
+    """Its tasks do not tell by which newer ones they would have read."""
+    output = OutputTable(str(tmp_path / "table"), SCHEMA.json())
+    tables = JobTables(JobDefinition((output,), "", "record", ("value",)), {})
+    newer = StructType().add("at", "long").add("note", "string")
+    file = ("a.parquet", 1, 1, "", (), "")
+    for schema, files in ((newer, [file]), (SCHEMA, [])):
+        told = ManifestTable(output.uri, "id", json.loads(schema.json()))
+        tables.finish(Manifest(3, tables={"": told}, rows={"file": files}))
+    assert tables.sink(output)._schema.names == ["at", "note"]
 
 
 @pytest.mark.parametrize(
