@@ -14,6 +14,7 @@ from dataclasses import astuple, replace
 from typing import Any, Final
 
 from keyrange.errors import KeyrangeError
+from keyrange.formats.format import format_of
 from keyrange.formats.left_out import changed, fields_beyond
 from keyrange.jobs.definition import JobDefinition
 from keyrange.jobs.record_columns import schema_without_function
@@ -84,16 +85,20 @@ class NewestColumns:
             if found == self._forms:
                 return ""
             added: list[str] = []
-            for was, form in zip(self._forms.columns, found.columns, strict=True):
+            forms = self._own.columns, self._forms.columns, found.columns
+            for own, was, form in zip(*forms, strict=True):
                 types = type_of(form), type_of(was)
                 if other := next(changed(*types), None):
                     text = f"the newest schema of {form.column}s does more than to add fields"
                     return f"{text}: {other}. Start the query again to go by it"
+                # Records of before may be pending, and others may still be written by it.
+                for each in (own, was):
+                    format_of(form.format).decoder(form.schema, each.schema, form.settings)
                 added += fields_beyond(*types)
             self._take(found)
         except (KeyrangeError, UnfitSchema) as failure:
             # What is not known now may be known for a later batch.
-            return f"the newest schema is not known: {failure}"
+            return f"it cannot go by the newest schema: {failure}"
         if added:
             _log.info("the query reads new fields from this batch on: %s", ", ".join(added))
         return ""

@@ -109,6 +109,33 @@ def test_what_is_more_than_new_fields_is_told_once(
     assert asked() is not None
 
 
+def test_a_schema_by_which_records_of_before_cannot_be_read(
+    registry: Registry, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Such as compatibility FORWARD allows, and BACKWARD behind the next one. They would be bad
+    values, or nulls without a word."""
+    default = ',"default":0'
+
+    def register_ints(*fields: str) -> None:
+        told = ",".join(f'{{"name":"{each[0]}","type":"int"{each[1:]}}}' for each in fields)
+        text = f'{{"type":"record","name":"Value","fields":[{told}]}}'
+        registry.register("t-value", text)
+
+    register_ints("a")
+    plain, rescued = (
+        NewestColumns(options, job(options), None)  # type: ignore[arg-type]
+        for options in (given(registry), given(registry, rescuedData="rest"))
+    )
+    register_ints("a", "b")
+    assert plain() is None
+    assert "field b: the writer has none, and the reader no default for it" in caplog.text
+    assert '"b"' in str(rescued())
+    register_ints("a", "b" + default)
+    assert '"b"' in str(plain())
+    register_ints("a", "b", "c" + default)
+    assert '"c"' not in str(plain())
+
+
 def test_a_registry_that_is_away_stops_nothing(
     registry: Registry, caplog: pytest.LogCaptureFixture
 ) -> None:
