@@ -17,15 +17,16 @@ _log = logging.getLogger(__name__)
 
 
 def reader_schema(
-    settings: RegistrySettings, subject: str, format_name: str = ""
+    settings: RegistrySettings, subject: str, format_name: str = "", *, again: bool = False
 ) -> RegisteredSchema:
-    """The latest schema of a subject, with what it refers to. To be called once a run: what a
-    connection exposes is logged.
+    """The latest schema of a subject, with what it refers to. What a connection exposes is logged,
+    where nobody in this run asks `again`.
 
     `format_name` is the option's word for the format that it has to be of. Raises what
     `RegistryClient` raises, REGISTRY_SUBJECT_UNKNOWN, REGISTRY_SCHEMA_UNFIT.
     """
-    _warn_of_exposure(settings)
+    if not again:
+        _warn_of_exposure(settings)
     try:
         found = RegistryClient(settings).latest(subject)
     except UnknownReference as failure:

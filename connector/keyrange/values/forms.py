@@ -93,13 +93,13 @@ def newest(options: SourceOptions, forms: ValueForms, cluster: Cluster) -> Value
 def with_schemas(
     forms: ValueForms, schemas: Mapping[Side, tuple[Schema, int | str | None]]
 ) -> ValueForms:
-    """The forms of a job with other schemas, and what a registry calls these. Raises as
-    `rows_after`."""
+    """The forms of a job with other schemas, and what a registry calls these. Raises as `in_zone`
+    and `rows_after`."""
     columns = []
     for form in forms.columns:
         schema, id = schemas.get(form.column, (form.schema, form.schema_id))
         columns.append(replace(form, schema=schema, schema_id=id))
-    found = replace(forms, columns=tuple(columns))
+    found = _checked(replace(forms, columns=tuple(columns)))
     return found if forms.rows is None else rows_after(found, forms.rows.keys)
 
 
@@ -121,7 +121,8 @@ def _read(options: SourceOptions, form: ColumnForm, location: str) -> ColumnForm
 def _registered(
     options: SourceOptions, form: ColumnForm, cluster: Cluster | None = None
 ) -> ColumnForm:
-    """The form with what the registry says of it, where there is one."""
+    """The form with what the registry says of it, where there is one. `cluster`: of who asks again
+    and again."""
     registry = options.registry
     if not registry.urls or form.format not in REGISTERED:
         return (
@@ -137,7 +138,7 @@ def _registered(
     violations.check()
     from keyrange.registry.subjects import reader_schema
 
-    found = reader_schema(registry, subject, form.format)
+    found = reader_schema(registry, subject, form.format, again=cluster is not None)
     schema = replace(found.schema, message=form.schema.message or found.schema.message)
     return replace(form, schema=schema, framed=True, schema_id=found.id)
 

@@ -6,7 +6,7 @@ import json
 import logging
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -17,6 +17,7 @@ from keyrange.jobs.definition import JobDefinition
 from keyrange.jobs.newer_columns import NewestColumns, followed, follows
 from keyrange.jobs.record_columns import schema_without_function
 from keyrange.options import SourceOptions, parse_options
+from keyrange.registry import subjects
 from keyrange.values.forms import rows_after, value_forms
 from keyrange.work.model.output_table import OutputTable
 from registries.server import Registry, schema_registry
@@ -165,6 +166,17 @@ def test_a_registry_is_not_asked_for_each_batch(
     registry.requests.clear()
     assert [asked() for _ in range(3)] == [None] * 3
     assert len(registry.requests) == 1
+
+
+def test_what_a_connection_exposes_is_told_once(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(subjects, "exposures", lambda _: ["it is exposed"])
+    register(registry, ID)
+    options = given(registry)
+    asked = NewestColumns(options, job(options), cast(Any, object()))
+    assert [asked() for _ in range(3)] == [None] * 3
+    assert caplog.messages == ["it is exposed"]
 
 
 @pytest.mark.parametrize("changes", [{"function": b"f"}, {"holds": True}, {"tables": ()}])

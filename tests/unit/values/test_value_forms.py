@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from keyrange.errors import InvalidError
+from keyrange.model.value_forms import ColumnForm, ReadSettings, Schema, ValueForms
 from keyrange.options import parse_options
-from keyrange.values.forms import value_forms
+from keyrange.values.forms import value_forms, with_schemas
 
 ORDER = 'syntax = "proto3"; package shop; message Order { int64 id = 1; }'
 
@@ -19,6 +20,20 @@ def test_tasks_are_told_descriptors_and_need_no_compiler() -> None:
     given = {"kafka.bootstrap.servers": "h:9", "subscribe": "t", "valueFormat": "protobuf"}
     (form,) = value_forms(parse_options(given | {"valueSchema": ORDER})).columns
     assert re.fullmatch(r"[A-Za-z0-9+/=]+", form.schema.text)
+
+
+def test_a_newer_schema_is_held_to_what_a_first_one_is() -> None:
+    """Python knows no zone CST, which Spark's sessions may have."""
+
+    def schema(kind: str) -> Schema:
+        fields = [{"name": "at", "type": kind, "nullable": True, "metadata": {}}]
+        return Schema(json.dumps({"type": "struct", "fields": fields}))
+
+    form = ColumnForm("value", "connect", schema("string"), ReadSettings("CST"))
+    for kind in ("string", "timestamp_ntz"):
+        with_schemas(ValueForms((form,)), {"value": (schema(kind), None)})
+    with pytest.raises(InvalidError, match="zone 'CST', which Python does not know"):
+        with_schemas(ValueForms((form,)), {"value": (schema("timestamp"), None)})
 
 
 def _record(name: str, *fields: tuple[str, Any]) -> dict[str, Any]:
