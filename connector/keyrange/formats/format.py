@@ -37,6 +37,10 @@ class Format(Protocol):
         """Reads what was written by `writer` into the column of `reader`. They are the same where
         nobody says by which schema a payload was written."""
 
+    def check_reads(self, reader: Schema, writer: Schema, settings: ReadSettings) -> None:
+        """Raises UnfitSchema too where a value of the writer's has no place in the column."""
+        self.decoder(reader, writer, settings)
+
     def unframed_decoder(
         self, schema: Schema, writers: Sequence[Schema], settings: ReadSettings
     ) -> Decoder:

@@ -93,7 +93,7 @@ class NewestColumns:
                     return f"{text}: {other}. Start the query again to go by it"
                 # Records of before may be pending, and others may still be written by it.
                 for each in (own, was):
-                    format_of(form.format).decoder(form.schema, each.schema, form.settings)
+                    format_of(form.format).check_reads(form.schema, each.schema, form.settings)
                 added += fields_beyond(*types)
             self._take(found)
         except (KeyrangeError, UnfitSchema) as failure:

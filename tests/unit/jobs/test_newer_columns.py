@@ -137,6 +137,44 @@ def test_a_schema_by_which_records_of_before_cannot_be_read(
     assert '"c"' not in str(plain())
 
 
+NARROWED = {
+    "no nulls": ('["null","int"]', '"int"', "the writer's null"),
+    "in a list": (
+        '{"type":"array","items":["null","int"]}',
+        '{"type":"array","items":"int"}',
+        "field b[]: the writer's null",
+    ),
+    "a symbol less": (
+        '{"type":"enum","name":"E","symbols":["x","y"]}',
+        '{"type":"enum","name":"E","symbols":["x"]}',
+        "has no symbol y",
+    ),
+}
+
+
+@pytest.mark.parametrize("how", NARROWED)
+@pytest.mark.parametrize("more", [{}, {"rescuedData": "rest"}])
+def test_a_schema_that_lacks_values_of_before(
+    registry: Registry, caplog: pytest.LogCaptureFixture, how: str, more: dict[str, str]
+) -> None:
+    """Columns have the same type."""
+
+    def register_b(kind: str, others: str = "") -> None:
+        told = f'{{"name":"b","type":{kind}}}{others}'
+        registry.register("t-value", f'{{"type":"record","name":"V","fields":[{told}]}}')
+
+    was, now, why = NARROWED[how]
+    new = ',{"name":"c","type":"int","default":0}'
+    register_b(was)
+    options = given(registry, **more)
+    asked = NewestColumns(options, job(options), None)  # type: ignore[arg-type]
+    register_b(now, new)
+    assert asked() is None
+    assert why in caplog.text
+    register_b(was, new)
+    assert asked() is not None
+
+
 def test_a_registry_that_is_away_stops_nothing(
     registry: Registry, caplog: pytest.LogCaptureFixture
 ) -> None:

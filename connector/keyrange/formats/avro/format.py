@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -30,6 +30,13 @@ class _Avro(WrittenFormat):
 
     def decoder(self, reader: Schema, writer: Schema, settings: ReadSettings) -> Decoder:
         return _decoder(_parsed(writer), _parsed(reader), settings)
+
+    def check_reads(self, reader: Schema, writer: Schema, settings: ReadSettings) -> None:
+        from keyrange.formats.avro.resolution import misfits
+
+        decoder: Any = self.decoder(reader, writer, settings)
+        for why in misfits(decoder.action):
+            raise UnfitSchema(why)
 
     def unframed_decoder(
         self, schema: Schema, writers: Sequence[Schema], settings: ReadSettings

@@ -148,6 +148,16 @@ def parts(action: Action) -> Iterator[Action]:
         yield from parts(each)
 
 
+def misfits(action: Action) -> Iterator[str]:
+    """Which values of the writer's the reader has no place for."""
+    for each in parts(action):
+        if isinstance(each, Misfit):
+            yield each.why
+        elif isinstance(each, Read):
+            known = zip(each.writer.symbols, each.symbols, strict=False)
+            yield from (f"{each.reader} has no symbol {was}" for was, own in known if own is None)
+
+
 def reads_defaults(record: Record) -> bool:
     """Whether its defaults are no constants, since rows differ in what the writer has."""
     return any(record.node.children[at].constant is UNSET for at, _ in record.defaults)
