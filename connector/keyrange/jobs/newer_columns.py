@@ -23,6 +23,7 @@ from keyrange.model.value_forms import Schema, UnfitSchema, ValueForms
 from keyrange.options import SourceOptions
 from keyrange.values.forms import is_asked_for, newest, with_schemas
 from keyrange.values.reading import type_of
+from keyrange.work.outcome_rows import HIDDEN
 
 _log = logging.getLogger(__name__)
 
@@ -105,6 +106,8 @@ class NewestColumns:
 
     def _take(self, forms: ValueForms) -> None:
         table = schema_without_function(replace(self._options, forms=forms)).toNullable()
+        if HIDDEN in table.names:
+            raise UnfitSchema(f"column {HIDDEN!r} is keyrange's own")
         self._newer = {
             "columns": table.json(),
             "schemas": {

@@ -100,6 +100,6 @@ class TableForms:
 
 
 def form_of(job: Job) -> OneForm | TableForms:
-    if len(job.outputs) > 1:
+    if any(each.name for each in job.outputs):
         return TableForms(job)
     return OneForm(job.schema, job.output.keys, job.output.topic)

@@ -93,6 +93,7 @@ def test_new_fields_are_columns_of_the_next_batch(registry: Registry, topic: str
         ([PRICE], "it has no 'id'"),
         (["id int", PRICE], "'id' is int32 and was int64"),
         ([ID, "ID string"], "fields 'id' and 'ID' in value"),
+        ([ID, "_keyrange string"], "column '_keyrange' is keyrange's own"),
     ],
 )
 def test_what_is_more_than_new_fields_is_told_once(

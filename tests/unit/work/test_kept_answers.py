@@ -13,6 +13,7 @@ from keyrange.model.key_ranges import SPACE
 from keyrange.testing import StateHarness
 from keyrange.work.model.work_order import TaskPartition, WorkSettings
 from keyrange.work.records import RowForm
+from keyrange.work.table_forms import form_of
 from keyrange.work.task_context import Job, RowsOf, Task
 from keyrange.work.task_run import run_task
 from samples.working import PLACE, Sent, VirtualAlarm, batch_of
@@ -89,3 +90,18 @@ def test_no_row_of_a_table_in_several_parts_is_left_out(monkeypatch: pytest.Monk
     monkeypatch.setattr(pa, "Table", Large)
     with pytest.raises(ValueError, match="2 GiB"):
         RowForm(pa.schema([("n", pa.int64())])).cast(Large())
+
+
+@pytest.mark.parametrize("names", [["rows"], ["rows", "more"]])
+def test_a_function_answers_by_the_names_that_its_schemas_have(names: list[str]) -> None:
+    columns = pa.schema([("n", pa.int64())])
+    job = Job(
+        {PLACE: TaskPartition((SPACE,))},
+        WorkSettings(),
+        "record",
+        columns,
+        outputs=tuple(RowsOf(columns, name=each) for each in names),
+    )
+    form = form_of(job)
+    rows = form.rows_of(dict.fromkeys(names, (7,)), {})
+    assert [batch.to_pylist() for _, batch, _ in form.parts(rows)] == [[{"n": 7}]] * len(names)
