@@ -62,9 +62,6 @@ _REASONS: Mapping[str, str] = {
         "of a job of Python tasks; transactions are a twentieth. Spark's sink sends while its "
         "tasks read, keyrange when a batch is decided"
     ),
-    "plan.100k.seconds": (
-        "half of it makes a task of each partition, with its split and the leader of what it reads"
-    ),
     "sink.kafka.1KB.*": (
         "CPU of all processes: of ours almost two thirds are Python's, and of these a quarter is "
         "lz4; the rest are Spark's JVM and the broker, which both sides pay for"
