@@ -17,6 +17,8 @@ from nemesis.world import World
 
 _FAR = 1 << 62
 _PARTITIONS_MAX = 8
+# Others lead the partitions of a broker that is away within this.
+_LEADERS_S = 20
 
 
 def _node(world: World, fault: Fault) -> BrokerNode:
@@ -86,9 +88,9 @@ def unclean_election(world: World, supervisor: Supervisor, fault: Fault) -> Heal
     leader, replicas = pairs[int(fault.pick * len(pairs))]
     follower = next(node for node in replicas if node != leader)
     by_id = {node.node_id: node for node in world.cluster.nodes}
+    ends = _ends(world)
     by_id[follower].kill()
     world.reconnect()
-    ends = {number: end for number, (_, end) in world.topics.offsets(world.topic).items()}
 
     def heal() -> None:
         shared = {
@@ -96,7 +98,7 @@ def unclean_election(world: World, supervisor: Supervisor, fault: Fault) -> Heal
             for p in described["partitions"]
             if set(p["replica_nodes"]) == {leader, follower}
         }
-        later = {number: end for number, (_, end) in world.topics.offsets(world.topic).items()}
+        later = _ends(world)
         by_id[leader].kill()
         by_id[follower].start()
         time.sleep(4)
@@ -109,6 +111,20 @@ def unclean_election(world: World, supervisor: Supervisor, fault: Fault) -> Heal
             world.gone.append(Gone(fault.kind, number, ends[number] - 1_000, until, until_n))
 
     return heal
+
+
+def _ends(world: World) -> dict[int, int]:
+    """Where the logs of partitions end. One that was led by who is away is asked for once another
+    leads it: a fault that gives up leaves brokers behind that nobody starts."""
+    until_s = time.monotonic() + _LEADERS_S
+    while True:
+        try:
+            return {number: end for number, (_, end) in world.topics.offsets(world.topic).items()}
+        except KafkaError:
+            if time.monotonic() > until_s:
+                raise
+            world.reconnect()
+            time.sleep(0.5)
 
 
 def recreate_topic(world: World, supervisor: Supervisor, fault: Fault) -> Heal:
