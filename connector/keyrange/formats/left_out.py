@@ -18,38 +18,41 @@ _log: Final = logging.getLogger(__name__)
 _NAMED_MAX: Final = 20
 
 
-def fields_beyond(written: pa.DataType, read: pa.DataType, path: str = "") -> Iterator[str]:
+def fields_beyond(written: pa.DataType, read: pa.DataType) -> Iterator[str]:
     """The paths of the fields, at any depth, that one type has and the other one has not."""
-    if kinds.is_struct(written) and kinds.is_struct(read):
-        known = {each.name: each.type for each in read}
-        for each in written:
-            at = below(path, each.name)
-            if each.name in known:
-                yield from fields_beyond(each.type, known[each.name], at)
-            else:
-                yield at
-    elif is_list(written) and is_list(read):
-        yield from fields_beyond(written.value_type, read.value_type, path)
-    elif kinds.is_map(written) and kinds.is_map(read):
-        yield from fields_beyond(written.item_type, read.item_type, path)
+    return (path for path, _, other in _apart(written, read) if other is None)
 
 
-def changed(newer: pa.DataType, older: pa.DataType, path: str = "") -> Iterator[str]:
+def changed(newer: pa.DataType, older: pa.DataType) -> Iterator[str]:
     """What a type lacks of an older one, or has otherwise; what it has more is no change."""
-    if kinds.is_struct(newer) and kinds.is_struct(older):
-        known = {each.name: each.type for each in newer}
-        for each in older:
-            at = below(path, each.name)
-            if each.name in known:
-                yield from changed(known[each.name], each.type, at)
+    for path, was, is_now in _apart(older, newer):
+        if is_now is None:
+            yield f"it has no {path!r}"
+        elif was is not None:
+            yield f"{path!r} is {is_now} and was {was}"
+
+
+def _apart(
+    one: pa.DataType, other: pa.DataType, path: str = ""
+) -> Iterator[tuple[str, pa.DataType | None, pa.DataType | None]]:
+    """The paths at which two types differ, with what each has there, None where it has nothing:
+    those of the one in its order, and what it has not."""
+    if kinds.is_struct(one) and kinds.is_struct(other):
+        own, others = ({each.name: each.type for each in kind} for kind in (one, other))
+        for name in dict.fromkeys((*own, *others)):
+            at = below(path, name)
+            if name in own and name in others:
+                yield from _apart(own[name], others[name], at)
             else:
-                yield f"it has no {at!r}"
-    elif is_list(newer) and is_list(older):
-        yield from changed(newer.value_type, older.value_type, path)
-    elif kinds.is_map(newer) and kinds.is_map(older) and newer.key_type == older.key_type:
-        yield from changed(newer.item_type, older.item_type, path)
-    elif newer != older:
-        yield f"{path!r} is {newer} and was {older}"
+                yield at, own.get(name), others.get(name)
+    elif is_list(one) and is_list(other):
+        yield from _apart(one.value_type, other.value_type, path)
+    elif kinds.is_map(one) and kinds.is_map(other):
+        if one.key_type != other.key_type:
+            yield path, one, other
+        yield from _apart(one.item_type, other.item_type, path)
+    elif one != other:
+        yield path, one, other
 
 
 def tell(where: str, fields: tuple[str, ...]) -> None:
