@@ -30,9 +30,9 @@ from keyrange.model.columns import PLACE
 from keyrange.model.offsets import OFFSET_MAX, Positions, TopicPartition
 from keyrange.options.commits import CommitOptions
 from keyrange.work.outcome_rows import HIDDEN
+from keyrange.work.timer_places import BEFORE_ALL
 
 _BYTES_PER_TASK: Final = 32 << 20
-_BEFORE_ALL: Final = -1
 
 Bounds = Mapping[TopicPartition, tuple[int, int]]
 # Beside a job's columns: the batch of a row, and the last one that has rows of its record.
@@ -45,7 +45,7 @@ class Span(NamedTuple):
 
     topic: str
     partition: int
-    low: int = _BEFORE_ALL
+    low: int = BEFORE_ALL
     high: int = OFFSET_MAX
     fired_high: int = OFFSET_MAX
 

@@ -52,8 +52,7 @@ class KeyedArrowWorker(ArrowWorker):
         self._made: pa.RecordBatch | None = None
         # Whether of each key only the first timer fires.
         self._only_first = False
-        # Whether it is asked behind which record rows of timers stand; where those do that fire.
-        self._asks_places = task.job.keeps_offsets or any(each.keys for each in task.job.outputs)
+        # The record behind which rows of timers stand that fire now, where that is asked.
         self._behind: int | None = None
         # How many timers the function was given last.
         self._fired_count = 0
@@ -113,7 +112,7 @@ class KeyedArrowWorker(ArrowWorker):
     ) -> Iterator[tuple[int | None, Numbers]]:
         """The rows of keys whose timers fire, by the record behind which their output stands. All
         at once where nobody asks."""
-        if not self._asks_places:
+        if not self._task.timer_places.asked:
             if len(rows):
                 yield None, rows
             return

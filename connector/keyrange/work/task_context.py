@@ -95,6 +95,11 @@ class Job:
         return self.outputs[table] if self.outputs else RowsOf(self.schema)
 
     @property
+    def asks_places(self) -> bool:
+        """Whether it counts behind which record a row of a timer stands."""
+        return self.keeps_offsets or any(each.keys for each in self.outputs)
+
+    @property
     def needs_order(self) -> bool:
         """Whether a record may fail and hold back those behind it, or all are written down. A job
         that says later by DataFrame what is done may explode, join or sort before."""
@@ -119,7 +124,7 @@ class Task:
         self._handed_back: dict[TopicPartition, dict[int, int]] = {}
         self.bounds: dict[TopicPartition, Numbers] = {}
         self.order = OrderCheck(self.bounds)
-        self.timer_places = TimerPlaces(self.bounds, self.known)
+        self.timer_places = TimerPlaces(self.bounds, self.known, job.asks_places)
         self.blocks = Blocks()
         self.done: dict[TopicPartition, int] = {}
         # Of these the records without a value, where values are read: they say nothing of a schema.

@@ -14,7 +14,8 @@ from keyrange.work.record_stretches import Numbers, RecordStretch, cell_numbers
 
 # A column of such places alone.
 FIRED: Final = "fired"
-_BEFORE_ALL: Final = -1
+# The place before the first record of a partition.
+BEFORE_ALL: Final = -1
 
 
 def timer_places(
@@ -34,22 +35,25 @@ def timer_places(
 
 
 class TimerPlaces:
-    """Behind which records timers of a task fire. `bounds` are the lower ends of the cells of
-    partitions, of which `known` says what the task knows."""
+    """Behind which records timers of a task fire, if that is `asked`. `bounds` are the lower ends
+    of the cells of partitions, of which `known` says what the task knows."""
 
     def __init__(
         self,
         bounds: Mapping[TopicPartition, Numbers],
         known: Callable[[TopicPartition], TaskPartition],
+        asked: bool,
     ) -> None:
-        self._bounds, self._known = bounds, known
-        # Of each cell the last record that was worked on, _BEFORE_ALL for none.
+        self._bounds, self._known, self.asked = bounds, known, asked
+        # Of each cell the last record that was worked on, BEFORE_ALL for none.
         self._last: dict[TopicPartition, Numbers] = {}
 
     def came(self, stretch: RecordStretch) -> None:
         """Records were worked on."""
+        if not self.asked:
+            return
         bounds = self._bounds[stretch.partition]
-        last = self._last.setdefault(stretch.partition, np.full(len(bounds), _BEFORE_ALL))
+        last = self._last.setdefault(stretch.partition, np.full(len(bounds), BEFORE_ALL))
         # The last one that is written stays.
         last[cell_numbers(bounds, stretch.key_hashes)] = stretch.offsets
 
@@ -62,14 +66,14 @@ class TimerPlaces:
             return None
         # Records of other key ranges may be far ahead of the next ones of its key.
         cell = int(cell_numbers(self._bounds[partition], np.array([key_hash]))[0])
-        last = _BEFORE_ALL if worked_on is None else int(worked_on[cell])
+        last = BEFORE_ALL if worked_on is None else int(worked_on[cell])
         if begins and not has_waited:
             last = max(last, begins[cell] - 1)
-        return last if begins or last != _BEFORE_ALL else None
+        return last if begins or last != BEFORE_ALL else None
 
     def of_failed(self, partition: TopicPartition, behind: int | None) -> int | None:
         """As `behind`, of a timer that has failed, whose key's records have waited since: where
         rows are held it stands where it did then, or before all where nobody asked that."""
         if not self._known(partition).begins:
             return None
-        return _BEFORE_ALL if behind is None else behind
+        return BEFORE_ALL if behind is None else behind
