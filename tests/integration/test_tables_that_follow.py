@@ -66,6 +66,13 @@ class Orders:
     def start(self) -> StreamingQuery:
         return self.job.start(into=self.into, trigger=RUNS, **self.given)
 
+    def started(self, rows: list[Any]) -> StreamingQuery:
+        """A query whose table has these rows."""
+        query = self.start()
+        wait_until(lambda: DeltaTable.is_deltatable(str(self.job.table)))
+        has(query, self.rows, rows)
+        return query
+
     def run(self) -> None:
         self.job.run(into=self.into, **self.given)
 
@@ -93,9 +100,7 @@ def test_a_field_of_a_schema_that_is_registered_while_the_query_runs(
     if how == "keys":
         orders.into |= {"keys": ["id"]}
     orders.write("", {"id": 1}, {"id": 2})
-    query = orders.start()
-    wait_until(lambda: DeltaTable.is_deltatable(str(job.table)))
-    has(query, orders.rows, [(1, "no column"), (2, "no column")])
+    query = orders.started([(1, "no column"), (2, "no column")])
     time.sleep(ASKED_S)
     orders.write(NOTE, {"id": 3, "note": "a"}, {"id": 4, "note": "b"})
     has(query, orders.rows, [(1, None), (2, None), (3, "a"), (4, "b")])
@@ -114,9 +119,7 @@ def test_a_schema_that_lacks_a_field_takes_none_from_the_table(
     """Records of before are in the same batches. What came with it is there from the next start."""
     orders = Orders(job, registry)
     orders.write(NOTE, {"id": 1, "note": "a"})
-    query = orders.start()
-    wait_until(lambda: DeltaTable.is_deltatable(str(job.table)))
-    has(query, orders.rows, [(1, "a")])
+    query = orders.started([(1, "a")])
     time.sleep(ASKED_S)
     other = NOTE.replace("note", "more")
     before, after = (
@@ -138,9 +141,7 @@ def test_a_field_that_the_table_cannot_take_stops_the_query_before_it_is_written
 ) -> None:
     orders = Orders(job, registry, **(individual(job.home) if mode == "individual" else {}))
     orders.write("", {"id": 1})
-    query = orders.start()
-    wait_until(lambda: DeltaTable.is_deltatable(str(job.table)))
-    has(query, orders.rows, [(1, "no column")])
+    query = orders.started([(1, "no column")])
     time.sleep(ASKED_S)
     version = DeltaTable(job.table).version()
     local = '{"type":"long","logicalType":"local-timestamp-micros"}'
@@ -166,9 +167,7 @@ def test_a_driver_that_fails_where_the_column_comes(
 ) -> None:
     orders = Orders(job, registry, **(individual(job.home) if mode == "individual" else {}))
     orders.write("", {"id": 1})
-    query = orders.start()
-    wait_until(lambda: DeltaTable.is_deltatable(str(job.table)))
-    has(query, orders.rows, [(1, "no column")])
+    query = orders.started([(1, "no column")])
     whole: Callable[..., Any] = SinkTable.append
 
     def crashing(*arguments: Any, **named: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from keyrange.formats.schema_document import schema_of_ddl
 from keyrange.model.key_ranges import KeyRange
 from keyrange.model.offsets import TopicPartition
 from keyrange.work.model.outcome import Cause
@@ -17,6 +18,10 @@ from keyrange.work.task_context import Job, Task
 from keyrange.work.task_run import run_task
 
 PLACE = TopicPartition("t", 0)
+TIMED_RECORDS = schema_of_ddl(
+    "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, "
+    "headers array<struct<key string, value binary>>, keyHash long"
+)
 OUTPUT = pa.schema([pa.field("offset", pa.int64()), pa.field("text", pa.string())])
 
 

@@ -10,7 +10,6 @@ import pyarrow.compute as pc
 import pytest
 
 import keyrange
-from keyrange.formats.schema_document import schema_of_ddl
 from keyrange.keyed_state.state_handles import instant, microseconds
 from keyrange.keyed_state.variables import StateForm, timer_variables, variables_of
 from keyrange.model.key_ranges import SPACE, hash_of
@@ -23,15 +22,11 @@ from keyrange.work.model.work_order import TaskPartition, WorkSettings
 from keyrange.work.state_in_memory import FoldedState, told_in
 from keyrange.work.task_context import Job, Task
 from keyrange.work.task_run import run_task
-from samples.working import VirtualAlarm
+from samples.working import TIMED_RECORDS, VirtualAlarm
 
 AT = TopicPartition("t", 0)
 KEY = b"k"
 HASH = hash_of(KEY)
-RECORDS = schema_of_ddl(
-    "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, "
-    "headers array<struct<key string, value binary>>, keyHash long"
-)
 NO_ROWS = pa.RecordBatch.from_pylist([], pa.schema([("n", pa.int64())]))
 
 
@@ -84,7 +79,7 @@ class Key:
             }
             for at in sorted([*offsets, *(again or [])])
         ]
-        batches = [pa.RecordBatch.from_pylist(rows, RECORDS)] if rows else []
+        batches = [pa.RecordBatch.from_pylist(rows, TIMED_RECORDS)] if rows else []
         said: dict[int, Cause] = {}
         for found in run_task(Task(job, VirtualAlarm(lambda _: 0)), batches, self.states):
             said |= {told["offset"]: Cause(told["cause"]) for told in told_in(found, "outcome")}

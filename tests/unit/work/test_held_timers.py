@@ -8,7 +8,6 @@ import pyarrow as pa
 import pytest
 
 import keyrange
-from keyrange.formats.schema_document import schema_of_ddl
 from keyrange.keyed_state.state_handles import instant
 from keyrange.keyed_state.variables import StateForm, timer_variables, variables_of
 from keyrange.model.key_ranges import SPACE, hash_of, split_evenly
@@ -19,13 +18,9 @@ from keyrange.work.model.work_order import TaskPartition, WorkSettings
 from keyrange.work.state_in_memory import FoldedState, told_in
 from keyrange.work.task_context import Job, RowsOf, Task
 from keyrange.work.task_run import run_task
-from samples.working import VirtualAlarm
+from samples.working import TIMED_RECORDS, VirtualAlarm
 
 AT = TopicPartition("t", 0)
-RECORDS = schema_of_ddl(
-    "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, "
-    "headers array<struct<key string, value binary>>, keyHash long"
-)
 ROWS = pa.schema([("name", pa.string()), ("offset", pa.int64())])
 CELLS = tuple(split_evenly(SPACE, 2))
 LOW, HIGH = (
@@ -78,7 +73,7 @@ class Batches:
             }
             for key, at in records
         ]
-        whole = pa.RecordBatch.from_pylist(rows, RECORDS)
+        whole = pa.RecordBatch.from_pylist(rows, TIMED_RECORDS)
         batches = [whole.slice(first, at_once) for first in range(0, len(rows), at_once)]
         found: list[tuple[str, int | None, bool]] = []
         for made in run_task(Task(job, VirtualAlarm(lambda _: 0)), batches, self.states):

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 
 import keyrange
-from keyrange.formats.schema_document import schema_of_ddl
 from keyrange.keyed_state.due_timers import next_timer
 from keyrange.keyed_state.variables import StateForm, timer_variables, variables_of
 from keyrange.model.key_ranges import SPACE, KeyRange, hash_of
@@ -23,16 +22,12 @@ from keyrange.work.model.work_order import TaskPartition, WorkSettings
 from keyrange.work.state_in_memory import FoldedState, told_in
 from keyrange.work.task_context import Job, Task
 from keyrange.work.task_run import run_task
-from samples.working import VirtualAlarm
+from samples.working import TIMED_RECORDS, VirtualAlarm
 
 AT = TopicPartition("t", 0)
 KEY = b"k"
 HASH = hash_of(KEY)
 DUE = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=5)
-RECORDS = schema_of_ddl(
-    "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, "
-    "headers array<struct<key string, value binary>>, keyHash long"
-)
 
 
 class Changed(FoldedState):
@@ -80,7 +75,7 @@ def worked_on(
         {"key": KEY, "topic": "t", "partition": 0, "offset": at, "timestamp": DUE, "keyHash": HASH}
         for at in offsets
     ]
-    batches = [pa.RecordBatch.from_pylist(rows, RECORDS)] if rows else []
+    batches = [pa.RecordBatch.from_pylist(rows, TIMED_RECORDS)] if rows else []
 
     def cost_ms(argument: Any) -> float:
         # Records take most of the time that there is, and timers more than that.
