@@ -67,10 +67,7 @@ class DeltaStore:
     def refresh(self) -> bool:
         with self._reading():
             before = self._log.table
-            try:
-                self._log.refresh()
-            except self._log.delta.exceptions.TableNotFoundError:
-                self._refuse_missing()
+            if not self._find():
                 return False
             if self._log.table is not before:
                 self._check()
@@ -236,19 +233,34 @@ class DeltaStore:
 
         self._log.append(replaced, told, operation="OPTIMIZE", holds=holds)
 
-    def _refuse_missing(self) -> None:
-        """Raises where there is to be a table, or something else."""
-        if self._table_id:
-            raise error(self._conditions.gone, "the table was deleted", table=self.uri) from None
-        path = Path(as_object_store_names(self.uri))
-        if path.is_dir() and any(each.name != "_delta_log" for each in path.iterdir()):
-            message = "there are files at the place of the table, and no log of Delta's"
-            if is_checkpoint(self.uri):
-                message = (
-                    "a checkpoint is at the place of the table; `keyrange checkpoint show` and "
-                    "`keyrange watch` take one"
-                )
-            raise error("FOREIGN_TABLE", message, table=self.uri)
+    def _find(self) -> bool:
+        """Whether there is a table. Raises where there was one, or there is something else."""
+        missing = self._log.delta.exceptions.TableNotFoundError
+        try:
+            self._log.refresh()
+        except missing:
+            if self._table_id:
+                message = "the table was deleted"
+                raise error(self._conditions.gone, message, table=self.uri) from None
+            path = Path(as_object_store_names(self.uri))
+            if not path.is_dir() or all(each.name == "_delta_log" for each in path.iterdir()):
+                return False
+            # Whoever makes the table writes its log before files: these may be younger than the
+            # look for a log.
+            try:
+                self._log.refresh()
+            except missing:
+                raise self._foreign() from None
+        return True
+
+    def _foreign(self) -> KeyrangeError:
+        message = "there are files at the place of the table, and no log of Delta's"
+        if is_checkpoint(self.uri):
+            message = (
+                "a checkpoint is at the place of the table; `keyrange checkpoint show` and "
+                "`keyrange watch` take one"
+            )
+        return error("FOREIGN_TABLE", message, table=self.uri)
 
     def _create(self) -> None:
         properties = self._layout.properties()

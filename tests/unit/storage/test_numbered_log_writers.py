@@ -45,6 +45,24 @@ def test_of_drivers_that_make_the_table_together_one_does(subject: Subject, tmp_
         assert len(list(subject.open(path).history())) == 1
 
 
+def test_a_table_that_another_driver_makes_between_two_looks_is_not_taken_for_foreign(
+    subject: Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, real, looks = tmp_path / "table", DeltaLog.open, []
+
+    def overtaken(log: DeltaLog) -> None:
+        looks.append(log)
+        try:
+            real(log)
+        except log.delta.exceptions.TableNotFoundError:
+            if len(looks) == 1:
+                subject.fill(path)
+            raise
+
+    monkeypatch.setattr(DeltaLog, "open", overtaken)
+    assert subject.last(subject.open(path)) == 3
+
+
 def test_rows_that_were_copied_into_a_new_table_are_written_on(
     subject: Subject, path: Path, tmp_path: Path
 ) -> None:
