@@ -201,13 +201,22 @@ class TimedJob:
         assert {row["key"]: row["text"] for row in last} == {k: v[-1] for k, v in wanted.items()}
 
 
-@pytest.fixture(params=["record", "arrow"])
+def jobs(usual: str) -> pytest.MarkDecorator:
+    """A job whose function has records or batches; the other one in the long form."""
+    [other] = {"record", "arrow"} - {usual}
+    return pytest.mark.parametrize(
+        "job", [usual, pytest.param(other, marks=pytest.mark.slow)], indirect=True
+    )
+
+
+@pytest.fixture
 def job(
     spark: SparkSession, topics: Topics, tmp_path: Path, request: pytest.FixtureRequest
 ) -> TimedJob:
     return TimedJob(spark, topics, tmp_path, request.param)
 
 
+@jobs("record")
 def test_rows_of_timers_wait_with_what_was_read_before_them(job: TimedJob) -> None:
     job.produce(("a1", 0), ("b1!", 0), ("c1", 0), ("a2", 0.5))
     job.run()
@@ -228,6 +237,7 @@ def test_rows_of_timers_wait_with_what_was_read_before_them(job: TimedJob) -> No
     job.check(done | {"a": done["a"] + " ~3", "c": done["c"] + " ~2", "d": "d1 ~1", "e": "e1"})
 
 
+@jobs("arrow")
 def test_rows_of_a_timer_that_failed_stand_before_the_records_that_waited_for_it(
     job: TimedJob,
 ) -> None:
@@ -245,6 +255,7 @@ def test_rows_of_a_timer_that_failed_stand_before_the_records_that_waited_for_it
     job.run_until({"a": "a1? ~1 a2", "b": "b1! ~1", "d": "d1 d2"})
 
 
+@jobs("record")
 def test_what_fired_once_more_behind_a_reset_is_there_once(job: TimedJob) -> None:
     job.produce(("a1", 0), ("c1", 0))
     job.run()
