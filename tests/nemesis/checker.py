@@ -92,12 +92,13 @@ def waiting(
 
 def doubled(facts: Facts) -> Iterator[str]:
     """Records that are there more often than once, and once more for each time that somebody asked
-    for it; or in the table and among the dead letters."""
+    for it, or sent it twice; or in the table and among the dead letters."""
     rows = Counter(row.place for row in facts.rows)
     letters = Counter(letter.place for letter in facts.letters)
     for place in sorted(rows.keys() | letters.keys()):
         times = rows[place] + letters[place]
-        if times > 1 + sum(again.handed(place) for again in facts.again):
+        asked = sum(again.handed(place) for again in facts.again)
+        if times > 1 + asked + (place.n in facts.in_both_logs):
             yield f"{place}: {rows[place]} rows, {letters[place]} dead letters"
 
 
@@ -115,7 +116,7 @@ def foreign(facts: Facts) -> Iterator[str]:
 
 def disordered(facts: Facts) -> Iterator[str]:
     """Keys whose records were worked on, or came to the table, in another order than they were
-    sent. A record that somebody had handed out again has no place in that order."""
+    sent. A record that somebody had handed out again, or sent twice, has no place in that order."""
     yield from _disordered(facts, facts.rows)
     yield from _disordered(facts, facts.copies or ())
 
@@ -123,8 +124,8 @@ def disordered(facts: Facts) -> Iterator[str]:
 def _disordered(facts: Facts, rows_of_a_place: Sequence[Row]) -> Iterator[str]:
     by_key: dict[str, list[Row]] = defaultdict(list)
     for row in rows_of_a_place:
-        replayed = row.place in facts.replayed
-        if not replayed and not any(again.handed(row.place) for again in facts.again):
+        twice = row.place in facts.replayed or row.place.n in facts.in_both_logs
+        if not twice and not any(again.handed(row.place) for again in facts.again):
             by_key[row.key].append(row)
     for key, rows in by_key.items():
         rows.sort(key=lambda row: row.place.n)

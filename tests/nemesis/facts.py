@@ -134,7 +134,7 @@ class ResetCommit(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Gone:
     """What a fault took away: of `partition` (-1: all) the records from `from_offset` on and before
-    `until_offset` with numbers below `until_n`. They may be missing; never twice."""
+    `until_offset` with numbers below `until_n`. They may be missing."""
 
     fault: str
     partition: int
@@ -196,6 +196,9 @@ class Facts:
     unsure: frozenset[int] = frozenset()
     gone: Sequence[Gone] = ()
     again: Sequence[Again] = ()
+    # Numbers that nobody had acknowledged when a log was cut back: a producer that sent them again
+    # may have written them twice, to the log that was cut off and in its place.
+    in_both_logs: frozenset[int] = frozenset()
     # Dead letters that somebody had worked on once more.
     replayed: frozenset[Place] = frozenset()
     # What was asked for again when Kafka no longer had it.

@@ -309,6 +309,7 @@ class Run:
             unsure=world.feeder.unsure,
             gone=world.gone,
             again=list(world.resets.values()),
+            in_both_logs=frozenset(world.in_both_logs),
             replayed=frozenset(each.place for each in replayed(world)),
             unreadable=frozenset(world.unreadable),
             ends=self.supervisor.ends,

@@ -58,6 +58,7 @@ class World:
         self.resets: dict[ResetCommit, Again] = {}
         # What was deleted behind the committed position, and what of it was asked for again.
         self.deleted: list[Gone] = []
+        self.in_both_logs: set[int] = set()
         self.unreadable: set[Place] = set()
         self.complaints: list[tuple[str, str]] = []
         self.starts: list[Start] = []

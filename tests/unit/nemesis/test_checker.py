@@ -66,6 +66,14 @@ def test_a_dead_letter_that_is_there_twice() -> None:
     assert found(replace(GOOD, letters=[*GOOD.letters, *GOOD.letters])) == ["doubled"]
 
 
+def test_what_was_sent_again_to_a_log_that_was_cut_back_may_be_there_from_both() -> None:
+    twice = replace(GOOD, rows=[*GOOD.rows, row(PLACES[3], at=99)])
+    sent_again = replace(twice, in_both_logs=frozenset({3}))
+    assert found(sent_again) == []
+    assert found(replace(sent_again, rows=[*sent_again.rows, row(PLACES[3])])) == ["doubled"]
+    assert "doubled" in found(replace(twice, in_both_logs=frozenset({4})))
+
+
 def test_what_was_handed_out_again_on_request_may_be_there_once_more() -> None:
     twice = replace(GOOD, rows=[*GOOD.rows, row(PLACES[3], at=99)])
     asked = replace(twice, again=[Again(0, 2, 4)])
