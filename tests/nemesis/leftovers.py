@@ -31,11 +31,15 @@ ExecutorDirectory(usual_settings(0, 0))
 
 
 class Usage:
-    """How many descriptors and threads the Python processes of a run have, now and then."""
+    """How many descriptors and threads the Python processes of a run have, now and then.
+
+    What a process keeps it has at two looks: delta-rs opens all entries of a log at once for a
+    moment."""
 
     def __init__(self) -> None:
         self._first: dict[tuple[int, float], tuple[int, int]] = {}
-        self._last: dict[tuple[int, float], tuple[int, int, str]] = {}
+        # The last look, and the one before.
+        self._last: dict[tuple[int, float], tuple[tuple[int, int], tuple[int, int], str]] = {}
         self._threads: dict[tuple[int, float], Counter[str]] = {}
         # Where the executors write their logs.
         self.directories: set[Path] = set()
@@ -53,15 +57,17 @@ class Usage:
                     threads = _threads_of(process.pid)
                     found = (process.num_fds(), threads.total())
                     self._first.setdefault(name, found)
-                    self._last[name] = (*found, what)
+                    before, *_ = self._last.get(name, (found,))
+                    self._last[name] = (found, before, what)
                     self._threads[name] = threads
             except psutil.Error:
                 continue
 
     def grown(self, connections: int) -> Iterator[tuple[str, str]]:
         """`connections` are those to the store that may be open."""
-        for name, (fds, threads, what) in self._last.items():
+        for name, (*looks, what) in self._last.items():
             before = self._first[name]
+            fds, threads = map(min, *looks)
             if fds > before[0] + _GROWTH_MAX + connections:
                 yield "descriptors", f"{what} {name[0]}: {before[0]} at first, {fds} in the end"
             if threads > before[1] + _GROWTH_MAX:
