@@ -248,13 +248,7 @@ def others(value: Any, kind: pa.DataType) -> Iterator[Any]:
 LATE = replace(FULL, times={FLIGHTS: replace(PAST, late=3)})
 
 
-@pytest.mark.parametrize(
-    "commit",
-    [
-        *(pytest.param(each, marks=pytest.mark.ordinary) for each in (FULL, LATE)),
-        fence(2, group_seq=7, driver="a", claim="{}"),
-    ],
-)
+@pytest.mark.parametrize("commit", [FULL, LATE, fence(2, group_seq=7, driver="a", claim="{}")])
 def test_nothing_of_a_commit_changes_without_being_noticed(commit: Commit) -> None:
     """Each value of each row, in that row alone and in all of them."""
     rows = rows_of(commit).to_pylist()
