@@ -100,7 +100,7 @@ def unclean_election(world: World, supervisor: Supervisor, fault: Fault) -> Heal
         }
         later = _ends(world)
         by_id[leader].kill()
-        world.in_both_logs |= world.feeder.unsure
+        world.unsure_at_cuts |= world.feeder.unsure
         by_id[follower].start()
         time.sleep(4)
         by_id[leader].start()

@@ -309,7 +309,10 @@ class Run:
             unsure=world.feeder.unsure,
             gone=world.gone,
             again=list(world.resets.values()),
-            in_both_logs=frozenset(world.in_both_logs),
+            # Of the others some were given up long before: nobody has sent them again.
+            in_both_logs=frozenset(
+                place.n for place in world.feeder.sent if place.n in world.unsure_at_cuts
+            ),
             replayed=frozenset(each.place for each in replayed(world)),
             unreadable=frozenset(world.unreadable),
             ends=self.supervisor.ends,

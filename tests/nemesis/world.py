@@ -58,8 +58,9 @@ class World:
         self.resets: dict[ResetCommit, Again] = {}
         # What was deleted behind the committed position, and what of it was asked for again.
         self.deleted: list[Gone] = []
-        self.in_both_logs: set[int] = set()
         self.unreadable: set[Place] = set()
+        # Numbers that nobody had acknowledged when a log was cut back.
+        self.unsure_at_cuts: set[int] = set()
         self.complaints: list[tuple[str, str]] = []
         self.starts: list[Start] = []
         self.say: Callable[[str], None] = print
