@@ -76,7 +76,8 @@ class Log:
             return "INVALID_PRODUCER_EPOCH"
         span = (part.sequence, part.batch.records)
         if producer.epoch > self.epoch:
-            if part.sequence:
+            # With nothing of the producer any sequence number will do.
+            if part.sequence and self.epoch >= 0:
                 return "OUT_OF_ORDER_SEQUENCE_NUMBER"
             self.last = []
         elif span in self.last:

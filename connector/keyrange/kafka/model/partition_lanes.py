@@ -4,6 +4,10 @@ A broker takes a batch only behind the one before it, and knows the last five ba
 again (KIP-98): so at most five are in flight, and what was not acknowledged is sent again as often
 as need be. After a failure nothing is sent until all that is in flight has been answered, or was
 lost: then all that is not acknowledged goes again, in order, to whoever leads by then.
+
+The first batch of a producer's epoch goes alone. A broker that does not know the epoch yet takes
+whatever comes first, also the second batch where it has just refused the first one, which it then
+never takes (brokers before 4.0, and later ones with `transaction.version` 1).
 """
 
 from __future__ import annotations
@@ -65,6 +69,8 @@ class Lane:
         self.last_error = ""
         self._backoff = backoff
         self._sequence = 0
+        # Whether the broker has taken a batch of this epoch.
+        self._is_known = False
         self._waiting: deque[_Flight] = deque()
         # What was sent, in order, from the first that is not acknowledged on.
         self._sent: deque[_Flight] = deque()
@@ -94,7 +100,8 @@ class Lane:
 
     def next_part(self, now_ms: int) -> Part | None:
         """What to send now, if anything."""
-        full = self._drains or self._flying >= IN_FLIGHT_MAX
+        most = IN_FLIGHT_MAX if self._is_known else 1
+        full = self._drains or self._flying >= most
         if full or now_ms < self._retry_at_ms or not self._waiting:
             return None
         return self._waiting[0].part
@@ -117,6 +124,7 @@ class Lane:
             return Verdict.AGAIN
         if outcome.error not in APPENDED:
             return Verdict.FAILED
+        self._is_known = True
         self._landed(flight, _State.DONE)
         return Verdict.ACKNOWLEDGED
 
@@ -142,7 +150,7 @@ class Lane:
         self._drains, self._failures, self._retry_at_ms, self.last_error = False, 0, 0, ""
         self._flying, self.is_added = 0, False
         if not same_epoch:
-            self._sequence = 0
+            self._sequence, self._is_known = 0, False
 
     def _landed(self, flight: _Flight, state: _State) -> None:
         flight.state = state
