@@ -19,6 +19,7 @@ from keyrange.kafka.model.sender_messages import (
     FindLeaders,
     InitProducerId,
 )
+from keyrange.model.offsets import TopicPartition
 from keyrange.text.transitions import transitions
 
 
@@ -109,9 +110,7 @@ _CONDITIONS: Final[dict[str, Collection[str]]] = {
 }
 _SAID: Final[dict[type, str]] = {
     InitProducerId: "a producer id",
-    FetchToken: "the group's offset",
     AddOffsets: "adding the group to the transaction",
-    CommitToken: "the token",
     EndTransaction: "the end of the transaction",
 }
 
@@ -122,9 +121,13 @@ def condition(name: str) -> str:
     return next(found, "TRANSACTION_REFUSED")
 
 
-def said(request: object) -> str:
-    """A request in an error's words."""
+def said(request: object, place: TopicPartition) -> str:
+    """A request in an error's words; `place` is where the group's offset is."""
     match request:
+        case FetchToken():
+            return f"asking for the group's offset for {place}"
+        case CommitToken():
+            return f"the group's offset for {place}"
         case FindCoordinator(keeper):
             return f"the coordinator of the {keeper}"
         case AddPartitions(partitions=partitions):

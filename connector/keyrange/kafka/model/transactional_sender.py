@@ -201,7 +201,7 @@ class TransactionalSender:
             # What was asked in a phase that is over concerns this one only if it fences the sender.
             if self._step.phase is not self.phase and type(send.request) in KEEPERS:
                 if outcome.error in FENCED:
-                    self._refused(outcome, said(send.request))
+                    self._refused(outcome, said(send.request, self.settings.place))
             elif outcome.error == NONE:
                 self._succeeded(send.request, answer)
             else:
@@ -350,7 +350,7 @@ class TransactionalSender:
                 self._keepers.pop(keeper, None)
             self._pause(name)
         else:
-            self._refused(outcome, said(request))
+            self._refused(outcome, said(request, self.settings.place))
 
     def _refused(self, outcome: Outcome, what: str, batch: Batch | None = None) -> None:
         """What does not pass: the transaction is aborted, or where none is the sender is over. One
