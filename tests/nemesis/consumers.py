@@ -88,6 +88,8 @@ class Consumers:
         return []
 
     def stop(self, timeout_s: float = 60) -> int | None:
+        """How the worst of them ended that were there to be asked; None if one did not."""
+        self.tick()
         self.asked_to_stop = True
         codes = []
         until = time.monotonic() + timeout_s
