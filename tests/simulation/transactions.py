@@ -71,13 +71,12 @@ class Log:
     # (first sequence, records) of the last five batches.
     last: list[tuple[int, int]] = field(default_factory=list)
 
-    def append(self, producer: Producer, part: Part) -> str:
+    def append(self, producer: Producer, part: Part, takes_any_first: bool) -> str:
         if producer.epoch < self.epoch:
             return "INVALID_PRODUCER_EPOCH"
         span = (part.sequence, part.batch.records)
         if producer.epoch > self.epoch:
-            # With nothing of the producer any sequence number will do.
-            if part.sequence and self.epoch >= 0:
+            if part.sequence and not (takes_any_first and self.epoch < 0):
                 return "OUT_OF_ORDER_SEQUENCE_NUMBER"
             self.last = []
         elif span in self.last:
@@ -231,7 +230,7 @@ class Cluster:
             return "INVALID_PRODUCER_EPOCH"
         elif self.state != "ONGOING" or place not in self.partitions:
             return "INVALID_TXN_STATE"
-        error = self.logs[place].append(producer, part)
+        error = self.logs[place].append(producer, part, not self.bumps_epochs)
         return "REQUEST_TIMED_OUT" if error == "NONE" and self._maybe(0.05) else error
 
     def _end(self, producer: Producer, commits: bool) -> Answer:

@@ -269,6 +269,11 @@ def test_nothing_goes_behind_a_first_batch_that_was_not_taken_yet() -> None:
     answered(driven, first, "NONE")
     assert sequences(sent(driven, 10_000)) == [2]
 
+    # With version 2 it takes no other batch as the first one.
+    driven = Driven(bumps_epochs=True)
+    driven.transaction(batch(), batch())
+    assert sequences(sent(driven, 0)) == [0, 2]
+
 
 def again_after(first: Callable[[Driven, Send], None]) -> list[int]:
     """What is sent again when the first of seven batches was not taken."""

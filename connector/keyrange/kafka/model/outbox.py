@@ -33,8 +33,8 @@ class Refused(NamedTuple):
 class Outbox:
     """Lanes by partition, the leaders as far as they are known, and the requests in flight.
 
-    `adds`: a partition has to be part of the transaction before a batch may go there. To be read:
-    `unacknowledged_bytes` of the batches that were put in.
+    `adds`: a partition has to be part of the transaction before a batch may go there, as with
+    `transaction.version` 1. To be read: `unacknowledged_bytes` of the batches that were put in.
     """
 
     def __init__(self, request_bytes: int, backoff: Backoff, adds: bool) -> None:
@@ -61,7 +61,7 @@ class Outbox:
     def put(self, batch: Batch, expires_ms: int) -> None:
         lane = self._lanes.get(batch.partition)
         if lane is None:
-            lane = self._lanes[batch.partition] = Lane(self._backoff)
+            lane = self._lanes[batch.partition] = Lane(self._backoff, self._adds)
         lane.put(batch, expires_ms)
         self.unacknowledged_bytes += batch.size_bytes
 

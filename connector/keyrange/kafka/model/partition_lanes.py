@@ -5,9 +5,9 @@ again (KIP-98): so at most five are in flight, and what was not acknowledged is 
 as need be. After a failure nothing is sent until all that is in flight has been answered, or was
 lost: then all that is not acknowledged goes again, in order, to whoever leads by then.
 
-The first batch of a producer's epoch goes alone. A broker that does not know the epoch yet takes
-whatever comes first, also the second batch where it has just refused the first one, which it then
-never takes (brokers before 4.0, and later ones with `transaction.version` 1).
+With `transaction.version` 1 the first batch of a producer's epoch goes alone: a broker that does
+not know the epoch yet takes whatever comes first, also the second batch where it has just refused
+the first one, which it then never takes.
 """
 
 from __future__ import annotations
@@ -60,11 +60,12 @@ class _Flight:
 class Lane:
     """The batches of one transaction for one partition. Times are of a clock that never goes back.
 
-    `is_added`: the partition is part of the transaction. `last_error` is the last of those that
-    pass.
+    `first_alone`: brokers take any batch as the first one of an epoch. `is_added`: the partition is
+    part of the transaction. `last_error` is the last of those that pass.
     """
 
-    def __init__(self, backoff: Backoff) -> None:
+    def __init__(self, backoff: Backoff, first_alone: bool) -> None:
+        self._first_alone = first_alone
         self.is_added = False
         self.last_error = ""
         self._backoff = backoff
@@ -100,7 +101,7 @@ class Lane:
 
     def next_part(self, now_ms: int) -> Part | None:
         """What to send now, if anything."""
-        most = IN_FLIGHT_MAX if self._is_known else 1
+        most = 1 if self._first_alone and not self._is_known else IN_FLIGHT_MAX
         full = self._drains or self._flying >= most
         if full or now_ms < self._retry_at_ms or not self._waiting:
             return None
