@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from brokers.broker_certificates import PASSWORD, TlsFiles, make_tls
 from keyrange.embedded.broker import BrokerNode, EmbeddedBroker, EmbeddedCluster
 from keyrange.embedded.settings import BrokerSettings
+from keyrange.options.kafka_properties import ClientSettings
+from keyrange.options.secrets import Secret
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 SCRAM_MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+# Server properties: users need rights, and whoever does not log in has all.
+ASKS_FOR_RIGHTS = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS",
+}
 _MODULE = "org.apache.kafka.common.security.{}LoginModule required"
 
 
@@ -77,6 +84,18 @@ class SecuredCluster(EmbeddedCluster):
 
 class SecuredBroker(SecuredCluster, EmbeddedBroker):
     """A cluster of one."""
+
+
+def as_user(settings: ClientSettings, broker: SecuredBroker, user: str) -> ClientSettings:
+    """Settings of a client that logs in to the broker with PLAIN as one of its users."""
+    return replace(
+        settings,
+        bootstrap_servers=(("127.0.0.1", broker.nodes[0].port("SASL_PLAINTEXT")),),
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="PLAIN",
+        sasl_username=Secret(user),
+        sasl_password=Secret(broker.secured.users[user]),
+    )
 
 
 def _sasl(settings: SecuredSettings) -> dict[str, str]:

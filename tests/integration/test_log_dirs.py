@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
-from dataclasses import replace
 
 from brokers.real_broker import PASSWORD, USER
-from brokers.secured_brokers import SecuredBroker, SecuredSettings
+from brokers.secured_brokers import ASKS_FOR_RIGHTS, SecuredBroker, SecuredSettings, as_user
 from keyrange.embedded.broker import EmbeddedBroker
 from keyrange.guard.log_dirs import LogDirReader
-from keyrange.options.kafka_properties import Secret
 from spark.sources import client
-
-AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
 
 def test_a_broker_tells_the_size_of_its_volume(broker: EmbeddedBroker) -> None:
@@ -38,20 +34,11 @@ def test_a_principal_without_rights_sees_nothing_and_not_room() -> None:
     settings = SecuredSettings(
         listeners=("SASL_PLAINTEXT",),
         users={USER: PASSWORD},
-        properties={"authorizer.class.name": AUTHORIZER, "super.users": "User:ANONYMOUS"},
+        properties=ASKS_FOR_RIGHTS,
     )
     with SecuredBroker(settings) as broker:
         plain = client(broker)
-        [server] = plain.bootstrap_servers
-        denied = replace(
-            plain,
-            bootstrap_servers=((server[0], broker.nodes[0].port("SASL_PLAINTEXT")),),
-            security_protocol="SASL_PLAINTEXT",
-            sasl_mechanism="PLAIN",
-            sasl_username=Secret(USER),
-            sasl_password=Secret(PASSWORD),
-        )
-        reader, other = LogDirReader(denied), LogDirReader(plain)
+        reader, other = LogDirReader(as_user(plain, broker, USER)), LogDirReader(plain)
         [refused] = reader.read(20_000).answers
         needed = "CLUSTER_AUTHORIZATION_FAILED: the principal needs DESCRIBE on the cluster"
         assert (refused.volumes, refused.failure) == ((), needed)

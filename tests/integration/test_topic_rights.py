@@ -19,19 +19,18 @@ from kafka.admin import (
     ResourceType,
 )
 
-from brokers.secured_brokers import SecuredBroker, SecuredSettings
+from brokers.real_broker import PASSWORD, USER
+from brokers.secured_brokers import ASKS_FOR_RIGHTS, SecuredBroker, SecuredSettings, as_user
 from faults.killed_sender import batches, rows_of, transaction_settings
 from keyrange.errors import DeniedError
 from keyrange.kafka.cluster import Cluster
 from keyrange.kafka.model.sender_messages import Token
 from keyrange.kafka.transactional_producer import TransactionalProducer
 from keyrange.options.kafka_properties import ClientSettings
-from keyrange.options.secrets import Secret
 
 pytestmark = pytest.mark.broker
 
-USER, PASSWORD, TOPIC, ID = "sender", "sender-secret", "out", "keyrange:query:0"
-AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+TOPIC, ID = "out", "keyrange:query:0"
 EXACT, PREFIX = ACLResourcePatternType.LITERAL, ACLResourcePatternType.PREFIXED
 # Of the guide's table what brokers refuse without; and the error's words where it lacks.
 NEEDED = {
@@ -54,9 +53,8 @@ PLACES = {
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[SecuredBroker]:
-    properties = {"authorizer.class.name": AUTHORIZER, "super.users": "User:ANONYMOUS"}
     settings = SecuredSettings(
-        listeners=("SASL_PLAINTEXT",), users={USER: PASSWORD}, properties=properties
+        listeners=("SASL_PLAINTEXT",), users={USER: PASSWORD}, properties=ASKS_FOR_RIGHTS
     )
     with SecuredBroker(settings) as started:
         yield started
@@ -72,15 +70,7 @@ def admin(broker: SecuredBroker) -> Iterator[KafkaAdminClient]:
 
 @pytest.fixture
 def sender(broker: SecuredBroker) -> Iterator[TransactionalProducer]:
-    cluster = Cluster(
-        ClientSettings(
-            bootstrap_servers=(("127.0.0.1", broker.nodes[0].port("SASL_PLAINTEXT")),),
-            security_protocol="SASL_PLAINTEXT",
-            sasl_mechanism="PLAIN",
-            sasl_username=Secret(USER),
-            sasl_password=Secret(PASSWORD),
-        )
-    )
+    cluster = Cluster(as_user(ClientSettings(), broker, USER))
     yield TransactionalProducer(cluster, replace(transaction_settings(TOPIC), transactional_id=ID))
     cluster.close()
 

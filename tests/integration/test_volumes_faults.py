@@ -23,6 +23,7 @@ from kafka.admin import (
 )
 
 from brokers.real_broker import PASSWORD, USER, Topics, wait_until
+from brokers.secured_brokers import ASKS_FOR_RIGHTS
 from faults.small_volumes import three_brokers
 from guards.guard_processes import (
     ALICE,
@@ -41,7 +42,6 @@ from keyrange.guard.model.quota_entities import RATE
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
-AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 PAUSED = (str(Path(__file__).parents[1] / "faults" / "paused_guard.py"),)
 FOR_REAL = {"guard.dry.run": "false"}
 # What a guard needs to see what it is to alter.
@@ -54,7 +54,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedCluste
         tmp_path_factory.mktemp("cluster"),
         listeners=("SASL_PLAINTEXT",),
         users={USER: PASSWORD},
-        properties={"authorizer.class.name": AUTHORIZER, "super.users": "User:ANONYMOUS"},
+        properties=ASKS_FOR_RIGHTS,
     ) as made:
         yield made
 

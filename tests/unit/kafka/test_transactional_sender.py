@@ -264,7 +264,7 @@ def test_nothing_goes_behind_a_first_batch_that_was_not_taken_yet() -> None:
     for refused in ("NOT_LEADER_OR_FOLLOWER", "NOT_ENOUGH_REPLICAS"):
         [first] = sent(driven, 10_000)
         assert sequences([first]) == [0]
-        driven.sender.answered(first, Answer(outcomes={PLACE: Outcome(refused, True)}), 0)
+        answered(driven, first, refused, passes=True)
     [first] = sent(driven, 10_000)
     answered(driven, first, "NONE")
     assert sequences(sent(driven, 10_000)) == [2]

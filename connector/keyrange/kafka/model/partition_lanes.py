@@ -70,8 +70,6 @@ class Lane:
         self.last_error = ""
         self._backoff = backoff
         self._sequence = 0
-        # Whether the broker has taken a batch of this epoch.
-        self._is_known = False
         self._waiting: deque[_Flight] = deque()
         # What was sent, in order, from the first that is not acknowledged on.
         self._sent: deque[_Flight] = deque()
@@ -101,7 +99,9 @@ class Lane:
 
     def next_part(self, now_ms: int) -> Part | None:
         """What to send now, if anything."""
-        most = 1 if self._first_alone and not self._is_known else IN_FLIGHT_MAX
+        # That of its epoch, which is not acknowledged yet.
+        is_first = bool(self._sent) and self._sent[0].part.sequence == 0
+        most = 1 if self._first_alone and is_first else IN_FLIGHT_MAX
         full = self._drains or self._flying >= most
         if full or now_ms < self._retry_at_ms or not self._waiting:
             return None
@@ -125,7 +125,6 @@ class Lane:
             return Verdict.AGAIN
         if outcome.error not in APPENDED:
             return Verdict.FAILED
-        self._is_known = True
         self._landed(flight, _State.DONE)
         return Verdict.ACKNOWLEDGED
 
@@ -151,7 +150,7 @@ class Lane:
         self._drains, self._failures, self._retry_at_ms, self.last_error = False, 0, 0, ""
         self._flying, self.is_added = 0, False
         if not same_epoch:
-            self._sequence, self._is_known = 0, False
+            self._sequence = 0
 
     def _landed(self, flight: _Flight, state: _State) -> None:
         flight.state = state
