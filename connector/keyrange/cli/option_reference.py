@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Final
 
@@ -15,10 +15,15 @@ import typer
 
 from keyrange.cli.call_arguments import calls_with
 from keyrange.cli.render import print_document, print_text
+from keyrange.consumer.settings import ConsumerSettings
 from keyrange.options import OPTIONS
 from keyrange.options.commits import STORAGE_PREFIX
 from keyrange.options.kafka_properties import PROPERTIES, property_without_prefix
+from keyrange.options.option import Option, rows_of
+from keyrange.options.producer_properties import PRODUCER_PROPERTIES
 from keyrange.options.registry import REGISTRY_TLS_PREFIX
+from keyrange.options.topic_options import TOPIC_OPTIONS
+from keyrange.options.value_parsers import Property
 from keyrange.options.volume_checks import ADMIN_PREFIX
 from keyrange.text.near_names import did_you_mean, near_names
 from keyrange.text.wrapping import wrapped
@@ -41,9 +46,26 @@ class ReferenceFormat(StrEnum):
     MARKDOWN = "markdown"
 
 
+# What takes options beside the source, and those that the source does not have: the consumer, and
+# topics that rows are written to (`keyrange.Topic(options=...)`).
+_BESIDE: Final = {
+    "consumer": [row for row in rows_of(ConsumerSettings) if row not in OPTIONS],
+    "topic": [row for row in TOPIC_OPTIONS if row.name not in {each.name for each in OPTIONS}],
+}
+# Those about connections are rows of the consumer's properties.
+_OF_PRODUCERS: Final = [
+    row for name, row in PRODUCER_PROPERTIES.items() if PROPERTIES.get(name) is not row
+]
+_PROPERTIES_OF: Final[dict[str, Iterable[Property]]] = {
+    "Properties of Kafka's consumer": PROPERTIES.values(),
+    "Properties of Kafka's producer, of a topic that rows are written to": _OF_PRODUCERS,
+}
+
+
 def _spelt() -> dict[str, str]:
     """The names of options and properties, by their small letters."""
-    return {row["name"].lower(): row["name"] for row in (*_options(), *_properties())}
+    rows = (*_options(), *_beside(), *_properties(), *_properties(_OF_PRODUCERS))
+    return {row["name"].lower(): row["name"] for row in rows}
 
 
 def _names(incomplete: str) -> list[str]:
@@ -71,29 +93,35 @@ def options(
     """
     if name and output in (ReferenceFormat.TOML, ReferenceFormat.MARKDOWN):
         raise typer.BadParameter(f"--output {output} is the page of all options")
-    options, properties = choose(name)
+    options, properties, producers = choose(name)
     width = shutil.get_terminal_size((_WIDTH_MAX, 24)).columns
     if output is ReferenceFormat.JSON:
-        print_document("options/1", {"options": options, "kafka": properties})
+        told = {"options": options, "kafka": properties, "kafkaProducer": producers}
+        print_document("options/1", told)
     elif output is ReferenceFormat.TOML:
         print_text(toml(), end="")
     elif output is ReferenceFormat.MARKDOWN:
         print_text(markdown(), end="")
     elif name:
-        print_text("\n".join(one_text([*options, *properties][0], width)))
+        found = (one_text(row, width) for row in (*options, *properties, *producers))
+        print_text("\n".join(line for lines in found for line in lines))
     else:
         print_text(text(width), end="")
 
 
-def choose(name: str) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
-    """The options and the properties of a name, which is one of either; all where none is named.
+_Rows = list[dict[str, Any]]
+
+
+def choose(name: str) -> tuple[_Rows, _Rows, _Rows]:
+    """The options, the consumer's properties and the producer's of a name, which is one of any of
+    these; all where none is named.
 
     Raises typer.BadParameter (exit code 2) that names near ones, or the calls that have an argument
     of this name.
     """
-    options, properties = _options(), _properties()
+    every = ([*_options(), *_beside()], _properties(), _properties(_OF_PRODUCERS))
     if not name:
-        return options, properties
+        return every
     folded = name.strip().lower()
     if folded.startswith(ADMIN_PREFIX):
         # The same properties, for the volume guard's connections.
@@ -101,12 +129,11 @@ def choose(name: str) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
     if folded.startswith(REGISTRY_TLS_PREFIX):
         # And for those to a schema registry.
         folded = f"kafka.ssl.{folded.removeprefix(REGISTRY_TLS_PREFIX)}"
-    found = (
-        [row for row in options if row["name"].lower() == folded],
-        [row for row in properties if row["name"] == folded],
+    options, consumers, producers = (
+        [row for row in rows if row["name"].lower() == folded] for rows in every
     )
-    if any(found):
-        return found
+    if options or consumers or producers:
+        return options, consumers, producers
     if folded.startswith(STORAGE_PREFIX):
         where = "deploy.md, On S3, says which there are"
         raise typer.BadParameter(f"option '{name}' is passed on to the object store: {where}")
@@ -119,20 +146,25 @@ def choose(name: str) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
     raise typer.BadParameter(f"option '{name}' {hint}")
 
 
-def _options() -> list[dict[str, Any]]:
-    return [
-        {
-            "name": row.name,
-            "default": row.default,
-            "in": ", ".join(row.modes),
-            "values": row.values,
-            "doc": row.doc,
-        }
-        for row in OPTIONS
-    ]
+def _options() -> _Rows:
+    return [_option(row, ", ".join(row.modes)) for row in OPTIONS]
 
 
-def _properties() -> list[dict[str, str]]:
+def _beside() -> _Rows:
+    return [_option(row, of) for of, rows in _BESIDE.items() for row in rows]
+
+
+def _option(row: Option, acts_in: str) -> dict[str, Any]:
+    return {
+        "name": row.name,
+        "default": row.default,
+        "in": acts_in,
+        "values": row.values,
+        "doc": row.doc,
+    }
+
+
+def _properties(rows: Iterable[Property] = PROPERTIES.values()) -> _Rows:
     """Each property, whether it is used, ignored or refused, and why where it is not used."""
     return [
         {
@@ -140,7 +172,7 @@ def _properties() -> list[dict[str, str]]:
             "state": "refused" if row.refused else "ignored" if row.ignored else "used",
             "reason": row.refused or row.ignored,
         }
-        for row in sorted(PROPERTIES.values(), key=lambda row: row.name)
+        for row in sorted(rows, key=lambda row: row.name)
     ]
 
 
@@ -150,14 +182,19 @@ def text(width: int) -> str:
     lines = ["Options of the source", ""]
     for row in _options():
         lines += [*one_text(row, width), ""]
-    lines += ["Properties of Kafka's consumer", ""]
-    for state, meaning in _STATES.items():
-        lines += [*wrapped(meaning, width), ""]
-        for row in _properties():
-            if row["state"] == state:
-                said = ": ".join(filter(None, (row["name"], row["reason"])))
-                lines += wrapped(said, width, "    ", "        ")
-        lines.append("")
+    title = "Options of keyrange.Consumer, and of a topic that rows are written to"
+    lines += [*wrapped(title, width), ""]
+    for row in _beside():
+        lines += [*one_text(row, width), ""]
+    for title, rows in _PROPERTIES_OF.items():
+        lines += [*wrapped(title, width), ""]
+        for state, meaning in _STATES.items():
+            lines += [*wrapped(meaning, width), ""]
+            for row in _properties(rows):
+                if row["state"] == state:
+                    said = ": ".join(filter(None, (row["name"], row["reason"])))
+                    lines += wrapped(said, width, "    ", "        ")
+            lines.append("")
     return "\n".join(lines[:-1]) + "\n"
 
 
@@ -189,29 +226,46 @@ def toml() -> str:
 
 
 def markdown() -> str:
-    """`OPTIONS.md`: both tables."""
-    options = ["| option | default | in | values | what it does |", "|---|---|---|---|---|"]
-    for row in _options():
-        default = "" if row["default"] is None else f"`{row['default']}`"
-        values, doc = _cell(row["values"]), _cell(row["doc"])
-        options.append(f"| `{row['name']}` | {default} | {row['in']} | {values} | {doc} |")
-    properties = ["| property | what becomes of it | why |", "|---|---|---|"]
-    for row in _properties():
-        properties.append(f"| `{row['name']}` | {row['state']} | {_cell(row['reason'])} |")
+    """`OPTIONS.md`: all tables."""
     paragraphs = [
         "# Options",
         "Made from the option tables by `keyrange options --output markdown > OPTIONS.md`; a test "
         "holds it to them. Names are not case-sensitive. An option or a property that is not here "
         "is refused with the nearest name, before the first connection.",
         "## Options of the source",
-        "\n".join(options),
+        _option_table(_options()),
+        "## Options beside those of the source",
+        "The consumer takes options of the source too ([consumer.md](connector/guides/consumer.md))"
+        ", and a topic those of schemas and registries ([topics.md](connector/guides/topics.md)).",
+        _option_table(_beside()),
         "## Properties of Kafka's consumer",
         "`kafka.` and the name that Java's consumer has for it. keyrange accepts a property that "
         "it ignores, for the reason given. A property that it refuses is an error before the first "
         "connection.",
-        "\n".join(properties),
+        _property_table(PROPERTIES.values()),
+        "## Properties of Kafka's producer",
+        "Of a topic that rows are written to (`keyrange.Topic(options=...)`, `into_topic`), of a "
+        "`deadLetterTopic` and of the consumer's transactions, beside those above that are about "
+        "connections.",
+        _property_table(_OF_PRODUCERS),
     ]
     return "\n\n".join(paragraphs) + "\n"
+
+
+def _option_table(rows: _Rows) -> str:
+    lines = ["| option | default | in | values | what it does |", "|---|---|---|---|---|"]
+    for row in rows:
+        default = "" if row["default"] is None else f"`{row['default']}`"
+        values, doc = _cell(row["values"]), _cell(row["doc"])
+        lines.append(f"| `{row['name']}` | {default} | {row['in']} | {values} | {doc} |")
+    return "\n".join(lines)
+
+
+def _property_table(rows: Iterable[Property]) -> str:
+    lines = ["| property | what becomes of it | why |", "|---|---|---|"]
+    for row in _properties(rows):
+        lines.append(f"| `{row['name']}` | {row['state']} | {_cell(row['reason'])} |")
+    return "\n".join(lines)
 
 
 def _cell(words: str) -> str:
