@@ -22,7 +22,7 @@ from keyrange.errors import KeyrangeError
 from keyrange.model.columns import COLUMNS
 from keyrange.wire.chunk_decoder import Decoder, DecodeSettings, scan_chunk
 from keyrange.wire.produced_batches import ProducedBatch, RecordWriter, seal
-from keyrange.wire.record_limits import fault_of
+from keyrange.wire.produced_faults import fault_of
 from keyrange.wire.topic_limits import BatchSettings, TopicLimits
 from samples.strategies import HEADER, Record, array, encode_record, rows_of
 

@@ -13,10 +13,9 @@ from keyrange.individual_commits.model.commit import (
     CommitKind,
     CommitTable,
     Snapshot,
-    check_next,
     known_at,
-    outrun,
 )
+from keyrange.individual_commits.model.driver_fences import check_next, outrun
 from keyrange.individual_commits.model.driver_order import Fence, last_source
 
 

@@ -13,7 +13,8 @@ from typing import Final
 
 from keyrange.consumer.settings import ConsumerSettings
 from keyrange.errors import KeyrangeError, error
-from keyrange.individual_commits.model.commit import Commit, CommitKind, check_run
+from keyrange.individual_commits.model.commit import Commit, CommitKind
+from keyrange.individual_commits.model.driver_fences import check_run
 from keyrange.individual_commits.model.partition_progress import PartitionState
 from keyrange.individual_commits.model.range_claims import (
     Claim,

@@ -19,7 +19,7 @@ from keyrange.kafka.topic_settings import topic_settings
 from keyrange.model.offsets import TopicPartition
 from keyrange.sending.topic_address import TopicAddress
 from keyrange.wire.produced_batches import RecordWriter
-from keyrange.wire.record_limits import check
+from keyrange.wire.produced_faults import check
 from keyrange.wire.topic_limits import TOPIC, TopicLimits
 from keyrange.work.topic_batches import Made, TopicBatches, by_topic
 

@@ -31,7 +31,7 @@ from keyrange.sending.shard_sender import Share
 from keyrange.sending.topic_address import TopicAddress
 from keyrange.storage.model.sink_driver import Driver, application_of
 from keyrange.wire.produced_batches import RecordWriter
-from keyrange.wire.record_limits import fault_of
+from keyrange.wire.produced_faults import fault_of
 
 _log = logging.getLogger(__name__)
 

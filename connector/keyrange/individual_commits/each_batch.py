@@ -39,13 +39,8 @@ from keyrange.individual_commits.dead_letter_sink import DeadLetterSink
 from keyrange.individual_commits.failed_timers import failed_timers_text
 from keyrange.individual_commits.model import driver_takeover
 from keyrange.individual_commits.model.batch_results import BatchResult, failure_kinds, kinds_text
-from keyrange.individual_commits.model.commit import (
-    Commit,
-    CommitKind,
-    CommitTable,
-    Snapshot,
-    check_run,
-)
+from keyrange.individual_commits.model.commit import Commit, CommitKind, CommitTable, Snapshot
+from keyrange.individual_commits.model.driver_fences import check_run
 from keyrange.individual_commits.model.offset_reset import carried, is_set_back
 from keyrange.individual_commits.model.partition_progress import PartitionState
 from keyrange.individual_commits.model.state_before_batch import cuts_of, planned_from

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from keyrange.wire import produced_kernels, record_kernels
+from keyrange.wire import produced_partitions, record_kernels
 
 Numbers = NDArray[np.int64]
 
@@ -27,9 +27,9 @@ def partitions_of_keys(keys: pa.Array, partitions: int) -> Numbers:
     the key, its sign bit cleared, modulo the partitions. A binary column without nulls."""
     ends, data = _bytes_of(keys)
     rows = len(keys)
-    given = np.full(rows, produced_kernels.ANY_PARTITION)
+    given = np.full(rows, produced_partitions.ANY_PARTITION)
     zeros, found = np.zeros(rows, np.int64), np.empty(rows, np.int64)
-    produced_kernels.choose_partitions(
+    produced_partitions.choose_partitions(
         *(given, ends[:-1], np.diff(ends), data, zeros, partitions, 0),
         *(np.zeros(2, np.int64), found, np.zeros(rows, np.int8)),
     )

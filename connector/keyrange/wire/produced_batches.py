@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from keyrange.errors import KeyrangeError, error
 from keyrange.wire import produced_kernels as kernels
+from keyrange.wire import produced_partitions
 from keyrange.wire.compressing import CODECS
 from keyrange.wire.produced_columns import Columns
 from keyrange.wire.record_kernels import crc32c
@@ -118,14 +119,14 @@ class RecordWriter:
         columns = Columns.of(batch, now_ms)
         total, sizes, faults = measured(columns, self._settings.request_bytes)
         targets = np.empty(rows, np.int64)
-        kernels.choose_partitions(
+        produced_partitions.choose_partitions(
             *(columns.partitions, columns.key.at, columns.key.sizes, columns.key.data, sizes),
             *(self._partitions, self._settings.batch_bytes, self._sticky, targets, faults),
         )
         for row in np.flatnonzero(faults).tolist():
             raise self._fault(columns, row, int(sizes[row]), int(faults[row]))
         order, ends = np.empty(rows, np.int64), np.empty(self._partitions + 1, np.int64)
-        kernels.sort_by_partition(targets, order, ends)
+        produced_partitions.sort_by_partition(targets, order, ends)
         return list(self._written(columns, sizes, total, order, ends))
 
     def _written(

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.types as kinds
 
 from keyrange.errors import KeyrangeError, error
-from keyrange.wire.produced_kernels import ANY_PARTITION
+from keyrange.wire.produced_partitions import ANY_PARTITION
 
 _Array = np.ndarray[Any, Any]
 Numbers = np.ndarray[Any, np.dtype[np.int64]]

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from keyrange.sending.partition_counts import partitions_of
 from keyrange.sending.topic_address import TopicAddress
-from keyrange.sending.topic_partitions import partitions_of
 from keyrange.storage.data_files import (
     FILE_SETTINGS,
     DataFile,

@@ -12,8 +12,8 @@ import pyarrow as pa
 from keyrange.errors import KeyrangeError
 from keyrange.model.columns import OFFSET
 from keyrange.model.value_forms import Side, WrittenForm
+from keyrange.sending.partition_counts import partitions_of
 from keyrange.sending.topic_address import TopicAddress
-from keyrange.sending.topic_partitions import partitions_of
 from keyrange.values.writing import encoder_of
 from keyrange.wire.topic_limits import TOPIC, TopicLimits
 
@@ -36,7 +36,7 @@ class TopicRows:
     def records(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Raises ValueError for a row that cannot become a record; the text has no value of it."""
         # Its kernels take a second to load: a process that plans has no rows.
-        from keyrange.wire.record_limits import fault_of
+        from keyrange.wire.produced_faults import fault_of
 
         offsets = rows.column(OFFSET) if self.of_records else None
         if offsets is not None:

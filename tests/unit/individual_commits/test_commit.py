@@ -9,13 +9,8 @@ from typing import Any
 import pytest
 
 from keyrange.errors import KeyrangeError
-from keyrange.individual_commits.model.commit import (
-    Commit,
-    CommitKind,
-    Snapshot,
-    check_next,
-    known_at,
-)
+from keyrange.individual_commits.model.commit import Commit, CommitKind, Snapshot, known_at
+from keyrange.individual_commits.model.driver_fences import check_next
 from keyrange.individual_commits.model.partition_progress import PartitionState, fresh
 from keyrange.individual_commits.model.state_columns import columns_of
 from keyrange.model.commit_settings import CommitSettings

@@ -1,5 +1,5 @@
 """What the commit table keeps: one commit after the other, each the whole state of the partitions
-that it touches; and which driver may write the next one.
+that it touches. `driver_fences` says which driver may write the next one.
 
 So the state at any commit is, for each partition, the last commit at or before it that touches the
 partition; some commits are `whole` and hold all, which bounds how far back has to be read.
@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from keyrange.errors import KeyrangeError, error
 from keyrange.individual_commits.model.driver_order import Fence
 from keyrange.individual_commits.model.partition_progress import PartitionState
 from keyrange.keyed_state.model.state_runs import StateRun
@@ -216,51 +215,6 @@ def known_at(commits: Iterable[Commit], seq: int) -> Snapshot:
     if known.seq != seq:
         raise ValueError(f"the last commit is {known.seq}, not {seq}")
     return known
-
-
-def check_next(known: Snapshot, commit: Commit) -> None:
-    """Refuse a commit that may not follow what is in the table, which is at `known` and does not
-    have it.
-
-    Raises KeyrangeError: COMMITS_FENCED where another driver has begun since, or wrote something
-    else under its number, COMMITS_BEHIND where commits before it are gone.
-    """
-    if commit.kind is CommitKind.BATCH and known.seq:
-        check_run(known, commit.run_id, commit.source_id)
-    if commit.seq > known.seq + 1:
-        raise error(
-            "COMMITS_BEHIND",
-            f"the commit table is at commit {known.seq}, and commit {commit.seq} cannot follow it",
-            source_id=commit.source_id,
-        )
-    if commit.seq <= known.seq:
-        raise _fenced(known, commit.run_id, commit.source_id)
-
-
-def check_run(known: Snapshot, run_id: str, source_id: str) -> None:
-    """Raises COMMITS_FENCED where another run than this one writes the commits of a source."""
-    if known.run_id != run_id:
-        raise _fenced(known, run_id, source_id)
-
-
-def _fenced(known: Snapshot, run_id: str, source_id: str) -> KeyrangeError:
-    return error(
-        "COMMITS_FENCED",
-        f"run {known.run_id} writes the commits of this query, and run {run_id} is not to write "
-        "any more",
-        source_id=source_id,
-        seq=known.seq,
-    )
-
-
-def outrun(commit: Commit) -> KeyrangeError:
-    """Another driver has begun in the group of a commit by which a driver would have."""
-    return error(
-        "COMMITS_FENCED",
-        f"another driver has begun under group '{commit.group}' of the commit table at the same "
-        f"time, and run {commit.run_id} is not to write",
-        source_id=commit.source_id,
-    )
 
 
 def write_offsets_of_batch(commit: Commit) -> str:

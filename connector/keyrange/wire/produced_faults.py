@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from keyrange.errors import error
 from keyrange.wire import produced_kernels as kernels
+from keyrange.wire import produced_partitions
 from keyrange.wire.produced_batches import RecordWriter, measured, told
 from keyrange.wire.produced_columns import Columns, Numbers
 from keyrange.wire.topic_limits import TOPIC, TopicLimits
@@ -58,7 +59,7 @@ def _wrong_time(limits: TopicLimits, columns: Columns, now_ms: int) -> str | Non
 
 
 def _wrong_partition(limits: TopicLimits, columns: Columns) -> str | None:
-    named = columns.partitions[columns.partitions != kernels.ANY_PARTITION]
+    named = columns.partitions[columns.partitions != produced_partitions.ANY_PARTITION]
     most = limits.partitions or 2**31
     wrong = named[(named < 0) | (named >= most)]
     if not len(wrong):
