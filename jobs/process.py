@@ -62,7 +62,7 @@ def process_arguments(description: str, needs_commits: bool = True) -> argparse.
         choices=("spark", "keyrange"),
         default="spark",
         help="who writes the table: keyrange calls the function where records are read and writes "
-        "each row once, to the path of a table without constraints (default: %(default)s)",
+        "each row once, to the path of a table (default: %(default)s)",
     )
     return parser
 

@@ -8,7 +8,8 @@
 # MAGIC
 # MAGIC This notebook runs on Databricks (fill in the widgets), in Jupyter, over Spark Connect, and
 # MAGIC as a script: `python jobs/quickstart.py`. On your own machine it needs Java 17 and
-# MAGIC `pip install '.[spark,commits]'` in a clone, and starts a Kafka broker where none is named.
+# MAGIC `pip install '.[spark,delta,commits,report]'` in a clone, and starts a Kafka broker where
+# MAGIC none is named.
 # MAGIC Databricks brings its own pyspark, so extra `spark` is left out here. The next cell installs
 # MAGIC the clone that this notebook is in. Elsewhere write a wheel's path in place of the two dots:
 

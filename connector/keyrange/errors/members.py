@@ -70,7 +70,7 @@ MEMBER_CONDITIONS: Final = (
         "give every executor a task of each batch: as many free cores as it has members; or raise "
         "pin.wait.ms, or set pin=prefer",
         "With pin=strict a batch got no task on an executor that owns key ranges of it. Spark "
-        "tries the batch again.",
+        "tries the task again, spark.task.maxFailures times in all.",
         "`keyrange members list TABLE`: members without a free core",
     ),
     _rows.invalid(

@@ -206,7 +206,7 @@ class TableJob(WithoutTable):
         of the records. A row whose boolean column `deletes` is true deletes its key, and so does a
         record without a value where there is no function; the column is not in the table. Values
         that are changes of rows (valueFormat=debezium) say by themselves what they delete. The
-        session's Delta merges, and else delta-rs. It also appends where files do not keep to rules.
+        driver merges; the session's Delta does where that is too much, or the table has rules.
 
         A job with several schemas has a mapping with the path of each table, and each argument of a
         table may be a mapping too. A `keyrange.Topic` may stand in the place of a table.
