@@ -81,7 +81,8 @@ def last_reset(world: World) -> ResetCommit:
     found = [
         (commit.committed_at_ms, ResetCommit(commit.source_id, commit.seq))
         for table in commit_tables(world)
-        for commit in table.history()
+        for seq in table.by_hand(1)
+        for commit in table.history(seq, seq + 1)
         if commit.kind is CommitKind.RESET
     ]
     return max(found)[1]
