@@ -24,6 +24,7 @@ from keyrange.embedded import jars
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits import table_output
 from keyrange.storage.sink_table import SinkTable
+from project.forms import usually
 from queries.individual import failure_of
 from queries.table_jobs import TableJob, individual
 from spark.sources import committed
@@ -34,7 +35,7 @@ INTO: dict[str, Any] = {"keys": ["id"]}
 OPTIONS = {"valueFormat": "debezium", "valueSchema": DDL}
 
 
-@pytest.fixture(params=["spark", "driver"])
+@pytest.fixture(params=usually("driver", "spark"))
 def merger(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Who merges: Spark what is too much for the driver."""
     if request.param == "spark":
@@ -101,7 +102,7 @@ def rows(table: Path) -> dict[int, Row]:
     return by_key
 
 
-@pytest.mark.parametrize("mode", ["batch", "individual"])
+@pytest.mark.parametrize("mode", usually("individual", "batch"))
 def test_the_table_is_the_captured_one(
     spark: SparkSession, topics: Topics, tmp_path: Path, merger: str, mode: str
 ) -> None:
@@ -151,7 +152,7 @@ def test_a_column_that_rows_keep_comes_with_them(
     assert rows(job.table) == expected
 
 
-@pytest.mark.parametrize("mode", ["batch", "individual"])
+@pytest.mark.parametrize("mode", usually("individual", "batch"))
 def test_what_has_no_column_is_in_the_column_of_its_row(
     spark: SparkSession, topics: Topics, tmp_path: Path, mode: str
 ) -> None:
@@ -199,6 +200,7 @@ def test_a_driver_that_fails_between_files_and_merge(
     assert rows(job.table) == table.source.rows
 
 
+@pytest.mark.slow  # a driver's end between steps is above, its kill in test_faults.py
 def test_a_driver_that_is_killed_between_files_and_merge(
     spark: SparkSession, topics: Topics, tmp_path: Path
 ) -> None:

@@ -76,7 +76,17 @@ def failing_until(mended: str, with_state: bool) -> Any:
     return keyed if with_state else work
 
 
-@pytest.mark.parametrize("change", CHANGES)
+# What commits, plans and tasks each go by; the others in longer forms.
+ORDINARY = {
+    *("splitBy", "keyRangesPerPartition", "coverage", "keys", "isolation", "pin", "limits"),
+    *("one topic more", "commitMode", "state"),
+}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [pytest.param(each, marks=[] if each in ORDINARY else pytest.mark.slow) for each in CHANGES],
+)
 def test_an_option_changes_beside_a_batch_that_is_not_finished(
     spark: SparkSession,
     topics: Topics,

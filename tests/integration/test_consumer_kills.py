@@ -16,7 +16,7 @@ import pytest
 from brokers.real_broker import Record, Topics, send
 from keyrange import Consumer
 from keyrange.model.key_ranges import HASH_MAX
-from project.forms import by_form
+from project.forms import by_form, usually
 from queries.consuming import consume, consumer_options, read_journal
 from queries.forked import start_forked
 
@@ -118,7 +118,7 @@ consumer.commit()
 """
 
 
-@pytest.mark.parametrize("when", ["before", "behind"])
+@pytest.mark.parametrize("when", usually("behind", "before"))
 def test_a_kill_inside_commit_has_committed_all_or_nothing(
     topics: Topics, tmp_path: Path, when: str
 ) -> None:

@@ -62,8 +62,8 @@ def crash(monkeypatch: pytest.MonkeyPatch, start: Callable[[], Any], *at: Any) -
     "at",
     [
         (VerdictStore, "publish", True),
-        (VerdictStore, "publish", False),
-        (DeadLetters, "append", True),
+        pytest.param((VerdictStore, "publish", False), marks=pytest.mark.slow),
+        pytest.param((DeadLetters, "append", True), marks=pytest.mark.slow),
         (DeadLetters, "append", False),
         (SinkTable, "append", False),
     ],

@@ -20,6 +20,7 @@ from keyrange.individual_commits.table.commit_table import DeltaCommitTable
 from keyrange.individual_commits.table.dead_letters import open_dead_letters
 from keyrange.kafka.transactional_producer import TransactionalProducer
 from keyrange.options import parse_options
+from project.forms import usually
 from queries.individual import failure_of
 from spark.sources import options
 
@@ -86,7 +87,7 @@ class Query:
         return said
 
 
-@pytest.fixture(params=["whole batches", "job", "process"])
+@pytest.fixture(params=["whole batches", *usually("process", "job")])
 def query(
     request: pytest.FixtureRequest, spark: SparkSession, topics: Topics, tmp_path: Path
 ) -> Query:
@@ -109,7 +110,7 @@ STEPS = pytest.mark.parametrize(
     ("owner", "step", "before"),
     [
         (DeadLetterTopic, "send", True),
-        (TransactionalProducer, "send", False),
+        pytest.param(TransactionalProducer, "send", False, marks=pytest.mark.slow),
         (DeltaCommitTable, "append", False),
     ],
     ids=["in-the-table", "sent", "committed"],

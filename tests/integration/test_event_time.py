@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 import keyrange
 from brokers.real_broker import Record, Topics
+from project.forms import usually
 from queries.individual import AT_ONCE, failure_of
 from queries.table_jobs import TableJob, individual
 
@@ -36,7 +37,7 @@ def own(home: Path, **given: str) -> dict[str, str]:
     return individual(home, splitBy="keyRange", **{"slot.directory": str(home / "slots")}, **given)
 
 
-@pytest.mark.parametrize("late", ["drop", "deadLetter"])
+@pytest.mark.parametrize("late", usually("deadLetter", "drop"))
 def test_a_header_may_say_the_time(job: TableJob, tmp_path: Path, late: Any) -> None:
     """The records own times are those of now."""
 
@@ -89,7 +90,7 @@ def found(job: TableJob) -> list[tuple[str, int, float]]:
     return sorted(rows)
 
 
-@pytest.mark.parametrize("change", ["another checkpoint", "more partitions", "another cut"])
+@pytest.mark.parametrize("change", usually("another cut", "more partitions", "another checkpoint"))
 def test_timers_stay_with_the_state_of_their_keys(job: TableJob, change: str) -> None:
     job.produce(at(0, b"a", 0), at(0, b"b", 1), at(30, b"a", 0))
     assert go(job, keyRangesPerPartition="2").awaitTermination(240)
@@ -117,7 +118,10 @@ def test_timers_of_which_nobody_is_told_any_more(job: TableJob) -> None:
     assert found(job) == [("a", 1, 1)]
 
 
-@pytest.mark.parametrize("other", [keyrange.ProcessingTime(), keyrange.EventTime(header="at")])
+OTHERS = usually(keyrange.EventTime(header="at"), keyrange.ProcessingTime())
+
+
+@pytest.mark.parametrize("other", OTHERS)
 def test_another_time_is_refused_and_another_delay_goes_on(
     job: TableJob, tmp_path: Path, other: Any
 ) -> None:

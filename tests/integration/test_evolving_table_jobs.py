@@ -43,8 +43,8 @@ def job_rows(table: DeltaTable) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("job", "owner", "step", "before"),
     [
-        ("batch", SinkTable, "append", True),
         ("individual", SinkTable, "append", True),
+        pytest.param("batch", SinkTable, "append", True, marks=pytest.mark.slow),
         pytest.param("batch", SinkTable, "append", False, marks=pytest.mark.slow),
     ],
     indirect=["job"],

@@ -82,6 +82,7 @@ def killed_and_restarted(topics: Topics, down_s: float) -> threading.Thread:
     return thread
 
 
+@pytest.mark.slow  # a batch of a query is read on below
 def test_broker_killed_in_mid_fetch(mortal: Topics) -> None:
     """A split goes on behind what was already handed over."""
     topic = fill(mortal, 1, 6_000, 500)

@@ -25,6 +25,7 @@ from commands.commanding import document, refusal, succeed
 from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.table.initial_state import InitialState
 from keyrange.kafka.messages.produce import partition_of
+from project.forms import usually
 from queries.table_jobs import TableJob, individual
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -70,7 +71,7 @@ def produce(job: TableJob, *keys: bytes) -> None:
 KEYS = [b"k%d" % n for n in range(60)]
 
 
-@pytest.mark.parametrize("mode", ["record", "arrow"])
+@pytest.mark.parametrize("mode", usually("record", "arrow"))
 def test_the_first_record_of_a_key_sees_what_was_imported(
     job: TableJob, spark: SparkSession, tmp_path: Path, mode: str
 ) -> None:
@@ -117,7 +118,7 @@ def test_imported_timers_fire_by_the_clock_without_any_record(
     assert "goes on from commits" not in caplog.text
 
 
-@pytest.mark.parametrize("mode", ["record", "arrow"])
+@pytest.mark.parametrize("mode", usually("arrow", "record"))
 def test_imported_state_and_timers_survive_another_cut(
     job: TableJob, spark: SparkSession, tmp_path: Path, mode: str
 ) -> None:
@@ -255,7 +256,7 @@ app(sys.argv[2:])
 """
 
 
-@pytest.mark.parametrize("point", ["before", "after"])
+@pytest.mark.parametrize("point", usually("before", "after"))
 def test_an_import_that_was_killed_is_done_once(job: TableJob, tmp_path: Path, point: str) -> None:
     rows = pa.table({"key": [f"k{n}" for n in range(60)], "total": range(60)})
     pq.write_table(rows, tmp_path / "given.parquet")

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 import keyrange
 from brokers.real_broker import Topics
 from keyrange.storage.sink_table import SinkTable
+from project.forms import usually
 from queries.individual import failure_of
 from queries.table_jobs import TableJob, individual
 from spark.sources import options
@@ -24,7 +25,7 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 SCHEMA = "text string"
-MODES = pytest.mark.parametrize("commits", ["batch", "individual"])
+MODES = pytest.mark.parametrize("commits", usually("individual", "batch"))
 
 
 def work(record: Any) -> Any:

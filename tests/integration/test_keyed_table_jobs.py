@@ -24,6 +24,7 @@ from keyrange.storage.model.merged_rows import Merged
 from keyrange.storage.model.sink_driver import Driver
 from keyrange.storage.sink_table import SinkTable
 from keyrange.storage.write_by_spark import SparkWriter
+from project.forms import usually
 from queries.crashing_jobs import CrashingJob
 from queries.individual import AT_ONCE, failure_of
 from queries.table_jobs import TableJob, individual
@@ -34,10 +35,9 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 SCHEMA = "id string, text string, n long, gone boolean"
 INTO: dict[str, Any] = {"keys": ["id"], "deletes": "gone"}
-WRITERS = ["spark", "driver"]
 
 
-@pytest.fixture(params=WRITERS)
+@pytest.fixture(params=usually("driver", "spark"))
 def merger(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Who merges: Spark what is too much for the driver."""
     if request.param == "spark":
@@ -71,7 +71,9 @@ def random_records(seed: int, count: int) -> tuple[list[Record], dict[str, str]]
     return records, {key: text for key, text in left.items() if text}
 
 
-@pytest.mark.parametrize("mode", ["batch", "individual"])
+@pytest.mark.parametrize(
+    ("merger", "mode"), [("spark", "individual"), ("driver", "batch")], indirect=["merger"]
+)
 def test_the_last_row_of_each_key_over_many_batches_and_key_ranges(
     spark: SparkSession, topics: Topics, tmp_path: Path, merger: str, mode: str
 ) -> None:
@@ -163,7 +165,7 @@ def test_a_key_that_comes_from_two_partitions(
     assert held(job.table, spark) == {"k": "later batch"}
 
 
-@pytest.mark.parametrize("mode", ["batch", "individual"])
+@pytest.mark.parametrize("mode", usually("individual", "batch"))
 def test_arrow_batches_and_lists_of_rows(
     spark: SparkSession, topics: Topics, tmp_path: Path, mode: str
 ) -> None:
@@ -307,7 +309,7 @@ def test_what_the_next_run_may_not_change(
     assert job.rows() == {0: "a"}
 
 
-@pytest.mark.parametrize("commits", ["batch", "individual"])
+@pytest.mark.parametrize("commits", usually("individual", "batch"))
 def test_a_query_goes_on_with_its_own_keys_alone(
     spark: SparkSession, topics: Topics, tmp_path: Path, commits: str
 ) -> None:

@@ -20,7 +20,7 @@ from keyrange.members.launch import member_directory
 from keyrange.members.model.join_metadata import MemberMetadata, read_metadata
 from keyrange.members.status import MemberSetup, TaskProgress, now_ms
 from keyrange.ranges.sharing.shared_directory import is_alive
-from project.forms import by_form
+from project.forms import by_form, usually
 from queries.executors import SESSION_MS, Start, client_of, described, end_member, named, setup_at
 
 
@@ -176,7 +176,7 @@ def test_nobody_is_in_a_group_that_is_not_there(broker: EmbeddedBroker) -> None:
     assert described(broker, setup_at(broker, "orders-0")) == GroupView("Dead")
 
 
-@pytest.mark.parametrize("taken", [False, True])
+@pytest.mark.parametrize("taken", usually(True, False))
 def test_a_paused_process_does_not_believe_that_it_has_its_name(
     broker: EmbeddedBroker, executor: Start, taken: bool
 ) -> None:

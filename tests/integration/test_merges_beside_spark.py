@@ -18,6 +18,7 @@ from keyrange.storage.merge_by_file import FileMerger
 from keyrange.storage.model.merged_rows import Merged
 from keyrange.storage.staged import StagedWriter
 from keyrange.storage.write_by_spark import SparkWriter
+from project.forms import usually
 from tables.keyed_tables import KEPT, KeyedTable
 
 TEXTS = ["a b", "é%/x", "a%20b", "=&{}\\", "'\"", "~", "..", "plain", "x" * 130]
@@ -64,7 +65,7 @@ def feed(spark: SparkSession, table: Path) -> list[str]:
     return sorted(each.said for each in texts.collect())
 
 
-@pytest.mark.parametrize("keys", [("id",), ("id", "text")])
+@pytest.mark.parametrize("keys", usually(("id",), ("id", "text")))
 def test_it_makes_of_a_table_what_spark_makes_of_it(
     spark: SparkSession, tmp_path: Path, keys: tuple[str, ...]
 ) -> None:

@@ -53,6 +53,7 @@ def survives(query: PinnedQuery, *faults: Callable[[], None]) -> None:
     assert (after.generation, after.joined) == (member.generation, member.joined)
 
 
+@pytest.mark.slow  # test_members.py restarts the coordinator of a group
 def test_restarts_of_the_broker_change_nothing(spark: SparkSession, tmp_path: Path) -> None:
     with EmbeddedBroker() as broker:
         topics = Topics(broker)

@@ -50,46 +50,40 @@ def lake(topics: Topics, home: Path, name: str) -> Iterator[tuple[Lake, Feeder]]
             yield made, feeder
 
 
-def test_who_comes_has_copied_its_state_before_it_gets_the_keys(
+def test_who_comes_has_copied_its_state_and_a_lost_host_is_stood_for_and_inherited(
     topics: Topics, tmp_path: Path
 ) -> None:
-    with lake(topics, tmp_path, "inherited") as (at, _):
+    """Hosts read what batches have changed since, and no more: without heirs and standbys all of
+    what moves."""
+    with lake(topics, tmp_path, "inherited") as (at, feeder):
         at.cluster.to_two(at.cluster.executors()[2])
-        run = at.cluster.start_counting("inherited", at.topic, **GIVEN)
+        given = GIVEN | {"state.standby.replicas": "1", "slot.directory": str(at.cluster.slots)}
+        run = at.cluster.start_counting("inherited", at.topic, **given)
         two = run.settle(2)
         at.send(at.records)
         begun = at.restored(run)
         at.cluster.do("executors", count=3)
         three = run.settle(3)
-        moved = moved_bytes(run, two, three)
+        came = moved_bytes(run, two, three)
         at.send(at.records[::50])
         more = at.restored(run)
-    # What batches have changed since, and no more: without heirs all of it is read.
-    assert more - begun <= moved * 0.1
-    assert len([*tmp_path.glob("slots-*")]) == 3
 
-
-def test_a_lost_host_is_stood_for_and_then_inherited(topics: Topics, tmp_path: Path) -> None:
-    with lake(topics, tmp_path, "lost") as (at, feeder):
-        given = GIVEN | {"state.standby.replicas": "1", "slot.directory": str(at.cluster.slots)}
-        run = at.cluster.start_counting("lost", at.topic, **given)
-        three = run.settle(3)
-        at.send(at.records)
-        begun = at.restored(run)
         at.cluster.to_two(at.cluster.executors()[0])
         # While the group waits for it, its standbys work on its keys; then they have them.
         run.wait(lambda: run.status()["members"].get("standbyPortions", 0) > 0)
         at.send(at.records[::50])
         while_away = at.restored(run)
         run.wait(lambda: (found := run.assignment()) is not None and found.epoch > three.epoch)
-        two = run.settle(2)
+        again = run.settle(2)
         at.send(at.records[::50])
         after = at.restored(run)
-        moved = moved_bytes(run, three, two)
+        left = moved_bytes(run, three, again)
         feeder.stop()
         folded(run, feeder.sent + at.sent)
-    assert while_away - begun <= moved * 0.1
-    assert after - while_away <= moved * 0.1
+    assert more - begun <= came * 0.1
+    assert while_away - more <= left * 0.1
+    assert after - while_away <= left * 0.1
+    assert len([*tmp_path.glob("slots-*")]) == 3
 
 
 @pytest.mark.slow

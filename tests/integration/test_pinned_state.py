@@ -20,8 +20,6 @@ from queries.pinned_checks import restart_oldest
 from queries.pinned_cluster import BRIEF, pinned_cluster
 from queries.state_moves import PARTITIONS, folded, moved_bytes, restored_by
 
-KEYS = 600_000
-
 
 # The longer form restarts both executors ten times, and the driver ten times.
 @pytest.mark.timeout(3600)

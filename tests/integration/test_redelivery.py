@@ -29,7 +29,7 @@ from keyrange.model.key_ranges import SPACE, split_evenly
 from keyrange.model.offsets import TopicPartition
 from keyrange.options import SourceOptions, parse_options
 from keyrange.work.model.outcome import Cause, RecordOutcome
-from project.forms import by_form
+from project.forms import by_form, usually
 from spark.sources import batch, committed, options, planned_offsets, run_available_now, stream
 from tables.committing import commit_batch
 
@@ -158,7 +158,7 @@ def query(
     return Query(spark, topics, tmp_path, getattr(request, "param", records(200)))
 
 
-@pytest.mark.parametrize("split", [{}, BY_KEY], ids=["partition", "keyRange"])
+@pytest.mark.parametrize("split", usually(BY_KEY, {}), ids=["keyRange", "partition"])
 def test_what_failed_comes_again_alone(query: Query, split: dict[str, str]) -> None:
     query.verdict = once(3, 4, 90, 199)
     query.run(columns="value", **split, **AT_ONCE)

@@ -239,19 +239,19 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Sources]:
 SCHEMES = {520: "light", 1600: "dark"}
 
 
-# The page that has the most is drawn in both widths, each other one in one of them. Very many key
-# ranges are drawn above, in a third.
+# The two pages that have the most are drawn, in one width each. Very many key ranges are drawn
+# above, in a third.
 @pytest.mark.parametrize(
     ("name", "width"),
     [
         ("broken", 520),
-        ("broken", 1600),
-        ("held", 520),
-        ("healthy", 1600),
-        ("one", 1600),
-        *(pytest.param(name, 520, marks=pytest.mark.slow) for name in ("healthy", "one")),
-        pytest.param("held", 1600, marks=pytest.mark.slow),
-        *(pytest.param("many", width, marks=pytest.mark.slow) for width in SCHEMES),
+        ("held", 1600),
+        *(
+            pytest.param(name, width, marks=pytest.mark.slow)
+            for name in ("broken", "held", "healthy", "one", "many")
+            for width in SCHEMES
+            if (name, width) not in (("broken", 520), ("held", 1600))
+        ),
     ],
 )
 def test_no_label_is_cut_or_lies_upon_another(

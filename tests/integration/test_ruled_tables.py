@@ -26,6 +26,7 @@ from keyrange.storage.model.sink_driver import Driver
 from keyrange.storage.sink_table import SinkTable
 from keyrange.storage.table_store import Conflict
 from keyrange.storage.write_by_spark import SparkWriter
+from project.forms import usually
 from queries.crashing_jobs import CrashingJob
 from queries.individual import AT_ONCE, failure_of
 from queries.table_jobs import TableJob, individual
@@ -137,6 +138,7 @@ def test_each_feature_of_deltas(
     assert len(numbers) == 16
 
 
+@pytest.mark.slow  # as test_keyed_table_jobs.py has it of merges
 def test_spark_appends_once_and_nothing_of_a_driver_that_is_stopped_meanwhile(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -192,7 +194,7 @@ def texts(job: CrashingJob) -> dict[int, str]:
     [
         pytest.param("batch", VerdictStore, "publish", True, marks=pytest.mark.slow),
         pytest.param("batch", SinkTable, "write", True, marks=pytest.mark.slow),
-        ("batch", SparkWriter, "write", False),
+        pytest.param("batch", SparkWriter, "write", False, marks=pytest.mark.slow),
         pytest.param("batch", SinkTable, "write", False, marks=pytest.mark.slow),
         ("individual", SinkTable, "write", True),
         pytest.param("individual", DeltaCommitTable, "append", True, marks=pytest.mark.slow),
@@ -342,7 +344,7 @@ def test_without_delta_in_the_session_it_is_refused(
         job.start(lambda record: (record.offset,), "id bigint")
 
 
-@pytest.mark.parametrize("mode", ["record", "arrow"])
+@pytest.mark.parametrize("mode", usually("record", "arrow"))
 def test_records_that_fail_and_keep_state(
     spark: SparkSession, topics: Topics, tmp_path: Path, mode: Any
 ) -> None:

@@ -35,6 +35,7 @@ from brokers.token_endpoint import Endpoint, token_endpoint
 from keyrange.cli.main import app
 from keyrange.errors import CATALOGUE, DeniedError
 from keyrange.kafka.security import tokens
+from project.forms import usually
 from project.unseen import MARK
 from samples.checkpoints import commit_batch, make_checkpoint, plan_batch
 from spark.sources import Collected, batch, stream
@@ -246,7 +247,7 @@ def java_stores(strict: Topics, tmp_path_factory: pytest.TempPathFactory) -> Pat
     return directory
 
 
-@pytest.mark.parametrize("kind", ["jks", "p12"])
+@pytest.mark.parametrize("kind", usually("jks", "p12"))
 def test_mutual_tls_with_javas_stores(
     spark: SparkSession, strict: Topics, java_stores: Path, kind: str
 ) -> None:

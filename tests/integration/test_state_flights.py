@@ -20,6 +20,7 @@ from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 import keyrange
 from brokers.real_broker import Record, Topics
+from project.forms import usually
 from queries.table_jobs import TableJob, individual
 from spark.sources import options
 
@@ -149,7 +150,7 @@ WINDOWS: dict[str, tuple[Any, Callable[[], Any]]] = {
 }
 
 
-@pytest.mark.parametrize("kind", WINDOWS)
+@pytest.mark.parametrize("kind", usually(*WINDOWS))
 def test_windows_equal_those_of_spark(
     job: TableJob, sample: list[Record], tmp_path: Path, kind: str
 ) -> None:

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import keyrange
 from brokers.real_broker import Topics
+from project.forms import usually
 from queries.table_jobs import TableJob, individual
 from spark.sources import options
 
@@ -27,7 +28,7 @@ def work(record: Any) -> Any:
     return None if record.value == b"none" else (record.value.decode(),)
 
 
-@pytest.mark.parametrize("commits", ["batch", "individual"])
+@pytest.mark.parametrize("commits", usually("individual", "batch"))
 def test_a_query_goes_on_with_its_own_table_alone(
     spark: SparkSession, topics: Topics, tmp_path: Path, commits: str
 ) -> None:
@@ -71,7 +72,7 @@ def test_a_query_goes_on_with_its_own_table_alone(
     assert texts() == ["1", "2"]
 
 
-@pytest.mark.parametrize("commits", ["batch", "individual"])
+@pytest.mark.parametrize("commits", usually("individual", "batch"))
 def test_who_writes_to_a_table_beside_others_is_told(
     spark: SparkSession,
     topics: Topics,
@@ -154,7 +155,7 @@ def test_each_batch_is_for_the_query_of_its_checkpoint(
     assert sorted(taken) == ["1", "1", "2", "2"]
 
 
-@pytest.mark.parametrize("commits", ["batch", "individual"])
+@pytest.mark.parametrize("commits", usually("individual", "batch"))
 def test_an_older_copy_of_the_checkpoint_passes_no_record_over(
     spark: SparkSession, topics: Topics, tmp_path: Path, commits: str
 ) -> None:

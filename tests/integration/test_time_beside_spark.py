@@ -119,6 +119,7 @@ def test_duplicates_are_those_of_spark(job: TableJob, tmp_path: Path) -> None:
     assert len(by_spark) == 400 < by_spark.total() < len(events)
 
 
+@pytest.mark.slow
 def test_where_duplicates_are_others_than_those_of_spark(job: TableJob, tmp_path: Path) -> None:
     """An id that comes again behind `within`, before the watermark has passed it; and one of
     another key."""
@@ -231,6 +232,7 @@ def test_timers_are_those_of_transform_with_state(job: TableJob, tmp_path: Path)
     assert len(found) > len({key for key, _, _ in found})
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("rocksdb")
 def test_where_timers_are_others_than_those_of_transform_with_state(
     job: TableJob, tmp_path: Path

@@ -26,6 +26,7 @@ from keyrange.jobs import topic_writer as topic_writer_module
 from keyrange.kafka.transactional_producer import TransactionalProducer
 from keyrange.sending.model import shards
 from keyrange.sending.shard_sender import ShardSender
+from project.forms import usually
 from queries import topic_jobs
 from queries.individual import failure_of
 from queries.topic_jobs import PARTITIONS, TopicJob
@@ -50,7 +51,7 @@ def job(
         query.stop()
 
 
-@pytest.fixture(params=["driver", "tasks"])
+@pytest.fixture(params=usually("tasks", "driver"))
 def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Where senders run. Small batches are sent by the driver, which these all are."""
     if request.param == "tasks":
@@ -100,16 +101,20 @@ def test_each_row_once_in_the_order_of_its_key(job: TopicJob, place: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("owner", "step", "before", "has_manifest"),
+    ("job", "owner", "step", "before", "has_manifest"),
     [
-        (VerdictStore, "publish", True, False),
-        (VerdictStore, "publish", False, True),
-        (TransactionalProducer, "send", True, True),
-        (TransactionalProducer, "send", False, True),
-        (ShardSender, "send", False, True),
-        (DeltaCommitTable, "append", True, True),
-        (DeltaCommitTable, "append", False, True),
+        ("individual", VerdictStore, "publish", True, False),
+        ("individual", VerdictStore, "publish", False, True),
+        ("individual", TransactionalProducer, "send", True, True),
+        ("batch", TransactionalProducer, "send", False, True),
+        ("individual", ShardSender, "send", False, True),
+        ("individual", DeltaCommitTable, "append", True, True),
+        ("individual", DeltaCommitTable, "append", False, True),
+        pytest.param("batch", VerdictStore, "publish", True, False, marks=pytest.mark.slow),
+        pytest.param("batch", VerdictStore, "publish", False, True, marks=pytest.mark.slow),
+        pytest.param("batch", ShardSender, "send", False, True, marks=pytest.mark.slow),
     ],
+    indirect=["job"],
     ids=lambda each: each.__name__ if isinstance(each, type) else str(each),
 )
 def test_each_row_once_wherever_the_driver_ends(
@@ -120,8 +125,6 @@ def test_each_row_once_wherever_the_driver_ends(
     before: bool,
     has_manifest: bool,
 ) -> None:
-    if owner is DeltaCommitTable and job.mode == "batch":
-        pytest.skip("whole batches have no commit table")
     job.produce("a1", "b1")
     job.run()
     job.produce("a2", "b2*", "c1")

@@ -18,6 +18,7 @@ from brokers.real_broker import NEEDS_TRANSACTIONS, Record, Topics
 from keyrange.individual_commits.table.commit_table import DeltaCommitTable
 from keyrange.individual_commits.verdict_store import VerdictStore
 from keyrange.kafka.transactional_producer import TransactionalProducer
+from project.forms import usually
 from queries.individual import failure_of
 from queries.topic_jobs import TopicJob
 
@@ -57,7 +58,7 @@ def over(key: bytes, at: datetime, state: Any) -> Any:
         (DeltaCommitTable, "append", False, 2),
     ],
 )
-@pytest.mark.parametrize("kind", ["windows", "timers"])
+@pytest.mark.parametrize("kind", usually("timers", "windows"))
 def test_rows_of_timers_are_there_once_wherever_the_driver_ends(
     spark: SparkSession,
     topics: Topics,
@@ -113,7 +114,7 @@ def test_rows_of_timers_are_there_once_wherever_the_driver_ends(
     assert counts == {"a": [2], "b": [1], "c": [1]}
 
 
-@pytest.mark.parametrize("form", ["raw", "json"])
+@pytest.mark.parametrize("form", usually("json", "raw"))
 def test_each_record_once_is_a_copy_of_it(
     spark: SparkSession, topics: Topics, tmp_path: Path, form: Any
 ) -> None:

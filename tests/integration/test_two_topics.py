@@ -93,7 +93,7 @@ def check_counts(rows: list[dict[str, Any]]) -> None:
 @pytest.mark.parametrize(
     ("owner", "step", "before"),
     [
-        (VerdictStore, "publish", False),
+        pytest.param(VerdictStore, "publish", False, marks=pytest.mark.slow),
         pytest.param(DeltaCommitTable, "append", True, marks=pytest.mark.slow),
         (DeltaCommitTable, "append", False),
     ],

@@ -17,6 +17,7 @@ from brokers.real_broker import Record, Topics, wait_until
 from commands.commanding import run
 from commands.documents import read_document
 from keyrange.errors import KeyrangeError
+from project.forms import usually
 from queries.individual import failure_of
 from queries.table_jobs import TableJob, individual
 from spark.sources import options
@@ -160,7 +161,7 @@ def test_a_function_of_typed_records(
     assert [(each["offset"], each["key"], each["value"]) for each in letters] == [(1, b"k", MISFIT)]
 
 
-@pytest.mark.parametrize("mode", ["batch", "individual"])
+@pytest.mark.parametrize("mode", usually("individual", "batch"))
 def test_a_record_without_a_value_deletes_by_the_columns_of_its_key(
     job: TableJob, tmp_path: Path, mode: str
 ) -> None:

@@ -124,9 +124,9 @@ def change(job: TableJob, *command: object) -> Any:
         # The manifest says what the batch has given up.
         (False, {1, 3}, (), {1, 3}),
         # Only a batch without output can be begun again from another checkpoint.
-        (True, {*range(5)}, (), set()),
+        pytest.param(True, {*range(5)}, (), set(), marks=pytest.mark.slow),
         (True, {*range(5)}, (3,), {3}),
-        (True, {*range(5)}, (0, 1, 2, 3, 4), {*range(5)}),
+        pytest.param(True, {*range(5)}, (0, 1, 2, 3, 4), {*range(5)}, marks=pytest.mark.slow),
     ],
 )
 def test_a_driver_that_ended_before_it_committed(

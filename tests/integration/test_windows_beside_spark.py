@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 
 import keyrange
 from brokers.real_broker import Record, Topics
+from project.forms import usually
 from queries.table_jobs import TableJob, individual
 
 BEGAN_MS = int(datetime(2024, 5, 1, 12, tzinfo=UTC).timestamp() * 1000)
@@ -56,7 +57,7 @@ def hash_of(key: str) -> int:
     return 0 if key == LAST else int(key[1:]) % 2
 
 
-@pytest.mark.parametrize("kind", WINDOWS)
+@pytest.mark.parametrize("kind", usually("hopping", "session", "tumbling"))
 def test_windows_are_those_of_spark(
     spark: SparkSession, topics: Topics, tmp_path: Path, kind: str
 ) -> None:

@@ -6,7 +6,9 @@ platforms)."""
 from __future__ import annotations
 
 import os
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
+
+import pytest
 
 T = TypeVar("T")
 
@@ -19,12 +21,18 @@ LONGER: Final = {
     "platforms": set[str](),
 }
 # Random examples of a property.
-EXAMPLES: Final = {"fast": 10, "ordinary": 30, "long": 2_000, "platforms": 50}
+EXAMPLES: Final = {"fast": 10, "ordinary": 20, "long": 2_000, "platforms": 50}
 
 
 def by_form(fast: T, ordinary: T, long: T) -> T:
     """What a test takes in each form."""
     return {"fast": fast, "long": long}.get(FORM, ordinary)
+
+
+def usually(*values: object) -> list[Any]:
+    """Of the values of a parameter the first one in the ordinary run, and all in longer forms."""
+    first, *others = values
+    return [first, *(pytest.param(each, marks=pytest.mark.slow) for each in others)]
 
 
 def left_out() -> str:

@@ -40,7 +40,7 @@ CAUSES = list(Cause)
 TP = TopicPartition("t", 0)
 # Others each time in the long form, which has random ones.
 _FIRST = by_form(0, 0, Random().randrange(10**9))
-_SEEDS_PER_BASE = by_form(20, 100, 2_000)
+_SEEDS_PER_BASE = by_form(20, 40, 2_000)
 seeds = st.integers(0, 2**32)
 
 

@@ -24,8 +24,8 @@ from simulation.topics import Place
 # Others each time in the long form.
 _FIRST = by_form(0, 0, Random().randrange(10**9))
 # How many of them.
-_SHARE = by_form(0.02, 0.15, 20)
-_AT_A_TIME = by_form(1, 2, 10)
+_SHARE = by_form(0.02, 0.05, 20)
+_AT_A_TIME = by_form(1, 1, 10)
 
 KINDS = {
     "batches": (Kind(individual=False), 100),

@@ -31,7 +31,7 @@ SAMPLES: list[Samples] = [
     TextSamples(),
 ]
 # Pairs of schemas, and payloads of each.
-TRIALS, PAYLOADS = by_form((20, 20), (80, 40), (80, 40))
+TRIALS, PAYLOADS = by_form((20, 20), (30, 30), (80, 40))
 
 formats = pytest.mark.parametrize("samples", SAMPLES, ids=lambda each: each.name)
 

@@ -21,7 +21,7 @@ from samples.value_trials import Refused, Samples, Trial, Unsure, comparable
 
 SAMPLES: list[Samples] = [AvroSamples(), ProtobufSamples(json=False)]
 # Schemas, and rows of each.
-TRIALS, ROWS = by_form((20, 20), (80, 40), (400, 80))
+TRIALS, ROWS = by_form((20, 20), (40, 30), (400, 80))
 # A value that its decoder makes of what no writer takes.
 BAD = ("is no name of enum", "is not within the years")
 PREFIX = b"\0\0\0\1\2"

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.ordinary
 PROGRAM = Path(__file__).with_name("guarded.py")
 TESTS = PROGRAM.parents[2]
 # None of it is in the fast form.
-CASES = by_form(2_000, 2_000, 200_000)
+CASES = by_form(2_000, 800, 200_000)
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -20,7 +20,7 @@ from samples.working import OUTPUT, PLACE, Sent, VirtualAlarm, batches_of, run
 pytestmark = pytest.mark.ordinary
 
 STEP = 2**60
-SEEDS = by_form(75, 75, 600)
+SEEDS = by_form(30, 30, 600)
 
 
 @dataclass
