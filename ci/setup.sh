@@ -120,9 +120,12 @@ _setup_requirements() {
   # Afresh: what an older requirements file brought must not stay.
   _setup_step "making .venv with $("$python" --version)" "$python" -m venv --clear "$_setup_venv"
   _setup_so_far=_setup_pip_so_far
-  _setup_step "installing ci/requirements.txt" "$_setup_venv/bin/python" -m pip install \
+  _setup_step "installing ci/requirements.txt" "$_setup_venv/bin/python" -m pip install --no-compile \
     --disable-pip-version-check --require-hashes -r "$_setup_root/ci/requirements.txt"
   _setup_so_far=
+  # pip would do it by one process. Some packages have files that are no Python of this version.
+  _setup_step "compiling what is installed" bash -c '"$0" -m compileall -q -j 0 "$1" || true' \
+    "$_setup_venv/bin/python" "$_setup_venv/lib"
   printf '%s\n' "$wanted" >"$stamp"
 }
 
