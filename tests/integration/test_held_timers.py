@@ -255,6 +255,7 @@ def test_rows_of_a_timer_that_failed_stand_before_the_records_that_waited_for_it
     job.run_until({"a": "a1? ~1 a2", "b": "b1! ~1", "d": "d1 d2"})
 
 
+@pytest.mark.slow
 @jobs("record")
 def test_what_fired_once_more_behind_a_reset_is_there_once(job: TimedJob) -> None:
     job.produce(("a1", 0), ("c1", 0))

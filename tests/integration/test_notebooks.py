@@ -46,6 +46,7 @@ def test_quickstart_ends_with_every_order_once(quickstart: dict[str, Any]) -> No
     assert kinds == [("dead", 2), ("dead", 2), ("replayed", None), ("replayed", None)]
 
 
+@pytest.mark.slow
 @pytest.mark.broker
 @pytest.mark.spark
 def test_inspect_shows_what_is_not_done(

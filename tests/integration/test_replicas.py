@@ -69,6 +69,7 @@ def move_leader(topics: Topics, topic: str) -> None:
     wait_until(moved)
 
 
+@pytest.mark.slow  # as the nemesis has them, and elections are below
 def test_leaders_that_move_again_and_again_while_they_are_read(
     three: Topics, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -33,7 +33,7 @@ def test_every_record_is_settled_once_whatever_crashes(seed: int, keeps_order: b
     assert known_at(world.store, len(world.store)) == world.table.known()
 
 
-@pytest.mark.ordinary
+@pytest.mark.slow  # it is about the simulation
 def test_the_simulation_crashes_at_every_step_and_uses_all_that_may_happen() -> None:
     worlds = [simulate(seed, True) for seed in range(100, 108)]
     crashed = Counter(step for world in worlds for step in world.crashed)

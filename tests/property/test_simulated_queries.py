@@ -78,8 +78,13 @@ _ORDINARY = {
 }
 
 
+# Likewise of the ordinary run: the dearest, and with a budget they are there.
+_SLOW = {"with timers", "with timers, set by hand", "with timers, of two topics"}
+
+
 def _marks(name: str) -> tuple[pytest.MarkDecorator, ...]:
-    return (pytest.mark.ordinary,) if name in _ORDINARY else ()
+    longer = ((pytest.mark.ordinary, _ORDINARY), (pytest.mark.slow, _SLOW))
+    return tuple(mark for mark, names in longer if name in names)
 
 
 @pytest.mark.parametrize(
@@ -107,7 +112,7 @@ def test_a_failure_says_how_to_see_it_again(monkeypatch: pytest.MonkeyPatch) -> 
         simulate(3, Kind(individual=False))
 
 
-@pytest.mark.ordinary  # it is about the simulation
+@pytest.mark.slow  # it is about the simulation
 def test_state_that_does_not_go_back_with_its_records_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -130,7 +135,6 @@ for kind in (Kind(pinned=True), Kind(individual=False, pattern=True), Kind(consu
 """
 
 
-@pytest.mark.ordinary
 @pytest.mark.slow  # it is about the simulation
 def test_the_same_seed_has_the_same_schedule_in_every_process() -> None:
     """Also where sets are in another order."""

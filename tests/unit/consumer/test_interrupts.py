@@ -41,7 +41,7 @@ def test_what_nobody_has_received_comes_again_in_its_place(
     """Records that were handed out before, and new ones, were seen by nobody until a restart, or
     counted as done. An exception may come from a handler of signals too."""
     received: list[int] = []
-    for line in range(0, 1_000, by_form(3, 1, 1)):
+    for line in range(0, 1_000, by_form(3, 3, 1)):
         # Some come again, the others for the first time.
         world.latest += 5
         consumer.seek(FIRST, again := max(0, world.latest - 7))

@@ -380,7 +380,7 @@ def test_an_interrupt_leaves_all_of_a_block_or_nothing(
     world: World, options: dict[str, str], tmp_path: Path
 ) -> None:
     """Closing the consumer committed what was acknowledged, and its output was not sent."""
-    for line in range(0, 10_000, by_form(97, 29, 1)):
+    for line in range(0, 10_000, by_form(97, 61, 1)):
         Producer.log, Producer.marks = [], {}
         own = options | {"commitTable": str(tmp_path / f"commits{line}")}
         with Consumer(own) as consumer:
