@@ -29,8 +29,14 @@ def by_form(fast: T, ordinary: T, long: T) -> T:
     return {"fast": fast, "long": long}.get(FORM, ordinary)
 
 
+def everyday(*values: object) -> list[Any]:
+    """Of the values of a parameter the first one in the everyday loop, and all in longer forms."""
+    first, *others = values
+    return [first, *(pytest.param(each, marks=pytest.mark.ordinary) for each in others)]
+
+
 def usually(*values: object) -> list[Any]:
-    """Of the values of a parameter the first one in the ordinary run, and all in longer forms."""
+    """The same of the ordinary run, and all in the long form."""
     first, *others = values
     return [first, *(pytest.param(each, marks=pytest.mark.slow) for each in others)]
 

@@ -30,6 +30,7 @@ from keyrange.storage.last_rows import CHANGE, last_of_partitions, last_rows
 from keyrange.values.forms import rows_after, value_forms
 from keyrange.values.reading import ValueReader
 from keyrange.work.outcome_rows import member_type
+from project.forms import everyday
 from registries.server import schema_registry
 
 REQUIRED = {"kafka.bootstrap.servers": "h:9", "subscribe": "orders"}
@@ -131,11 +132,14 @@ SHAPES: dict[str, Callable[..., Written]] = {
 
 
 # Whether the log of the database has whole rows before a change.
-DATABASES = pytest.mark.parametrize(("database", "whole"), [("mysql", True), ("postgres", False)])
+DATABASES = pytest.mark.parametrize(
+    ("database", "whole"),
+    [pytest.param("mysql", True, marks=pytest.mark.ordinary), ("postgres", False)],
+)
 
 
 @DATABASES
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", everyday(*SHAPES))
 @settings(deadline=None)
 @given(data=st.data())
 def test_the_table_is_the_captured_one(

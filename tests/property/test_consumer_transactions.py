@@ -12,7 +12,7 @@ from project.forms import by_form
 from simulation.transacting import TransactingGroup, transacting
 from simulation.world import World
 
-SEEDS = by_form(4, 10, 1_000)
+SEEDS = by_form(2, 10, 1_000)
 
 
 def simulate(seed: int) -> World:

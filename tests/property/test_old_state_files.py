@@ -115,7 +115,7 @@ def table_of(home: Path, kind: str) -> DeltaCommitTable | MemoryCommitTable:
 @pytest.mark.parametrize(
     ("seed", "kind"),
     [
-        *((seed, "memory") for seed in range(by_form(5, 15, 400))),
+        *((seed, "memory") for seed in range(by_form(2, 15, 400))),
         # It takes twenty times as long, and answers the same (tables/commit_contract.py).
         *(
             pytest.param(seed, "delta", marks=pytest.mark.ordinary)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from itertools import count, pairwise
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -137,6 +138,7 @@ def _naming() -> Any:
     return lambda partition: ""
 
 
+@pytest.mark.ordinary
 @given(seed=st.integers(0, 2**32), budget_ms=st.sampled_from([0, 10, 60]))
 def test_each_record_is_worked_on_once_and_each_key_in_order(seed: int, budget_ms: int) -> None:
     chance = random.Random(seed)

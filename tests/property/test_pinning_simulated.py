@@ -21,7 +21,7 @@ from keyrange.members.pinning import Pinning
 from keyrange.members.table.assignments import AssignmentTable
 from keyrange.model.offsets import TopicPartition
 from keyrange.options import parse_options
-from project.forms import by_form
+from project.forms import by_form, everyday
 
 PARTITIONS = [TopicPartition("t", number) for number in range(3)]
 NAMES = ["a", "b", "c", "d"]
@@ -119,7 +119,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
     return Driver(monkeypatch)
 
 
-@pytest.mark.parametrize("fault", Fault)
+@pytest.mark.parametrize("fault", everyday(*Fault))
 @pytest.mark.parametrize("at", range(12))
 def test_a_failure_at_any_call_of_the_table_is_mended(
     driver: Driver, at: int, fault: Fault
@@ -141,7 +141,7 @@ def test_a_failure_at_any_call_of_the_table_is_mended(
     driver.settles()
 
 
-@pytest.mark.parametrize("seed", range(by_form(4, 10, 20)))
+@pytest.mark.parametrize("seed", range(by_form(1, 10, 20)))
 def test_a_table_that_fails_now_and_then_loses_nothing(driver: Driver, seed: int) -> None:
     random = Random(seed)
 

@@ -258,6 +258,7 @@ def test_a_row_is_as_large_whichever_partition_it_names() -> None:
         assert "as it is sent" in str(fault_of(limits, rows))
 
 
+@pytest.mark.ordinary
 @pytest.mark.parametrize("compression", CODECS)
 def test_large_values_many_headers_and_times_that_go_back(compression: str) -> None:
     random = Random(5)

@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -96,6 +97,7 @@ class Batch:
         assert shared_directory._used(self.directory.path) <= MEMORY_BYTES
 
 
+@pytest.mark.ordinary
 @settings(deadline=None, max_examples=by_form(15, 30, 600))
 @given(st.lists(STEPS, min_size=20, max_size=120))
 def test_rows_that_are_held_stay_as_they_are(steps: list[tuple[str, int]]) -> None:

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from keyrange.kafka.model.sender_messages import EndTransaction, Send
 from keyrange.kafka.model.sender_states import Phase
+from project.forms import everyday
 from simulation.senders import World, some_job
 
-BOTH = pytest.mark.parametrize("bumps_epochs", [False, True], ids=["v1", "v2"])
+BOTH = pytest.mark.parametrize("bumps_epochs", everyday(True, False), ids=["v2", "v1"])
 
 
 @BOTH

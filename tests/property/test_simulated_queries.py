@@ -60,21 +60,13 @@ KINDS = {
     "consumers of one group, by offset": (Kind(consumers=True, by_offset=True), 10),
 }
 
-# Left out of the everyday loop, which has each trait of a query in one of the others.
-_ORDINARY = {
-    "individual",
-    "individual, pinned",
-    "individual, of a pattern",
-    "individual, other options",
-    "individual, set by hand",
-    "with timers",
-    "with timers, pinned",
-    "with timers, other clocks",
-    "with timers, with a budget",
-    "with timers, set by hand",
-    "with timers, set by hand, with a budget",
-    "with timers, of two topics",
-    "with timers, of two topics, with a budget",
+# The everyday loop has these few, which have most traits of a query between them.
+_EVERY_DAY = {
+    "batches of a pattern",
+    "individual, pinned, with a budget",
+    "individual, set by hand, with losses",
+    "with timers, begun anew",
+    "with timers, of two topics, pinned",
 }
 
 
@@ -83,8 +75,8 @@ _SLOW = {"with timers", "with timers, set by hand", "with timers, of two topics"
 
 
 def _marks(name: str) -> tuple[pytest.MarkDecorator, ...]:
-    longer = ((pytest.mark.ordinary, _ORDINARY), (pytest.mark.slow, _SLOW))
-    return tuple(mark for mark, names in longer if name in names)
+    longer = ((pytest.mark.ordinary, name not in _EVERY_DAY), (pytest.mark.slow, name in _SLOW))
+    return tuple(mark for mark, is_so in longer if is_so)
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ class World:
         return None
 
 
-@pytest.mark.parametrize("seed", range(by_form(10, 20, 200)))
+@pytest.mark.parametrize("seed", range(by_form(4, 20, 200)))
 def test_of_each_key_the_newest_run_that_has_it(seed: int) -> None:
     random = Random(seed)
     world = World()

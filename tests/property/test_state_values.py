@@ -49,6 +49,7 @@ _KINDS = [
 _OFTEN = settings(max_examples=6 * EXAMPLES[FORM])
 
 
+@pytest.mark.ordinary
 @_OFTEN
 @given(
     kind=st.sampled_from(_KINDS),

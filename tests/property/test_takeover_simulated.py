@@ -147,7 +147,7 @@ class World:
         return Commit(seq, kind, group, source, source, run_id, batch_id, at_ms, states=states)
 
 
-@pytest.mark.parametrize("seed", range(by_form(2, 3, 200)))
+@pytest.mark.parametrize("seed", range(by_form(1, 3, 200)))
 def test_one_driver_at_a_time_goes_on_where_the_last_one_stood(seed: int) -> None:
     world = World(seed)
     for _ in range(45):

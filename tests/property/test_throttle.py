@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from keyrange.guard.model.throttle_factor import Throttle
 from keyrange.guard.model.volume_readings import VolumeReading
 from keyrange.model.volumes import Limit, Policy, Recovery
+from project.forms import by_form
 from samples.volume_samples import reading, volume
 
 SECOND = 1_000
@@ -214,7 +215,7 @@ class Cluster:
             assert max(self.told_full_ms.values(), default=-1) < self.whole_ms
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(by_form(5, 20, 20)))
 def test_volumes_fill_and_brokers_come_and_go(seed: int) -> None:
     cluster = Cluster(Random(seed))
     for _ in range(500):

@@ -32,6 +32,7 @@ from keyrange.sending.model import shards
 from keyrange.sending.open_senders import OpenSenders
 from keyrange.sending.topic_address import TopicAddress
 from keyrange.storage.model.sink_driver import Driver, application_of
+from project.forms import by_form, everyday
 
 NOWHERE = Checkpoint({})
 FILES = 5
@@ -247,7 +248,7 @@ def check(world: World) -> None:
 
 
 @pytest.mark.usefixtures("naive")
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(by_form(12, 60, 60)))
 def test_each_file_is_sent_once_whoever_ends_where(seed: int) -> None:
     """One checkpoint: a driver ends, or another one begins beside it and the old one goes on."""
     random = Random(seed)
@@ -276,7 +277,7 @@ def test_each_file_is_sent_once_whoever_ends_where(seed: int) -> None:
 
 
 @pytest.mark.usefixtures("naive")
-@pytest.mark.parametrize("first", range(0, 1_000, 100))
+@pytest.mark.parametrize("first", everyday(*range(0, 1_000, 100)))
 def test_a_driver_of_another_checkpoint_stops_the_one_before(first: int) -> None:
     """Old drivers have looked at the commits, and go on when the new one has begun: either their
     batch is out before, which the new one tells, or nothing of it comes any more."""

@@ -13,7 +13,7 @@ import pytest
 from keyrange.formats.format import format_of
 from keyrange.formats.payloads import Decoder, Payloads, ReadValues
 from keyrange.model.value_forms import ReadSettings
-from project.forms import by_form
+from project.forms import by_form, everyday
 from samples.avro_samples import AvroSamples, SingleObjectSamples
 from samples.connect_samples import ConnectAvroSamples, ConnectSamples, DebeziumSamples, TextSamples
 from samples.json_samples import JsonSamples
@@ -33,7 +33,7 @@ SAMPLES: list[Samples] = [
 # Pairs of schemas, and payloads of each.
 TRIALS, PAYLOADS = by_form((20, 20), (30, 30), (80, 40))
 
-formats = pytest.mark.parametrize("samples", SAMPLES, ids=lambda each: each.name)
+formats = pytest.mark.parametrize("samples", everyday(*SAMPLES), ids=lambda each: each.name)
 
 
 def decoder_of(samples: Samples, trial: Trial, rescues: bool = False) -> Decoder:

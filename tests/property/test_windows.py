@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import keyrange
 from keyrange.testing import StateHarness
+from project.forms import everyday
 from samples import strategies  # noqa: F401  registers the hypothesis profiles
 
 # Some of the records come before 1970, others behind it.
@@ -199,8 +200,8 @@ def in_order(rows: Rows) -> Rows:
     return sorted(rows, key=lambda row: (row["key"], row["window_start"]))
 
 
-@pytest.mark.parametrize("late", ["drop", "deliver"])
-@pytest.mark.parametrize("emit", ["final", "update"])
+@pytest.mark.parametrize("late", everyday("deliver", "drop"))
+@pytest.mark.parametrize("emit", everyday("final", "update"))
 @pytest.mark.parametrize("kind", _CASES)
 @given(records=_records, cuts=_cuts)
 def test_windows_are_those_of_the_oracle(
@@ -216,6 +217,7 @@ def test_windows_are_those_of_the_oracle(
     assert harness.keys() == []
 
 
+@pytest.mark.ordinary
 @pytest.mark.parametrize("kind", _CASES)
 @given(records=_records, cuts=_cuts)
 def test_final_rows_do_not_depend_on_where_batches_end(

@@ -14,7 +14,7 @@ import pytest
 from keyrange.formats.format import written_format_of
 from keyrange.formats.payloads import Payloads, WrittenValues
 from keyrange.model.value_forms import ReadSettings, Schema
-from project.forms import by_form
+from project.forms import by_form, everyday
 from samples.avro_samples import AvroSamples
 from samples.protobuf_samples import ProtobufSamples
 from samples.value_trials import Refused, Samples, Trial, Unsure, comparable
@@ -26,7 +26,7 @@ TRIALS, ROWS = by_form((20, 20), (40, 30), (400, 80))
 BAD = ("is no name of enum", "is not within the years")
 PREFIX = b"\0\0\0\1\2"
 
-formats = pytest.mark.parametrize("samples", SAMPLES, ids=lambda each: each.name)
+formats = pytest.mark.parametrize("samples", everyday(*SAMPLES), ids=lambda each: each.name)
 
 
 def readable(samples: Samples, trial: Trial) -> list[Any]:

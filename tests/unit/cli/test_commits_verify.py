@@ -285,6 +285,7 @@ def verified(path: Path, slot: str) -> list[str]:
     return [each["said"] for each in read_document(result.stdout)["commits"]]
 
 
+@pytest.mark.ordinary
 def test_a_claim_brings_the_state_of_what_it_takes_over(
     consumers: Callable[[str], CommitLog], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,7 @@ import pytest
 from brokers.scripted_broker import ScriptedCluster, World
 from keyrange.consumer import consumer_positions
 from keyrange.consumer.api import Consumer
-from project.forms import by_form
+from project.forms import by_form, everyday
 from queries.interrupted_calls import interrupted
 from queries.scripted_consumer import FIRST, a_key_each, options_at
 
@@ -34,7 +34,7 @@ def polled(consumer: Consumer) -> list[int]:
     return [each.offset for each in consumer.poll_records(0)]
 
 
-@pytest.mark.parametrize("by", [KeyboardInterrupt, TimeoutError])
+@pytest.mark.parametrize("by", everyday(KeyboardInterrupt, TimeoutError))
 def test_what_nobody_has_received_comes_again_in_its_place(
     world: World, consumer: Consumer, by: type[BaseException]
 ) -> None:

@@ -171,6 +171,7 @@ class TestOtherLevels:
         assert after.commit() == {FIRST: log.end}
 
 
+@pytest.mark.ordinary
 @pytest.mark.parametrize("seed", range(by_form(1, 2, 8)))
 def test_any_transactions_and_any_hand_overs(
     log: TransactionalLog, tmp_path: Path, seed: int

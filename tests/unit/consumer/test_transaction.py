@@ -376,6 +376,7 @@ class TestEnds:
                 assert Producer.marks.keys() == {f"keyrange:g:{claim.slot}"}
 
 
+@pytest.mark.ordinary
 def test_an_interrupt_leaves_all_of_a_block_or_nothing(
     world: World, options: dict[str, str], tmp_path: Path
 ) -> None:

@@ -131,6 +131,7 @@ def test_a_schema_of_columns_without_end_is_refused() -> None:
     assert found.column.to_pylist() == [{"k": 7}]
 
 
+@pytest.mark.ordinary
 def test_unions_of_records_of_unions_without_end_are_refused() -> None:
     """Each branch of the writer's reads into the same record of the reader's."""
     writer: Any = ["null", "int"]

@@ -52,6 +52,7 @@ def test_elements_without_bytes_are_counted() -> None:
     )
 
 
+@pytest.mark.ordinary
 def test_memory_follows_the_bytes_and_not_what_they_claim() -> None:
     nested = {
         "type": "array",

@@ -14,6 +14,7 @@ from keyrange.guard.model.enforcement_states import GuardState
 from keyrange.guard.model.lease import LeaseWatch, read_lease
 from keyrange.guard.model.quota_entities import RATE, Alteration, QuotaEntity
 from keyrange.guard.model.quota_requests import RECORDS_MAX
+from project.forms import everyday
 
 
 @pytest.fixture
@@ -21,7 +22,7 @@ def run() -> Run:
     return begun()
 
 
-@pytest.mark.parametrize("lives", range(7))
+@pytest.mark.parametrize("lives", everyday(*range(6, -1, -1)))
 def test_many_entities_take_several_requests_and_any_may_be_the_last(lives: int) -> None:
     """3,100 users: 9,300 records to begin with. The guard dies after each request in turn."""
     store = Store()

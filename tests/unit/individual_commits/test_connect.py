@@ -72,6 +72,7 @@ def body(batch: DataFrame, batch_id: int) -> None:
     keyrange.acknowledge(keyrange.materialize(batch))
 
 
+@pytest.mark.ordinary
 def test_the_wrapper_travels_without_a_session_and_is_another_run_where_it_arrives() -> None:
     wrapped = keyrange.each_batch(body, OPTIONS, "/checkpoints/q")
     data = CloudPickleSerializer().dumps(wrapped)

@@ -100,6 +100,7 @@ def test_a_byte_now_and_then_wins_no_time(least_rate: float) -> None:
         peer.receive(least_rate=least_rate)
 
 
+@pytest.mark.ordinary
 def test_what_is_large_and_moves_is_waited_for() -> None:
     """80 KiB at some 40 KB/s take six times as long as the timeout."""
     peer = Framed(80 * 1024)

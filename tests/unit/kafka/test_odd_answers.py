@@ -74,6 +74,7 @@ def test_what_an_answer_leaves_out_is_asked_for_again(
     assert asked(key, change, 1, LATEST) == {"t-0": 20, "t-1": 20}
 
 
+@pytest.mark.ordinary
 @CHANGES
 def test_what_every_answer_leaves_out_is_named(key: int, change: Callable[[Any], None]) -> None:
     with pytest.raises(KeyrangeError, match=r"\[BROKER_ERROR\].* t") as failure:

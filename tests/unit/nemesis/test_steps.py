@@ -35,6 +35,7 @@ def _hang_after_a_step() -> None:
         time.sleep(20)
 
 
+@pytest.mark.ordinary
 def test_a_deadline_ends_with_its_step_and_that_around_it_goes_on() -> None:
     before = signal.getsignal(signal.SIGALRM)
     with pytest.raises(StepHung, match="outer"):

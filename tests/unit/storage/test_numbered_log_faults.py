@@ -34,6 +34,7 @@ from faults.damaged_tables import (
 )
 from keyrange.errors import CATALOGUE, KeyrangeError
 from keyrange.storage.delta_store import DeltaStore
+from project.forms import everyday
 from tables.commit_contract import condition
 from tables.numbered_logs import ASSIGNMENTS, COMMITS, Subject, commits
 
@@ -159,7 +160,7 @@ def test_a_driver_that_runs_is_told_by_name(subject: Subject, path: Path, happen
     [(COMMITS, COMMITS), (COMMITS, commits("6b2d")), (ASSIGNMENTS, ASSIGNMENTS)],
     ids=["commits", "commits of another source", "assignments"],
 )
-@pytest.mark.parametrize("count", [1, 3, 5])
+@pytest.mark.parametrize("count", everyday(3, 1, 5))
 def test_a_table_that_was_made_anew_is_not_taken_for_the_old_one(
     subject: Subject, other: Subject, path: Path, count: int
 ) -> None:

@@ -19,6 +19,7 @@ from keyrange.work.record_alarm import RecordTimeout
 from keyrange.work.state_in_memory import FoldedState
 from keyrange.work.task_context import Job, Task
 from keyrange.work.task_run import run_task
+from project.forms import everyday
 from queries.interrupted_calls import interrupted
 from samples.working import PLACE, Sent, VirtualAlarm, batch_of
 
@@ -59,7 +60,7 @@ def count(record: Any, state: Any) -> Any:
     return (record.offset,)
 
 
-@pytest.mark.parametrize("call", range(2, len(KEYS) + 1))
+@pytest.mark.parametrize("call", everyday(*range(2, len(KEYS) + 1)))
 def test_state_has_what_is_done_and_nothing_else(call: int) -> None:
     """What a call changed that is handed back is taken back, and what the one before it has changed
     stays."""

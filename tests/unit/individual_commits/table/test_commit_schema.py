@@ -26,6 +26,7 @@ from keyrange.model.offsets import TopicPartition
 from keyrange.model.query_ranges import EVERY
 from keyrange.model.timers import NextTimer
 from keyrange.model.watermarks import BatchStart, PartitionTime, Watermark
+from project.forms import everyday
 from tables.commit_contract import EXTREMES, FLIGHTS, SOURCE, batch, condition, fence, state
 
 Rows = list[dict[str, Any]]
@@ -248,7 +249,9 @@ def others(value: Any, kind: pa.DataType) -> Iterator[Any]:
 LATE = replace(FULL, times={FLIGHTS: replace(PAST, late=3)})
 
 
-@pytest.mark.parametrize("commit", [FULL, LATE, fence(2, group_seq=7, driver="a", claim="{}")])
+@pytest.mark.parametrize(
+    "commit", everyday(LATE, FULL, fence(2, group_seq=7, driver="a", claim="{}"))
+)
 def test_nothing_of_a_commit_changes_without_being_noticed(commit: Commit) -> None:
     """Each value of each row, in that row alone and in all of them."""
     rows = rows_of(commit).to_pylist()

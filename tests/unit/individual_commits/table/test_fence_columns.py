@@ -75,6 +75,7 @@ def bytes_of(column: str, path: Path) -> range:
     return range(begin, begin + chunk.total_compressed_size)
 
 
+@pytest.mark.ordinary
 def test_claims_of_which_a_bit_has_changed_are_damage(tmp_path: Path) -> None:
     """Others read some columns of them, for which the checksum of the rows says nothing."""
     made = fence(1, claim='{"ranges": [[0, 4611686018427387903]]}')

@@ -145,6 +145,7 @@ def many(tmp_path: Path) -> StoredState:
     return StoredState(str(tmp_path), {AT: tuple(runs)}, 0)
 
 
+@pytest.mark.ordinary
 def test_few_files_are_open_at_a_time(many: StoredState) -> None:
     """A process may have a thousand; a state of some partitions has more runs than that."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -28,6 +28,7 @@ from keyrange.model.offset_splits import Split
 from keyrange.model.offsets import TopicPartition
 from keyrange.options.kafka_properties import ClientSettings
 from keyrange.wire.chunk_decoder import DecodeSettings
+from project.forms import everyday
 from samples.strategies import Batch, Record, encode_batch
 
 COUNT = 60
@@ -112,7 +113,7 @@ WRONG: dict[str, Callable[[bytes], bytes | None]] = {
 }
 
 
-@pytest.mark.parametrize("splits", [1, 4])
+@pytest.mark.parametrize("splits", everyday(4, 1))
 @pytest.mark.parametrize("wrong", WRONG)
 def test_a_frame_that_is_no_answer_is_asked_for_again(
     broker: LoopbackCluster, wrong: str, splits: int

@@ -14,6 +14,7 @@ from keyrange.errors import InvalidError
 from keyrange.kafka.security import tls_stores
 from keyrange.options.kafka_properties import ClientSettings, parse_client_options
 from keyrange.options.value_parsers import Violations
+from project.forms import everyday
 
 
 @pytest.fixture(scope="module")
@@ -104,8 +105,8 @@ def test_files(made: Stores, tmp_path: Path, form: str, key: str) -> None:
     assert handshake(made, tmp_path, context) == "client"
 
 
-@pytest.mark.parametrize("password", ["", KEY_PASSWORD])
-@pytest.mark.parametrize("one_line", [False, True])
+@pytest.mark.parametrize("password", everyday(KEY_PASSWORD, ""))
+@pytest.mark.parametrize("one_line", everyday(True, False))
 def test_texts(made: Stores, tmp_path: Path, password: str, one_line: bool) -> None:
     """In properties a PEM is often written without its line breaks; Java takes it so."""
     texts = {

@@ -31,6 +31,7 @@ def counted_reuses(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     return taken
 
 
+@pytest.mark.ordinary
 @pytest.mark.parametrize("seed", range(by_form(1, 3, 3)))
 def test_rows_that_are_kept_never_change(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int

@@ -21,7 +21,7 @@ from keyrange.ranges.sharing.chunk_chain import Chain
 from keyrange.ranges.sharing.chunk_results import ResultWriter
 from keyrange.ranges.sharing.shared_directory import ExecutorDirectory
 from keyrange.wire.chunk_decoder import DecodeSettings
-from project.forms import by_form
+from project.forms import by_form, everyday
 
 RUNS = by_form(5, 12, 400)
 _KILLED = 9
@@ -176,7 +176,7 @@ def test_processes_that_are_killed_between_any_two_steps(
     assert_swept_by_the_next_executor(shared)
 
 
-@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("after", everyday(True, False))
 @pytest.mark.parametrize(
     "step", ["reserve", "_take_free", "rename", "drop", "__init__", "__exit__", "_map"]
 )

@@ -23,6 +23,7 @@ from keyrange.kafka.fetching.fetch import SplitReader
 from keyrange.ranges.sharing import locks, shared_directory
 from keyrange.ranges.sharing.chunk_chain import Chain
 from keyrange.ranges.sharing.chunk_results import ResultWriter
+from project.forms import everyday
 
 PATIENCE_MS = 300
 # With deadlines that add up, or none, it takes far longer.
@@ -80,7 +81,7 @@ def stopped_reader(shared: Shared, out: Path, step: str, children: list[int]) ->
     return pid
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("step", everyday(*STEPS))
 def test_a_stopped_reader_holds_up_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, children: list[int], step: str
 ) -> None:
@@ -109,6 +110,7 @@ def test_a_stopped_reader_holds_up_nobody(
     assert shared.left() == []
 
 
+@pytest.mark.ordinary
 def test_the_deadlines_of_readers_do_not_add_up(tmp_path: Path) -> None:
     def down(node: int, partition: int, offset: int) -> Fetched:
         raise ConnectionLost("down")
