@@ -18,7 +18,7 @@ import pytest
 from brokers.scripted_admin import GB, Told, scripted_brokers
 from commands.chromium import Page, browser
 from commands.commanding import succeed
-from keyrange.cli.local_server import ADDRESS, LocalServer
+from keyrange.cli.http_server import ADDRESS, LocalServer
 from keyrange.cli.report.commands import load_library
 from keyrange.cli.report.report_inputs import Collector
 from keyrange.cli.report.server import Press

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from commands.chromium import Page, browser
-from keyrange.cli.local_server import ADDRESS, LocalServer
+from keyrange.cli.http_server import ADDRESS, LocalServer
 from keyrange.cli.state.serve import StateAnswers
 from keyrange.individual_commits.model.commit import Commit, CommitKind
 from keyrange.individual_commits.model.partition_progress import fresh

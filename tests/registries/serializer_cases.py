@@ -23,7 +23,7 @@ from keyrange.model.value_forms import ReadSettings
 from keyrange.options.registry import RegistrySettings
 from keyrange.ranges.sharing import shared_directory
 from keyrange.registry.framed_decoder import FramedDecoder
-from keyrange.registry.schemas import schemas_of
+from keyrange.registry.schema_lookup import schemas_of
 from keyrange.registry.subjects import reader_schema
 from registries.confluent import Messages, avro, json_schema, protobuf
 from registries.contract import CITY, PLACE, VISIT, refers, register

@@ -25,7 +25,7 @@ from keyrange.registry.prefixes import (
     read_prefix,
 )
 from keyrange.registry.registered_schemas import RegisteredSchema, SchemaId
-from keyrange.registry.schemas import Schemas
+from keyrange.registry.schema_lookup import Schemas
 
 _Array = np.ndarray[Any, Any]
 _DECODERS_MAX: Final = 1_000

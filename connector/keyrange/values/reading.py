@@ -187,7 +187,7 @@ def _decoder(form: ColumnForm, registry: RegistrySettings) -> _Decode:
         return lambda payloads, _: decoder.read(payloads)
     from keyrange.registry.framed_decoder import FramedDecoder
     from keyrange.registry.registered_schemas import RegisteredSchema
-    from keyrange.registry.schemas import schemas_of
+    from keyrange.registry.schema_lookup import schemas_of
 
     reader = RegisteredSchema(form.schema_id, _schema_type(form), form.schema)
     schemas = schemas_of(registry, reader)

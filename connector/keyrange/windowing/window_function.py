@@ -18,8 +18,9 @@ from keyrange.windowing.aggregates import Aggregate
 from keyrange.windowing.kinds import Kind, Windows
 from keyrange.windowing.operators import Numbers, times_of, watermark_of
 from keyrange.windowing.slots import pair_codes
-from keyrange.work.event_times import LATE, MICROSECONDS
+from keyrange.work.event_times import MICROSECONDS
 from keyrange.work.keyed_states import first_rows
+from keyrange.work.late_records import LATE
 
 WINDOWS: Final = "windows"
 KEY_START_END: Final = ("key", "window_start", "window_end")

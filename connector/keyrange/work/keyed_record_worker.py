@@ -16,13 +16,13 @@ import pyarrow.compute as pc
 from keyrange.errors import KeyrangeError
 from keyrange.keyed_state.expiry import alive
 from keyrange.keyed_state.states_of_task import Firing
+from keyrange.work.fired_timers import FiredTimer, RecordTimers
 from keyrange.work.function_workers import RecordWorker
 from keyrange.work.keyed_states import NO_KEY, States, clock_of, numbered
 from keyrange.work.keys_ahead import KeysAhead
 from keyrange.work.model.outcome import Cause
 from keyrange.work.outcome_rows import OutcomeRows
 from keyrange.work.record_stretches import RecordStretch
-from keyrange.work.record_timers import FiredTimer, RecordTimers
 from keyrange.work.records import UNFIT, Record, Row, WrongResult
 from keyrange.work.task_context import Task
 from keyrange.work.user_errors import Said

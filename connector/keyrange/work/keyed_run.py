@@ -11,10 +11,11 @@ import pyarrow as pa
 from keyrange.model.key_ranges import KeyRange
 from keyrange.model.timers import NEVER, NextTimer, SeenTimers
 from keyrange.model.watermarks import PartitionClock
-from keyrange.work.event_times import LATE, EventTimes, with_times
+from keyrange.work.event_times import with_times
 from keyrange.work.keyed_arrow_worker import KeyedArrowWorker
 from keyrange.work.keyed_record_worker import KeyedRecordWorker
 from keyrange.work.keyed_states import States
+from keyrange.work.late_records import LATE, EventTimes
 from keyrange.work.outcome_rows import OutcomeRows, told_rows
 from keyrange.work.record_stretches import RecordStretch
 from keyrange.work.task_context import Task

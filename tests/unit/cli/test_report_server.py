@@ -19,7 +19,7 @@ from typing import Any, cast
 import pytest
 
 from brokers.real_broker import wait_until
-from keyrange.cli.local_server import ADDRESS, LocalServer, hosts_of
+from keyrange.cli.http_server import ADDRESS, LocalServer, hosts_of
 from keyrange.cli.report.report_inputs import Collector
 from keyrange.cli.report.server import Press, serve_report
 from keyrange.errors import KeyrangeError, error

@@ -15,7 +15,7 @@ import pytest
 
 from commands.commanding import refusal
 from commands.documents import read_document
-from keyrange.cli.local_server import ADDRESS, LocalServer, Request, on_one_core
+from keyrange.cli.http_server import ADDRESS, LocalServer, Request, on_one_core
 from keyrange.cli.state.serve import StateAnswers
 from keyrange.errors import KeyrangeError, error
 from keyrange.individual_commits.model.commit import Commit, CommitKind

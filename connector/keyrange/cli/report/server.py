@@ -10,7 +10,7 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from keyrange.cli.local_server import Answer, Request, serving, text_answer
+from keyrange.cli.http_server import Answer, Request, serving, text_answer
 from keyrange.cli.render import note
 from keyrange.cli.report.report_inputs import Collector
 from keyrange.cli.values import iso, now

@@ -18,7 +18,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import typer
 
 from keyrange.cli.commits.commit_source import OfSource, TableArgument, named_group
-from keyrange.cli.local_server import (
+from keyrange.cli.http_server import (
     ADDRESS,
     Answer,
     Request,

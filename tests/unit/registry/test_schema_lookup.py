@@ -20,7 +20,7 @@ from keyrange.ranges.sharing import shared_directory
 from keyrange.registry.client import RegistryClient
 from keyrange.registry.host_cache import HostCache, host_cache
 from keyrange.registry.registered_schemas import RegisteredSchema
-from keyrange.registry.schemas import Schemas, schemas_of
+from keyrange.registry.schema_lookup import Schemas, schemas_of
 from registries.contract import AVRO, refers
 from registries.server import Registry, schema_registry
 
