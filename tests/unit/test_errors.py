@@ -101,3 +101,8 @@ def test_all_violations_are_one_error() -> None:
 def test_context_follows_in_the_order_given_and_may_be_absent() -> None:
     assert error("BROKER_ERROR", "x", b=1, a=2).message == "x (b=1, a=2)"
     assert error("BROKER_ERROR", "x").message == "x"
+
+
+def test_an_error_that_quotes_another_has_one_period() -> None:
+    quoted = error("BROKER_UNREACHABLE", "no broker answered")
+    assert ".." not in str(error("MEMBERSHIP_ENDED", f"this consumer is no member: {quoted}"))

@@ -67,7 +67,8 @@ class KeyrangeError(Exception):
 
     def __init__(self, condition: str, message: str) -> None:
         self.condition = CATALOGUE[condition]
-        self.message = one_line(without_logins(message))
+        # One that quotes another error ends as that one does.
+        self.message = one_line(without_logins(message)).removesuffix(".")
         super().__init__(condition, self.message)
 
     def __str__(self) -> str:
