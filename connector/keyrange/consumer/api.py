@@ -225,7 +225,7 @@ class Consumer(ConsumerPositions):
             self._holding.hand_back(partition_of(batch), batch)
 
     def acknowledge(self, what: Acknowledged, offsets: Iterable[int] | None = None) -> int:
-        """Records are done: all of a batch, records, or a topic-partition's `offsets`.
+        """Records are done: all of some batches, records, or a topic-partition's `offsets`.
 
         Returns how many were not done before; what was revoked or lost meanwhile does not count.
         They are committed by `commit`, and by themselves where they are more than

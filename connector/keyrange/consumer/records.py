@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final, NamedTuple, TypeAlias, cast
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from keyrange.consumer.stretches import Longs
 from keyrange.errors import error
@@ -73,27 +74,59 @@ def offset_of(given: object) -> int:
     raise error("INVALID_OFFSET", f"{given!r:.100} is no offset")
 
 
+Rows: TypeAlias = pa.RecordBatch | pa.Table
 Records: TypeAlias = ConsumerRecord | Iterable[ConsumerRecord]
-Acknowledged: TypeAlias = pa.RecordBatch | Records | tuple[str, int]
+Acknowledged: TypeAlias = Rows | Iterable[Rows] | Records | tuple[str, int]
 
 
 def offsets_of(
     what: Acknowledged, offsets: Iterable[int] | None = None
 ) -> dict[TopicPartition, Longs]:
-    """By partition the offsets, each once and in order, of a batch, of records, or those that are
+    """By partition the offsets, each once and in order, of batches, of records, or those that are
     given of a topic-partition. Raises INVALID_OFFSET."""
     if offsets is not None:
-        partition = cast(tuple[str, int], what)
         given = np.array([offset_of(each) for each in offsets], np.int64)
-        return {TopicPartition(*partition): np.unique(given)}
-    if isinstance(what, pa.RecordBatch):
-        column = what.column("offset").to_numpy()
-        return {partition_of(what): np.unique(np.asarray(column, np.int64))} if len(what) else {}
-    records = [what] if isinstance(what, ConsumerRecord) else cast(Iterable[ConsumerRecord], what)
-    found: dict[TopicPartition, list[int]] = {}
-    for each in records:
-        found.setdefault(each.topic_partition, []).append(each.offset)
-    return {p: np.unique(np.array(each, np.int64)) for p, each in found.items()}
+        return {_partition(what): np.unique(given)}
+    found: dict[TopicPartition, list[Longs]] = {}
+    for partition, each in _places(what):
+        found.setdefault(partition, []).append(each)
+    return {p: np.unique(np.concatenate(each)) for p, each in found.items()}
+
+
+def _partition(named: object) -> TopicPartition:
+    if isinstance(named, tuple) and len(named) == 2 and isinstance(named[0], str):
+        return TopicPartition(*named)
+    raise error("INVALID_OFFSET", f"{named!r:.100} is no topic-partition, as offsets are given of")
+
+
+def _places(what: object) -> Iterator[tuple[TopicPartition, Longs]]:
+    if isinstance(what, (pa.RecordBatch, pa.Table)):
+        yield from _by_partition(what)
+    elif isinstance(what, ConsumerRecord):
+        yield what.topic_partition, np.array([what.offset], np.int64)
+    elif isinstance(what, Iterable) and not isinstance(what, (str, bytes, TopicPartition)):
+        for each in what:
+            yield from _places(each)
+    else:
+        text = "neither a batch nor a record, and of a topic-partition offsets are to be given"
+        raise error("INVALID_OFFSET", f"{what!r:.100} is {text}")
+
+
+def _by_partition(rows: Rows) -> Iterator[tuple[TopicPartition, Longs]]:
+    """A batch that poll returned is of one partition; a user may have put several together."""
+    missing = [each for each in ("topic", "partition", "offset") if each not in rows.column_names]
+    if missing:
+        raise error("INVALID_OFFSET", f"a batch has no column {', '.join(missing)}")
+    numbers, offsets = (
+        np.asarray(rows.column(name).to_numpy(), np.int64) for name in ("partition", "offset")
+    )
+    topics = pc.unique(rows.column("topic")).to_pylist()
+    for topic in topics:
+        is_own = np.ones(len(numbers), bool)
+        if len(topics) > 1:
+            is_own = pc.equal(rows.column("topic"), topic).to_numpy(zero_copy_only=False)
+        for number in np.unique(numbers[is_own]).tolist():
+            yield TopicPartition(topic, number), offsets[is_own & (numbers == number)]
 
 
 def read_ranges(ranges: Mapping[Partition, Ranges]) -> dict[TopicPartition, list[KeyRange]]:

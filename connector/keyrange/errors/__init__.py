@@ -67,8 +67,9 @@ class KeyrangeError(Exception):
 
     def __init__(self, condition: str, message: str) -> None:
         self.condition = CATALOGUE[condition]
-        # One that quotes another error ends as that one does.
-        self.message = one_line(without_logins(message)).removesuffix(".")
+        text = one_line(without_logins(message))
+        # One that quotes another error ends as that one does; two are a directory, or a name.
+        self.message = text if text.endswith("..") else text.removesuffix(".")
         super().__init__(condition, self.message)
 
     def __str__(self) -> str:

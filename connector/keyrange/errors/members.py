@@ -185,8 +185,10 @@ MEMBER_CONDITIONS: Final = (
     ),
     _consumer.invalid(
         "INVALID_OFFSET",
-        "name offsets by whole numbers from 0 on, as records have them",
-        "`acknowledge` or `seek` was given an offset that is no whole number.",
+        "name offsets by whole numbers from 0 on, as records have them; `acknowledge` takes "
+        "batches and records that poll returned, or a topic-partition with offsets",
+        "`acknowledge` or `seek` was given an offset that is no whole number, or something else "
+        "than records.",
         "the value in the message",
     ),
     _consumer.invalid(

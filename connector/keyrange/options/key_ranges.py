@@ -20,6 +20,7 @@ from keyrange.options.value_parsers import (
     boolean,
     int_between,
     is_one,
+    json_document,
     one_of,
     size_between,
 )
@@ -84,22 +85,9 @@ def _key(document: Any) -> bytes | None:
 
 
 def _by_topic(value: str, form: str) -> dict[str, Any]:
-    twice = False
-
-    def each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        nonlocal twice
-        found = dict(pairs)
-        twice = twice or len(found) < len(pairs)
-        return found
-
-    try:
-        document = json.loads(value, object_pairs_hook=each_once)
-    except (ValueError, RecursionError):
-        document = None
+    document = json_document(value, form)
     if not isinstance(document, dict):
         raise ValueError(f"must be JSON, {form}")
-    if twice:
-        raise ValueError("must name every topic and partition once")
     for topic in document:
         if fault := topic_name_fault(topic):
             raise ValueError(f"must name topics, and {fault}")

@@ -144,12 +144,16 @@ def by_name(rows: Iterable[Option]) -> dict[str, Option]:
 
 
 def texts_of(options: object, violations: Violations) -> dict[str, str]:
-    """The texts of options, of which some are `OptionValue`s."""
+    """The texts of options, of which some are `OptionValue`s. Names count in any case, as Spark has
+    it: of two the last one would, without a word."""
     if not isinstance(options, Mapping):
         kind = type(options).__name__
         raise invalid_options(f"options must be a dictionary of texts, and is of type {kind}")
     found: dict[str, str] = {}
+    spelled: dict[str, str] = {}
     for name, value in options.items():
+        if (first := spelled.setdefault(str(name).lower(), name)) != name:
+            violations.add(name, f"is given twice: {first} is the same option")
         if isinstance(value, bool):
             found[name] = str(value).lower()
         elif isinstance(value, OptionValue):

@@ -12,7 +12,7 @@ from keyrange.model.checkpoint import read_partitions, read_positions
 from keyrange.model.ddl import parse_ddl
 from keyrange.model.offsets import EARLIEST, LATEST, TopicPartition, topic_name_fault
 from keyrange.model.position_options import Everywhere, GroupOffsets, Offsets
-from keyrange.options.value_parsers import NAME_BYTES_MAX, name_up_to, takes
+from keyrange.options.value_parsers import NAME_BYTES_MAX, json_document, name_up_to, takes
 
 OFFSETS_TEXT = 'earliest, latest, or JSON {"topic": {"0": 23, "1": -2}} (-2 earliest, -1 latest)'
 ENDS_TEXT = 'latest, or JSON {"topic": {"0": 23, "1": -1}} (-1 latest)'
@@ -77,7 +77,7 @@ def starting_positions(value: str) -> Everywhere | Offsets | GroupOffsets:
     """As `positions`; also `group`, or `group:NAME`."""
     folded = value.strip()
     if folded.lower() == "group" or folded.lower().startswith("group:"):
-        return GroupOffsets(name_up_to(NAME_BYTES_MAX)(folded[6:]))
+        return GroupOffsets(name_up_to(NAME_BYTES_MAX)(folded[6:].strip()))
     return positions(value)
 
 
@@ -89,9 +89,10 @@ def timestamps(value: str) -> Mapping[TopicPartition, int]:
 
 
 def _document(value: str, read: Callable[[Any], Any], form: str) -> Any:
+    document = json_document(value, form)
     try:
-        return read(json.loads(value))
-    except (ValueError, RecursionError):  # ValueError also for numbers of thousands of digits
+        return read(document)
+    except ValueError:
         raise ValueError(f"must be JSON, {form}") from None
     except InvalidError as failure:
         raise ValueError(f"must be JSON, {form}; {failure.message}") from None

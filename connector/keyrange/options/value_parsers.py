@@ -7,6 +7,7 @@ secret: parsers of secrets do not fail.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -199,10 +200,33 @@ _TIMES_US = {
 _TIME = re.compile(r"^([0-9]{1,15}) *([a-z]+)$", re.ASCII)
 
 
+class _NamedTwice(ValueError): ...
+
+
+def json_document(value: str, form: str) -> Any:
+    """A JSON document. Raises ValueError for what is none, and for an object in which a name stands
+    twice: readers of JSON drop all but the last."""
+
+    def each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            raise _NamedTwice
+        return found
+
+    try:
+        return json.loads(value, object_pairs_hook=each_once)
+    except _NamedTwice:
+        raise ValueError("must name every topic and partition once") from None
+    except (ValueError, RecursionError):  # ValueError also for numbers of thousands of digits
+        raise ValueError(f"must be JSON, {form}") from None
+
+
 @takes("a time with its unit, such as 10s or 1 day")
 def duration_ms(value: str) -> int:
-    """Milliseconds of a number with its unit: 500ms, 10s, 15m, 2h, 1 day; only 0 needs none."""
-    return _duration_us(value) // 1000
+    """Milliseconds of a number with its unit: 500ms, 10s, 15m, 2h, 1 day; only 0 needs none.
+    What is shorter is one: 0 often stands for no limit."""
+    micros = _duration_us(value)
+    return micros // 1000 or int(micros > 0)
 
 
 def _duration_us(value: str) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from keyrange.errors import InvalidError
-from keyrange.options import check_names
+from keyrange.options import check_names, parse_options
 
 
 @pytest.mark.parametrize(
@@ -32,3 +32,19 @@ def test_a_question_is_the_end_of_no_sentence() -> None:
         check_names(["startingOffset", "subscribes"])
     assert "?." not in str(failure.value)
     assert "?;" not in str(failure.value)
+
+
+def test_an_option_is_given_once_in_whatever_case() -> None:
+    given = {
+        "kafka.bootstrap.servers": "h:9092",
+        "subscribe": "orders",
+        "Subscribe": "payments",
+        "kafka.group.id": "a",
+        "kafka.GROUP.id": "b",
+    }
+    with pytest.raises(InvalidError) as failure:
+        parse_options(given)
+    assert failure.value.message == (
+        "option 'Subscribe' is given twice: subscribe is the same option; "
+        "option 'kafka.GROUP.id' is given twice: kafka.group.id is the same option"
+    )

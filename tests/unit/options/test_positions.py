@@ -208,3 +208,26 @@ def test_a_name_that_kafkas_messages_have_no_room_for(name: str, most: int) -> N
     parse_options(REQUIRED | {name: "x" * most})
     message = f"option '{name}' must have {most} bytes at the most"
     assert violations({name: "x" * (most - 1) + "ü"}) == [message]
+
+
+@pytest.mark.parametrize(
+    ("name", "document"),
+    [
+        ("startingOffsets", '{"t":{"0":5},"t":{"1":7}}'),
+        ("startingOffsets", '{"t":{"0":5,"0":7}}'),
+        ("startingOffsetsByTimestamp", '{"t":{"0":5,"0":7}}'),
+        ("assign", '{"t":[0],"t":[1]}'),
+    ],
+)
+def test_what_json_names_twice_is_not_dropped(name: str, document: str) -> None:
+    given = {**REQUIRED, name: document}
+    if name == "assign":
+        del given["subscribe"]
+    with pytest.raises(InvalidError) as failure:
+        parse_options(given)
+    assert f"option '{name}' must name every topic and partition once" in failure.value.message
+
+
+def test_a_group_stands_behind_a_blank_as_well() -> None:
+    group = parse_options(REQUIRED | {"startingOffsets": "group: x"}).start.positions
+    assert group == GroupOffsets("x")

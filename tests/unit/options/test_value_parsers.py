@@ -48,6 +48,8 @@ TAKEN = [
     (ms_between(1, 900_000), "15m", 900_000),
     (ms_between(1, 900_000), " 1 ", 1),
     (duration_ms, "1500us", 1),
+    (duration_ms, "1us", 1),
+    (duration_ms, "0us", 0),
     (duration_ms, " 10S ", 10_000),
     (duration_ms, "15m", 900_000),
     (duration_ms, "2min", 120_000),

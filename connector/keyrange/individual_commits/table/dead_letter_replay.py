@@ -13,6 +13,7 @@ import time
 import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import TypeVar
 
 import pyarrow as pa
@@ -60,9 +61,9 @@ class Replay:
 def replay_dead_letters(
     table: str,
     *,
-    topic: str = "",
+    topic: str | None = None,
     partition: int | None = None,
-    offsets: Collection[int] = (),
+    offsets: Collection[int] | None = None,
     error: str = "",
     dead_letter_table: str = "",
     group: str = "",
@@ -76,7 +77,8 @@ def replay_dead_letters(
     returns how many.
 
     `table` is its commit table. Those are taken that are of `topic` and `partition`, at one of
-    `offsets`, and hold `error` in their error; what is left out chooses all. `group` and `source`
+    `offsets`, and hold `error` in their error; what is left out or None chooses all, and no offsets
+    choose none. `group` and `source`
     name whose they are where the table holds several, `storage` are settings of the object store,
     secrets as env:NAME or file:PATH. `who` and `why` stand in the history. `state_directory` is the
     query's option stateDirectory, where it has one.
@@ -84,6 +86,7 @@ def replay_dead_letters(
     Stop the query first: one that runs stops with COMMITS_FENCED when it commits next. Raises
     INVALID_OPTIONS, and what the commit table raises.
     """
+    _check_places(topic, partition, offsets)
     now_ms = int(time.time() * 1000)
     settings = {name: parse_secret(value).reveal() for name, value in (storage or {}).items()}
     letters = open_letters(table, dead_letter_table, settings, replays=True)
@@ -91,22 +94,39 @@ def replay_dead_letters(
     known = commits.table.known()
     # Of all sources of the group: a query that was started afresh goes on with what others did.
     own = check_current(commits, known)
-    dead = letters.read(topic=topic or None, partition=partition, replayed=False)
+    dead = letters.read(topic=topic, partition=partition, replayed=False)
     found = [
         each
         for each in chosen_letters(dead, own, error=error)
-        if not offsets or each.offset in offsets
+        if offsets is None or each.offset in offsets
     ]
     cuts = cuts_since(commits, found)
     plan = plan_replay(known, found, now_ms, commits.source_id, cuts)
     timers = TimerReplay()
-    if not offsets:
-        given_up = letters.timers(topic=topic or None, partition=partition)
+    if offsets is None:
+        given_up = letters.timers(topic=topic, partition=partition)
         timers = plan_timers(commits, known, chosen_letters(given_up, own, error=error))
     directory = state_directory or state_directory_of(table, {})
     stored = StoredState(directory, known.runs_there, now_ms, settings)
     replay(commits, letters, known, plan, who or user_name(), why, now_ms, timers, stored)
     return len(plan.taken) + len(timers.taken)
+
+
+def _check_places(topic: object, partition: object, offsets: object) -> None:
+    """Raises INVALID_OPTIONS: an int in a text would compare with nothing."""
+    wrong = []
+    if not isinstance(topic, (str, type(None))):
+        wrong.append(f"topic is a text, and not {topic!r:.100}")
+    if not (partition is None or _is_whole(partition)):
+        wrong.append(f"partition is a whole number, and not {partition!r:.100}")
+    if not (offsets is None or (isinstance(offsets, Collection) and all(map(_is_whole, offsets)))):
+        wrong.append(f"offsets are whole numbers, and not {offsets!r:.100}")
+    if wrong:
+        raise invalid_options(wrong)
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def open_letters(

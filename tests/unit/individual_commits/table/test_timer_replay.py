@@ -13,6 +13,7 @@ import pytest
 
 import keyrange
 from commands import commanding
+from keyrange.errors import KeyrangeError
 from keyrange.individual_commits.model.commit import CommitKind
 from keyrange.individual_commits.model.partition_progress import fresh
 from keyrange.individual_commits.table import dead_letter_replay
@@ -140,6 +141,26 @@ def test_a_replay_that_ended_before_its_commit_has_set_nothing(
     assert len(query.listed("dead")) == 3
     assert keyrange.replay_dead_letters(query.path) == 3
     assert keyrange.replay_dead_letters(query.path) == 0
+
+
+@pytest.mark.parametrize("nothing", [{"offsets": []}, {"topic": ""}])
+def test_no_places_are_not_all_of_them(query: Query, nothing: dict[str, Any]) -> None:
+    assert keyrange.replay_dead_letters(query.path, **nothing) == 0
+    assert len(query.listed("dead")) == 3
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"topic": 7}, "topic is a text, and not 7"),
+        ({"partition": "0"}, "partition is a whole number, and not '0'"),
+        ({"offsets": 5}, "offsets are whole numbers, and not 5"),
+        ({"offsets": "5"}, "offsets are whole numbers, and not '5'"),
+    ],
+)
+def test_a_place_that_is_none_is_refused(query: Query, given: dict[str, Any], said: str) -> None:
+    with pytest.raises(KeyrangeError, match=rf"\[INVALID_OPTIONS\].*{said}"):
+        keyrange.replay_dead_letters(query.path, **given)
 
 
 def test_letters_that_the_state_does_not_have_are_left(query: Query) -> None:
