@@ -26,11 +26,12 @@ from keyrange.individual_commits.table.keyed_state_rows import (
     table_columns,
     table_rows,
 )
-from keyrange.individual_commits.table.open_state import StatePlace, opened_state
+from keyrange.individual_commits.table.open_state import StatePlace, listed, opened_state
 from keyrange.keyed_state.sorted_blocks import BLOCK_ROWS
 from keyrange.keyed_state.variables import KEY
 from keyrange.members.slot_directories import made_slots_directory
 from keyrange.model.offsets import TopicPartition
+from keyrange.options import check_names
 from keyrange.options.commits import storage_in
 from keyrange.ranges.sharing.shared_directory import take_private
 
@@ -68,6 +69,7 @@ def state_reader(
     if follow_ms < 0:
         raise invalid_options(f"follow_ms must not be negative, and is {follow_ms}")
     named = dict(options or {})
+    check_names(named)
     path, storage = fspath(table), storage_in(named)
     if copies is not None:
         try:
@@ -207,7 +209,7 @@ class StateReader:
         shown = self._shown.of(variables)
         found = [
             table_rows(at, rows, shown.form)
-            for at, rows in shown.found(map(_bytes, keys), partition)
+            for at, rows in shown.found(map(_bytes, listed("keys", keys)), partition)
         ]
         return pa.Table.from_batches(found, table_columns(shown.form))
 
@@ -223,6 +225,8 @@ class StateReader:
     ) -> pa.Table:
         """The first `limit` keys, in the order of their bytes, that begin with `prefix` and lie in
         [from_key, until_key): rows as of `get_many`. It reads all keys. Raises as `get_many`."""
+        if not isinstance(limit, int) or limit < 0:
+            raise invalid_options(f"limit is a number of keys, and not {limit!r:.100}")
         shown = self._shown.of(variables)
         found = pa.Table.from_batches([], table_columns(shown.form))
         for at in shown.chosen(partition):

@@ -186,6 +186,8 @@ def test_what_it_is_of(server: LocalServer) -> None:
         ("/scan?variables=totl", None, "no variable 'totl'; there are: total"),
         ("/status?seq=1", None, "it has no parameters"),
         ("/keys", b"[]", 'the body is {"keys": ["...", ...]}'),
+        ("/keys", b'{"keys": "b"}', 'the body is {"keys": ["...", ...]}'),
+        ("/keys", b'{"keys": {"b": 1}}', 'the body is {"keys": ["...", ...]}'),
         ("/keys", b'{"keys": [1]}', 'the body is {"keys": ["...", ...]}'),
         ("/keys", b"[" * 200_000, 'the body is {"keys": ["...", ...]}'),
         ("/keys", b'{"keys": [' + b"9" * 5_000 + b"]}", 'the body is {"keys": ["...", ...]}'),

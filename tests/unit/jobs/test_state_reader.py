@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -150,3 +150,27 @@ def test_partitions_that_share_state_all_have_it(query: StateCommits, reader: St
     reader.refresh()
     for partition in (AT, other):
         assert reader.get("a", partition=partition) == {"n": 1}
+
+
+@pytest.mark.parametrize(
+    ("ask", "said"),
+    [
+        (lambda reader: reader.get_many("ab"), "keys are several, as in a list, and not 'ab'"),
+        (lambda reader: reader.get_many(b"ab"), "keys are several, as in a list, and not b'ab'"),
+        (lambda reader: reader.get_many(7), "keys are several, as in a list, and not 7"),
+        (lambda reader: reader.get("a", variables=7), "variables are several"),
+        (lambda reader: reader.scan(limit=-1), "limit is a number of keys, and not -1"),
+        (lambda reader: reader.scan(limit="5"), "limit is a number of keys, and not '5'"),
+        (lambda reader: reader.get("a", f"{AT}"), r"a partition is \('orders', 3\), and not 'flights-0'"),
+    ],
+)
+def test_an_argument_that_is_none_is_refused(
+    reader: StateReader, ask: Callable[[StateReader], object], said: str
+) -> None:
+    with pytest.raises(KeyrangeError, match=rf"\[INVALID_OPTIONS\] {said}"):
+        ask(reader)
+
+
+def test_an_option_that_is_none_is_not_passed_over(query: StateCommits) -> None:
+    with pytest.raises(KeyrangeError, match=r"'stateDirektory' does not exist"):
+        keyrange.state_reader(query.path, options={"stateDirektory": "/x"})

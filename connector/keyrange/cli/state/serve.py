@@ -177,8 +177,11 @@ class StateAnswers:
         try:
             told = json.loads(request.body or b"")
             keys = [_read_key(each) for each in told["keys"]]
+            is_list = isinstance(told["keys"], list)
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            raise _Refused('the body is {"keys": ["...", ...]}') from None
+            is_list = False
+        if not is_list:
+            raise _Refused('the body is {"keys": ["...", ...]}')
         if len(keys) > _LIMIT_MAX:
             raise _Refused(f"there are {len(keys)} keys, and {_LIMIT_MAX} are the most")
         return self._rows(partial(self._reader.get_many, keys, **_chosen(query)), request)

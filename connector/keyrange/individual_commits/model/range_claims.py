@@ -49,6 +49,14 @@ def source_of(group: str, slot: str) -> str:
     return f"{SOURCE_PREFIX}{group}/{slot}"
 
 
+def sources_named(source_ids: Iterable[str], name: str) -> set[str]:
+    """Which sources somebody means: the one of this id, else the slots of consumers with this name,
+    else all whose ids begin so."""
+    known = set(source_ids)
+    slots = {each for each in known if is_of_consumer(each) and each.endswith(f"/{name}")}
+    return known & {name} or slots or {each for each in known if each.startswith(name)}
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Claimed:
     """A key range, and the epoch in which it was claimed last."""

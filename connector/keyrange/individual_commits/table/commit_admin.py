@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from keyrange.errors import error, invalid_options
 from keyrange.individual_commits.model.commit import Commit, CommitKind, Snapshot
+from keyrange.individual_commits.model.range_claims import sources_named
 from keyrange.model.commit_settings import CommitSettings
 from keyrange.model.offsets import TopicPartition
 from keyrange.model.timers import UNKNOWN
@@ -71,10 +72,11 @@ def choose_source(
 
     Raises INVALID_OPTIONS where there is none, or where it cannot be told which.
     """
+    meant = sources_named((source_id for _, source_id in sources), source)
     found = [
         (of_group, source_id)
         for of_group, source_id in sources
-        if group in ("", of_group) and source_id.startswith(source)
+        if group in ("", of_group) and source_id in meant
     ]
     groups = sorted({of_group for of_group, _ in found})
     if not found:

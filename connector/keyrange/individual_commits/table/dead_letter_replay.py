@@ -23,6 +23,7 @@ from keyrange.errors import KeyrangeError, error, invalid_options
 from keyrange.individual_commits.model.commit import Commit, CommitKind, Snapshot
 from keyrange.individual_commits.model.offset_reset import reopen
 from keyrange.individual_commits.model.partition_progress import PartitionState
+from keyrange.individual_commits.model.range_claims import sources_named
 from keyrange.individual_commits.table import commit_table, dead_letters
 from keyrange.individual_commits.table.commit_admin import (
     Commits,
@@ -186,13 +187,14 @@ def chosen_letters(
     error: str = "",
     since_ms: int = 0,
 ) -> list[_Letter]:
-    """Those of a group and a source (the beginning of its id), by error text and time."""
-    text = error.lower()
+    """Those of a group and a source (as `sources_named`), by error text and time."""
+    text, letters = error.lower(), list(letters)
+    meant = sources_named((each.source_id for each in letters), source)
     return [
         each
         for each in letters
         if group in ("", each.group)
-        and each.source_id.startswith(source)
+        and each.source_id in meant
         and text in each.error.lower()
         and each.written_at_ms >= since_ms
     ]

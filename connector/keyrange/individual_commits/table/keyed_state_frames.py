@@ -21,6 +21,7 @@ from keyrange.keyed_state.model.state_runs import StateRun
 from keyrange.keyed_state.variables import StateForm, Variable
 from keyrange.model.key_ranges import SPACE, KeyRange, split_evenly
 from keyrange.model.offsets import TopicPartition
+from keyrange.options import check_names
 from keyrange.options.commits import storage_in
 
 # About as many keys are read by one task.
@@ -49,6 +50,7 @@ def state(
     from keyrange.individual_commits.table.commit_admin import open_commits
 
     named = dict(options or {})
+    check_names(named)
     storage = storage_in(named)
     commits = open_commits(table, group, source, storage)
     last = commits.table.known()

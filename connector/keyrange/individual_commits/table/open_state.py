@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -92,6 +92,13 @@ class _OneAtATime:
             return self._blocks.block(at)
 
 
+def listed(argument: str, several: object) -> list[Any]:
+    """Raises INVALID_OPTIONS for a text, of which each letter would count, and for one value."""
+    if isinstance(several, (str, bytes)) or not isinstance(several, Iterable):
+        raise invalid_options(f"{argument} are several, as in a list, and not {several!r:.100}")
+    return list(several)
+
+
 @dataclass(frozen=True)
 class OpenState:
     """The state of a source at a commit: the runs of each partition, opened, the newest first.
@@ -112,7 +119,7 @@ class OpenState:
     def of(self, variables: str | Iterable[str]) -> OpenState:
         """The state in some variables alone, none for all. Raises INVALID_OPTIONS for one that is
         not there."""
-        names = [variables] if isinstance(variables, str) else list(variables)
+        names = [variables] if isinstance(variables, str) else listed("variables", variables)
         if not names or not self.is_kept:
             return self
         if unknown := [name for name in names if name not in self.form.names]:
@@ -133,6 +140,8 @@ class OpenState:
             raise no_state(self.seq)
         if partition is None:
             return sorted(self.blocks)
+        if not (isinstance(partition, tuple) and len(partition) == 2):
+            raise invalid_options(f"a partition is ('orders', 3), and not {partition!r:.100}")
         if partition not in self.known:
             named = [str(TopicPartition(*each)) for each in sorted(self.known)[:_NAMED]]
             text = f"the commits know of no partition {partition}; they know of: {', '.join(named)}"
