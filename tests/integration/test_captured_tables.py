@@ -259,7 +259,7 @@ def test_what_has_no_row(spark: SparkSession, topics: Topics, tmp_path: Path) ->
     for into, more, why in [
         (INTO | {"deletes": "name"}, {}, "deletes is said by the changes themselves"),
         ({"keys": ["ids"]}, {}, r"no column 'ids'.*; it has id, name"),
-        (INTO, {"badValues": "null"}, "'badValues' is null, and a change"),
+        (INTO, {"badValues": "null"}, "'badValues' is null, and what cannot be read has no row"),
     ]:
         with pytest.raises(KeyrangeError, match=why):
             job.start(into=into, **(OPTIONS | more))

@@ -86,6 +86,10 @@ add_examples(app)
 
 def main() -> None:
     """Run the command line, and end this process with its exit code."""
+    for name in ("stdout", "stderr"):
+        # Whoever started it may have closed them: what is said there nobody reads.
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115  as long as it runs
     # What has it ignored stays ignored.
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, _terminate)

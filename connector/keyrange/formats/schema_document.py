@@ -52,6 +52,19 @@ def struct_type(document: Mapping[str, Any], time_zone: str = "UTC") -> pa.Struc
     )
 
 
+def check_json_keys(kind: pa.DataType, path: str = "") -> None:
+    """Raises ValueError for a map whose keys are no texts, which JSON does not have."""
+    if pa.types.is_map(kind):
+        if kind.key_type != pa.string():
+            raise ValueError(f"{path}: keys of a map in JSON are texts, and no {kind.key_type}")
+        check_json_keys(kind.item_type, path)
+    elif pa.types.is_list(kind):
+        check_json_keys(kind.value_type, path)
+    elif pa.types.is_struct(kind):
+        for each in kind:
+            check_json_keys(each.type, f"{path}.{each.name}" if path else each.name)
+
+
 def _arrow_type(kind: str | Mapping[str, Any], time_zone: str) -> pa.DataType:
     if isinstance(kind, str):
         if kind == "timestamp":

@@ -258,10 +258,12 @@ class TableJob(WithoutTable):
         """The job of a table that holds the last row of each key: values that are changes of rows
         are read as these, and columns of the source are in the table where `columns` names them."""
         keys = given[0].keys if given else None
-        if self._function or keys is None or self._options.forms.changes is None:
+        if self._function or keys is None:
             return self
-        named = (keys,) if isinstance(keys, str) else tuple(keys)
-        options = replace(self._options, forms=rows_after(self._options.forms, named))
+        forms = rows_after(self._options.forms, (keys,) if isinstance(keys, str) else tuple(keys))
+        if forms is self._options.forms:
+            return self
+        options = replace(self._options, forms=forms)
         return replace(self, _options=options, _schemas={"": schema_without_function(options)})
 
     def _into(

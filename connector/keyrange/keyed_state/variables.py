@@ -14,7 +14,7 @@ import pyarrow as pa
 from keyrange.errors import KeyrangeError, error
 from keyrange.formats.schema_document import ddl_of_columns, struct_type
 from keyrange.model.ddl import ddl_of, parse_ddl
-from keyrange.options.value_parsers import duration_ms
+from keyrange.options.value_parsers import DURATION_MAX_US, duration_ms
 
 KEY_HASH: Final = "key_hash"
 KEY: Final = "key"
@@ -169,6 +169,8 @@ def _ttl_ms(ttl: str | None) -> int:
     ttl_ms = 0 if ttl is None else duration_ms(ttl)
     if ttl is not None and ttl_ms <= 0:
         raise ValueError("must be longer than nothing")
+    if ttl_ms * 1000 > DURATION_MAX_US:
+        raise ValueError("must not be longer than 1,000 years (365000d); without one it stays")
     return ttl_ms
 
 

@@ -19,8 +19,8 @@ from keyrange.model.timers import NEVER, NextTimer
 # Before all times: that of a partition of which no record was read.
 BEGIN: Final = -(2**63)
 # Times that SQL shows: the years 1 to 9999.
-_LEAST_US: Final = -62_135_596_800_000_000
-_GREATEST_US: Final = 253_402_300_799_999_999
+LEAST_US: Final = -62_135_596_800_000_000
+GREATEST_US: Final = 253_402_300_799_999_999
 # How many batches that key ranges lag behind have watermarks of their own. What lags farther goes
 # by earlier ones.
 STARTS_MAX: Final = 64
@@ -144,7 +144,7 @@ def clock_us(watermark: Watermark | None, idle_after_us: int | None, now_ms: int
     if idle_after_us is None:
         return watermark.at_us
     idle_us = (now_ms - watermark.since_ms) * 1000 - idle_after_us
-    return min(watermark.at_us + max(idle_us, 0), _GREATEST_US)
+    return min(watermark.at_us + max(idle_us, 0), GREATEST_US)
 
 
 def moved(
@@ -162,7 +162,7 @@ def moved(
         if before is None or idle_after_us is None or clock <= before.at_us:
             return before
         return Watermark(clock, max(before.since_ms, now_ms - idle_after_us // 1000))
-    at_us = max(min(seen_us - delay_us, _GREATEST_US), _LEAST_US, clock)
+    at_us = max(min(seen_us - delay_us, GREATEST_US), LEAST_US, clock)
     # The clock is behind it where another partition is slower.
     return Watermark(at_us if before is None else max(at_us, before.at_us), now_ms)
 

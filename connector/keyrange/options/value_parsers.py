@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from keyrange.errors import error, invalid_options
 from keyrange.options.allowlist import NotAllowed, check_module, check_path
@@ -197,6 +197,8 @@ _TIMES_US = {
     "day": 86_400_000_000,
     "week": 604_800_000_000,
 }
+# Behind a time of today what is longer may be no time any more.
+DURATION_MAX_US: Final = 365_000 * 86_400_000_000
 _TIME = re.compile(r"^([0-9]{1,15}) *([a-z]+)$", re.ASCII)
 
 
@@ -252,6 +254,8 @@ def argument_us(name: str, text: str, is_positive: bool = False) -> int:
         raise ValueError(f"{name} {failure}") from None
     if is_positive and found <= 0:
         raise ValueError(f"{name} must be longer than nothing")
+    if found > DURATION_MAX_US:
+        raise ValueError(f"{name} must not be longer than 1,000 years (365000d)")
     return found
 
 

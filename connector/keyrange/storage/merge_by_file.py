@@ -74,20 +74,33 @@ class _File:
 
 def _files(table: Any, staged: Staged) -> Iterator[_File]:
     """Those that may have keys of the batch, by its least and greatest ones. Raises Unfit."""
-    told = pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all()
+    # Not flattened: a column `a.b` may stand beside a field b of column `a`.
+    told = pa.RecordBatchReader.from_stream(table.get_add_actions()).read_all()
     names, bounds = table.metadata().partition_columns, staged.bounds()
-    known = {name: told.column(name) for name in told.column_names}
+    least, most, of_partition = (_each(told, kind) for kind in ("min", "max", "partition"))
     for at in range(told.num_rows):
         low, high = (
-            {name: known[own][at].as_py() for name in bounds if (own := f"{kind}.{name}") in known}
-            for kind in ("min", "max")
+            {name: known[name][at].as_py() for name in bounds if name in known}
+            for known in (least, most)
         )
-        path = known["path"][at].as_py()
+        path = told.column("path")[at].as_py()
         if "://" in path or path.startswith(("/", "file:")):
             raise Unfit(f"file {path} does not lie below it")
         if may_hold(low, high, bounds):
-            partition = {name: known[f"partition.{name}"][at] for name in names}
-            yield _File(path, known["size_bytes"][at].as_py(), partition)
+            partition = {name: of_partition[name][at] for name in names}
+            yield _File(path, told.column("size_bytes")[at].as_py(), partition)
+
+
+def _each(told: pa.Table, kind: str) -> dict[str, pa.ChunkedArray]:
+    """What is told of each column that has no fields itself."""
+    if kind not in told.column_names:
+        return {}
+    structs = told.column(kind)
+    return {
+        each.name: pc.struct_field(structs, at)
+        for at, each in enumerate(structs.type)
+        if not pa.types.is_struct(each.type)
+    }
 
 
 class _Merge:

@@ -170,15 +170,16 @@ def in_zone(options: SourceOptions, session_zone: str) -> ValueForms:
 
 def rows_after(forms: ValueForms, keys: tuple[str, ...]) -> ValueForms:
     """The forms of a table that holds the last row of each of `keys`: changes are read as the rows
-    after them. Raises INVALID_OPTIONS where bad ones would be rows."""
+    after them. Raises INVALID_OPTIONS where nulls would stand for what cannot be read: they would
+    take the place of the last good row."""
+    if forms.columns and forms.bad in ("null", "column"):
+        raise invalid_options(
+            f"option 'badValues' is {forms.bad}, and what cannot be read has no row in a table "
+            "with keys: set it to fail or deadLetter"
+        )
     form = forms.changes
     if form is None:
         return forms
-    if forms.bad in ("null", "column"):
-        raise invalid_options(
-            f"option 'badValues' is {forms.bad}, and a change that cannot be read has no row "
-            "in a table with keys: set it to fail or deadLetter"
-        )
     from keyrange.formats.format import change_format_of
 
     schema = change_format_of(form.format).key_schema(form.schema, keys)

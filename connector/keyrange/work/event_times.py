@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from keyrange.formats.schema_document import ddl_of_columns
-from keyrange.model.watermarks import BEGIN
+from keyrange.model.watermarks import BEGIN, GREATEST_US, LEAST_US
 from keyrange.work.job_time import TIMESTAMP, JobTime
 from keyrange.work.record_stretches import Numbers, RecordStretch
 
@@ -54,6 +54,8 @@ def event_times(stretch: RecordStretch, time: JobTime) -> tuple[Numbers, NDArray
     times_us = pc.fill_null(found.cast(pa.int64()), 0).to_numpy()
     if time.path == (TIMESTAMP,):
         has_time &= times_us != _NO_TIMESTAMP * MS_US
+    # Neither Python nor SQL has others.
+    has_time &= (times_us >= LEAST_US) & (times_us <= GREATEST_US)
     return times_us, has_time
 
 
@@ -114,9 +116,14 @@ def _header_time(headers: Any, name: str) -> int | None:
     if text.removeprefix("-").isdigit():
         found = _of_ms(pa.array([int(text)])) if len(text) < 19 else pa.nulls(1, MICROSECONDS)
     else:
+        written = pa.array([_FINER.sub("", text)])
         try:
-            found = pa.array([_FINER.sub("", text)]).cast(MICROSECONDS)
+            found = written.cast(MICROSECONDS)
         except pa.ArrowInvalid:
-            return None
+            # Without a zone it counts as UTC, as in a field of the value.
+            try:
+                found = written.cast(pa.timestamp("us"))
+            except pa.ArrowInvalid:
+                return None
     micros: int | None = found.cast(pa.int64())[0].as_py()
     return micros

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -139,11 +140,13 @@ class RecordTimers:
         at `last_us` and the record at `offset`. Answers with the last one that has; None where no
         other one is to fire now."""
         entry = self._keys.entries[group]
-        while (timers := entry[self._timers]) is not ABSENT and timers[0] <= until_us:
-            if timers[0] <= last_us:
-                # One that was set for a time that has fired: else it could set itself for ever.
-                return None
-            last_us = timers[0]
+        while (timers := entry[self._timers]) is not ABSENT:
+            # One that was set for a time that has fired is for the next batch: else it could set
+            # itself for ever.
+            at = bisect_right(timers, last_us)
+            if at == len(timers) or timers[at] > until_us:
+                return last_us
+            last_us = timers[at]
             made = self._call(group, last_us, until_us, offset)
             if made is None:
                 return None
@@ -161,7 +164,7 @@ class RecordTimers:
             return None
         keys.begin(group)
         keys.current.before = keys.current.entry[:]
-        self._take_off(keys.current.entry)
+        self._take_off(keys.current.entry, at_us)
         made, failed = called(task, partial(self._rows, group), at_us, 1, allowance)
         if failed is None:
             keys.settle()
@@ -200,9 +203,11 @@ class RecordTimers:
             () if answered is None else self._checked(FiredTimer(keys.partition, at_us), answered)
         )
 
-    def _take_off(self, entry: Entry) -> None:
-        """The first timer of a key is none any more."""
-        entry[self._timers] = entry[self._timers][1:] or ABSENT
+    def _take_off(self, entry: Entry, at_us: int) -> None:
+        """A timer of a key is none any more."""
+        timers = entry[self._timers]
+        at = bisect_left(timers, at_us)
+        entry[self._timers] = timers[:at] + timers[at + 1 :] or ABSENT
         entry[self._retry] = ABSENT
 
     def _failed(
@@ -221,7 +226,7 @@ class RecordTimers:
         failed = (keys.partition, (key, key_hash), at_us, deliveries)
         due_ms = task.fail_timer(*failed, self._retries.now_ms, cause, why)
         if due_ms is None:
-            self._take_off(entry)
+            self._take_off(entry, at_us)
             return ()
         entry[self._retry] = (deliveries, due_ms, *fires)
         return None

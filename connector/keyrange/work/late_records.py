@@ -21,7 +21,7 @@ from keyrange.work.user_errors import said
 
 LATE: Final = "late"
 _LATE: Final = said("its event time is before the watermark of its partition")
-_NO_TIME: Final = said("it has no event time")
+_NO_TIME: Final = said("it has no event time, or none in the years 1 to 9999")
 
 
 class EventTimes:

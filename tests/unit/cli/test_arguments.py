@@ -23,15 +23,19 @@ def test_values_are_taken_as_they_are_or_from_files(tmp_path: Path) -> None:
 
 def test_all_that_cannot_be_taken_is_named_and_no_value_is_shown(tmp_path: Path) -> None:
     (tmp_path / "bytes").write_bytes(b"\xffhidden")
-    given = ["alone", "=hidden", f"f=@{tmp_path / 'none'}", f"g=@{tmp_path / 'bytes'}", "h=hidden"]
+    given = ["alone", "=hidden", "f=@hidden", f"g=@{tmp_path / 'bytes'}", "h=hidden", "i:hidden"]
+    given.append("j=@\0hidden")
     with pytest.raises(InvalidError) as caught:
         named_values(given)
     text = caught.value.message
     assert caught.value.condition.name == "INVALID_OPTIONS"
     assert "--option takes NAME=VALUE, not 'alone'" in text
     assert "--option takes NAME=VALUE, not '='" in text
-    assert "--option f: the file cannot be read: " in text
-    assert "--option g: the file cannot be read: it is not UTF-8 text" in text
+    assert "--option takes NAME=VALUE, not 'i...'" in text
+    said = "the value begins with @ and so names a file, which cannot be read"
+    assert f"--option f: {said}: No such file or directory" in text
+    assert f"--option g: {said}: it is not UTF-8 text" in text
+    assert f"--option j: {said}: it has no such name" in text
     assert "hidden" not in text
 
 

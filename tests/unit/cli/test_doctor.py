@@ -85,7 +85,7 @@ def test_values_come_from_files(cluster: type[Any], tmp_path: Path) -> None:
 
 def test_a_file_that_is_not_there_is_refused_before_anything_is_looked_at(tmp_path: Path) -> None:
     said = commanding.refusal("doctor", "--option", f"a=@{tmp_path / 'none'}")
-    assert "[INVALID_OPTIONS] --option a: the file cannot be read" in said
+    assert "[INVALID_OPTIONS] --option a: the value begins with @ and so names a file" in said
 
 
 def test_an_option_that_the_source_does_not_have_is_a_finding_without_a_cluster_too() -> None:

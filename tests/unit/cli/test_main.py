@@ -148,6 +148,13 @@ def test_a_place_that_fails_is_said_as_all_errors_are(log: str, said: str | None
         assert (line["message"], line["condition"]) == ("[Errno 28] full", "OSError")
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_a_command_ends_as_usual_where_nobody_listens(closed: str) -> None:
+    command = f"{sys.executable} -P -m keyrange.cli.main errors COMMITS_FENCED {closed}"
+    ended = subprocess.run(["sh", "-c", command], check=False, capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
 def test_a_closed_pipe_is_silent() -> None:
     command = run_main("for _ in range(100_000): print('line')")
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)

@@ -197,7 +197,7 @@ def test_what_stands_for_a_value_by_its_type(
 
 @pytest.mark.parametrize("bad", ["null", "column"])
 def test_bad_changes_have_no_row(bad: str) -> None:
-    with pytest.raises(KeyrangeError, match=f"'badValues' is {bad}, and a change"):
+    with pytest.raises(KeyrangeError, match=f"'badValues' is {bad}, and what cannot be read"):
         forms("id", badValues=bad)
 
 

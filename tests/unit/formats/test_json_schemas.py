@@ -22,6 +22,9 @@ def a_map(value: Any) -> dict[str, Any]:
     return {"type": "map", "keyType": "string", "valueType": value, "valueContainsNull": True}
 
 
+POINT = {"properties": {"x": {"type": "integer"}, "y": {"type": "integer"}}}
+
+
 def struct(**fields: Any) -> dict[str, Any]:
     return {
         "type": "struct",
@@ -71,7 +74,19 @@ def columns(schema: Any, **references: Any) -> Any:
         ({"properties": {"a": {"type": "integer"}}}, struct(a="long")),
         ({"allOf": [{"properties": {"a": {"type": "integer"}}}],
           "properties": {"b": {"type": "string"}}}, struct(a="long", b="string")),
-        ({"allOf": [{"type": "integer"}, {"minimum": 0}]}, "string"),
+        ({"allOf": [{"type": "integer"}, {"minimum": 0}]}, "long"),
+        ({"allOf": [{"type": "integer"}, {"type": "string"}]}, "string"),
+        ({"type": "string", "anyOf": [{"format": "date"}, {"format": "uuid"}]}, "string"),
+        (POINT | {"anyOf": [{"required": ["x"]}, {"required": ["y"]}]}, struct(x="long", y="long")),
+        (POINT | {"allOf": [{"required": ["x"]}, {"if": {}, "then": {"required": ["y"]}}]},
+         struct(x="long", y="long")),
+        (POINT | {"oneOf": [{"type": "object", "minProperties": 1}, {"maxProperties": 1}]},
+         struct(x="long", y="long")),
+        ({"$ref": "#/definitions/point", "properties": {"z": {"type": "string"}}},
+         struct(x="long", y="long", z="string")),
+        ({"oneOf": [{"type": "null"}, POINT], "properties": {"z": {"type": "string"}}},
+         struct(x="long", y="long", z="string")),
+        (POINT | {"oneOf": [POINT, {"properties": {"z": {"type": "string"}}}]}, "string"),
         ({"$ref": "#/definitions/point"}, struct(x="long", y="long")),
         ({"$ref": "#"}, "string"),
         ({"$ref": "money.json"}, struct(amount="double", of="string")),
@@ -81,8 +96,7 @@ def columns(schema: Any, **references: Any) -> Any:
     ],
 )  # fmt: skip
 def test_types(schema: Any, kind: Any) -> None:
-    point = {"properties": {"x": {"type": "integer"}, "y": {"type": "integer"}}}
-    root = {"type": "object", "properties": {"c": schema}, "definitions": {"point": point}}
+    root = {"type": "object", "properties": {"c": schema}, "definitions": {"point": POINT}}
     money = {
         "type": "object",
         "properties": {"amount": {"type": "number"}, "of": {"$ref": "#"}},

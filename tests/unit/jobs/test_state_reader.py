@@ -161,7 +161,10 @@ def test_partitions_that_share_state_all_have_it(query: StateCommits, reader: St
         (lambda reader: reader.get("a", variables=7), "variables are several"),
         (lambda reader: reader.scan(limit=-1), "limit is a number of keys, and not -1"),
         (lambda reader: reader.scan(limit="5"), "limit is a number of keys, and not '5'"),
-        (lambda reader: reader.get("a", f"{AT}"), r"a partition is \('orders', 3\), and not 'flights-0'"),
+        (
+            lambda reader: reader.get("a", f"{AT}"),
+            r"a partition is \('orders', 3\), and not 'flights-0'",
+        ),
     ],
 )
 def test_an_argument_that_is_none_is_refused(

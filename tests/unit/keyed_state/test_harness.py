@@ -304,6 +304,7 @@ def test_what_is_no_answer(answer: Any, reason: str) -> None:
         ({"x": keyrange.ValueState("n nothing")}, "nothing"),
         ({"x": keyrange.ValueState("n int", ttl="soon")}, "x"),
         ({"x": keyrange.ValueState("n int", ttl="0")}, "longer than nothing"),
+        ({"x": keyrange.ValueState("n int", ttl="365001d")}, "longer than 1,000 years"),
         ({"x": keyrange.ValueState("n int", ttl="24")}, "a number with its unit .*1 day"),
         ({"x": "n int"}, "must be a ValueState"),
         (

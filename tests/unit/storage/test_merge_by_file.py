@@ -144,6 +144,21 @@ def files_read() -> Iterator[list[str]]:
         yield read
 
 
+def test_a_column_with_a_point_stands_beside_a_struct_of_that_name(tmp_path: Path) -> None:
+    """Statistics by flattened names are of either."""
+    status = pa.struct([("status", pa.int64())])
+    schema = pa.schema([("http.status", pa.int64()), ("http", status)])
+    home = KeyedTable(tmp_path, ("http.status",))
+    field = {"name": "status", "type": "long", "nullable": True, "metadata": {}}
+    kinds: list[Any] = ["long", {"type": "struct", "fields": [field]}]
+    for batch, (updated, inserted) in enumerate([(0, 1), (1, 0)]):
+        rows = pa.record_batch({"http.status": [5], "http": [{"status": batch}]}, schema=schema)
+        made = home.merge(batch, home.staged_as(rows, kinds), home.sink(schema))
+        assert made == Merged(updated, inserted, 0)
+    [row] = DeltaTable(home.table).to_pyarrow_table().to_pylist()
+    assert row == {"http.status": 5, "http": {"status": 1}}
+
+
 def test_only_files_that_have_a_key_are_written_anew(tmp_path: Path) -> None:
     home = KeyedTable(tmp_path, keys=("id", "text"), by="text")
     for batch_id, rows in enumerate([((1, "a é%/x"), (2, "b")), ((3, "b"),), ((9, "b"),)]):

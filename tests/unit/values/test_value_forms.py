@@ -11,7 +11,7 @@ import pytest
 from keyrange.errors import InvalidError
 from keyrange.model.value_forms import ColumnForm, ReadSettings, Schema, ValueForms
 from keyrange.options import parse_options
-from keyrange.values.forms import value_forms, with_schemas
+from keyrange.values.forms import rows_after, value_forms, with_schemas
 
 ORDER = 'syntax = "proto3"; package shop; message Order { int64 id = 1; }'
 
@@ -84,3 +84,20 @@ def test_a_name_with_half_a_character_is_refused(form: str) -> None:
     schema = json.dumps(_record("Order", ("\ud800", "long")))
     with pytest.raises(InvalidError, match="'valueSchema' has a name that is not Unicode"):
         value_forms(parse_options(given | {"valueSchema": schema}))
+
+
+@pytest.mark.parametrize("form", ["json", "connect", "debezium"])
+def test_a_map_in_json_has_texts_for_keys(form: str) -> None:
+    given = {"kafka.bootstrap.servers": "h:9", "subscribe": "t", "valueFormat": form}
+    options = parse_options(given | {"valueSchema": "id bigint, s struct<m: map<int, string>>"})
+    with pytest.raises(InvalidError, match=r"s\.m: keys of a map in JSON are texts"):
+        value_forms(options)
+
+
+@pytest.mark.parametrize("bad", ["null", "column"])
+@pytest.mark.parametrize("form", ["json", "debezium"])
+def test_nulls_of_what_cannot_be_read_take_no_rows_place(form: str, bad: str) -> None:
+    given = {"kafka.bootstrap.servers": "h:9", "subscribe": "t", "valueFormat": form}
+    options = given | {"valueSchema": "id bigint, n int", "badValues": bad}
+    with pytest.raises(InvalidError, match=f"'badValues' is {bad}, and what cannot be read has no"):
+        rows_after(value_forms(parse_options(options)), ("id",))

@@ -11,6 +11,7 @@ import pytest
 
 import keyrange
 from keyrange.errors import KeyrangeError
+from keyrange.model.watermarks import GREATEST_US, LEAST_US
 from keyrange.testing import RecordsFailed, StateHarness
 from keyrange.work.event_times import event_times
 from keyrange.work.job_time import JobTime
@@ -27,6 +28,10 @@ _BEGIN = datetime(1970, 1, 1, tzinfo=UTC)
         (b" 2024-01-01T00:00:00Z", 1_704_067_200_000_000),
         # Java's Instant says nanoseconds where its clock has them.
         (b"2024-01-01T00:00:00.000001999Z", 1_704_067_200_000_001),
+        # Without a zone it is UTC.
+        (b"2024-01-01T00:00:00.123456", 1_704_067_200_123_456),
+        (b"2024-01-01 00:00:00", 1_704_067_200_000_000),
+        (b"2024-01-01", 1_704_067_200_000_000),
         (b"2024-01-01T02:00:00.123456789+02:00", 1_704_067_200_123_456),
         *((each, None) for each in (b"--5", b"-", b"", b"5-", b"1e3", b"\xb2", b"9" * 30, None)),
     ],
@@ -39,13 +44,14 @@ def test_a_header_that_is_no_time_is_none(text: bytes | None, time_us: int | Non
 
 
 def test_a_number_that_is_no_time_is_none() -> None:
-    """Java's least long, which producers write for no time, has no absolute value."""
-    most = (2**63 - 1) // 1000
-    values = pa.array([-(2**63), -most - 1, -most, 5, most, most + 1, 2**63 - 1, None])
+    """Java's least long, which producers write for no time, has no absolute value. Microseconds
+    where milliseconds should be are years that nobody can show."""
+    least, most = LEAST_US // 1000, GREATEST_US // 1000
+    values = pa.array([-(2**63), least - 1, least, 5, most, most + 1, 2**63 - 1, None])
     stretch: Any = SimpleNamespace(batch=pa.record_batch({"value": values}))
     times_us, has_time = event_times(stretch, JobTime(("value",)))
     assert has_time.tolist() == [False, False, True, True, True, False, False, False]
-    assert times_us[has_time].tolist() == [-most * 1000, 5000, most * 1000]
+    assert times_us[has_time].tolist() == [LEAST_US, 5000, most * 1000]
 
 
 def test_a_record_whose_producer_said_no_timestamp_has_no_time() -> None:
@@ -53,7 +59,7 @@ def test_a_record_whose_producer_said_no_timestamp_has_no_time() -> None:
     told = [_BEGIN + timedelta(milliseconds=ms) for ms in (-2, -1, 0)]
     with pytest.raises(RecordsFailed) as caught:
         harness.process([(b"k", b"", each) for each in told])
-    assert caught.value.errors == [(1, "it has no event time")]
+    assert caught.value.errors == [(1, "it has no event time, or none in the years 1 to 9999")]
     rows = harness.advance(_BEGIN + timedelta(hours=1))
     assert [row["count"] for row in rows] == [1, 1]
 

@@ -81,6 +81,21 @@ def test_a_timer_that_sets_itself_again_fires_once_in_a_batch() -> None:
         assert len(fired) == count
 
 
+def test_a_timer_that_sets_itself_again_holds_up_no_other_one() -> None:
+    def work(record: Any, state: Any) -> None:
+        for each in (1, 3, 5):
+            state.timers.set(minute(each))
+
+    def again(key: bytes, at: datetime, state: Any) -> Any:
+        if at == minute(1):
+            state.timers.set(at)
+        return key, at
+
+    harness = harness_of(work, again)
+    harness.process([(b"a", b"", BEGAN)])
+    assert [minutes(harness.advance(minute(n))) for n in (4, 4, 6, 6)] == [[1, 3], [1], [1, 5], [1]]
+
+
 def one_after_the_other(key: bytes, at: datetime, state: Any) -> Any:
     """Each sets the one that is due a minute later, until six."""
     if at < minute(6):

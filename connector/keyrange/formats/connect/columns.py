@@ -27,6 +27,7 @@ _TIMES: Final = {
     "io.debezium.time.MicroTimestamp": 1,
     "io.debezium.time.NanoTimestamp": -1000,
 }
+_DAY_US: Final = 86_400_000_000
 # The most digits that a database which Debezium reads has behind the point (PostgreSQL). A scale of
 # Java's may be anything up to 2^31, and digits without end would be made of a few bytes.
 SCALE_MAX: Final = 16_383
@@ -173,15 +174,19 @@ def _reader(kind: pa.DataType, meaning: Meaning | None) -> Callable[[str], Any]:
     if pa.types.is_decimal(kind):
         return lambda text: _decimal(text, kind, meaning)
     if pa.types.is_date(kind):
-        return lambda text: _date(text, kind)
+        return lambda text: _date(text, kind, meaning)
     return lambda text: _time(text, kind, meaning)
 
 
-def _date(text: str, kind: pa.DataType) -> int:
+def _date(text: str, kind: pa.DataType, meaning: Meaning | None) -> int:
     if text.startswith('"'):
         # An io.debezium.time.IsoDate names a zone.
         return int(json_rows.read_cell(_DATE_ZONE.sub('"', text), kind))
-    days = int(text)
+    days, name = int(text), meaning.name if meaning else ""
+    if name in _TIMES:
+        days = _micros(days, name) // _DAY_US
+    elif name not in ("", *_DATE):
+        raise _Unclear("a number that is no date, by its schema: declare the column as bigint")
     if not -(2**31) <= days < 2**31:
         raise ValueError
     return days
@@ -192,16 +197,27 @@ def _time(text: str, kind: pa.DataType, meaning: Meaning | None) -> int:
         # An io.debezium.time.IsoTimestamp of a column without zones names UTC.
         text = text if kind.tz else text.removesuffix('Z"') + '"' * text.endswith('Z"')
         return int(json_rows.read_cell(text, kind))
-    unit = _TIMES.get(meaning.name if meaning else "")
-    if unit is None:
+    name = meaning.name if meaning else ""
+    if name in _DATE:
+        micros = int(text) * _DAY_US
+    elif name in _TIMES:
+        micros = _micros(int(text), name)
+    elif name:
+        raise _Unclear("a number that is no timestamp, by its schema: declare the column as bigint")
+    else:
         raise _Unclear(
             "a number for a time, and no schema says of what: let the connector write schemas, or "
             "declare the column as bigint"
         )
-    micros = int(text) * unit if unit > 0 else int(text) // -unit
     if not -(2**63) <= micros < 2**63:
         raise ValueError
     return micros
+
+
+def _micros(value: int, name: str) -> int:
+    """Of a time that has one of these names."""
+    unit = _TIMES[name]
+    return value * unit if unit > 0 else value // -unit
 
 
 def _decimal(text: str, kind: pa.Decimal128Type, meaning: Meaning | None) -> Decimal:
@@ -228,8 +244,11 @@ def _digits(text: str, meaning: Meaning | None) -> str:
 
 
 def _of_bytes(text: str, meaning: Meaning | None) -> Decimal | None:
-    """A decimal that is written as the bytes of a number; None where it is not."""
+    """A decimal that is written as the bytes of a number; None where it is not. Of its own decimals
+    a converter writes numbers with decimal.format=NUMERIC."""
     if meaning is not None and meaning.name == _DECIMAL:
+        if not text.startswith('"'):
+            return None
         return scaled(base64.b64decode(json.loads(text), validate=True), meaning.scale)
     if meaning is not None and meaning.name == VARIABLE_DECIMAL:
         parts = json.loads(text)

@@ -14,13 +14,14 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from keyrange.formats.connect.columns import DIGITS, Meaning, read_column
 from keyrange.formats.grouped_rows import Group, together
 from keyrange.formats.json.decoder import RAW, JsonDecoder
 from keyrange.formats.json.rows import Misfit, with_misfits
 from keyrange.formats.left_out import fields_beyond, tell
-from keyrange.formats.payloads import Numbers, Payloads, ReadValues
+from keyrange.formats.payloads import Flags, Numbers, Payloads, ReadValues
 from keyrange.formats.schema_document import in_utc
 from keyrange.formats.slow_rows import replaced
 
@@ -55,6 +56,10 @@ class ConnectDecoder:
         self._plain = JsonDecoder(pa.struct(known), rescues)
         payload = RAW if rescues else written
         self._with_schema = JsonDecoder(pa.struct([("schema", RAW), ("payload", payload)]))
+        # A row may have columns of these names itself.
+        self._schema_alone = JsonDecoder(pa.struct([("schema", RAW)]))
+        self._has_payload = kind.get_field_index("payload") >= 0
+        self._has_schema = kind.get_field_index("schema") >= 0
         self.type: pa.StructType = shown(kind)
         self._meanings: dict[str, Meaning] = {}
 
@@ -63,11 +68,9 @@ class ConnectDecoder:
         near = payloads.contiguous()
         wrapped = self._with_schema.read(near)
         schemas, documents = wrapped.column.flatten()
-        why = dict(wrapped.bad)
-        bare = np.flatnonzero(
-            near.present & documents.is_null().to_numpy(zero_copy_only=False)
-            & wrapped.column.is_valid().to_numpy(zero_copy_only=False)
-        )  # fmt: skip
+        is_bare = self._are_bare(near, wrapped.column, schemas)
+        bare = np.flatnonzero(is_bare)
+        why = {row: text for row, text in wrapped.bad.items() if not is_bare[row]}
         if self._rescues:
             return self._rescued(near, schemas, documents, bare, why)
         if len(bare):
@@ -76,6 +79,20 @@ class ConnectDecoder:
             why |= {int(bare[row]): text for row, text in found.bad.items()}
         read = self._by_schema(schemas, documents, None)
         return null_where_bad(read.column, {**read.bad, **why})
+
+    def _are_bare(self, payloads: Payloads, wrapped: pa.Array, schemas: pa.Array) -> Flags:
+        """Which documents are rows, and not the two members that a converter with schemas writes.
+        Without a payload they are, but for a null that has its schema; where rows have a payload
+        themselves, those are that have no object for a schema."""
+        if self._has_payload:
+            schemas = self._schema_alone.read(payloads).column.field(0)
+        has_schema = _flags(pc.fill_null(pc.starts_with(schemas, "{"), False))
+        if self._has_payload:
+            own: Flags = payloads.present & ~has_schema
+            return own
+        lacks = _flags(wrapped.is_valid()) & _flags(wrapped.field("payload").is_null())
+        bare: Flags = payloads.present & lacks & (~has_schema | self._has_schema)
+        return bare
 
     def _rescued(
         self,
@@ -157,6 +174,11 @@ class ConnectDecoder:
         if self._row:
             kind, meaning = kind.field(self._row).type, meaning.fields.get(self._row, _NOTHING)
         tell("records have", tuple(fields_beyond(_shape(meaning), kind)))
+
+
+def _flags(column: pa.Array) -> Flags:
+    found: Flags = column.to_numpy(zero_copy_only=False)
+    return found
 
 
 def null_where_bad(

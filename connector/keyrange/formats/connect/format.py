@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from keyrange.formats.format import Format
-from keyrange.formats.schema_document import struct_type
+from keyrange.formats.schema_document import check_json_keys, struct_type
 from keyrange.model.value_forms import ReadSettings, Schema, UnfitSchema
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class _Connect(Format):
             return avro_type(schema)
         from keyrange.formats.connect.decoder import shown
 
-        return shown(columns_of(schema))
+        return shown(checked_columns(schema))
 
     def decoder(self, reader: Schema, writer: Schema, settings: ReadSettings) -> Decoder:
         from keyrange.formats.connect.decoder import ConnectDecoder
@@ -79,6 +79,16 @@ def _written(schema: Schema) -> AvroType:
     from keyrange.formats.connect.avro import written_type
 
     return written_type(schema)
+
+
+def checked_columns(schema: Schema) -> pa.StructType:
+    """As `columns_of`. Raises UnfitSchema for what JSON cannot say."""
+    found = columns_of(schema)
+    try:
+        check_json_keys(found)
+    except ValueError as failure:
+        raise UnfitSchema(str(failure)) from None
+    return found
 
 
 def columns_of(schema: Schema, time_zone: str = "UTC") -> pa.StructType:

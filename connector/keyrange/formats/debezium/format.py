@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from keyrange.formats.connect.format import avro_decoder, avro_type, columns_of, is_avro
+from keyrange.formats.connect.format import (
+    avro_decoder,
+    avro_type,
+    checked_columns,
+    columns_of,
+    is_avro,
+)
 from keyrange.formats.format import ChangeFormat
 from keyrange.model.value_forms import DELETED, KEPT, ReadSettings, Schema, UnfitSchema
 
@@ -31,7 +37,7 @@ class _Debezium(ChangeFormat):
             return _checked(avro_type(schema, _FIELDS))
         from keyrange.formats.connect.decoder import shown
 
-        return shown(_envelope(columns_of(schema)))
+        return shown(_envelope(checked_columns(schema)))
 
     def decoder(self, reader: Schema, writer: Schema, settings: ReadSettings) -> Decoder:
         from keyrange.formats.connect.decoder import ConnectDecoder
@@ -54,7 +60,9 @@ class _Debezium(ChangeFormat):
     def key_schema(self, schema: Schema, keys: Sequence[str]) -> Schema:
         document = json.loads(schema.text)
         if is_avro(schema):
-            document = _record_of_rows(document)
+            from keyrange.formats.avro.kept_fields import with_fields
+
+            return Schema(json.dumps(with_fields(_record_of_rows(document), keys)))
         fields = [each for each in document["fields"] if each["name"] in keys]
         return Schema(json.dumps(document | {"fields": fields}))
 

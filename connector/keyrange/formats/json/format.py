@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from keyrange.formats.format import WrittenFormat
 from keyrange.formats.json.json_schema import columns_of
-from keyrange.formats.schema_document import in_utc, struct_type
+from keyrange.formats.schema_document import check_json_keys, in_utc, struct_type
 from keyrange.model.value_forms import ReadSettings, Schema, UnfitSchema
 
 if TYPE_CHECKING:
@@ -23,7 +23,9 @@ class _Json(WrittenFormat):
     def type_of(self, schema: Schema, settings: ReadSettings) -> pa.DataType:  # noqa: ARG002
         document = json.loads(self.told(schema).text)
         try:
-            return in_utc(struct_type(document))
+            found = in_utc(struct_type(document))
+            check_json_keys(found)
+            return found
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as failure:
             # A registry may answer with what looks like the columns that Spark writes.
             message = f"the schema has columns that cannot be read: {str(failure)[:100]}"

@@ -8,7 +8,7 @@ where they stand (io.confluent.connect.json.JsonSchemaData). Drafts 4 to 2020-12
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from keyrange.model.ddl import DEPTH_MAX, DIGITS_MAX, array_of, column_of, decimal_of, map_of
@@ -18,6 +18,13 @@ _TEXT: Final = "string"
 _INTEGERS: Final = {"int8": "byte", "int16": "short", "int32": "integer", "int64": "long"}
 _FORMATS: Final = {"date": "date", "date-time": "timestamp"}
 _DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
+# Words that say of which type a value is; others only narrow it down (`required`, `if`, `minimum`).
+_SAY_TYPE: Final = frozenset(
+    (
+        *("type", "properties", "additionalProperties", "items", "enum", "const"),
+        *("$ref", "oneOf", "anyOf", "allOf"),
+    )
+)
 # A column may be a reference to alternatives of which one is a reference.
 _SCHEMAS_MAX: Final = 4 * COLUMNS_MAX
 
@@ -57,13 +64,29 @@ class _Reader:
             )
         if not isinstance(schema, dict):
             return _TEXT
+        parts = [*self._parts(schema, base, within)]
+        if "properties" in schema or not parts:
+            parts.append(self._own_type(schema, base, within))
+        return _all_of(parts)
+
+    def _parts(
+        self, schema: Mapping[str, Any], base: str, within: tuple[str, ...]
+    ) -> Iterator[Any]:
+        """What holds beside a schema's own words, as types: parts that say nothing of them, such as
+        which properties are required, have none."""
         if "$ref" in schema:
-            return self._referred(str(schema["$ref"]), base, within)
+            yield self._referred(str(schema["$ref"]), base, within)
         for word in ("oneOf", "anyOf"):
-            if isinstance(schema.get(word), list):
-                return self._of_alternatives(schema[word], base, within)
-        if isinstance(schema.get("allOf"), list):
-            return self._of_all(schema, base, within)
+            others = [each for each in _schemas(schema, word) if not _is_null(each)]
+            if len(others) > 1 and any(map(_says_type, others)):
+                yield _TEXT
+            elif len(others) == 1 and _says_type(others[0]):
+                yield self.type_of(others[0], base, within)
+        for each in _schemas(schema, "allOf"):
+            if _says_type(each):
+                yield self.type_of(each, base, within)
+
+    def _own_type(self, schema: Mapping[str, Any], base: str, within: tuple[str, ...]) -> Any:
         kinds = _kinds(schema)
         if len(kinds) != 1:
             return _TEXT
@@ -97,22 +120,6 @@ class _Reader:
             found = found[member]
         return self.type_of(found, base, (*within, f"{base}#{pointer}"))
 
-    def _of_alternatives(self, schemas: Sequence[Any], base: str, within: tuple[str, ...]) -> Any:
-        others = [each for each in schemas if not _is_null(each)]
-        return self.type_of(others[0], base, within) if len(others) == 1 else _TEXT
-
-    def _of_all(self, schema: Mapping[str, Any], base: str, within: tuple[str, ...]) -> Any:
-        """All of them hold at once: an object has the properties of each."""
-        own = {name: each for name, each in schema.items() if name != "allOf"}
-        parts = [*schema["allOf"], *([own] if "properties" in own else [])]
-        found = [self.type_of(each, base, within) for each in parts]
-        if len(found) == 1:
-            return found[0]
-        if not all(isinstance(each, dict) and each["type"] == "struct" for each in found):
-            return _TEXT
-        fields = {field["name"]: field for each in found for field in each["fields"]}
-        return {"type": "struct", "fields": [*fields.values()]}
-
     def _object(self, schema: Mapping[str, Any], base: str, within: tuple[str, ...]) -> Any:
         properties = schema.get("properties")
         if isinstance(properties, dict) and properties and schema.get("connect.type") != "map":
@@ -125,6 +132,27 @@ class _Reader:
         if not isinstance(values, dict):
             return _TEXT
         return map_of("string", self._inner(values, base, within))
+
+
+def _all_of(types: Sequence[Any]) -> Any:
+    """All of them hold at once: an object has the properties of each."""
+    if all(each == types[0] for each in types):
+        return types[0]
+    if not all(isinstance(each, dict) and each["type"] == "struct" for each in types):
+        return _TEXT
+    fields = {field["name"]: field for each in types for field in each["fields"]}
+    return {"type": "struct", "fields": [*fields.values()]}
+
+
+def _schemas(schema: Mapping[str, Any], word: str) -> Sequence[Any]:
+    found: object = schema.get(word)
+    return found if isinstance(found, list) else ()
+
+
+def _says_type(schema: Any) -> bool:
+    """Whether a part says more of what a value is than that it is an object."""
+    said = _SAY_TYPE & schema.keys() if isinstance(schema, dict) else set()
+    return bool(said) and not (said == {"type"} and _kinds(schema) == ["object"])
 
 
 def _place(member: tuple[str, Any]) -> int:
