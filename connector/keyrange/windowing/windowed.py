@@ -41,17 +41,18 @@ _ALL: Final = "*"
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """An aggregate as it was asked for: of a column, or of several by a function of the user's."""
+    """An aggregate as it was asked for: of a column, or of several by a function of the user's, and
+    the name of each."""
 
     kind: str
-    name: str
+    names: tuple[str, ...]
     columns: tuple[str, ...]
     function: Callable[..., Any] | None = None
     schema: str = ""
 
     def __str__(self) -> str:
         """What it makes of which columns; a function may be mended."""
-        return f"{self.name} = {self.kind}({', '.join(self.columns)})"
+        return f"{','.join(self.names)} = {self.kind}({', '.join(self.columns)})"
 
 
 _Make = Callable[[str, RecordColumn], Aggregate]
@@ -129,8 +130,8 @@ class WindowedAggregation(Operator):
         """
         if (mistake := apply_call_mistake(function)) is not None:
             raise invalid_options(mistake)
-        names = [*(_name_of("", each) for each in columns), *named]
-        call = _Call("apply", ",".join(names), (*columns, *named.values()), function, schema)
+        names = (*(_name_of("", each) for each in columns), *named)
+        call = _Call("apply", names, (*columns, *named.values()), function, schema)
         return replace(self, _calls=(*self._calls, call))
 
     def _with(
@@ -139,7 +140,7 @@ class WindowedAggregation(Operator):
         if not columns and not named:
             raise invalid_options(f"{kind} needs a column")
         whole = [*((_name_of(kind, each), each) for each in columns), *named.items()]
-        calls = tuple(_Call(kind, name, (column,)) for name, column in whole)
+        calls = tuple(_Call(kind, (name,), (column,)) for name, column in whole)
         return replace(self, _calls=(*self._calls, *calls))
 
     def parts(self, columns: pa.Schema, _chosen: Sequence[str]) -> JobParts:
@@ -187,14 +188,13 @@ class WindowedAggregation(Operator):
 def _aggregate(call: _Call, columns: pa.Schema) -> Aggregate:
     if call.kind == "apply":
         assert call.function is not None
-        names = call.name.split(",") if call.name else []
-        pairs = zip(names, call.columns, strict=True)
+        pairs = zip(call.names, call.columns, strict=True)
         output = _schema_of(call.schema)
         return Applied(call.function, output, [(n, record_column(c, columns)) for n, c in pairs])
-    [column] = call.columns
+    [name], [column] = call.names, call.columns
     if call.kind == "count" and column == _ALL:
-        return Count(call.name, None)
-    return _AGGREGATES[call.kind](call.name, record_column(column, columns))
+        return Count(name, None)
+    return _AGGREGATES[call.kind](name, record_column(column, columns))
 
 
 def _schema_of(ddl: str) -> pa.Schema:

@@ -147,6 +147,19 @@ def test_what_windows_say_themselves_is_refused() -> None:
     assert "no id" in refusal(function=keyrange.deduplicate("o"))
 
 
+def test_a_field_may_have_a_comma_in_its_name() -> None:
+    options = {"valueFormat": "json", "valueSchema": "`a,b` int"}
+    made = (
+        keyrange.windows.tumbling("1h")
+        .apply(counted, "n long, names array<string>", "a,b")
+        .last("a,b")
+    )
+    harness = StateHarness(made, options=options, time=keyrange.EventTime())
+    assert not harness.process([(b"k", b'{"a,b": 7}', datetime(2024, 1, 1, tzinfo=UTC))])
+    [row] = harness.advance(datetime(2024, 1, 2, tzinfo=UTC))
+    assert (row["n"], row["last_a,b"]) == (1, 7)
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -156,6 +169,8 @@ def test_what_windows_say_themselves_is_refused() -> None:
         lambda: keyrange.windows.session("1h", emit="both"),  # type: ignore[arg-type]
         lambda: keyrange.windows.session("1h").sum(),
         lambda: keyrange.deduplicate(within="0s"),
+        lambda: keyrange.deduplicate(within="3000000d"),
+        lambda: keyrange.windows.session("300000000d"),
         lambda: keyrange.last(by_time=False),
     ],
 )
