@@ -59,7 +59,7 @@ def _name(value: str) -> str:
 
 _NOT_NEGATIVE = int_between(0, 2**31 - 1)
 
-_OFFSETS_ARE_SPARKS = "Spark's checkpoint holds the offsets; use startingOffsets"
+_OFFSETS_ARE_KEPT = "checkpoint or commit table hold the offsets; use startingOffsets"
 _NO_GROUP = "the source joins no consumer group"
 _BYTES_STAY = "keys and values are handed over as bytes; decode them in the query"
 _SHARE_GROUP = "the source is no share consumer"
@@ -105,7 +105,7 @@ _IGNORED = (
     Property("group.protocol", ignored=_NO_GROUP),
     Property("group.remote.assignor", ignored=_NO_GROUP),
     Property("partition.assignment.strategy", ignored=_NO_GROUP),
-    Property("auto.commit.interval.ms", ignored=_OFFSETS_ARE_SPARKS),
+    Property("auto.commit.interval.ms", ignored=_OFFSETS_ARE_KEPT),
     Property("allow.auto.create.topics", ignored="topics are never created by reading them"),
     Property("exclude.internal.topics", ignored="topics are named one by one"),
     Property("check.crcs", ignored="checksums are always checked"),
@@ -132,8 +132,8 @@ _IGNORED = (
 )
 
 _REFUSED = (
-    Property("auto.offset.reset", refused=_OFFSETS_ARE_SPARKS),
-    Property("enable.auto.commit", refused=_OFFSETS_ARE_SPARKS),
+    Property("auto.offset.reset", refused=_OFFSETS_ARE_KEPT),
+    Property("enable.auto.commit", refused=_OFFSETS_ARE_KEPT),
     Property("key.deserializer", refused=_BYTES_STAY),
     Property("value.deserializer", refused=_BYTES_STAY),
     Property("interceptor.classes", refused="they are Java classes; transform in the query"),

@@ -30,7 +30,7 @@ def test_what_is_no_ddl_of_columns_is_refused_in_a_line(monkeypatch: pytest.Monk
     assert raised.value.condition.name == "INVALID_OPTIONS"
     assert raised.value.message == (
         "schema 'price dbl' is no DDL of columns: [UNSUPPORTED_DATATYPE] Unsupported data type "
-        '"DBL".'
+        '"DBL"'
     )
     # A type alone is DDL too, and no columns.
     monkeypatch.setattr(StructType, "fromDDL", lambda _: LongType())

@@ -27,6 +27,8 @@ _TIMES: Final = {
     "io.debezium.time.MicroTimestamp": 1,
     "io.debezium.time.NanoTimestamp": -1000,
 }
+# Whose names say what a number means; what others mean nobody can tell, and it counts as unnamed.
+_CONNECTORS: Final = ("io.debezium.", "org.apache.kafka.connect.")
 _DAY_US: Final = 86_400_000_000
 # The most digits that a database which Debezium reads has behind the point (PostgreSQL). A scale of
 # Java's may be anything up to 2^31, and digits without end would be made of a few bytes.
@@ -185,7 +187,7 @@ def _date(text: str, kind: pa.DataType, meaning: Meaning | None) -> int:
     days, name = int(text), meaning.name if meaning else ""
     if name in _TIMES:
         days = _micros(days, name) // _DAY_US
-    elif name not in ("", *_DATE):
+    elif name.startswith(_CONNECTORS) and name not in _DATE:
         raise _Unclear("a number that is no date, by its schema: declare the column as bigint")
     if not -(2**31) <= days < 2**31:
         raise ValueError
