@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from keyrange.consumer.stretches import Longs
 from keyrange.errors import error
 from keyrange.model.key_ranges import SPACE, KeyRange, overlap
-from keyrange.model.offsets import TopicPartition
+from keyrange.model.offsets import TopicPartition, is_whole
 from keyrange.model.value_forms import BAD_COLUMN
 from keyrange.values.python_rows import python_values
 
@@ -66,11 +66,9 @@ def partition_of(batch: pa.RecordBatch) -> TopicPartition:
 
 
 def offset_of(given: object) -> int:
-    """An offset that a user names. Raises INVALID_OFFSET: Numpy would read "1" and cut 2.5."""
-    if isinstance(given, (int, np.integer)) and not isinstance(given, bool):
-        offset = int(given)
-        if 0 <= offset <= _OFFSET_MAX:
-            return offset
+    """An offset that a user names. Raises INVALID_OFFSET."""
+    if is_whole(given) and 0 <= (offset := int(cast(int, given))) <= _OFFSET_MAX:
+        return offset
     raise error("INVALID_OFFSET", f"{given!r:.100} is no offset")
 
 

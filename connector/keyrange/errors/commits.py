@@ -247,8 +247,8 @@ COMMIT_CONDITIONS: Final = (
         "SINK_TYPES_DIFFER",
         "give the job's column the type that the table has, in the function and its schema or in "
         "valueSchema, or another name, under which into(..., evolve='add') adds it. To keep the "
-        "type, write to another table, with a new checkpoint and a new commitTable: it gets what "
-        "the topic still has from startingOffsets on",
+        "type, write to another table, with a new checkpoint, and with individual commits another "
+        "commitTable too: that table gets what the topic still has from startingOffsets on",
         "The table of a `keyrange.job` has a column of another type than the job's rows. keyrange "
         "casts no values, and evolve='add' widens types in a table with type widening alone. "
         "Nothing was written.",

@@ -10,6 +10,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from keyrange.model.ddl import ddl_of, parse_ddl
+from keyrange.model.value_forms import UnfitSchema
 
 _DECIMAL: Final = re.compile(r"decimal\((\d+),(\d+)\)")
 # In the metadata of a column: which of its texts are compared otherwise than by their bytes.
@@ -53,10 +54,10 @@ def struct_type(document: Mapping[str, Any], time_zone: str = "UTC") -> pa.Struc
 
 
 def check_json_keys(kind: pa.DataType, path: str = "") -> None:
-    """Raises ValueError for a map whose keys are no texts, which JSON does not have."""
+    """Raises UnfitSchema for a map whose keys are no texts, which JSON does not have."""
     if pa.types.is_map(kind):
         if kind.key_type != pa.string():
-            raise ValueError(f"{path}: keys of a map in JSON are texts, and no {kind.key_type}")
+            raise UnfitSchema(f"{path}: keys of a map in JSON are texts, and no {kind.key_type}")
         check_json_keys(kind.item_type, path)
     elif pa.types.is_list(kind):
         check_json_keys(kind.value_type, path)

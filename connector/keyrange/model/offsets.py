@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, Final, NamedTuple, TypeVar
 
 EARLIEST: Final = -2
@@ -26,6 +27,11 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+def is_whole(value: object) -> bool:
+    """Whether a user names a whole number, numpy's too: it would read "1" and cut 2.5."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def topic_name_fault(text: str) -> str:

@@ -59,7 +59,7 @@ def _name(value: str) -> str:
 
 _NOT_NEGATIVE = int_between(0, 2**31 - 1)
 
-_OFFSETS_ARE_KEPT = "checkpoint or commit table hold the offsets; use startingOffsets"
+_OFFSETS_ARE_KEPT = "the checkpoint or the commit table holds the offsets; use startingOffsets"
 _NO_GROUP = "the source joins no consumer group"
 _BYTES_STAY = "keys and values are handed over as bytes; decode them in the query"
 _SHARE_GROUP = "the source is no share consumer"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
@@ -116,14 +117,16 @@ def _header_time(headers: Any, name: str) -> int | None:
     if text.removeprefix("-").isdigit():
         found = _of_ms(pa.array([int(text)])) if len(text) < 19 else pa.nulls(1, MICROSECONDS)
     else:
-        written = pa.array([_FINER.sub("", text)])
-        try:
-            found = written.cast(MICROSECONDS)
-        except pa.ArrowInvalid:
-            # Without a zone it counts as UTC, as in a field of the value.
-            try:
-                found = written.cast(pa.timestamp("us"))
-            except pa.ArrowInvalid:
-                return None
+        found = _of_text(text)
     micros: int | None = found.cast(pa.int64())[0].as_py()
     return micros
+
+
+def _of_text(text: str) -> pa.Array:
+    """A time as ISO 8601 has it, null for what is none. Without a zone it counts as UTC, as in a
+    field of the value."""
+    written = pa.array([_FINER.sub("", text)])
+    for kind in (MICROSECONDS, pa.timestamp("us")):
+        with suppress(pa.ArrowInvalid):
+            return written.cast(kind)
+    return pa.nulls(1, MICROSECONDS)

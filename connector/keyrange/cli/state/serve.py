@@ -175,12 +175,11 @@ class StateAnswers:
 
     def _keys(self, query: Mapping[str, str], request: Request) -> Answer:
         try:
-            told = json.loads(request.body or b"")
-            keys = [_read_key(each) for each in told["keys"]]
-            is_list = isinstance(told["keys"], list)
+            told = json.loads(request.body or b"")["keys"]
+            keys = [_read_key(each) for each in told] if isinstance(told, list) else None
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            is_list = False
-        if not is_list:
+            keys = None
+        if keys is None:
             raise _Refused('the body is {"keys": ["...", ...]}')
         if len(keys) > _LIMIT_MAX:
             raise _Refused(f"there are {len(keys)} keys, and {_LIMIT_MAX} are the most")

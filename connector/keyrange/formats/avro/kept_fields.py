@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, Final
 
+from keyrange.formats.avro.schemas import full_name
+
 _NAMED: Final = ("record", "error", "enum", "fixed")
 
 
@@ -12,7 +14,7 @@ def with_fields(record: dict[str, Any], names: Collection[str]) -> dict[str, Any
     """A record's schema with the fields of these names alone. A type that a field is of by its name
     may be defined in one that is left out: it is where it is used first now."""
     types = _Types()
-    full, namespace = _full_name(record, "")
+    full, namespace = full_name(record, "")
     for field in record["fields"]:
         types.collect(field["type"], namespace)
     kept = [
@@ -35,7 +37,7 @@ class _Types:
             for each in said:
                 self.collect(each, namespace)
         elif isinstance(said, dict) and said.get("type") in _NAMED:
-            full, namespace = _full_name(said, namespace)
+            full, namespace = full_name(said, namespace)
             self._known[full] = said, namespace
             for field in said.get("fields", ()):
                 self.collect(field["type"], namespace)
@@ -51,7 +53,7 @@ class _Types:
             inner = {"type", "items", "values"} & said.keys()
             return said | {name: self.written(said[name], namespace) for name in inner}
         if isinstance(said, dict):
-            return self._defined(_full_name(said, namespace)[0])
+            return self._defined(full_name(said, namespace)[0])
         qualified = f"{namespace}.{said}" if "." not in str(said) else said
         full = next((each for each in (qualified, said) if each in self._known), None)
         return said if full is None else self._defined(full)
@@ -67,13 +69,3 @@ class _Types:
                 {**each, "type": self.written(each["type"], namespace)} for each in said["fields"]
             ]
         return made
-
-
-def _full_name(said: dict[str, Any], namespace: str) -> tuple[str, str]:
-    """The name of a type with its namespace, and that of what is in it (Avro's specification,
-    "Names")."""
-    name = said["name"]
-    if "." in name:
-        return name, name.rpartition(".")[0]
-    namespace = said.get("namespace", namespace)
-    return f"{namespace}.{name}" if namespace else name, namespace

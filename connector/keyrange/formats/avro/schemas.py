@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -97,6 +98,17 @@ def parse(schema: Schema) -> AvroType:
     return parser.names[schema.message]
 
 
+def full_name(said: Mapping[str, Any], namespace: str) -> tuple[str, str]:
+    """The name of a type with its namespace, and that of what is in it (Avro's specification,
+    "Names")."""
+    name: str = said["name"]
+    if "." in name:
+        return name, name.rpartition(".")[0]
+    if isinstance(said.get("namespace"), str):
+        namespace = said["namespace"]
+    return f"{namespace}.{name}" if namespace else name, namespace
+
+
 def unqualified(name: str) -> str:
     return name.rpartition(".")[2]
 
@@ -150,12 +162,8 @@ class _Parser:
         name = said.get("name")
         if not isinstance(name, str) or not unqualified(name):
             raise UnfitSchema(f"a type {kind} has no name")
-        if "." in name:
-            namespace = name.rpartition(".")[0]
-        elif isinstance(said.get("namespace"), str):
-            namespace = said["namespace"]
+        full, namespace = full_name(said, namespace)
         prefix = f"{namespace}." if namespace else ""
-        full = name if "." in name else prefix + name
         if full in self.names or full in PRIMITIVES:
             raise UnfitSchema(f"the schema defines {full[:200]} twice")
         aliases = frozenset(

@@ -86,13 +86,12 @@ class ConnectDecoder:
         themselves, those are that have no object for a schema."""
         if self._has_payload:
             schemas = self._schema_alone.read(payloads).column.field(0)
-        has_schema = _flags(pc.fill_null(pc.starts_with(schemas, "{"), False))
+        found: Flags = payloads.present & ~_flags(pc.fill_null(pc.starts_with(schemas, "{"), False))
         if self._has_payload:
-            own: Flags = payloads.present & ~has_schema
-            return own
-        lacks = _flags(wrapped.is_valid()) & _flags(wrapped.field("payload").is_null())
-        bare: Flags = payloads.present & lacks & (~has_schema | self._has_schema)
-        return bare
+            return found
+        if self._has_schema:
+            found = payloads.present
+        return found & _flags(wrapped.is_valid()) & _flags(wrapped.field("payload").is_null())
 
     def _rescued(
         self,

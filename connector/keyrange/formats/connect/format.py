@@ -26,7 +26,7 @@ class _Connect(Format):
             return avro_type(schema)
         from keyrange.formats.connect.decoder import shown
 
-        return shown(checked_columns(schema))
+        return shown(columns_of(schema))
 
     def decoder(self, reader: Schema, writer: Schema, settings: ReadSettings) -> Decoder:
         from keyrange.formats.connect.decoder import ConnectDecoder
@@ -81,23 +81,15 @@ def _written(schema: Schema) -> AvroType:
     return written_type(schema)
 
 
-def checked_columns(schema: Schema) -> pa.StructType:
-    """As `columns_of`. Raises UnfitSchema for what JSON cannot say."""
-    found = columns_of(schema)
-    try:
-        check_json_keys(found)
-    except ValueError as failure:
-        raise UnfitSchema(str(failure)) from None
-    return found
-
-
 def columns_of(schema: Schema, time_zone: str = "UTC") -> pa.StructType:
-    """The columns of Spark's JSON, decimals of any size among them as `DIGITS`."""
+    """The columns of Spark's JSON, decimals of any size among them as `DIGITS`. Raises UnfitSchema
+    for what JSON cannot say."""
     from keyrange.formats.connect.columns import DIGITS
     from keyrange.formats.connect.schema_columns import DIGITS_MARK
 
     document: dict[str, Any] = json.loads(schema.text)
     kind = struct_type(document, time_zone)
+    check_json_keys(kind)
     marked = [each["name"] for each in document["fields"] if each["metadata"].get(DIGITS_MARK)]
     return pa.struct([each.with_type(DIGITS) if each.name in marked else each for each in kind])
 

@@ -11,7 +11,6 @@ import pyarrow as pa
 from keyrange.formats.connect.format import (
     avro_decoder,
     avro_type,
-    checked_columns,
     columns_of,
     is_avro,
 )
@@ -37,7 +36,7 @@ class _Debezium(ChangeFormat):
             return _checked(avro_type(schema, _FIELDS))
         from keyrange.formats.connect.decoder import shown
 
-        return shown(_envelope(checked_columns(schema)))
+        return shown(_envelope(columns_of(schema)))
 
     def decoder(self, reader: Schema, writer: Schema, settings: ReadSettings) -> Decoder:
         from keyrange.formats.connect.decoder import ConnectDecoder

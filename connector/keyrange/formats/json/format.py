@@ -24,12 +24,12 @@ class _Json(WrittenFormat):
         document = json.loads(self.told(schema).text)
         try:
             found = in_utc(struct_type(document))
-            check_json_keys(found)
-            return found
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as failure:
             # A registry may answer with what looks like the columns that Spark writes.
             message = f"the schema has columns that cannot be read: {str(failure)[:100]}"
             raise UnfitSchema(message) from None
+        check_json_keys(found)
+        return found
 
     def told(self, schema: Schema) -> Schema:
         return schema if _has_columns(schema) else Schema(columns_of(schema))

@@ -13,7 +13,6 @@ import time
 import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from numbers import Integral
 from typing import TypeVar
 
 import pyarrow as pa
@@ -42,7 +41,7 @@ from keyrange.individual_commits.table.keyed_state_rows import StoredState
 from keyrange.individual_commits.table.keyed_state_rows import state_directory as state_directory_of
 from keyrange.individual_commits.table.timer_replay import TimerReplay, plan_timers, write_timers
 from keyrange.model.key_ranges import hash_of_record
-from keyrange.model.offsets import TopicPartition
+from keyrange.model.offsets import TopicPartition, is_whole
 from keyrange.options.commits import DEAD_LETTERS, beside
 from keyrange.options.secrets import parse_secret
 from keyrange.storage.delta_store import DeltaStore
@@ -79,10 +78,9 @@ def replay_dead_letters(
 
     `table` is its commit table. Those are taken that are of `topic` and `partition`, at one of
     `offsets`, and hold `error` in their error; what is left out or None chooses all, and no offsets
-    choose none. `group` and `source`
-    name whose they are where the table holds several, `storage` are settings of the object store,
-    secrets as env:NAME or file:PATH. `who` and `why` stand in the history. `state_directory` is the
-    query's option stateDirectory, where it has one.
+    choose none. `group` and `source` name whose they are where the table holds several, `storage`
+    are settings of the object store, secrets as env:NAME or file:PATH. `who` and `why` stand in the
+    history. `state_directory` is the query's option stateDirectory, where it has one.
 
     Stop the query first: one that runs stops with COMMITS_FENCED when it commits next. Raises
     INVALID_OPTIONS, and what the commit table raises.
@@ -114,20 +112,16 @@ def replay_dead_letters(
 
 
 def _check_places(topic: object, partition: object, offsets: object) -> None:
-    """Raises INVALID_OPTIONS: an int in a text would compare with nothing."""
+    """Raises INVALID_OPTIONS: a number in a text would be equal to none."""
     wrong = []
     if not isinstance(topic, (str, type(None))):
         wrong.append(f"topic is a text, and not {topic!r:.100}")
-    if not (partition is None or _is_whole(partition)):
+    if not (partition is None or is_whole(partition)):
         wrong.append(f"partition is a whole number, and not {partition!r:.100}")
-    if not (offsets is None or (isinstance(offsets, Collection) and all(map(_is_whole, offsets)))):
+    if not (offsets is None or (isinstance(offsets, Collection) and all(map(is_whole, offsets)))):
         wrong.append(f"offsets are whole numbers, and not {offsets!r:.100}")
     if wrong:
         raise invalid_options(wrong)
-
-
-def _is_whole(value: object) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def open_letters(
